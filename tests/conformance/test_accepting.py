@@ -1,4 +1,4 @@
-"""The file of known findings, written from a run: what is new is added, what is there stays."""
+"""The file of known findings: a run adds new findings and changes no old entry."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +33,7 @@ def written(file: Path, results: list[CheckResult]) -> str:
     return text
 
 
-def test_a_new_file_has_each_finding_and_waits_for_its_reason(tmp_path: Path) -> None:
+def test_a_new_file_has_each_finding_with_an_empty_reason(tmp_path: Path) -> None:
     """`--expect` refuses the file as written, and accepts exactly these findings with reasons."""
     file = tmp_path / "known.yaml"
     written(file, FOUND)
@@ -61,8 +61,8 @@ def test_a_new_file_has_each_finding_and_waits_for_its_reason(tmp_path: Path) ->
         "findings:\n- {check: list.order, reason: bug 8}",
     ],
 )
-def test_what_stands_in_the_file_stays(before: str, tmp_path: Path) -> None:
-    """Each style of list keeps its reasons and its comments; a second run adds nothing."""
+def test_old_entries_of_the_file_do_not_change(before: str, tmp_path: Path) -> None:
+    """In each YAML style, reasons and comments stay; a second run adds nothing."""
     file = tmp_path / "known.yaml"
     file.write_text(before)
     after = written(file, FOUND)
@@ -75,8 +75,8 @@ def test_what_stands_in_the_file_stays(before: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("before", ["", "findings:\n", "findings: []  # none\n"])
-def test_a_file_without_findings_gets_them(before: str, tmp_path: Path) -> None:
-    """Empty, or with an empty list, as `kubedevices init` writes the file."""
+def test_findings_are_added_to_an_empty_file(before: str, tmp_path: Path) -> None:
+    """The file is empty, or has an empty list, as `kubedevices init` writes it."""
     file = tmp_path / "known.yaml"
     file.write_text(before)
     written(file, FOUND)
@@ -92,8 +92,8 @@ def test_a_finding_that_became_worse_is_added(tmp_path: Path) -> None:
     assert [each.status for each in load_expected(file)] == ["warn", "fail"]
 
 
-def test_a_file_that_cannot_be_added_to_stays(tmp_path: Path) -> None:
-    """A whole file in one pair of braces is refused, and so is another kind of file."""
+def test_a_file_in_an_unsuitable_style_is_refused(tmp_path: Path) -> None:
+    """A file in one pair of braces, or with unknown keys, is refused and does not change."""
     file = tmp_path / "known.yaml"
     file.write_text("{findings: [{check: list.order, reason: bug 8}]}\n")
     with pytest.raises(CannotAsk, match="write the file as `findings:` with a line"):

@@ -1,4 +1,4 @@
-"""A plugin's own time: what a busy machine, or one that stands still, took does not count."""
+"""A plugin's own time does not contain the time that a busy or suspended machine took."""
 
 import asyncio
 import os
@@ -38,7 +38,7 @@ def noted(*looks: tuple[float, dict[int, int]]) -> LostTime:
 
 
 def test_waiting_for_a_processor_does_not_count() -> None:
-    """Every thread below the root counts, new ones from their beginning; between looks evenly."""
+    """All threads below the root count, new threads from their start; between readings linearly."""
     found = noted(
         (10, {1: 5 * SECOND}),
         (10.5, {1: 5 * SECOND + SECOND // 5, 2: SECOND // 10}),
@@ -49,28 +49,28 @@ def test_waiting_for_a_processor_does_not_count() -> None:
 
 
 def test_no_more_is_lost_than_time_passed() -> None:
-    """Many threads that wait at once are one wait, and even then the time is not endless."""
+    """Threads that wait at the same time count once; a limit is stretched tenfold at most."""
     found = noted((1, {}), (1.5, dict.fromkeys(range(9), SECOND)))
     assert found.spent(1, 1.5) == pytest.approx(0.5 / LONGEST_STRETCH)
 
 
-def test_a_stand_still_is_not_counted() -> None:
-    """A look that comes late says that nothing ran meanwhile, neither we nor the plugin."""
+def test_the_time_of_a_suspended_machine_does_not_count() -> None:
+    """A late reading means that nothing ran, neither the check nor the plugin."""
     found = noted((1, {}), (4, {}), (4.5, {}))
     assert found.spent(1, 4) == pytest.approx(busy_machine.SAMPLE_EVERY)
     assert found.spent(4, 4.5) == pytest.approx(0.5)
     assert found.spent(3, 4.5) == pytest.approx(1.5 - 2.5 / 3)
 
 
-def test_a_plugin_that_sleeps_on_a_busy_machine_had_its_time() -> None:
-    """A timer needs no processor: that each look is late excuses it once, by the latest of them."""
+def test_a_sleeping_plugin_on_a_busy_machine_uses_up_its_limit() -> None:
+    """A timer needs no processor: only the longest delay of one reading is subtracted, once."""
     late = 0.3
     looks = [(1 + n * (busy_machine.SAMPLE_EVERY + late), {1: 7 * SECOND}) for n in range(9)]
     asked, answered = looks[0][0], looks[-1][0]
     assert noted(*looks).spent(asked, answered) == pytest.approx(answered - asked - late)
 
 
-async def test_one_copy_is_not_excused_by_what_another_waited(
+async def test_the_waiting_time_of_one_copy_does_not_count_for_another(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of two harnesses, only the harness whose plugin got no processor waits longer."""
@@ -95,8 +95,8 @@ async def test_one_copy_is_not_excused_by_what_another_waited(
         assert asleep.spent(began, began + wall) == pytest.approx(wall)
 
 
-async def test_a_look_sees_the_process_of_a_process() -> None:
-    """Engines and shells start plugins; theirs is the time that counts."""
+async def test_a_reading_includes_processes_of_processes() -> None:
+    """A container engine or a shell starts the plugin: the time of the plugin counts."""
     inner = "read line <&3; :"
     outer = f"sh -c '{inner}' & echo $!; wait"
     shell = await asyncio.create_subprocess_exec(
@@ -110,10 +110,10 @@ async def test_a_look_sees_the_process_of_a_process() -> None:
 
 
 @pytest.mark.parametrize("is_starved", [True, False])
-async def test_a_limit_is_the_own_time_of_a_plugin(
+async def test_a_limit_counts_own_seconds_of_the_plugin(
     is_starved: bool, short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that got no processor all the time has not had its time when the clock says so."""
+    """A process that never got a processor has not used up its limit when the clock says so."""
 
     def waited(root: int) -> dict[int, int]:
         return {root: time.monotonic_ns() if is_starved else 0}
@@ -132,8 +132,8 @@ async def test_a_limit_is_the_own_time_of_a_plugin(
         assert await waiting is is_starved
 
 
-async def test_the_command_of_an_engine_may_tidy_up() -> None:
-    """It ends some time after the plugin in its container: the plugin did end in time."""
+async def test_the_command_of_a_container_engine_may_end_later() -> None:
+    """The command ends after the plugin in its container, but the plugin ended in time."""
     with widgets() as directory:
         plugin = target(GOOD_PLUGIN, directory)
         engine = "trap 'kill $c; wait $c; sleep 3; exit 0' TERM; \"$@\" & c=$!; wait $c; wait"
@@ -145,8 +145,8 @@ async def test_the_command_of_an_engine_may_tidy_up() -> None:
     }
 
 
-def test_checks_measure_and_wait_by_a_plugins_own_time() -> None:
-    """None subtracts times of a clock, or waits by it: `harness.spent` and its waits do that."""
+def test_checks_measure_and_wait_in_own_seconds() -> None:
+    """No check uses the clock directly: `harness.spent` and the waits of the harness do."""
     by_the_clock = (
         r"time\(\) - |asyncio\.(wait|timeout)|change_signal\.until|process\.wait|stream\.first\("
     )
@@ -158,7 +158,7 @@ def test_checks_measure_and_wait_by_a_plugins_own_time() -> None:
 
 
 def priorities(nice: int, policy: int) -> list[int]:
-    """Return those of such a thread and of its child, while a check runs and after."""
+    """Return the priorities of a thread and of its child, during a check and afterwards."""
     os.sched_setscheduler(0, policy, os.sched_param(0))
     os.setpriority(os.PRIO_PROCESS, 0, nice)
     seen = []
@@ -171,28 +171,30 @@ def priorities(nice: int, policy: int) -> list[int]:
 
 
 def in_a_thread(nice: int = 0, policy: int = os.SCHED_OTHER) -> list[int]:
-    """Do so in a thread of its own: whatever happens to its priority ends with it."""
+    """Call `priorities` in a new thread, so that its priority ends with the thread."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(priorities, nice, policy).result()
 
 
 @pytest.mark.needs_host("root with CAP_SYS_NICE")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may have priority")
-def test_only_the_check_itself_gets_priority() -> None:
-    """Its child has none, and afterwards nothing of it is left."""
+def test_only_the_check_itself_has_a_raised_priority() -> None:
+    """Its child has the usual priority, and so has the thread afterwards."""
     assert in_a_thread() == [RAISED_NICE, 0, 0, os.SCHED_OTHER]
 
 
 @pytest.mark.needs_host("root with CAP_SYS_NICE")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may choose any priority")
-def test_a_chosen_priority_is_left_alone() -> None:
-    """Who runs a check with `nice` wants it to come after others, and the plugin with it."""
+def test_a_priority_chosen_by_the_user_does_not_change() -> None:
+    """A user who runs a check with `nice` wants the check and the plugin to run after others."""
     assert in_a_thread(5) == [5, 5, 5, os.SCHED_OTHER]
     assert in_a_thread(policy=os.SCHED_BATCH) == [0, 0, 0, os.SCHED_BATCH]
 
 
-def test_without_the_right_it_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a container of few capabilities nothing happens, and nothing is said."""
+def test_without_the_permission_the_priority_does_not_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a container with few capabilities, the priority stays and no error is raised."""
 
     def refuse(*_: object) -> None:
         raise PermissionError(1, "Operation not permitted")

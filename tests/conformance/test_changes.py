@@ -1,4 +1,4 @@
-"""Changes of devices: what the trigger is, and what may be concluded where nothing changed."""
+"""Changes of devices: the trigger, and verdicts if nothing changed."""
 
 import asyncio
 from dataclasses import replace
@@ -39,7 +39,7 @@ async def changed(
 
 
 def test_a_trigger_may_name_its_resource() -> None:
-    """`RESOURCE=CMD` is told from a shell's `NAME=value` by the slash of a resource."""
+    """A resource has a slash, so `RESOURCE=CMD` differs from a shell's `NAME=value`."""
     assert Trigger.parse("a.b/c=touch x") == Trigger("touch x", "a.b/c")
     for text in ("touch x=y", "A=1 touch x", "/bin/touch=x", "touch a.b/c=d", ""):
         assert Trigger.parse(text) == Trigger(text)
@@ -59,7 +59,7 @@ def test_every_run_of_a_trigger_has_a_number() -> None:
 
 
 def test_an_undo_follows_every_run() -> None:
-    """It gets the numbers of what it undoes, the last first."""
+    """The undo command gets the numbers of the runs, the last run first."""
     changes = DeviceChanges(Trigger("touch w{n}", undo="rm w{n}"))
     for _ in range(3):
         changes.next()
@@ -67,7 +67,7 @@ def test_an_undo_follows_every_run() -> None:
 
 
 async def test_only_the_resource_that_changes_is_judged() -> None:
-    """A second resource that the trigger does not touch is neither guilty nor praised."""
+    """A second resource, which the trigger does not change, is skipped."""
     patient = replace(FAST, change=10, noticed_soon=10, settle=4)
     results, left = await changed(SecondNeverChanges, *CHANGES, timing=patient)
     said = verdicts(results)
@@ -77,8 +77,8 @@ async def test_only_the_resource_that_changes_is_judged() -> None:
     assert left == ["w0", "w1", "w2"]
 
 
-async def test_a_trigger_without_effect_is_no_fault() -> None:
-    """Nothing changed, so nothing was lost: a skip that says what may be wrong with the trigger."""
+async def test_a_trigger_without_effect_is_a_skip() -> None:
+    """Nothing changed, so nothing was lost: the skip says what may be wrong with the trigger."""
     names = ("list.change", "list.recovers", "life.lost-updates")
     results, _ = await changed(LooksRarely, *names, trigger=Trigger("true"))
     assert {each.status.value for each in results} == {"skip"}
@@ -87,8 +87,8 @@ async def test_a_trigger_without_effect_is_no_fault() -> None:
     assert "--change-timeout" in change.verdict.evidence
 
 
-async def test_without_a_trigger_nothing_is_waited_for() -> None:
-    """What is skipped at once disturbed nobody: no look a moment later whether the plugin lives."""
+async def test_without_a_trigger_no_check_waits() -> None:
+    """A check that is skipped at once disturbed nothing, so no pause follows."""
     names = ("list.change", "list.recovers")
     patient = replace(FAST, linger=100)
     async with asyncio.timeout(60):
@@ -97,14 +97,14 @@ async def test_without_a_trigger_nothing_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("habit", [LooksRarely, RemembersDevices])
-async def test_a_plugin_that_hears_of_no_change_lost_none(habit: type[GoodPlugin]) -> None:
-    """One that looks once a day, one with devices that stay: no stream knows more than another."""
+async def test_a_plugin_without_a_changed_list_has_lost_no_update(habit: type[GoodPlugin]) -> None:
+    """It scans once a day, or its devices never change: all streams have the same list."""
     results, _ = await changed(habit, "list.change", "life.lost-updates")
     assert "fail" not in verdicts(results).values()
 
 
 async def test_a_change_that_only_new_streams_see_is_lost() -> None:
-    """The second stream's silence is no alibi: a new one shows what neither was told."""
+    """Both open streams have no change, but a new stream has it: the update was lost."""
     with widgets() as directory:
         plugin = target(MUTANT, directory, ("--mutation", "tells-no-open-stream"))
         checks = [each for each in ALL if each.id == "list.change"]
@@ -114,7 +114,7 @@ async def test_a_change_that_only_new_streams_see_is_lost() -> None:
 
 
 async def test_the_devices_are_left_as_they_were(tmp_path: Path) -> None:
-    """After a failure in the middle, too, a trigger that is a switch has run evenly."""
+    """Also after a failure, a trigger that is a switch has run an even number of times."""
     with widgets() as directory:
         switch = f"if [ -e {directory}/w9 ]; then rm {directory}/w9; else touch {directory}/w9; fi"
         count = f"{switch}; echo >> {tmp_path}/runs"
@@ -127,8 +127,8 @@ async def test_the_devices_are_left_as_they_were(tmp_path: Path) -> None:
         assert not (directory / "w9").exists()
 
 
-async def test_replicas_that_were_never_unhealthy_prove_nothing() -> None:
-    """Without an unhealthy device the check could not look: a skip, no pass."""
+async def test_replicas_that_were_never_unhealthy_are_a_skip() -> None:
+    """Without an unhealthy device the check has nothing to judge."""
     with widgets(unhealthy=False) as directory:
         plugin = target(HERE / "good_plugin.py", directory)
         checks = [each for each in ALL if each.id == "list.replicas"]

@@ -1,4 +1,4 @@
-"""Checking a plugin that somebody else starts: only its socket directory is known."""
+"""Checks of a plugin that the user starts: the check knows only its socket directory."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ from tests.fake_kubelet import FakeKubelet
 
 @asynccontextmanager
 async def running(script: Path, directory: Path, *options: str) -> AsyncIterator[Target]:
-    """Start a plugin as somebody else would; give what to check."""
+    """Start a plugin as a user does; yield the target."""
     sockets = directory / "plugins"
     sockets.mkdir()
     with widgets() as devices:
@@ -66,7 +66,7 @@ async def test_everything_but_starting_and_stopping_is_tried(short_dir: Path) ->
 
 
 async def test_files_that_are_no_sockets_are_never_wiped(short_dir: Path) -> None:
-    """A directory with other files in it is somebody's: the check that wipes all is skipped."""
+    """If the directory has other files, the check that removes all files is skipped."""
     async with running(GOOD_PLUGIN, short_dir) as target:
         assert target.directory
         dear = target.directory / "dear-to-somebody"
@@ -79,7 +79,7 @@ async def test_files_that_are_no_sockets_are_never_wiped(short_dir: Path) -> Non
 
 
 async def test_a_plugin_that_is_lost_ends_the_checks(short_dir: Path) -> None:
-    """When it does not come back nobody can start it again: the rest is skipped with the reason."""
+    """A plugin that does not return cannot be started: the other checks are skipped."""
     mutation = ("--mutation", "akri-never-registers-again")
     async with running(MUTANT, short_dir, *mutation) as target:
         checks = [each for each in ALL if each.theme == "life" and each.phase is Phase.RESTARTS]
@@ -89,8 +89,8 @@ async def test_a_plugin_that_is_lost_ends_the_checks(short_dir: Path) -> None:
     assert any("does not register any more" in reason for reason in reasons)
 
 
-async def test_a_living_kubelet_is_left_alone(short_dir: Path) -> None:
-    """Where somebody listens on kubelet.sock nothing is started and nothing touched."""
+async def test_a_running_kubelet_is_not_touched(short_dir: Path) -> None:
+    """If a process listens on kubelet.sock, the check starts nothing and changes nothing."""
     async with FakeKubelet(short_dir):
         with pytest.raises(SocketInUse, match="a kubelet runs here"):
             await run_checks(Target(directory=short_dir), ALL, FAST)

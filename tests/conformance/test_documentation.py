@@ -1,4 +1,4 @@
-"""The table of checks in `docs/conformance.md` is made of the checks: run this file to mend it."""
+"""The tables of `docs/conformance.md` are generated from the checks: run this file to update."""
 
 from pathlib import Path
 
@@ -44,8 +44,8 @@ def test_the_page_lists_every_check() -> None:
     )
 
 
-def test_every_check_says_everything() -> None:
-    """Rule, consequence, source and mending are sentences, and every theme has a title."""
+def test_every_check_has_all_its_texts() -> None:
+    """Rule, harm, source and remedy are sentences, and every theme has a title."""
     for check in ALL:
         assert check.rule.endswith("."), check.id
         assert check.suffers.endswith("."), check.id

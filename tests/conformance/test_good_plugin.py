@@ -1,4 +1,4 @@
-"""The good plugin passes everything, and between its variants everything is tried."""
+"""The good plugin passes all checks, and its variants together try all checks."""
 
 import asyncio
 

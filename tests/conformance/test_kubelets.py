@@ -1,4 +1,4 @@
-"""For which kubelets a plugin is judged, and what that makes of harm that only some of them do."""
+"""The kubelet versions that a plugin is judged for, and harm that only some of them do."""
 
 from dataclasses import replace
 
@@ -46,7 +46,7 @@ def test_an_invalid_kubelet_version_is_refused(text: str) -> None:
 def test_harm_of_some_kubelets_is_a_warning(
     since: str, until: str, severity: Severity | None
 ) -> None:
-    """What all judged ones do has the check's severity, what none does is not tried."""
+    """Harm of all judged kubelets has the check's severity; harm of none is not tried."""
     check = replace(find("life.sockets-wiped"), since=since, until=until)
     assert Kubelets((1, 34), (1, 36)).severity(check) is severity
 

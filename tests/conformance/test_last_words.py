@@ -1,4 +1,4 @@
-"""Which lines of a crash are shown."""
+"""The lines of a program's output that the report shows."""
 
 import pytest
 
@@ -87,8 +87,8 @@ def test_without_a_crash_the_end_is_shown() -> None:
     assert last_words(LOGGED) == "\n".join(LOGGED.splitlines()[:2])
 
 
-def test_a_crash_is_told_from_a_decision() -> None:
-    """An error message and exit code 1 are a decision, and so is klog's Exit or Fatal."""
+def test_a_crash_differs_from_an_exit_by_decision() -> None:
+    """An error message and exit code 1, or klog's Exit or Fatal, are an exit by decision."""
     assert all(map(is_crash, (GO, MAPS, PYTHON, RUST)))
     assert not is_crash("error: the kubelet is gone\n")
     assert not is_crash(FATAL)

@@ -1,4 +1,4 @@
-"""Every mutant fails exactly the checks it names, and every check can fail alone."""
+"""Every mutant fails exactly the checks that it names, and every check can fail alone."""
 
 import asyncio
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ MUTATIONS = sorted(all_mutations().values(), key=lambda mutation: mutation.name)
 @pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("preloaded")
 async def test_a_mutant_fails_what_it_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The set of checks that a broken plugin fails is the one it names, severities included.
+    """A broken plugin fails exactly the checks that it names, with these severities.
 
     On a machine that stalls for seconds a plugin looks slow, so what differs is tried again almost
     alone: a mutant that really differs does so each time.
@@ -78,7 +78,7 @@ def test_the_mutants_use_known_checks() -> None:
 
 
 def test_severities_are_those_of_the_checks() -> None:
-    """A check of severity warn never fails anybody."""
+    """A check of severity warn never has the status fail."""
     warn = {check.id for check in ALL if check.severity == "warn"}
     assert (
         not {name for each in MUTATIONS for name, how in each.breaks.items() if how == "fail"}

@@ -1,4 +1,4 @@
-"""Our own ready plugins pass every check there is something to try for."""
+"""Our own plugins pass every check that can be tried on them."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from tests.conformance.rig import FAST, found, hot_plug, skipped
 pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("preloaded")]
 
 OURS = replace(FAST, noticed_soon=15, registered_at_all=20, change=8)
-"""Our registrar waits 10 s before it believes that a stream is gone for good."""
+"""Our registrar waits 10 s after the end of its stream before it registers again."""
 
 KUBEDEVICES = (sys.executable, str(our_program.__file__))
 

@@ -48,8 +48,8 @@ async def test_a_directory_that_exists_is_covered(short_dir: Path) -> None:
     assert names(short_dir / "ours") == ["a", "c"]
 
 
-async def test_a_path_that_does_not_exist_is_made_for_us_alone(short_dir: Path) -> None:
-    """Missing directories appear inside, beside everything that is there; never on the host."""
+async def test_a_missing_path_is_created_in_the_private_view_only(short_dir: Path) -> None:
+    """Missing directories appear in the view, beside existing entries, and not on the host."""
     for name in ("work", "ours", "host"):
         (short_dir / name).mkdir()
     host = short_dir / "host"
@@ -74,8 +74,8 @@ async def test_a_single_file_can_be_bound(short_dir: Path) -> None:
     assert not (short_dir / "sys").exists()
 
 
-async def test_a_first_directory_that_does_not_exist_is_made_for_us_alone(short_dir: Path) -> None:
-    """The plugin gets another root with everything of ours in it, links and mounts included."""
+async def test_a_missing_directory_of_the_root_is_created_in_the_view_only(short_dir: Path) -> None:
+    """The plugin gets a new root with all our entries, including links and mounts."""
     for name in ("work", "ours"):
         (short_dir / name).mkdir()
     (short_dir / "ours" / "file").write_text("content")
@@ -101,8 +101,8 @@ async def test_a_first_directory_that_does_not_exist_is_made_for_us_alone(short_
     assert (short_dir / "made").exists()
 
 
-def test_another_root_is_mounted_where_it_hides_no_mount(short_dir: Path) -> None:
-    """On a directory without mounts; a link, a file, or what a mount is on or below does not do."""
+def test_the_new_root_is_mounted_on_a_directory_without_mounts(short_dir: Path) -> None:
+    """A link, a file, or a directory with a mount on it or below it is not used."""
     file, link, mounted, above, free = (short_dir / f"{n}" for n in range(5))
     for directory in (mounted, above / "below", free):
         directory.mkdir(parents=True)
@@ -126,8 +126,8 @@ def test_paths_of_the_plugin_are_found_outside(short_dir: Path) -> None:
     assert paths.outside(f"{short_dir}/real/x") == Path("/c/x")
 
 
-async def test_a_plugin_that_was_told_needs_no_mounts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where even root may not mount, a command with {socket_dir} is checked without a view."""
+async def test_a_command_with_socket_dir_needs_no_mounts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If even root may not mount, a command with {socket_dir} runs without a private view."""
 
     async def refused(supervisor: Supervisor, binds: object) -> None:
         raise SupervisorRefused("Operation not permitted: unshare")

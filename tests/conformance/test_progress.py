@@ -1,4 +1,4 @@
-"""What stderr shows during a run."""
+"""The progress on stderr during a run."""
 
 import asyncio
 import io
@@ -18,7 +18,7 @@ class Terminal(io.StringIO):
 
 
 async def test_the_line_ticks_while_checks_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It names what is under way, the longest first, and is drawn again without any news."""
+    """It names the checks that run, the oldest first, and is drawn every second."""
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
     progress = ProgressLine(9)

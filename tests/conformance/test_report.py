@@ -59,7 +59,7 @@ EVERYTHING = ("more than once", "The rule.", "The suffering.", "The source.", "T
 
 
 def test_the_text_is_grouped_and_explains_findings() -> None:
-    """Themes with a line per check, then the findings, failures first, then one sentence."""
+    """Themes with a line per check, then findings, failures first, then the verdict."""
     text = "\n".join(report_lines(RUN))
     assert text.index("List\n") < text.index("Life\n") < text.index("gRPC\n")
     assert "  fail  list.id-unique" in text
@@ -74,14 +74,14 @@ def test_the_text_is_grouped_and_explains_findings() -> None:
 
 
 def test_several_resources_get_a_column() -> None:
-    """With one resource it is left out, with two every line names it."""
+    """With one resource there is no column; with two, every line has the resource."""
     two = Run("p", [*RUN.results, result("grpc.ping", Status.PASS, "x", resource="a.b/d")], 1)
     assert not any("a.b/c" in line for line in report_lines(RUN))
     assert any("grpc.ping" in line and "a.b/d" in line for line in report_lines(two))
 
 
-def test_one_finding_of_several_resources_is_told_once() -> None:
-    """Grouped by check, then by what was found; the mark for the whole plugin is explained."""
+def test_a_finding_of_several_resources_is_reported_once() -> None:
+    """Grouped by check, then by evidence; the report explains the resource `*`."""
     more = [
         result("list.id-unique", Status.FAIL, "more than once: 'x'", resource=name)
         for name in ("a.b/d", "a.b/e")
@@ -97,8 +97,8 @@ def test_one_finding_of_several_resources_is_told_once() -> None:
     assert "* is the plugin" not in "\n".join(report_lines(RUN))
 
 
-def test_notes_and_what_was_left_out_take_one_line_each() -> None:
-    """What most plugins do is counted and named, without a card; so is what --quick left out."""
+def test_notes_and_left_out_checks_have_one_line_each() -> None:
+    """Notes, and checks that --quick leaves out, are counted and named only."""
     notes = [result(name, Status.NOTE) for name in ("allocate.empty-ids", "preferred.too-large")]
     run = Run("p", [*RUN.results[2:3], *notes], 1, left_out=["life.dies"])
     text = "\n".join(report_lines(run))
@@ -109,7 +109,7 @@ def test_notes_and_what_was_left_out_take_one_line_each() -> None:
 
 
 def test_a_report_says_how_the_run_was_made() -> None:
-    """Trigger, machine and all that the plugin printed are in JSON, JUnit and HTML."""
+    """Trigger, machine and the output of the plugin are in JSON, JUnit and HTML."""
     log = Log("list.order", "exit code 2", "panic: <boom>")
     run = Run("p", RUN.results, 1, about={"trigger": "touch w{n}"}, logs=[log])
     document = as_document(run)
@@ -202,8 +202,8 @@ def test_only_new_findings_fail_a_run(
     assert ET.fromstring(as_junit(run)).attrib["failures"] == str(len(new))
 
 
-def test_a_known_finding_that_is_gone_is_told_if_it_was_looked_for() -> None:
-    """A check that passed is gone; one that was skipped, or left out, says nothing."""
+def test_a_vanished_known_finding_is_reported_if_its_check_was_tried() -> None:
+    """If the check passed, the finding is gone; a skipped check proves nothing."""
     names = ("grpc.ping", "life.lost-updates", "life.dies", "list.order")
     run = replace(RUN, expected=[Expected(name, "why") for name in names])
     assert [each.check for each in run.vanished] == ["grpc.ping"]
@@ -212,7 +212,7 @@ def test_a_known_finding_that_is_gone_is_told_if_it_was_looked_for() -> None:
 
 
 def test_a_known_finding_has_its_reason_in_every_report() -> None:
-    """And it is no failure for a CI server."""
+    """For a CI server it is not a failure."""
     run = replace(RUN, expected=[BUG])
     assert "known       bug 7" in "\n".join(report_lines(run))
     assert "<dt>known</dt><dd>bug 7</dd>" in as_page(run, "today")
@@ -223,8 +223,8 @@ def test_a_known_finding_has_its_reason_in_every_report() -> None:
     assert as_document(run)["checks"][0]["known"] == "bug 7"
 
 
-def test_markdown_shows_what_a_plugin_says_and_nothing_else() -> None:
-    """No text of a plugin makes a link, a heading, a row or a tag; a long one is cut."""
+def test_markdown_escapes_the_output_of_a_plugin() -> None:
+    """No text of a plugin creates a link, a heading, a row or a tag; a long text is cut."""
     evil = "# [x](http://y) | <img src=z> `c`\n## new\n| row |" + "a" * 5000
     text = as_markdown(Run("p", [result("list.order", Status.WARN, evil)], 1))
     page = MarkdownIt("commonmark").enable("table").render(text)
@@ -235,7 +235,7 @@ def test_markdown_shows_what_a_plugin_says_and_nothing_else() -> None:
 
 
 def test_a_file_of_known_findings_is_checked(short_dir: Path) -> None:
-    """Every mistake is told with its place: an unknown check, no reason, a wrong status."""
+    """Every mistake is reported with its place: an unknown check, no reason, a wrong status."""
     file = short_dir / "known.yaml"
     file.write_text("findings:\n- {check: list.ordr, status: bad}\n- {check: list.order, x: 1}\n")
     with pytest.raises(ConfigError) as caught:

@@ -13,8 +13,8 @@ pytestmark = pytest.mark.usefixtures("preloaded")
 MORE_THAN_A_SECOND = ("sh", "-c", 'sleep 1.2; exec "$@"', "sh")
 
 
-async def test_a_slow_start_meets_the_socket_of_its_second_too() -> None:
-    """No restart of it could fall into a second; the sockets that it names are there instead."""
+async def test_a_slow_start_also_finds_the_socket_of_its_second() -> None:
+    """Its restart takes longer than a second, so the check creates the sockets beforehand."""
     with widgets() as directory:
         plugin = target(MUTANT, directory, ("--mutation", "generic-starts-in-one-second"))
         slow = replace(plugin, command=(*MORE_THAN_A_SECOND, *plugin.command))

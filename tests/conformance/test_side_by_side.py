@@ -1,4 +1,4 @@
-"""Tracks side by side: the same verdicts as one after another, and what cannot share a machine."""
+"""Tracks at the same time: the same verdicts as one after another; plugins that run only once."""
 
 import sys
 from dataclasses import replace
@@ -43,14 +43,14 @@ async def test_the_verdicts_are_the_same_side_by_side() -> None:
 
 
 async def test_no_check_is_tried_twice() -> None:
-    """Also where none is chosen for which the plugin would be met."""
+    """Also if no chosen check has the phase ARRIVAL."""
     names = ("list.second-stream", "allocate.unknown-id", "life.sockets-wiped")
     results = await check(GOOD_PLUGIN, checks=map(find, names), side_by_side=True)
     assert sorted(each.check.id for each in results) == sorted(names)
 
 
 async def test_a_plugin_that_cannot_run_twice_is_checked_step_by_step() -> None:
-    """One that holds a lock, as for a port: nothing of it is taken for a fault."""
+    """The plugin has a lock, like a port: this is not a failure."""
     with widgets() as directory:
         plugin = target(GOOD_PLUGIN, directory)
         lock = ["flock", "--nonblock", "--no-fork", "--conflict-exit-code", "9", f"{directory}"]
@@ -61,7 +61,7 @@ async def test_a_plugin_that_cannot_run_twice_is_checked_step_by_step() -> None:
 
 
 async def test_an_unexpected_end_is_reported_once_by_life_dies() -> None:
-    """Whatever was chosen: the check that was under way says nothing, `life.dies` says it once."""
+    """The check that ran is skipped, and `life.dies` fails, even if it was not chosen."""
     script = f"{sys.executable} {GOOD_PLUGIN} --socket-dir {{socket_dir}} --device-dir $0 & sleep 3"
     with widgets() as directory:
         end = f"{script}; echo 'panic: out of widgets' >&2; kill $!; exit 2"
@@ -81,8 +81,8 @@ def result(one: PluginCheck, status: Status) -> CheckResult:
     return CheckResult(one, "a.b/c", Verdict(status, "seen"), 0.0)
 
 
-def test_an_end_while_devices_changed_is_the_matter_of_the_checks_of_changes() -> None:
-    """Each is told once; what a change did to another copy only if no check of changes fails."""
+def test_an_end_during_a_change_is_reported_by_the_checks_of_changes() -> None:
+    """`life.dies` reports an end by a change only if no check of changes fails."""
     shared, plugin, other = SharedState(DeviceChanges(Trigger("true"))), object(), object()
     for process in (plugin, plugin, other):
         shared.record_end(process, "it ended", "panic")
@@ -94,16 +94,16 @@ def test_an_end_while_devices_changed_is_the_matter_of_the_checks_of_changes() -
     assert [each.when for each in unreported_ends(shared, [passes, fails])] == whens[1:]
 
 
-def test_the_end_that_is_easiest_to_repeat_is_told() -> None:
-    """One after a single restart comes before one after many, whichever was seen first."""
+def test_the_end_that_is_easiest_to_reproduce_is_reported() -> None:
+    """An end after one restart is reported before an end after many restarts."""
     shared = SharedState(DeviceChanges(Trigger("true")))
     shared.record_end(object(), "after 7 restarts", "panic")
     shared.record_end(object(), "after a restart", "panic", first=True)
     assert unreported_ends(shared, [])[0].when == "after a restart"
 
 
-def test_a_result_waits_for_those_it_needs() -> None:
-    """What ended first is not said before it is sure that it means anything."""
+def test_a_result_waits_for_the_checks_that_it_needs() -> None:
+    """A result is reported only when the results of all needed checks are final."""
     first, second = find("life.sockets-wiped"), find("life.dies")
     said: list[tuple[str, str]] = []
 
@@ -119,8 +119,8 @@ def test_a_result_waits_for_those_it_needs() -> None:
     assert [each.status.value for each in collector.finish()] == ["fail", "skip"]
 
 
-async def test_changes_wait_for_no_plugin_that_does_not_come_back() -> None:
-    """What waits for a return goes on while devices change."""
+async def test_devices_change_while_other_checks_wait_for_a_return() -> None:
+    """A check that waits for a return does not delay the checks that change devices."""
     ended: list[str] = []
     names = ("list.change", "life.kubelet-away")
     with widgets() as directory:
@@ -135,8 +135,8 @@ async def test_changes_wait_for_no_plugin_that_does_not_come_back() -> None:
     assert ended == [*names]
 
 
-async def test_a_device_change_in_one_copy_is_not_expected_of_others() -> None:
-    """A device breaks and heals all the time, beside every check that has a copy of its own."""
+async def test_other_copies_do_not_judge_devices_that_change() -> None:
+    """A device changes its health all the time while checks run on other copies."""
     with widgets() as directory:
         plugin = target(GOOD_PLUGIN, directory)
         broken = Trigger(f"echo Unhealthy > {directory}/w0", undo=f"echo > {directory}/w0")
@@ -148,8 +148,8 @@ async def test_a_device_change_in_one_copy_is_not_expected_of_others() -> None:
 
 
 @pytest.mark.parametrize("later", ["life.dies", "life.lost-updates", "life.memory"])
-def test_a_check_comes_after_what_it_needs(later: str) -> None:
-    """Whatever its phase and track are."""
+def test_a_check_runs_after_the_checks_that_it_needs(later: str) -> None:
+    """This holds for each phase and each track."""
     names = [each.id for each in in_order(ALL)]
     for need in find(later).needs:
         assert names.index(need) < names.index(later)

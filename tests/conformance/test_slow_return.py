@@ -1,4 +1,4 @@
-"""What comes back late or never is waited for once, not once per check: a run stays short."""
+"""A run waits for a late return once, not once per check, so it stays short."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ UNUSUAL_PLUGIN = HERE / "unusual_plugin.py"
 
 GROWTH = [find(f"life.{name}") for name in ("descriptors", "threads", "memory")]
 LATE = replace(FAST, often=5, noticed_soon=0.5)
-"""The first return of the late mutant takes 4.5 s, as 36 s are to a product's run."""
+"""The first return of the late mutant takes 4.5 s, which corresponds to 36 s in a real run."""
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def restarts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 async def test_growth_waits_once_for_a_late_return(
     mutation: str, timing: CheckTiming, said: str, status: str, restarts: list[int]
 ) -> None:
-    """Three checks share one series of restarts, also where it ended at the first."""
+    """Three checks share one series of restarts, even if it ends at the first restart."""
     results = await check(MUTANT, "--mutation", mutation, checks=GROWTH, timing=timing)
     assert [each.status.value for each in results] == [status] * 3
     assert all(said in each.verdict.evidence for each in results)
@@ -54,7 +54,7 @@ async def test_growth_waits_once_for_a_late_return(
 
 
 async def test_one_late_return_does_not_end_a_series(restarts: list[int]) -> None:
-    """Of two returns the faster says how many restarts fit: the machine may have delayed one."""
+    """The faster of two returns decides how many restarts fit: one may be delayed."""
     habit = ("--habit", LateOnce.__name__)
     timing = replace(FAST, often=18, rounds=6)
     (result,) = await check(UNUSUAL_PLUGIN, *habit, checks=GROWTH[:1], timing=timing)
@@ -63,7 +63,7 @@ async def test_one_late_return_does_not_end_a_series(restarts: list[int]) -> Non
 
 
 async def test_lost_updates_stops_after_one_late_return(restarts: list[int]) -> None:
-    """Six returns of 30 s are too many; a single change proves nothing, so it is skipped."""
+    """Six returns of 30 s take too long, and one change proves nothing: the check is skipped."""
     wanted = [find("life.lost-updates")]
     (result,) = await check(
         MUTANT, "--mutation", "generic-registers-late", checks=wanted, timing=LATE
@@ -73,8 +73,8 @@ async def test_lost_updates_stops_after_one_late_return(restarts: list[int]) -> 
     assert len(restarts) == 1
 
 
-def test_limits_stand_clear_of_the_timers_of_plugins() -> None:
-    """A timer of 30 s means the same verdict each time; `dial` is the kubelet's own limit."""
+def test_no_limit_is_near_a_usual_timer_of_plugins() -> None:
+    """With a timer of 30 s the verdict is the same each time; `dial` is the kubelet's limit."""
     limits = CheckTiming()
     judging = {
         *(limits.start, limits.call, limits.call / 2, limits.first_list, limits.late_list),
@@ -87,7 +87,7 @@ def test_limits_stand_clear_of_the_timers_of_plugins() -> None:
 
 
 def test_a_start_that_sleeps_delays_no_other_copy() -> None:
-    """Copies start one after another as far as each needs a processor, and no further."""
+    """The pause between two starts is the processor time of a start, not its duration."""
 
     def apart(start: float, work: float) -> float:
         return seconds_apart(
@@ -118,7 +118,7 @@ def test_the_longest_waits_of_a_run_stay_below_its_target() -> None:
 
 
 def test_the_waits_of_a_plugin_that_starts_slowly_stay_below_the_target() -> None:
-    """Kubevirt's framework: ten seconds for each start and each return, and some returns never."""
+    """Kubevirt's framework needs 10 s for each start and each return, and may never return."""
     limits, start = CheckTiming(), 10
     both_copies = 2 * start + limits.settle + limits.hold  # before anything runs side by side
     answers = 3

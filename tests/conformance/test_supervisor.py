@@ -1,4 +1,4 @@
-"""The supervisor: starts plugins, ends everything they start, whatever happens to the check."""
+"""The supervisor starts plugins, and kills all their processes when the check ends."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ async def keeping(directory: Path) -> AsyncIterator[Supervisor]:
 
 
 async def test_output_and_exit_code_are_known(short_dir: Path) -> None:
-    """What a command prints and how it ends can be asked for."""
+    """The process has the output and the exit code of a command."""
     async with keeping(short_dir) as supervisor:
         process = await supervisor.start(
             ["sh", "-c", "echo one; echo two >&2; exit 7"], env=os.environ, log=short_dir / "log"
@@ -42,7 +42,7 @@ async def test_output_and_exit_code_are_known(short_dir: Path) -> None:
 
 
 async def test_a_signal_reaches_the_process(short_dir: Path) -> None:
-    """SIGTERM is delivered, and its effect told by name."""
+    """SIGTERM is delivered, and the text of the end has its name."""
     async with keeping(short_dir) as supervisor:
         process = await supervisor.start(["sleep", "60"], env=os.environ, log=short_dir / "log")
         await process.send_signal(signal.SIGTERM)
@@ -51,14 +51,14 @@ async def test_a_signal_reaches_the_process(short_dir: Path) -> None:
         await process.send_signal(signal.SIGTERM)  # ended: nothing happens
 
 
-async def test_a_command_that_is_not_there(short_dir: Path) -> None:
-    """A missing command is told with its name."""
+async def test_a_missing_command_is_an_error(short_dir: Path) -> None:
+    """The error has the name of the command."""
     async with keeping(short_dir) as supervisor:
         with pytest.raises(PluginNotStarted, match="No such file or directory: no-such-plugin"):
             await supervisor.start(["no-such-plugin"], env=os.environ, log=short_dir / "log")
 
 
-async def test_everything_a_plugin_started_is_ended(short_dir: Path) -> None:
+async def test_all_processes_of_a_plugin_are_killed(short_dir: Path) -> None:
     """Children in sessions of their own and orphans are found and killed, too."""
     mark = uuid.uuid4().hex
     async with keeping(short_dir) as supervisor:
@@ -74,7 +74,7 @@ async def test_everything_a_plugin_started_is_ended(short_dir: Path) -> None:
 
 
 async def test_closing_removes_the_directory(short_dir: Path) -> None:
-    """The end of the supervisor is the end of its directory and its processes."""
+    """When the supervisor ends, its directory and its processes are gone."""
     mark = uuid.uuid4().hex
     work = short_dir / "work"
     work.mkdir()
@@ -122,7 +122,7 @@ async def test_a_killed_check_leaves_no_process_and_no_directory(short_dir: Path
 
 
 def test_descendants_are_found_on_every_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel may tell the children of one process, or only the parent of each."""
+    """A kernel may list the children of a process, or only the parent of each process."""
     with subprocess.Popen(["sh", "-c", "sleep 60 & echo; wait"], stdout=subprocess.PIPE) as shell:
         assert shell.stdout
         shell.stdout.readline()
@@ -136,8 +136,8 @@ def test_descendants_are_found_on_every_kernel(monkeypatch: pytest.MonkeyPatch) 
     assert searched == told
 
 
-async def test_a_killed_supervisor_takes_the_plugin_along(short_dir: Path) -> None:
-    """Even the supervisor may be killed: the plugin gets SIGKILL from the kernel."""
+async def test_a_killed_supervisor_ends_the_plugin_as_well(short_dir: Path) -> None:
+    """If the supervisor is killed, the kernel sends SIGKILL to the plugin."""
     async with keeping(short_dir) as supervisor:
         process = await supervisor.start(["sleep", "60"], env=os.environ, log=short_dir / "log")
         (supervisor_pid,) = [

@@ -1,4 +1,4 @@
-"""Good plugins with habits of their own: no check cries wolf over them."""
+"""Correct plugins with unusual habits: no check fails them by mistake."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ WIDGET, GADGET = "example.com/widget", "example.com/gadget"
 
 
 async def only(habit: type[GoodPlugin], *ids: str, resource: str = "") -> list[CheckResult]:
-    """Run some checks on a plugin with a habit; twice if the machine may have stalled."""
+    """Run checks on a plugin with a habit; repeat them if the machine may have caused a finding."""
     checks = [each for each in ALL if each.id in ids]
     for _ in range(2):
         with widgets() as directory:
@@ -77,15 +77,15 @@ async def only(habit: type[GoodPlugin], *ids: str, resource: str = "") -> list[C
         (HearsSigtermLate, "life.stop-in-allocate"),
     ],
 )
-async def test_a_habit_is_no_fault(habit: type[GoodPlugin], name: str) -> None:
-    """A check that a habit once led astray passes."""
+async def test_an_unusual_habit_is_not_a_failure(habit: type[GoodPlugin], name: str) -> None:
+    """A check that was once wrong about this habit passes."""
     results = await only(habit, name)
     assert [(each.status, each.verdict.evidence) for each in results if each.status != "pass"] == []
     assert results
 
 
-async def test_a_plugin_that_outlives_its_command_is_told() -> None:
-    """Its command ends on SIGTERM, another process answers on: the check ends soon."""
+async def test_a_plugin_that_runs_longer_than_its_command_is_reported() -> None:
+    """The command ends on SIGTERM, but another process still answers: the check ends soon."""
     (check,) = [each for each in ALL if each.id == "life.stop-in-allocate"]
     with widgets() as directory:
         plugin = target(SCRIPT, directory, ("--habit", "PoolOfThreads"))
@@ -96,15 +96,17 @@ async def test_a_plugin_that_outlives_its_command_is_told() -> None:
 
 
 @pytest.mark.parametrize("habit", [OneAfterTheOther, OneLongAfterTheOther])
-async def test_one_of_several_resources_is_waited_for(habit: type[GoodPlugin]) -> None:
-    """With --resource, that one may come last, and what others call is no retry of it."""
+async def test_the_check_waits_for_the_chosen_one_of_several_resources(
+    habit: type[GoodPlugin],
+) -> None:
+    """With --resource, this resource may register last; calls of others are not its retries."""
     results = await only(habit, "registration.slow-kubelet", resource=GADGET)
     assert [(each.status, each.resource) for each in results] == [("pass", GADGET)]
 
 
 @pytest.mark.parametrize("registry", [True, False])
-async def test_a_plugin_may_come_both_ways(registry: bool) -> None:
-    """By Register and by the watcher: each time once, and its own calls are still looked at."""
+async def test_a_plugin_may_register_in_both_ways(registry: bool) -> None:
+    """With Register and through the plugin watcher, once each; its Register calls are judged."""
     ids = ["registration.once", "registration.refused", "life.sockets-wiped"]
     checks = [each for each in ALL if each.id in ids]
     with widgets() as directory:
@@ -114,7 +116,7 @@ async def test_a_plugin_may_come_both_ways(registry: bool) -> None:
 
 
 async def test_a_plugin_of_v1alpha_gets_its_verdict(short_dir: Path) -> None:
-    """It is told what no kubelet serves any more, in every report, though it ends at once."""
+    """All reports name the old API, although the plugin ends at once."""
     with widgets() as directory:
         plugin = target(SCRIPT, directory, ("--habit", SpeaksV1Alpha.__name__))
         results = await run_checks(plugin, ALL, FAST)
@@ -128,12 +130,12 @@ async def test_a_plugin_of_v1alpha_gets_its_verdict(short_dir: Path) -> None:
 
 
 def of(results: Sequence[CheckResult], resource: str) -> set[str]:
-    """Return what was said of a resource, or of both: of them at once if the second was early."""
+    """Return the verdict of a resource, or of the whole plugin if both registered early."""
     return {each.check.id for each in results if each.resource in (resource, PLUGIN)}
 
 
 async def test_a_late_resource_is_checked_as_well() -> None:
-    """One that registers while the first is being checked misses no check of a resource."""
+    """A resource that registers during the checks of the first gets all checks of a resource."""
     ids = ["registration.registers", "registration.once", "list.order", "life.kubelet-away"]
     results = await only(OneLongAfterTheOther, *ids)
     assert not found(results)
@@ -142,14 +144,14 @@ async def test_a_late_resource_is_checked_as_well() -> None:
 
 
 async def test_a_late_resource_is_checked_at_the_end() -> None:
-    """The same where no check is left that would begin with a kubelet's restart."""
+    """This also holds if no later check restarts the kubelet."""
     ids = ["registration.registers", "registration.once"]
     results = await only(OneLongAfterTheOther, *ids)
     assert of(results, WIDGET) == of(results, GADGET) == set(ids)
 
 
 async def test_resources_are_watched_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who dies of a lost stream some time later is waited for once, not once for each resource."""
+    """The check waits once for a late end of the plugin, not once for each resource."""
     pauses: list[float] = []
     pause = Harness.pause
 
@@ -174,7 +176,7 @@ async def test_registering_again_and_again_is_no_new_resource() -> None:
 
 
 async def test_each_resource_has_its_own_calls(short_dir: Path) -> None:
-    """What is said of a resource that is missing does not read like retries of one."""
+    """The text about a missing resource does not count the calls of another resource."""
     async with open_harness(Target(directory=short_dir), FAST) as harness:
         harness.resources = (GADGET, WIDGET)
         request = RegisterRequest("v1beta1", "widget.sock", WIDGET)
@@ -189,8 +191,8 @@ async def test_each_resource_has_its_own_calls(short_dir: Path) -> None:
         )
 
 
-async def test_what_registers_before_the_kubelet_goes_has_not_come_back(short_dir: Path) -> None:
-    """It was let in after a check began, and hung up on with all others a moment later."""
+async def test_a_registration_just_before_the_restart_is_not_a_return(short_dir: Path) -> None:
+    """The kubelet accepted it after the check began, and closed it with all other connections."""
     async with open_harness(Target(directory=short_dir), FAST) as harness:
         await harness.probe.start()
         harness.resources = (RESOURCE,)

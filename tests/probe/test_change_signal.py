@@ -1,17 +1,17 @@
-"""Waiting for a condition that somebody rings about."""
+"""`ChangeSignal`: waiting for a condition until somebody calls `notify`."""
 
 import asyncio
 
 from kubedevices.probe.change_signal import ChangeSignal
 
 
-async def test_a_condition_that_holds_needs_no_ring() -> None:
-    """It is looked at before anything is waited for."""
+async def test_a_true_condition_needs_no_notification() -> None:
+    """The condition is evaluated before the wait."""
     assert await ChangeSignal().until(lambda: True, 0.01)
 
 
-async def test_a_ring_makes_everybody_look() -> None:
-    """All who wait look again; only those whose condition holds go on."""
+async def test_a_notification_wakes_all_waiting_tasks() -> None:
+    """All waiting tasks evaluate their conditions; only those with a true condition continue."""
     change_signal, facts = ChangeSignal(), set[str]()
     first = asyncio.create_task(change_signal.until(lambda: "a" in facts, 5))
     second = asyncio.create_task(change_signal.until(lambda: "b" in facts, 0.2))
@@ -22,8 +22,8 @@ async def test_a_ring_makes_everybody_look() -> None:
     assert await second is False
 
 
-async def test_a_condition_that_came_true_unnoticed_still_counts() -> None:
-    """At the deadline it is looked at once more."""
+async def test_a_condition_that_became_true_without_a_notification_counts() -> None:
+    """The condition is evaluated once more at the deadline."""
     facts: list[int] = []
     asyncio.get_running_loop().call_later(0.01, facts.append, 1)
     assert await ChangeSignal().until(lambda: facts, 0.1)

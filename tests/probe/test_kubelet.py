@@ -1,4 +1,4 @@
-"""`Probe`: what it does to a directory and to the plugins in it, fault by fault."""
+"""`Probe`: its effect on the plugin directory and on plugins, fault by fault."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ async def registered(probe: Probe, plugin: FakePlugin) -> None:
     assert await probe.change_signal.until(lambda: probe.plugins[RESOURCE].latest, 5)
 
 
-async def test_a_plugin_is_dialled_asked_and_listened_to(probe: Probe) -> None:
+async def test_a_registered_plugin_has_a_session_with_options_and_lists(probe: Probe) -> None:
     """After Register there is a session with options, a stream and its lists."""
     async with FakePlugin(probe.socket_dir, devices=healthy("a", "b"), pre_start=True) as plugin:
         await registered(probe, plugin)
@@ -58,7 +58,7 @@ async def test_a_refusal_is_answered_with_its_text(probe: Probe) -> None:
 
 
 async def test_a_plugin_that_does_not_serve_is_refused(probe: Probe) -> None:
-    """It is dialled until the limit; the words are a kubelet's."""
+    """The probe dials until the limit; the error has the kubelet's text."""
     plugin = FakePlugin(probe.socket_dir)
     with pytest.raises(RpcError, match="failed to dial device plugin"):
         await plugin.register()
@@ -68,8 +68,8 @@ async def test_a_plugin_that_does_not_serve_is_refused(probe: Probe) -> None:
 
 
 @pytest.mark.parametrize("refusing", [0, 0.05])
-async def test_watchers_are_told_of_a_new_kubelet_sock(probe: Probe, refusing: float) -> None:
-    """A kubelet binds it, which creates a file; who watches for that alone must hear of it."""
+async def test_file_watchers_see_a_new_kubelet_sock(probe: Probe, refusing: float) -> None:
+    """A kubelet creates the file with bind; a plugin that watches only for this must see it."""
     watch = Inotify()
     try:
         watch.add(probe.socket_dir, IN_CREATE)
@@ -79,8 +79,8 @@ async def test_watchers_are_told_of_a_new_kubelet_sock(probe: Probe, refusing: f
         watch.close()
 
 
-async def test_a_plugin_that_gives_up_is_noted(probe: Probe) -> None:
-    """Hanging up before the answer is written down with its time; nothing is accepted."""
+async def test_a_plugin_that_cancels_register_is_recorded(probe: Probe) -> None:
+    """The cancelled call is recorded with its time, and the plugin is not accepted."""
     async with FakePlugin(probe.socket_dir) as plugin:
         with probe.behaving(RegisterBehavior(delay=30)):
             registering = asyncio.create_task(plugin.register())
@@ -92,7 +92,7 @@ async def test_a_plugin_that_gives_up_is_noted(probe: Probe) -> None:
 
 
 async def test_a_failing_options_call_does_not_hide_the_rest(probe: Probe) -> None:
-    """What a kubelet would refuse is noted, and the plugin stays connected."""
+    """The error is recorded, and the plugin stays connected, although a kubelet refuses it."""
     async with FakePlugin(probe.socket_dir, devices=healthy("a")) as plugin:
         plugin.options = RpcError(StatusCode.UNIMPLEMENTED, "no")
         await registered(probe, plugin)
@@ -108,8 +108,10 @@ async def test_a_failing_options_call_does_not_hide_the_rest(probe: Probe) -> No
         ("nothing", {"folder", "kubelet_internal_checkpoint", "file", "widget.sock"}),
     ],
 )
-async def test_a_restart_wipes_what_it_should(probe: Probe, wipe: Wipe, left: set[str]) -> None:
-    """Connections end, the directory is cleaned as told, kubelet.sock is a new file."""
+async def test_a_restart_removes_the_files_that_wipe_names(
+    probe: Probe, wipe: Wipe, left: set[str]
+) -> None:
+    """Connections end, the directory is cleaned, and kubelet.sock is a new file."""
     directory = probe.socket_dir
     (directory / "file").touch()
     (directory / "kubelet_internal_checkpoint").touch()
@@ -126,7 +128,7 @@ async def test_a_restart_wipes_what_it_should(probe: Probe, wipe: Wipe, left: se
 
 
 async def test_a_stopped_kubelet_leaves_its_socket(probe: Probe) -> None:
-    """A killed kubelet's socket file stays untouched, and refuses."""
+    """After the stop, the socket file exists and refuses connections."""
     before = FileIdentity.of(probe.kubelet_socket)
     await probe.stop(leave_socket=True)
     assert FileIdentity.of(probe.kubelet_socket) == before
@@ -138,8 +140,8 @@ async def test_a_stopped_kubelet_leaves_its_socket(probe: Probe) -> None:
     assert not probe.kubelet_socket.exists()
 
 
-async def test_while_it_is_away_there_is_a_dead_socket_first(probe: Probe) -> None:
-    """Half of the time the old socket is there and refuses, then everything is wiped."""
+async def test_during_an_absence_the_old_socket_exists_at_first(probe: Probe) -> None:
+    """In the first half the old socket exists and refuses; then the files are removed."""
     seen: list[bool] = []
     restarting = asyncio.create_task(probe.restart(wipe="everything", away=0.4))
     while not restarting.done():
@@ -151,7 +153,7 @@ async def test_while_it_is_away_there_is_a_dead_socket_first(probe: Probe) -> No
     assert probe.is_running
 
 
-async def test_cancelled_streams_leave_the_sockets(probe: Probe) -> None:
+async def test_dropped_connections_leave_the_sockets(probe: Probe) -> None:
     """The plugin loses its connection; every file stays."""
     async with FakePlugin(probe.socket_dir, devices=healthy("a")) as plugin:
         await registered(probe, plugin)
@@ -162,7 +164,7 @@ async def test_cancelled_streams_leave_the_sockets(probe: Probe) -> None:
 
 
 async def test_sockets_of_plugins_can_be_removed(probe: Probe) -> None:
-    """Only theirs; the connection stands."""
+    """Other files stay, and the connection stays open."""
     async with FakePlugin(probe.socket_dir, devices=healthy("a")) as plugin:
         await registered(probe, plugin)
         assert probe.sockets() == [plugin.socket]
@@ -171,8 +173,8 @@ async def test_sockets_of_plugins_can_be_removed(probe: Probe) -> None:
         assert probe.plugins[RESOURCE].is_alive
 
 
-async def test_a_living_kubelet_is_not_replaced(short_dir: Path, probe: Probe) -> None:
-    """A second probe refuses to start beside one that listens."""
+async def test_a_running_kubelet_is_not_replaced(short_dir: Path, probe: Probe) -> None:
+    """A second probe does not start while the first listens."""
     with pytest.raises(SocketInUse, match="nothing was changed"):
         await Probe(short_dir).start()
     assert probe.kubelet_socket.exists()
@@ -180,7 +182,7 @@ async def test_a_living_kubelet_is_not_replaced(short_dir: Path, probe: Probe) -
 
 @pytest.mark.parametrize("endpoint", ["/elsewhere/widget.sock", "../plugins/widget.sock"])
 async def test_a_socket_is_found_by_a_wrong_endpoint(probe: Probe, endpoint: str) -> None:
-    """A kubelet would not find it; the probe goes on by the name of the file."""
+    """A kubelet would not find the socket; the probe uses its file name."""
     async with FakePlugin(probe.socket_dir, devices=healthy("a")) as plugin:
         await plugin.register(endpoint=endpoint)
         assert probe.plugins[RESOURCE].socket == plugin.socket

@@ -73,7 +73,7 @@ async def test_a_call_is_answered(socket: Path) -> None:
 
 
 async def test_a_window_of_one_byte_holds_the_server_back(socket: Path) -> None:
-    """More than that byte never comes; nothing ends."""
+    """The server sends one byte only, and the stream stays open."""
     connection = await RawConnection.open(socket, window=1)
     answer = connection.call(COUNT, b"")
     await until(lambda: answer.data, what="the one byte")
@@ -83,8 +83,8 @@ async def test_a_window_of_one_byte_holds_the_server_back(socket: Path) -> None:
     await hang_up(connection)
 
 
-async def test_half_a_frame_is_no_call(socket: Path) -> None:
-    """What is left out is never sent, and so never answered."""
+async def test_half_a_frame_gets_no_answer(socket: Path) -> None:
+    """The rest of the frame is not sent, so no answer arrives."""
     connection = await RawConnection.open(socket)
     answer = connection.call(ECHO, b"hello", leave_out=3)
     await connection.greeted_or_ended.wait()
@@ -94,7 +94,7 @@ async def test_half_a_frame_is_no_call(socket: Path) -> None:
 
 
 async def test_silence_is_possible(socket: Path) -> None:
-    """A connection that says nothing stays open for a while."""
+    """A connection on which nothing is sent stays open."""
     connection = await RawConnection.open(socket, is_silent=True)
     await asyncio.sleep(0.05)
     assert not connection.ended.is_set()

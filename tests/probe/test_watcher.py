@@ -1,4 +1,4 @@
-"""The probe as plugin watcher: sockets in the registry directory are asked who they are."""
+"""The probe as plugin watcher: it calls GetInfo on sockets in the registry directory."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -44,8 +44,8 @@ async def probe(short_dir: Path) -> AsyncIterator[Probe]:
         yield probe
 
 
-async def test_a_socket_is_found_and_told(probe: Probe, short_dir: Path) -> None:
-    """It is asked, taken in, listened to, and told so; without endpoint its own socket counts."""
+async def test_a_socket_is_found_and_notified(probe: Probe, short_dir: Path) -> None:
+    """The plugin is admitted and notified; without an endpoint its registry socket is used."""
     async with Watched(short_dir / "registry") as plugin:
         await until(lambda: plugin.told, what="a notification")
         assert plugin.told == ["registered"]
@@ -57,7 +57,7 @@ async def test_a_socket_is_found_and_told(probe: Probe, short_dir: Path) -> None
 
 
 async def test_after_a_restart_it_is_found_again(probe: Probe, short_dir: Path) -> None:
-    """Nothing is wiped there, and the plugin has nothing to do."""
+    """A restart removes nothing there, and the plugin need not do anything."""
     async with Watched(short_dir / "registry") as plugin:
         await until(lambda: plugin.told, what="a notification")
         await probe.restart()
@@ -65,8 +65,8 @@ async def test_after_a_restart_it_is_found_again(probe: Probe, short_dir: Path) 
         assert probe.plugins[RESOURCE].is_alive
 
 
-async def test_a_refusal_is_told(probe: Probe, short_dir: Path) -> None:
-    """The other outcome of NotifyRegistrationStatus."""
+async def test_a_refusal_is_notified(probe: Probe, short_dir: Path) -> None:
+    """NotifyRegistrationStatus has the error."""
     probe.behavior = RegisterBehavior(refusal="not today")
     async with Watched(short_dir / "registry") as plugin:
         await until(lambda: plugin.told, what="a notification")
@@ -74,16 +74,16 @@ async def test_a_refusal_is_told(probe: Probe, short_dir: Path) -> None:
         assert not probe.plugins
 
 
-async def test_a_plugin_that_does_not_listen_is_noted(probe: Probe, short_dir: Path) -> None:
-    """An error of NotifyRegistrationStatus is written down."""
+async def test_an_error_of_the_notification_is_recorded(probe: Probe, short_dir: Path) -> None:
+    """The arrival has the error of NotifyRegistrationStatus."""
     plugin = Watched(short_dir / "registry")
     plugin.deaf = True
     async with plugin:
         await until(lambda: probe.arrivals and probe.arrivals[0].notify_problem, what="a note")
 
 
-async def test_an_endpoint_is_a_path_of_the_plugins(short_dir: Path) -> None:
-    """What the plugin sees elsewhere is translated; what is not there is looked for beside it."""
+async def test_an_endpoint_is_a_path_that_the_plugin_sees(short_dir: Path) -> None:
+    """The probe maps the path; if the file does not exist, it uses the registry socket."""
     for name in ("plugins", "registry"):
         (short_dir / name).mkdir()
 

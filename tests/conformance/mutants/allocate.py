@@ -13,7 +13,7 @@ from tests.conformance.mutants.registry import mutation
 
 @mutation("allocate-fails", fails=["allocate.answers"])
 class AllocateFails(GoodPlugin):
-    """Has an error for everybody."""
+    """Answers every Allocate with an error."""
 
     async def Allocate(self, request: Any, context: Any) -> Any:  # noqa: N802
         await context.abort(grpc.StatusCode.UNKNOWN, "out of order")
@@ -51,7 +51,7 @@ class ResponsesSwapped(GoodPlugin):
 
 @mutation("counts-allocations", warns=["allocate.repeatable"])
 class CountsAllocations(GoodPlugin):
-    """Puts into the answer how often the very same was asked."""
+    """Writes into the answer how often it was asked for these devices."""
 
     last: tuple[str, ...] = ()
     times = 0
@@ -65,7 +65,7 @@ class CountsAllocations(GoodPlugin):
 
 @mutation("intel-order-of-ids-matters", warns=["allocate.id-order"])
 class OrderOfIdsMatters(GoodPlugin):
-    """Numbers its variables in the order it was asked, like Intel's QAT."""
+    """Numbers its variables in the order of the IDs in the request, like Intel's QAT."""
 
     def fill(self, answer: Any, ids: list[str]) -> None:
         super().fill(answer, ids)
@@ -74,7 +74,7 @@ class OrderOfIdsMatters(GoodPlugin):
 
 @mutation("rocm-unknown-id-accepted", fails=["allocate.unknown-id"])
 class UnknownIdAccepted(GoodPlugin):
-    """Answers OK with nothing for a device that is not there, like ROCm and SR-IOV."""
+    """Answers OK without content for an unknown device, like ROCm and SR-IOV."""
 
     async def Allocate(self, request: Any, context: Any) -> Any:  # noqa: N802
         for container in request.container_requests:
@@ -88,7 +88,7 @@ class UnknownIdAccepted(GoodPlugin):
 
 @mutation("unknown-id-crash", fails=["allocate.unknown-id"])
 class UnknownIdCrash(GoodPlugin):
-    """Dies of a device that is not there."""
+    """Crashes on an unknown device."""
 
     async def Allocate(self, request: Any, context: Any) -> Any:  # noqa: N802
         for container in request.container_requests:
@@ -99,7 +99,7 @@ class UnknownIdCrash(GoodPlugin):
 
 @mutation("unhealthy-id-accepted", fails=["allocate.unhealthy-id"])
 class UnhealthyIdAccepted(GoodPlugin):
-    """Does not look at health when it answers."""
+    """Does not check the health of a device when it answers."""
 
     async def check_ids(self, ids: list[str], context: Any) -> None:
         healthy = [
@@ -113,7 +113,7 @@ class UnhealthyIdAccepted(GoodPlugin):
 
 @mutation("empty-ids-accepted", notes=["allocate.empty-ids"])
 class EmptyIdsAccepted(GoodPlugin):
-    """Answers a request for nothing, like everybody."""
+    """Answers OK to a request without IDs, like all plugins."""
 
     async def check_ids(self, ids: list[str], context: Any) -> None:
         if ids:
@@ -122,7 +122,7 @@ class EmptyIdsAccepted(GoodPlugin):
 
 @mutation("ten-workers", fails=["allocate.concurrent"])
 class TenWorkers(GoodPlugin):
-    """Serves streams and calls with the same ten workers, like many a one-file plugin."""
+    """Serves streams and calls with the same ten workers, like many one-file plugins."""
 
     def __init__(self, args: Any) -> None:
         super().__init__(args)
@@ -140,7 +140,7 @@ class TenWorkers(GoodPlugin):
 
 @mutation("hang-up-keeps-lock", fails=["allocate.hang-up"])
 class HangUpKeepsLock(GoodPlugin):
-    """Never gives its lock back when a call is cancelled."""
+    """Does not release its lock when a call is cancelled."""
 
     def __init__(self, args: Any) -> None:
         super().__init__(args)
@@ -167,7 +167,7 @@ class HangUpKeepsLock(GoodPlugin):
 
 @mutation("relative-path", fails=["allocate.paths"])
 class RelativePath(GoodPlugin):
-    """Forgets the first slash."""
+    """Sends paths without the first slash."""
 
     def fill(self, answer: Any, ids: list[str]) -> None:
         super().fill(answer, ids)
@@ -177,7 +177,7 @@ class RelativePath(GoodPlugin):
 
 @mutation("permission-x", fails=["allocate.permissions"])
 class PermissionX(GoodPlugin):
-    """Takes permissions for those of a file."""
+    """Uses the permission x, which only files have."""
 
     def fill(self, answer: Any, ids: list[str]) -> None:
         super().fill(answer, ids)
@@ -186,7 +186,7 @@ class PermissionX(GoodPlugin):
 
 @mutation("generic-one-spec-per-replica")
 class OneSpecPerReplica(GoodPlugin):
-    """Repeats the same entry for every replica, which harms nobody: simple, generic, Intel."""
+    """Repeats the same entry for every replica, which does no harm: simple, generic, Intel."""
 
     def fill(self, answer: Any, ids: list[str]) -> None:
         super().fill(answer, ids)
@@ -198,7 +198,7 @@ class OneSpecPerReplica(GoodPlugin):
 
 @mutation("two-files-in-one-place", fails=["allocate.container-paths"])
 class TwoFilesInOnePlace(GoodPlugin):
-    """Puts every device at the same path."""
+    """Gives all devices the same container path."""
 
     def fill(self, answer: Any, ids: list[str]) -> None:
         super().fill(answer, ids)
@@ -208,7 +208,7 @@ class TwoFilesInOnePlace(GoodPlugin):
 
 @mutation("missing-host-path", fails=["allocate.host-paths"])
 class MissingHostPath(GoodPlugin):
-    """Hands out a file that is not there."""
+    """Answers with a device file that does not exist."""
 
     def fill(self, answer: Any, ids: list[str]) -> None:
         super().fill(answer, ids)
@@ -217,7 +217,7 @@ class MissingHostPath(GoodPlugin):
 
 @mutation("simple-dash-in-env-name", warns=["allocate.env-names"])
 class DashInEnvName(GoodPlugin):
-    """Makes variables of device IDs, like simple-device-plugin."""
+    """Uses device IDs in names of variables, like simple-device-plugin."""
 
     def fill(self, answer: Any, ids: list[str]) -> None:
         super().fill(answer, ids)
@@ -226,7 +226,7 @@ class DashInEnvName(GoodPlugin):
 
 @mutation("invalid-annotation-key", warns=["allocate.annotations"])
 class InvalidAnnotationKey(GoodPlugin):
-    """Has a blank in an annotation key."""
+    """Has a space in an annotation key."""
 
     def fill(self, answer: Any, ids: list[str]) -> None:
         super().fill(answer, ids)
@@ -238,7 +238,7 @@ class InvalidAnnotationKey(GoodPlugin):
 
 @mutation("cdi-invalid-name", fails=["allocate.cdi-names"])
 class CdiInvalidName(GoodPlugin):
-    """Takes a path for a CDI name."""
+    """Uses a path as CDI name."""
 
     def fill(self, answer: Any, ids: list[str]) -> None:
         super().fill(answer, ids)
@@ -247,7 +247,7 @@ class CdiInvalidName(GoodPlugin):
 
 @mutation("cdi-unknown-key", fails=["allocate.cdi-files"])
 class CdiUnknownKey(GoodPlugin):
-    """Writes a key that no reader knows."""
+    """Writes a key that the CDI specification does not have."""
 
     def cdi_spec(self, names: list[str]) -> dict[str, Any]:
         return super().cdi_spec(names) | {"version": 1}
@@ -255,7 +255,7 @@ class CdiUnknownKey(GoodPlugin):
 
 @mutation("cdi-version-too-low", fails=["allocate.cdi-files"])
 class CdiVersionTooLow(GoodPlugin):
-    """Uses more than its version has."""
+    """Uses a feature that its CDI version does not have."""
 
     def cdi_spec(self, names: list[str]) -> dict[str, Any]:
         spec = super().cdi_spec(names)
@@ -266,7 +266,7 @@ class CdiVersionTooLow(GoodPlugin):
 
 @mutation("cdi-undefined-device", fails=["allocate.cdi-resolvable"])
 class CdiUndefinedDevice(GoodPlugin):
-    """Hands out a name that its file does not define."""
+    """Answers with a CDI name that its file does not define."""
 
     def fill(self, answer: Any, ids: list[str]) -> None:
         super().fill(answer, ids)
@@ -275,7 +275,7 @@ class CdiUndefinedDevice(GoodPlugin):
 
 @mutation("cdi-version-too-high", warns=["allocate.cdi-version"])
 class CdiVersionTooHigh(GoodPlugin):
-    """Writes the newest version whatever it says."""
+    """Always writes the newest CDI version."""
 
     def cdi_spec(self, names: list[str]) -> dict[str, Any]:
         return super().cdi_spec(names) | {"cdiVersion": "1.0.0"}
@@ -283,7 +283,7 @@ class CdiVersionTooHigh(GoodPlugin):
 
 @mutation("one-place-in-two-ways", warns=["allocate.container-paths"])
 class OnePlaceInTwoWays(GoodPlugin):
-    """Gives the same file twice, with other permissions."""
+    """Has the same device file twice, with different permissions."""
 
     def fill(self, answer: Any, ids: list[str]) -> None:
         super().fill(answer, ids)
@@ -294,7 +294,7 @@ class OnePlaceInTwoWays(GoodPlugin):
 
 @mutation("answers-mixed-up", warns=["allocate.per-container"])
 class AnswersMixedUp(GoodPlugin):
-    """Collects over all containers of a call: each gets what all asked for."""
+    """Gives each container of a call the devices of all its containers."""
 
     async def Allocate(self, request: Any, context: Any) -> Any:  # noqa: N802
         response = wire.AllocateResponse()

@@ -1,4 +1,4 @@
-"""Written on grpcio alone, as one-file plugins are: nothing of the good plugin is in them."""
+"""One-file plugins on grpcio alone, which share no code with the good plugin."""
 
 import argparse
 import asyncio
@@ -29,7 +29,7 @@ NOTES = ["allocate.empty-ids"]
 
 
 class Bare:
-    """Two devices, a pool of threads, one Register: what most examples of the field are."""
+    """Two devices, a thread pool, one Register call: like most example plugins."""
 
     workers = 64
 
@@ -61,7 +61,7 @@ class Bare:
         return response
 
     def serve(self) -> grpc.Server:
-        """Listen; a socket of a predecessor is removed."""
+        """Listen; remove the socket of a former process first."""
         self.path.unlink(missing_ok=True)
         server = grpc.server(ThreadPoolExecutor(self.workers))
         names = ("GetDevicePluginOptions", "ListAndWatch", "Allocate")
@@ -101,7 +101,7 @@ class Bare:
         return await asyncio.to_thread(self.work)
 
     def work(self) -> int:
-        """Do the same, in a thread."""
+        """Serve until SIGTERM, in a thread."""
         server = self.serve()
         self.register()
         self.stopping.wait()
@@ -112,7 +112,7 @@ class Bare:
 
 @mutation("bare-registers-once", fails=GONE, warns=FRAGILE, notes=NOTES)
 class RegistersOnce(Bare):
-    """Serves well, and knows nothing of restarts."""
+    """Serves correctly, but does not handle kubelet restarts."""
 
 
 @mutation(
@@ -122,7 +122,7 @@ class RegistersOnce(Bare):
     notes=NOTES,
 )
 class MixesContainersUp(Bare):
-    """Gives each container what all of them asked for together."""
+    """Gives each container the devices of all containers of the call."""
 
     def Allocate(self, request: Any, context: Any) -> Any:  # noqa: N802
         response = super().Allocate(request, context)

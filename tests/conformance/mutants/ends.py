@@ -1,4 +1,4 @@
-"""Ends of the process that nobody asked for."""
+"""Plugins whose process ends unexpectedly."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ async def crash_after(seconds: float) -> None:
     says={"life.dies": "server.(*Server).Update at /build/pkg/server/server.go:77"},
 )
 class PanicsAfterARestart(GoodPlugin):
-    """Comes back after a restart, and some seconds later sends to its former stream: Intel."""
+    """Registers again after a restart, and seconds later panics in its old stream: Intel."""
 
     registrations = 0
 
@@ -55,7 +55,7 @@ class PanicsAfterARestart(GoodPlugin):
     never="SETTINGS",
 )
 class AnyStreamEndExits(GoodPlugin):
-    """Ends when any stream does, like ROCm: said once, where the stream was ended."""
+    """Exits when any stream ends, like ROCm. Only the check that ended the stream reports this."""
 
     async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
         try:
@@ -72,7 +72,7 @@ class AnyStreamEndExits(GoodPlugin):
     says={"list.abandoned-stream": "panic: send on closed channel"},
 )
 class DiesLateOfALostStream(Relayed):
-    """Notices a cancelled stream when it has something to send."""
+    """Notices a cancelled stream only when it sends the next list, and panics then."""
 
     async def wanted(self, frame: Frame, client: asyncio.StreamWriter) -> bool:
         if frame.kind == RST_STREAM:

@@ -1,6 +1,6 @@
-"""What widely used plugins were seen doing, where it breaks more than one rule.
+"""Defects of widely used plugins that break more than one rule.
 
-Single defects of theirs stand with their themes, under the plugin's name.
+Defects that break one rule are in the files of their themes, with the plugin's name.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from tests.conformance.mutants.registry import PLAIN, mutation
 
 GONE = ["life.sockets-wiped", "life.kubelet-away", "life.refused-dial"]
 OFTEN_GONE = ["life.all-wiped", "life.kubelet-socket-replaced", "life.stream-cancelled"]
-"""What some kubelets do, or none: a warning."""
+"""Harm that only some kubelets do, or none: a warning."""
 
 
 @mutation("intel-empty-list-first", warns=["list.complete"])
@@ -44,7 +44,7 @@ class EmptyListFirst(GoodPlugin):
 
 @mutation("intel-notify-twice-forgets", warns=["list.steady"])
 class NotifyTwiceForgets(GoodPlugin):
-    """Forgets devices when two scans in a row found the same, until the next change."""
+    """Loses its devices when two scans find the same devices, until the next change."""
 
     scans = 0
 
@@ -58,7 +58,7 @@ class NotifyTwiceForgets(GoodPlugin):
 
 @mutation("intel-dead-stream-takes-update", fails=["life.lost-updates"])
 class DeadStreamTakesUpdate(GoodPlugin):
-    """After a restart the dead stream takes a change, and the next one panics."""
+    """After a restart the dead stream takes one change, and the next change causes a panic."""
 
     registrations = 0
     took = 0
@@ -84,7 +84,7 @@ class DeadStreamTakesUpdate(GoodPlugin):
     says={"life.lost-updates": "panic: send on closed channel"},
 )
 class StopsServingAtAChange(GoodPlugin):
-    """The dead stream of a former kubelet takes a change and stops the server; the next panics."""
+    """The dead stream takes a change and stops the server; the next change causes a panic."""
 
     registrations = 0
     is_stopped = False
@@ -110,7 +110,7 @@ class StopsServingAtAChange(GoodPlugin):
 
 @mutation("generic-registers-late", warns=["life.sockets-wiped"])
 class RegistersLate(GoodPlugin):
-    """Looks at the sockets from time to time only; here before its second registration."""
+    """Checks the sockets only from time to time, so its second registration is late."""
 
     was_late = False
 
@@ -122,7 +122,7 @@ class RegistersLate(GoodPlugin):
 
 
 class NeverAgain(GoodPlugin):
-    """Registers once in its life."""
+    """Registers only once."""
 
     async def until_lost(self) -> None:
         await asyncio.sleep(3600)
@@ -134,7 +134,7 @@ class NeverAgain(GoodPlugin):
     warns=[*OFTEN_GONE, "life.own-socket-removed"],
 )
 class NeverRegistersAgain(NeverAgain):
-    """Lives on after a kubelet restart and registers no more: Akri, fake-gpu-operator."""
+    """Continues to run after a kubelet restart, but does not register: Akri, fake-gpu-operator."""
 
 
 @mutation(
@@ -151,7 +151,7 @@ class NeverRegistersAgain(NeverAgain):
     notes=["allocate.empty-ids"],
 )
 class SimpleDevicePlugin(NeverAgain, StaleSocketPanic, DashInEnvName, EmptyIdsAccepted):
-    """All that was seen of simple-device-plugin."""
+    """All defects that were seen in simple-device-plugin."""
 
     async def open_server(self) -> None:
         if self.mine is None and accepts(self.path):
@@ -170,7 +170,7 @@ class SimpleDevicePlugin(NeverAgain, StaleSocketPanic, DashInEnvName, EmptyIdsAc
 class GenericDevicePlugin(
     OnlyOwnSocketWatched, EmptyPreference, EmptyIdsAccepted, OneSpecPerReplica
 ):
-    """Most of what was seen of generic-device-plugin."""
+    """Most defects that were seen in generic-device-plugin."""
 
 
 @mutation(
@@ -180,7 +180,7 @@ class GenericDevicePlugin(
     says={"life.sockets-wiped": "panic: close of closed channel"},
 )
 class PanicsAtRestart(GoodPlugin):
-    """Panics when kubelet.sock is another one."""
+    """Panics when kubelet.sock is replaced."""
 
     async def until_lost(self) -> None:
         await super().until_lost()
@@ -197,7 +197,7 @@ class PanicsAtRestart(GoodPlugin):
     says={"life.kubelet-away": "exited without a crash (exit code 1)"},
 )
 class Rocm(UnknownIdAccepted, EmptyIdsAccepted):
-    """Leaves it to its supervisor when its stream ends, and more that was seen of ROCm."""
+    """Exits when its stream ends, so a supervisor must restart it; more defects of ROCm."""
 
     numa_node = -1
     had_stream = False
@@ -219,4 +219,4 @@ class Rocm(UnknownIdAccepted, EmptyIdsAccepted):
     notes=["allocate.empty-ids"],
 )
 class Gce(NoSigtermHandler, AbsentKubeletNever, GivesUpWaiting, EmptyIdsAccepted):
-    """Knows no SIGTERM, waits for no kubelet at its start and for none that stays away."""
+    """Does not handle SIGTERM, and does not wait for a kubelet, neither at its start nor later."""

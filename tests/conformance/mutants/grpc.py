@@ -1,4 +1,4 @@
-"""HTTP/2, by a relay in front."""
+"""Plugins that break HTTP/2, through a relay in front of the good plugin."""
 
 import asyncio
 import os
@@ -64,7 +64,7 @@ class Relayed(GoodPlugin):
 
 @mutation("authority-checked", fails=["grpc.authority"])
 class AuthorityChecked(Relayed):
-    """Wants its own name as :authority."""
+    """Accepts only the path of its socket as :authority."""
 
     def filter(self, client: asyncio.StreamWriter) -> Forward:
         decoder = hpack.Decoder()
@@ -84,7 +84,7 @@ class AuthorityChecked(Relayed):
 
 @mutation("any-method-ok", warns=["grpc.unknown-method"])
 class AnyMethodOk(GoodPlugin):
-    """Answers whatever it is asked."""
+    """Answers OK to every method."""
 
     def services(self) -> list[Any]:
         class Anything(grpc.GenericRpcHandler):  # type: ignore[misc]
@@ -107,7 +107,7 @@ class PingUnanswered(Relayed):
 
 @mutation("rocm-cancelled-stream-exits", fails=["list.abandoned-stream"])
 class CancelledStreamExits(Relayed):
-    """Ends when a stream is cancelled, like ROCm."""
+    """Exits when a stream is cancelled, like ROCm."""
 
     async def wanted(self, frame: Frame, client: asyncio.StreamWriter) -> bool:
         if frame.kind == RST_STREAM:
@@ -117,7 +117,7 @@ class CancelledStreamExits(Relayed):
 
 @mutation("broken-connection-panics", fails=["grpc.broken-connection"])
 class BrokenConnectionPanics(Relayed):
-    """Dies when a connection breaks in the middle of a frame."""
+    """Crashes when a connection breaks within a frame."""
 
     def make_relay(self, public: Path, hidden: Path) -> Relay:
         return Relay(public, hidden, self.filter, on_cut=lambda: os._exit(2))
@@ -125,7 +125,7 @@ class BrokenConnectionPanics(Relayed):
 
 @mutation("one-greeting-at-a-time", fails=["grpc.idle-connection"])
 class OneGreetingAtATime(Relayed):
-    """Lets nobody in while somebody at the door says nothing."""
+    """Accepts no connection while another connection has sent nothing."""
 
     def make_relay(self, public: Path, hidden: Path) -> Relay:
         return Relay(public, hidden, self.filter, one_at_a_time=True)

@@ -13,11 +13,11 @@ from tests.conformance.good_plugin import POLL, GoodPlugin, Refused, accepts, id
 from tests.conformance.mutants.registry import mutation
 
 LONG = 0.8
-"""Half of the seconds for which `kubelet-away` leaves a plugin alone; restarts take far less."""
+"""Half of the seconds without a kubelet in `kubelet-away`; other restarts are much shorter."""
 
 
 class WithMark(GoodPlugin):
-    """Keeps a file of its own beside its socket."""
+    """Stores a file beside its socket."""
 
     async def open_server(self) -> None:
         await super().open_server()
@@ -27,7 +27,7 @@ class WithMark(GoodPlugin):
 
 @mutation("needs-its-own-file", warns=["life.all-wiped"])
 class NeedsItsOwnFile(WithMark):
-    """Dies when a file of its own is wiped along with the sockets."""
+    """Exits when its own file is removed together with the sockets."""
 
     async def until_lost(self) -> None:
         await super().until_lost()
@@ -37,7 +37,7 @@ class NeedsItsOwnFile(WithMark):
 
 @mutation("stopped-by-its-own-file", fails=["life.sockets-wiped", "life.refused-dial"])
 class StoppedByItsOwnFile(WithMark):
-    """Takes a file of its own for another instance, when the kubelet is back quickly."""
+    """Believes that its own file belongs to another instance, if the kubelet restarts quickly."""
 
     async def until_lost(self) -> None:
         served = time.monotonic()
@@ -56,7 +56,7 @@ class StoppedByItsOwnFile(WithMark):
 
 @mutation("generic-only-own-socket-watched", warns=["life.kubelet-socket-replaced"])
 class OnlyOwnSocketWatched(GoodPlugin):
-    """Looks at its own socket only: generic, Intel, SR-IOV, simple."""
+    """Watches only its own socket: generic, Intel, SR-IOV, simple."""
 
     async def until_lost(self) -> None:
         while identity(self.path) == self.mine:
@@ -72,7 +72,7 @@ class OnlyOwnSocketWatched(GoodPlugin):
 
 @mutation("stream-end-ignored", warns=["life.stream-cancelled"])
 class StreamEndIgnored(GoodPlugin):
-    """Never misses its stream, like everybody."""
+    """Does not notice that its stream has ended, like all plugins."""
 
     async def until_lost(self) -> None:
         self.streams.add(self)
@@ -81,7 +81,7 @@ class StreamEndIgnored(GoodPlugin):
 
 @mutation("nvidia-own-socket-not-watched", warns=["life.own-socket-removed"])
 class OwnSocketNotWatched(GoodPlugin):
-    """Looks at kubelet.sock only: NVIDIA, smarter, ROCm."""
+    """Watches only kubelet.sock: NVIDIA, smarter, ROCm."""
 
     async def until_lost(self) -> None:
         before = self.mine
@@ -95,7 +95,7 @@ class OwnSocketNotWatched(GoodPlugin):
 
 @mutation("retries-without-socket", fails=["life.wiped-before-register"])
 class RetriesWithoutSocket(GoodPlugin):
-    """Repeats a Register that failed in dialling; never looks whether its socket is still there."""
+    """Repeats a failed Register, but does not check whether its socket still exists."""
 
     async def call_register(self) -> None:
         while True:
@@ -109,7 +109,7 @@ class RetriesWithoutSocket(GoodPlugin):
 
 @mutation("start-race-exits", warns=["life.wiped-before-register"])
 class StartRaceExits(GoodPlugin):
-    """Leaves it to its supervisor that the kubelet could not dial it."""
+    """Exits if the kubelet could not dial it, so a supervisor must restart it."""
 
     async def call_register(self) -> None:
         try:
@@ -122,7 +122,7 @@ class StartRaceExits(GoodPlugin):
 
 @mutation("gives-up-waiting", warns=["life.kubelet-away"])
 class GivesUpWaiting(GoodPlugin):
-    """Ends when the kubelet stays away: GCE, Intel, ROCm, SR-IOV."""
+    """Exits when no kubelet returns: GCE, Intel, ROCm, SR-IOV."""
 
     was_registered = False
 
@@ -138,7 +138,7 @@ class GivesUpWaiting(GoodPlugin):
 
 @mutation("never-after-a-long-absence", fails=["life.kubelet-away"])
 class NeverAfterALongAbsence(GoodPlugin):
-    """Stops looking for a kubelet that stays away, and lives on."""
+    """Stops to wait for a kubelet after some time, but continues to run."""
 
     async def register(self) -> bool:
         began = time.monotonic()
@@ -155,7 +155,7 @@ class NeverAfterALongAbsence(GoodPlugin):
     says={"life.refused-dial": "panic: cannot register"},
 )
 class DiesOfARefusedDial(GoodPlugin):
-    """Takes a new kubelet.sock that nobody listens on yet for the end of the world: GCE."""
+    """Crashes if a new kubelet.sock does not accept connections yet: GCE."""
 
     answered_by: object = None
 
@@ -224,7 +224,7 @@ class LeaksMemory(GoodPlugin):
 
 
 class OtherStop(GoodPlugin):
-    """Does something else on SIGTERM."""
+    """Base of plugins with another SIGTERM handler."""
 
     last_allocate = 0.0
     was_registered = False
@@ -249,7 +249,7 @@ class OtherStop(GoodPlugin):
 
 @mutation("stops-slowly", warns=["life.stop-time"])
 class StopsSlowly(OtherStop):
-    """Waits for something before it ends, when nothing happens."""
+    """Waits before it exits, if it is idle."""
 
     async def on_stop(self, *, busy: bool, waiting: bool) -> None:
         if not busy and not waiting:
@@ -258,7 +258,7 @@ class StopsSlowly(OtherStop):
 
 @mutation("stops-with-143", warns=["life.stop-code"])
 class StopsWith143(OtherStop):
-    """Ends with the code of a signal."""
+    """Exits with the code of a signal."""
 
     async def on_stop(self, *, busy: bool, waiting: bool) -> None:
         self.path.unlink(missing_ok=True)
@@ -267,7 +267,7 @@ class StopsWith143(OtherStop):
 
 @mutation("rocm-leaves-socket", warns=["life.stop-socket"])
 class LeavesSocket(OtherStop):
-    """Ends without a look back, like ROCm."""
+    """Exits and leaves its socket, like ROCm."""
 
     async def on_stop(self, *, busy: bool, waiting: bool) -> None:
         os._exit(0)
@@ -275,7 +275,7 @@ class LeavesSocket(OtherStop):
 
 @mutation("gce-no-sigterm-handler", warns=["life.stop-code", "life.stop-socket"])
 class NoSigtermHandler(OtherStop):
-    """Is killed by SIGTERM, like GCE's and Intel's."""
+    """Has no SIGTERM handler, so SIGTERM kills it, like the plugins of GCE and Intel."""
 
     async def on_stop(self, *, busy: bool, waiting: bool) -> None:
         import signal
@@ -287,7 +287,7 @@ class NoSigtermHandler(OtherStop):
 
 @mutation("stop-in-allocate-panics", warns=["life.stop-in-allocate"])
 class StopInAllocatePanics(OtherStop):
-    """Pulls the rug from under its calls."""
+    """Panics on SIGTERM while calls run."""
 
     async def on_stop(self, *, busy: bool, waiting: bool) -> None:
         if busy:
@@ -297,7 +297,7 @@ class StopInAllocatePanics(OtherStop):
 
 @mutation("deaf-while-waiting", warns=["life.stop-while-waiting"])
 class DeafWhileWaiting(OtherStop):
-    """Does not hear SIGTERM before it has registered."""
+    """Ignores SIGTERM until it has registered."""
 
     async def on_stop(self, *, busy: bool, waiting: bool) -> None:
         if waiting:

@@ -12,7 +12,7 @@ from tests.conformance.mutants.registry import mutation
 
 @mutation("first-list-late", fails=["list.first-message"])
 class FirstListLate(GoodPlugin):
-    """Looks for its devices only when it is asked for them, and that takes long."""
+    """Begins its first scan when a stream opens, and the scan takes long."""
 
     looked = False
 
@@ -29,7 +29,7 @@ class FirstListLate(GoodPlugin):
 
 @mutation("first-list-empty", warns=["list.complete"])
 class FirstListEmpty(GoodPlugin):
-    """Begins its life with an empty list."""
+    """Sends an empty list first, shortly after its start."""
 
     began = False
 
@@ -44,7 +44,7 @@ class FirstListEmpty(GoodPlugin):
 
 @mutation("first-list-empty-for-long", fails=["list.complete"])
 class FirstListEmptyForLong(GoodPlugin):
-    """Begins its life with an empty list that lasts."""
+    """Sends an empty list first, for longer than a second."""
 
     began = False
 
@@ -62,7 +62,7 @@ class FirstListEmptyForLong(GoodPlugin):
 
 @mutation("empty-id", fails=["list.id-present"])
 class EmptyId(GoodPlugin):
-    """Has a device without a name."""
+    """Has a device with an empty ID."""
 
     def scan(self) -> dict[str, Device]:
         return super().scan() | {"": Device(self.device_dir / "w0", "Unhealthy")}
@@ -88,7 +88,7 @@ class LongId(GoodPlugin):
 
 @mutation("lower-case-health", fails=["list.health"])
 class LowerCaseHealth(GoodPlugin):
-    """Writes healthy with a small letter, once."""
+    """Writes the health of one device in lower case."""
 
     def scan(self) -> dict[str, Device]:
         return super().scan() | {"w9": Device(self.device_dir / "w0", "healthy")}
@@ -96,7 +96,7 @@ class LowerCaseHealth(GoodPlugin):
 
 @mutation("rocm-numa-minus-one", fails=["list.numa"])
 class NumaMinusOne(GoodPlugin):
-    """Passes numa_node on as sysfs has it, like ROCm."""
+    """Sends numa_node as it is in sysfs, like ROCm."""
 
     numa_node = -1
 
@@ -107,7 +107,7 @@ class NumaMinusOne(GoodPlugin):
     says={"list.numa": "in /sys/devices/system/node/online"},
 )
 class NumaUnknownNode(GoodPlugin):
-    """Names a NUMA node that this machine has not."""
+    """Sends a NUMA node that this machine does not have."""
 
     numa_node = 777
 
@@ -118,7 +118,7 @@ class NumaUnknownNode(GoodPlugin):
     says={"list.numa": "has a NUMA node twice: [0, 0]"},
 )
 class NumaNodeTwice(GoodPlugin):
-    """Collects the node of each of its host files, and some are of one node."""
+    """Sends the NUMA node of each host file, so a NUMA node may occur twice."""
 
     def device_list(self) -> Any:
         response = super().device_list()
@@ -129,7 +129,7 @@ class NumaNodeTwice(GoodPlugin):
 
 @mutation("volcano-list-too-large", fails=["list.size"])
 class ListTooLarge(GoodPlugin):
-    """Has more devices than fit into 4 MiB, like volcano and HAMi; here only in its first list."""
+    """Has too many devices for 4 MiB, like volcano and HAMi; here only in its first list."""
 
     was_sent = False
 
@@ -144,7 +144,7 @@ class ListTooLarge(GoodPlugin):
 
 @mutation("second-stream-short", fails=["list.second-stream"])
 class SecondStreamShort(GoodPlugin):
-    """Shows a second stream only a part of the list."""
+    """Sends only a part of the list to a second stream."""
 
     async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
         is_second = bool(self.streams)
@@ -174,7 +174,7 @@ class SlowReaderBlocks(GoodPlugin):
 
 @mutation("order-at-random", warns=["list.order"])
 class OrderAtRandom(GoodPlugin):
-    """Walks a map."""
+    """Sends the devices in random order."""
 
     def device_list(self) -> Any:
         response = super().device_list()
@@ -214,7 +214,7 @@ class Resends(GoodPlugin):
 
 @mutation("flaps", warns=["list.steady"])
 class Flaps(GoodPlugin):
-    """Has a device that comes and goes."""
+    """Has a device that appears and vanishes again and again."""
 
     count = 0
 
@@ -249,7 +249,7 @@ class StreamsShareAQueue(GoodPlugin):
 
 @mutation("dpm-withdrawn-resource-served", fails=["list.change"])
 class WithdrawnResourceServed(GoodPlugin):
-    """Withdraws a resource by ending its streams only; the socket still accepts: dpm."""
+    """Withdraws a resource: it ends the streams, but the socket still accepts calls: dpm."""
 
     async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
         lists = super().ListAndWatch(request, context)
@@ -260,7 +260,7 @@ class WithdrawnResourceServed(GoodPlugin):
 
 @mutation("nvidia-one-replica-unhealthy", warns=["list.replicas"])
 class OneReplicaUnhealthy(GoodPlugin):
-    """Marks one replica of a broken device, like NVIDIA's plugin did."""
+    """Marks only one replica of a broken device as unhealthy, like NVIDIA's plugin did."""
 
     def scan(self) -> dict[str, Device]:
         found = super().scan()
@@ -271,9 +271,9 @@ class OneReplicaUnhealthy(GoodPlugin):
 
 @mutation("nvidia-never-recovers", warns=["list.recovers"])
 class NeverRecovers(GoodPlugin):
-    """A device that was unhealthy for a moment stays so, like NVIDIA's after an XID error.
+    """Leaves a device unhealthy after a short failure, like NVIDIA's plugin after an XID error.
 
-    Here it is w1, and the trouble is the third file that comes.
+    Here the device is w1, and the failure is the third new file.
     """
 
     is_hurt = False
@@ -291,7 +291,7 @@ class NeverRecovers(GoodPlugin):
 
 @mutation("tells-no-open-stream", fails=["list.change", "life.lost-updates"])
 class TellsNoOpenStream(GoodPlugin):
-    """Keeps its list up to date and shows it to whoever comes new, to nobody else."""
+    """Sends the current list to new streams only; open streams get no update."""
 
     async def announce(self) -> None:
         pass

@@ -12,7 +12,7 @@ from tests.conformance.mutants.registry import PLAIN, mutation
 
 @mutation("preference-fails", fails=["preferred.answers"])
 class PreferenceFails(GoodPlugin):
-    """Has an error instead of advice."""
+    """Answers with an error instead of a preference."""
 
     async def GetPreferredAllocation(self, request: Any, context: Any) -> Any:  # noqa: N802
         await context.abort(grpc.StatusCode.INTERNAL, "no idea")
@@ -20,7 +20,7 @@ class PreferenceFails(GoodPlugin):
 
 @mutation("foreign-preference", fails=["preferred.answers"])
 class ForeignPreference(GoodPlugin):
-    """Prefers what is not available."""
+    """Prefers a device that is not available."""
 
     def prefer(self, available: list[str], must: list[str], size: int) -> list[str]:
         return ["w77::0"] * size
@@ -28,7 +28,7 @@ class ForeignPreference(GoodPlugin):
 
 @mutation("intel-ignores-must-include", warns=["preferred.must-include"])
 class IgnoresMustInclude(GoodPlugin):
-    """Balances without a look at what must be included, like Intel's gpu plugin."""
+    """Ignores the must-include devices, like Intel's gpu plugin with the balanced policy."""
 
     def prefer(self, available: list[str], must: list[str], size: int) -> list[str]:
         return sorted(available)[:size]
@@ -36,7 +36,7 @@ class IgnoresMustInclude(GoodPlugin):
 
 @mutation("prefers-too-few", warns=["preferred.size"])
 class PrefersTooFew(GoodPlugin):
-    """Returns one less than was asked for, where several were."""
+    """Returns one device less than requested, if several are requested."""
 
     def prefer(self, available: list[str], must: list[str], size: int) -> list[str]:
         return super().prefer(available, must, size - 1 if size > 2 else size)
@@ -44,7 +44,7 @@ class PrefersTooFew(GoodPlugin):
 
 @mutation("too-large-preference", notes=["preferred.too-large"])
 class TooLargePreference(GoodPlugin):
-    """Gives what there is when more is asked for."""
+    """Returns all available devices if more are requested."""
 
     async def GetPreferredAllocation(self, request: Any, context: Any) -> Any:  # noqa: N802
         for container in request.container_requests:
@@ -55,7 +55,7 @@ class TooLargePreference(GoodPlugin):
 
 @mutation("generic-empty-preference", notes=["preferred.not-offered"], options=PLAIN)
 class EmptyPreference(GoodPlugin):
-    """Answers OK with nothing, though it offers nothing: generic, smarter, GCE, SR-IOV."""
+    """Answers OK to a call that it does not offer: generic, smarter, GCE, SR-IOV."""
 
     async def GetPreferredAllocation(self, request: Any, context: Any) -> Any:  # noqa: N802
         return wire.PreferredAllocationResponse()
@@ -63,7 +63,7 @@ class EmptyPreference(GoodPlugin):
 
 @mutation("pre-start-fails", fails=["prestart.answers"])
 class PreStartFails(GoodPlugin):
-    """Never gets a device ready."""
+    """Answers every PreStartContainer with an error."""
 
     async def PreStartContainer(self, request: Any, context: Any) -> Any:  # noqa: N802
         await context.abort(grpc.StatusCode.INTERNAL, "reset failed")
@@ -81,7 +81,7 @@ class PreStartSlow(GoodPlugin):
 
 @mutation("pre-start-any-id", warns=["prestart.unknown-id"])
 class PreStartAnyId(GoodPlugin):
-    """Does not look at the IDs."""
+    """Does not check the IDs."""
 
     async def PreStartContainer(self, request: Any, context: Any) -> Any:  # noqa: N802
         return wire.PreStartContainerResponse()
@@ -89,7 +89,7 @@ class PreStartAnyId(GoodPlugin):
 
 @mutation("pre-start-not-offered", notes=["prestart.not-offered"], options=PLAIN)
 class PreStartNotOffered(GoodPlugin):
-    """Answers OK although it does not want the call."""
+    """Answers OK although it does not require the call."""
 
     async def PreStartContainer(self, request: Any, context: Any) -> Any:  # noqa: N802
         return wire.PreStartContainerResponse()

@@ -1,4 +1,4 @@
-"""Registering, starting beside others, the plugin watcher."""
+"""Register, unusual starts, the plugin watcher."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from tests.conformance.unusual_plugin import OneAfterTheOther
 
 @mutation("never-registers", fails=["registration.registers"])
 class NeverRegisters(GoodPlugin):
-    """Serves and says nothing."""
+    """Serves, but does not register."""
 
     async def register(self) -> bool:
         await asyncio.sleep(3600)
@@ -28,7 +28,7 @@ class NeverRegisters(GoodPlugin):
 
 @mutation("registers-first", warns=["registration.serves-first"])
 class RegistersFirst(GoodPlugin):
-    """Calls Register a moment before its socket is there."""
+    """Calls Register shortly before its socket exists."""
 
     async def call_register(self) -> None:
         aside = self.path.with_name("not.yet")
@@ -47,7 +47,7 @@ class RegistersFirst(GoodPlugin):
     says={"registration.serves-first": "could not be dialled"},
 )
 class ServesAfterRegister(GoodPlugin):
-    """Listens, calls Register, and serves when that is answered."""
+    """Listens and calls Register, but serves only after the answer."""
 
     async def open_server(self) -> None:
         with socket.socket(socket.AF_UNIX) as listener:
@@ -61,7 +61,7 @@ class ServesAfterRegister(GoodPlugin):
 
 @mutation("serves-elsewhere", fails=["registration.serves-first"])
 class ServesElsewhere(GoodPlugin):
-    """Names a socket that is not its own."""
+    """Sends the name of a socket on which it does not serve."""
 
     def register_request(self) -> Any:
         request = super().register_request()
@@ -71,14 +71,14 @@ class ServesElsewhere(GoodPlugin):
 
 @mutation("old-version", fails=["registration.version"])
 class OldVersion(GoodPlugin):
-    """Speaks v1alpha, as k8s-dummy-device-plugin does."""
+    """Registers with version v1alpha, like k8s-dummy-device-plugin."""
 
     version = "v1alpha"
 
 
 @mutation("endpoint-with-directory", fails=["registration.endpoint"])
 class EndpointWithDirectory(GoodPlugin):
-    """Gives the whole path of its socket."""
+    """Sends the whole path of its socket as endpoint."""
 
     def register_request(self) -> Any:
         request = super().register_request()
@@ -103,7 +103,7 @@ class NoOptions(GoodPlugin):
 
 @mutation("kubevirt-options-panic", fails=["registration.options"])
 class OptionsPanic(GoodPlugin):
-    """Dies of GetDevicePluginOptions, like kubevirt's kvm and bridge plugins."""
+    """Crashes in GetDevicePluginOptions, like kubevirt's kvm and bridge plugins."""
 
     async def GetDevicePluginOptions(self, request: Any, context: Any) -> Any:  # noqa: N802
         os._exit(2)
@@ -111,7 +111,7 @@ class OptionsPanic(GoodPlugin):
 
 @mutation("options-differ", warns=["registration.options-equal"])
 class OptionsDiffer(GoodPlugin):
-    """Registers without the options it has."""
+    """Sends no options in Register, although it has options."""
 
     def register_request(self) -> Any:
         request = super().register_request()
@@ -129,7 +129,7 @@ class RegistersAgainAndAgain(GoodPlugin):
 
 @mutation("impatient", fails=["registration.slow-kubelet"])
 class Impatient(GoodPlugin):
-    """Gives Register too little time."""
+    """Has a deadline for Register that is too short."""
 
     register_limit = 0.8
 
@@ -146,7 +146,7 @@ class AbsentKubeletExits(GoodPlugin):
 
 @mutation("gce-absent-kubelet-never", fails=["registration.absent-kubelet"])
 class AbsentKubeletNever(GoodPlugin):
-    """Started without a kubelet it never registers, and lives on, like GCE's plugin."""
+    """If it starts without a kubelet, it runs but never registers, like GCE's plugin."""
 
     async def keep_serving(self) -> None:
         if not self.kubelet.exists():
@@ -156,7 +156,7 @@ class AbsentKubeletNever(GoodPlugin):
 
 @mutation("refusal-storm", warns=["registration.refused"])
 class RefusalStorm(GoodPlugin):
-    """Tries again at once when it is refused."""
+    """Registers again at once after a refusal."""
 
     async def register(self) -> bool:
         while True:
@@ -168,7 +168,7 @@ class RefusalStorm(GoodPlugin):
 
 @mutation("refusal-ignored", warns=["registration.refused"])
 class RefusalIgnored(GoodPlugin):
-    """Lives on unregistered when it is refused."""
+    """Continues to run without registration after a refusal."""
 
     async def register(self) -> bool:
         try:
@@ -185,7 +185,7 @@ class RefusalIgnored(GoodPlugin):
     never="does not register",
 )
 class RegistersByATimer(GoodPlugin):
-    """Tries again a long time after it was refused, like NVIDIA's plugin after 30 s."""
+    """Registers again long after a refusal, like NVIDIA's plugin after 30 s."""
 
     async def register(self) -> bool:
         try:
@@ -197,7 +197,7 @@ class RegistersByATimer(GoodPlugin):
 
 @mutation("refusal-exits-0", warns=["registration.refused"])
 class RefusalExitsZero(GoodPlugin):
-    """Ends as if nothing were wrong when it is refused."""
+    """Exits with code 0 after a refusal."""
 
     async def register(self) -> bool:
         try:
@@ -208,7 +208,7 @@ class RefusalExitsZero(GoodPlugin):
 
 @mutation("stale-socket-never", fails=["registration.stale-socket"])
 class StaleSocketNever(GoodPlugin):
-    """Does not start while a socket is in its place."""
+    """Does not start while its socket path exists."""
 
     async def open_server(self) -> None:
         if self.mine is None and self.path.exists() and not accepts(self.path):
@@ -220,7 +220,7 @@ class StaleSocketNever(GoodPlugin):
     "simple-stale-socket-panic", warns=["registration.stale-socket", "registration.same-second"]
 )
 class StaleSocketPanic(GoodPlugin):
-    """Panics over a stale socket but removes it, like simple-device-plugin."""
+    """Panics if its socket exists, but removes it, like simple-device-plugin."""
 
     async def open_server(self) -> None:
         if self.mine is None and self.path.exists() and not accepts(self.path):
@@ -232,7 +232,7 @@ class StaleSocketPanic(GoodPlugin):
 
 @mutation("generic-starts-in-one-second", warns=["registration.same-second"])
 class StartsInOneSecond(GoodPlugin):
-    """Names its socket after the second of its start, and never removes one: generic, GCE."""
+    """Has the second of its start in the socket name, and removes no old socket: generic, GCE."""
 
     def __init__(self, args: Any) -> None:
         super().__init__(args)
@@ -246,7 +246,7 @@ class StartsInOneSecond(GoodPlugin):
 
 @mutation("waits-for-a-stream", warns=["registration.unopened-stream"])
 class WaitsForAStream(OneAfterTheOther):
-    """Registers its second resource when the stream of the first is open."""
+    """Registers its second resource only when the stream of the first is open."""
 
     async def call_register(self) -> None:
         await GoodPlugin.call_register(self)
@@ -259,7 +259,7 @@ class WaitsForAStream(OneAfterTheOther):
 
 @mutation("two-instances-yield", fails=["registration.two-instances"])
 class TwoInstancesYield(GoodPlugin):
-    """Each of two instances leaves the field to the other."""
+    """Exits if another instance runs, and so does the other instance."""
 
     async def open_server(self) -> None:
         mark = self.socket_dir / "yield"
@@ -278,7 +278,7 @@ class TwoInstancesYield(GoodPlugin):
 
 @mutation("nvidia-exit-unlinks-successor", warns=["registration.two-instances"])
 class ExitUnlinksSuccessor(GoodPlugin):
-    """The first's end removes the second's socket, which that one does not notice: NVIDIA."""
+    """The first instance removes the socket of the second, which does not notice: NVIDIA."""
 
     async def open_server(self) -> None:
         self.took_over = self.mine is None and accepts(self.path)
@@ -293,7 +293,7 @@ class ExitUnlinksSuccessor(GoodPlugin):
             await super().until_lost()
             if identity(self.path) == self.mine or not accepts(self.path):
                 return
-            self.mine = identity(self.path)  # the successor's, and still taken for ours
+            self.mine = identity(self.path)  # belongs to the second instance, but counts as ours
 
     async def close_server(self, grace: float = 0) -> None:
         await super().close_server(grace)
@@ -306,7 +306,7 @@ class ExitUnlinksSuccessor(GoodPlugin):
 
 @mutation("watcher-wrong-type", fails=["registration.watcher"], options=WATCHED)
 class WatcherWrongType(GoodPlugin):
-    """Says that it is a CSI plugin."""
+    """Has the plugin type of a CSI driver."""
 
     async def GetInfo(self, request: Any, context: Any) -> Any:  # noqa: N802
         info = await super().GetInfo(request, context)
@@ -316,14 +316,14 @@ class WatcherWrongType(GoodPlugin):
 
 @mutation("watcher-without-version", fails=["registration.watcher"], options=WATCHED)
 class WatcherWithoutVersion(GoodPlugin):
-    """Supports nothing that a kubelet has."""
+    """Supports no version that a kubelet supports."""
 
     version = "1.0.0"
 
 
 @mutation("watcher-notify-error", fails=["registration.watcher"], options=WATCHED)
 class WatcherNotifyError(GoodPlugin):
-    """Answers the good news with an error."""
+    """Answers NotifyRegistrationStatus with an error after a success."""
 
     async def NotifyRegistrationStatus(self, request: Any, context: Any) -> Any:  # noqa: N802
         if request.plugin_registered:
@@ -333,7 +333,7 @@ class WatcherNotifyError(GoodPlugin):
 
 @mutation("watcher-refused-crash", warns=["registration.watcher-refused"], options=WATCHED)
 class WatcherRefusedCrash(GoodPlugin):
-    """Dies of the bad news."""
+    """Crashes in NotifyRegistrationStatus after a refusal."""
 
     async def NotifyRegistrationStatus(self, request: Any, context: Any) -> Any:  # noqa: N802
         if not request.plugin_registered:

@@ -1,4 +1,4 @@
-"""What a mutation is, and the collection of all."""
+"""`Mutation`, a broken plugin, and the collection of all of them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,9 +20,9 @@ FILES = (
 
 @dataclass(frozen=True)
 class Mutation:
-    """A broken plugin, and which checks must find it: ID → `fail`, `warn` or `note`.
+    """A broken plugin, and the checks that must find it: ID → `fail`, `warn` or `note`.
 
-    `says` is what must be read there, by the ID of the check, and `never` what nowhere.
+    `says` is a text of the report by check ID, and `never` is a text that no report may have.
     """
 
     name: str
