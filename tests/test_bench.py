@@ -1,4 +1,4 @@
-"""The bench: every call, every fault, and nothing left behind."""
+"""The bench: every call and every fault; a closed bench leaves no thread, process or file."""
 
 import os
 import sys
@@ -80,15 +80,15 @@ def scanner(bench: Bench) -> Shown:
 
 
 def test_the_answer_has_devices_and_options(bench: Bench, scanner: Shown) -> None:
-    """The devices by resource, and what the plugin answered."""
+    """The answer has the devices by resource and the options of the plugin."""
     got = bench.allocate("p", "main", {RESOURCE: 1})
     assert got.by_resource == {RESOURCE: got.devices}
     assert got.options.env == {"WIDGET": got.devices[0]}
     assert bench.options("p", "main") == got.options
 
 
-def test_devices_tell_their_health(bench: Bench, scanner: Shown) -> None:
-    """A device that turns bad counts in the capacity only."""
+def test_devices_have_their_health(bench: Bench, scanner: Shown) -> None:
+    """An unhealthy device counts in the capacity only."""
     scanner.show(widget=widgets("a", "b", unhealthy=("b",)))
     bench.wait_for(RESOURCE, capacity=2, allocatable=1)
     assert bench.devices(RESOURCE) == {
@@ -99,8 +99,8 @@ def test_devices_tell_their_health(bench: Bench, scanner: Shown) -> None:
     assert bench.numbers("example.com/other") == (0, 0)
 
 
-def test_a_pod_may_get_another_container(bench: Bench, scanner: Shown) -> None:
-    """Containers are added one by one, and a refused one takes nothing from the others."""
+def test_containers_can_be_added_to_a_pod(bench: Bench, scanner: Shown) -> None:
+    """Containers are added one by one; a refused container does not change the others."""
     first = bench.allocate("p", "one", {RESOURCE: 1})
     second = bench.allocate("p", "two", {RESOURCE: 1})
     assert bench.allocate("p", "one", {RESOURCE: 1}) == first
@@ -111,7 +111,7 @@ def test_a_pod_may_get_another_container(bench: Bench, scanner: Shown) -> None:
 
 
 def test_an_unknown_resource_is_an_error(bench: Bench) -> None:
-    """A misspelt resource does not pass as a container without devices; zero of it does."""
+    """A misspelt resource raises an error, unless zero devices are requested."""
     with pytest.raises(UnregisteredResource, match=r"example\.com/wigdet"):
         bench.allocate("p", "main", {"example.com/wigdet": 1})
     assert bench.allocate("p", "main", {}).devices == ()
@@ -120,7 +120,7 @@ def test_an_unknown_resource_is_an_error(bench: Bench) -> None:
 
 
 class Picky(Shown, kd.Allocator, kd.ContainerPreStarter):
-    """Says no."""
+    """Refuses Allocate of several devices, and every PreStartContainer."""
 
     def allocate(self, request: kd.AllocateRequest) -> kd.AllocateResponse:
         if len(request.containers[0].device_ids) > 1:
@@ -132,7 +132,7 @@ class Picky(Shown, kd.Allocator, kd.ContainerPreStarter):
 
 
 def test_errors_of_a_plugin_are_raised(bench: Bench) -> None:
-    """Errors of Allocate and PreStartContainer reach the test, not the node's words for them."""
+    """The test gets the errors of Allocate and PreStartContainer, not the node's text for them."""
     bench.start(Picky(widget=widgets("a", "b")), domain=DOMAIN)
     bench.wait_for(RESOURCE)
     with pytest.raises(RpcError, match="one at a time"):
@@ -143,7 +143,7 @@ def test_errors_of_a_plugin_are_raised(bench: Bench) -> None:
 
 
 def test_numa_alignment() -> None:
-    """A bench of one's own has a topology policy; its refusal has no reason but itself."""
+    """A bench with a topology policy raises `AdmissionRejected` if the alignment fails."""
     devices = [kd.Device(str(node), numa_nodes=(node,)) for node in (0, 1)]
     settings = TopologySettings(policy="single-numa-node", numa_nodes=(0, 1))
     with Bench(topology=settings) as bench:
@@ -157,14 +157,14 @@ def test_numa_alignment() -> None:
 
 
 class Failing(kd.PolledScanner):
-    """Finds no bus."""
+    """Fails in its scan."""
 
     def list_devices(self) -> kd.DeviceTree:
         raise OSError("no bus")
 
 
 def test_a_wait_ends_with_the_plugin(bench: Bench) -> None:
-    """A plugin that failed is not waited for."""
+    """`wait_for` raises the failure of a plugin at once."""
     bench.start(Failing(), domain=DOMAIN)
     with pytest.raises(ScanFailed, match="no bus"):
         bench.wait_for(RESOURCE)
@@ -180,7 +180,7 @@ def test_a_wait_timeout_on_the_bench_reports_the_device_counts(
 
 
 def test_an_unseen_failure_is_raised_at_the_end() -> None:
-    """Unless something else is raised already."""
+    """`close` raises it, unless another error is raised already."""
     bench = Bench()
     plugin = bench.start(Failing(), domain=DOMAIN)
     until_sync(lambda: not plugin.is_running)
@@ -195,7 +195,7 @@ def test_an_unseen_failure_is_raised_at_the_end() -> None:
 
 
 def test_wrong_usage_is_raised_at_once(bench: Bench) -> None:
-    """Without a plugin being left."""
+    """No plugin runs afterwards."""
     with pytest.raises(InvalidResourceName):
         bench.start(Failing(), domain="not a domain")
     with pytest.raises(UsageError, match="0 plugins run"):
@@ -203,7 +203,7 @@ def test_wrong_usage_is_raised_at_once(bench: Bench) -> None:
 
 
 def test_a_plugin_is_stopped(bench: Bench, scanner: Shown) -> None:
-    """Its devices are unhealthy then, and its socket is gone."""
+    """Afterwards its devices are unhealthy and its socket is removed."""
     plugin = bench.start(Shown(gadget=[kd.Device("g")]), domain=DOMAIN)
     bench.wait_for("example.com/gadget")
     plugin.stop()
@@ -214,7 +214,7 @@ def test_a_plugin_is_stopped(bench: Bench, scanner: Shown) -> None:
 
 
 def test_a_killed_scanner_leaves_its_socket(bench: Bench, scanner: Shown) -> None:
-    """As a process would; a new one takes the stale file over."""
+    """Like a killed process; a new plugin replaces the stale socket."""
     bench.kill_plugin()
     bench.wait_for(RESOURCE, allocatable=0)
     assert [path.name for path in bench.socket_dir.glob("*.sock")].count("kubelet.sock") == 1
@@ -243,7 +243,7 @@ def devices(short_dir: Path) -> Path:
 
 
 def test_a_program_is_attached(bench: Bench, devices: Path) -> None:
-    """It finds the directory in its arguments; SIGTERM ends it."""
+    """The program gets the directory in its arguments; SIGTERM ends it."""
     plugin = bench.attach(*command(devices), cwd=ROOT)
     bench.wait_for(RESOURCE, allocatable=2)
     assert len(bench.allocate("p", "main", {RESOURCE: 2}).devices) == 2
@@ -254,7 +254,7 @@ def test_a_program_is_attached(bench: Bench, devices: Path) -> None:
 
 
 def test_a_program_is_killed_and_another_takes_over(bench: Bench, devices: Path) -> None:
-    """A killed program is no failure."""
+    """A program that the test kills has not failed."""
     plugin = bench.attach(*command(devices), cwd=ROOT)
     bench.wait_for(RESOURCE, allocatable=2)
     bench.kill_plugin()
@@ -265,7 +265,7 @@ def test_a_program_is_killed_and_another_takes_over(bench: Bench, devices: Path)
 
 
 def test_a_program_that_fails_is_quoted(bench: Bench, devices: Path) -> None:
-    """With its exit code and its last words, at once."""
+    """The error has the exit code and the last lines of the output, and comes at once."""
     bench.attach(*command(devices, "domain"), cwd=ROOT)
     with pytest.raises(PluginNotStarted, match=r"exit code 2\n.*Not A Domain"):
         bench.wait_for(RESOURCE)
@@ -274,7 +274,7 @@ def test_a_program_that_fails_is_quoted(bench: Bench, devices: Path) -> None:
 
 
 def test_variables_are_added_to_the_environment(bench: Bench, tmp_path: Path) -> None:
-    """`{socket_dir}` is filled in there, too."""
+    """`{socket_dir}` is replaced in variables as well."""
     script = 'echo "$DIR $HOME"; exec sleep 60'
     plugin = bench.attach("sh", "-c", script, env={"DIR": "{socket_dir}"}, cwd=tmp_path)
     until_sync(lambda: "\n" in plugin.output)
@@ -284,7 +284,7 @@ def test_variables_are_added_to_the_environment(bench: Bench, tmp_path: Path) ->
 @pytest.mark.needs_host("root with CAP_SYS_ADMIN")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
 def test_a_program_finds_the_bench_at_the_kubelets_paths(bench: Bench, devices: Path) -> None:
-    """A foreign plugin has no other; nobody else sees anything there, and it ends as any other."""
+    """For plugins with fixed paths: no other process sees the files, and `stop` works as usual."""
     before = sorted(Path("/var/lib").iterdir())
     words = [
         str(DEVICE_PLUGIN_DIR) if word == "{socket_dir}" else word for word in command(devices)
@@ -304,14 +304,14 @@ def test_a_program_finds_the_bench_at_the_kubelets_paths(bench: Bench, devices: 
 def test_a_program_that_cannot_have_the_kubelets_paths_is_not_started(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the reason, and what helps."""
+    """The error has the reason and says what helps."""
     monkeypatch.setattr(bench_module, "GENERATED_DIRECTORY", "/etc/passwd/cdi")
     with pytest.raises(NoPrivateView, match=r"/etc/passwd|unshare"):
         bench.attach("true", kubelet_paths=True)
 
 
 def test_a_program_that_ignores_sigterm_is_killed(bench: Bench) -> None:
-    """`stop` says that it had to; what the program started ends as well."""
+    """`stop` raises `NotInTime`; the children of the program end as well."""
     plugin = bench.attach("sh", "-c", "trap '' TERM; sleep 60 & echo $!; while :; do wait; done")
     until_sync(lambda: "\n" in plugin.output)
     child = int(plugin.output)
@@ -321,7 +321,7 @@ def test_a_program_that_ignores_sigterm_is_killed(bench: Bench) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process runs; one that nobody has waited for does not."""
+    """Whether the process runs; a zombie does not run."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -332,7 +332,7 @@ def is_alive(pid: int) -> bool:
 
 
 def test_a_restart_reads_everything_back(bench: Bench, scanner: Shown) -> None:
-    """The plugin comes back, and the pod still holds its devices."""
+    """The plugin registers again, and the pod still holds its devices."""
     held = bench.allocate("p", "main", {RESOURCE: 2})
     bench.restart()
     bench.wait_for(RESOURCE, allocatable=3)
@@ -362,15 +362,15 @@ def test_files_after_each_form_of_restart(bench: Bench, how: str, file: bool, so
 
 
 @pytest.mark.parametrize("how", ["restart", "wipe", "replace_socket"])
-def test_plugins_come_back(bench: Bench, scanner: Shown, how: str) -> None:
-    """Ours survives every form, with what changed meanwhile."""
+def test_plugins_register_again_after_each_restart(bench: Bench, scanner: Shown, how: str) -> None:
+    """Our plugin registers again after each form of restart, with the current devices."""
     getattr(bench, how)()
     scanner.show(widget=widgets("a"))
     bench.wait_for(RESOURCE, capacity=1, allocatable=1)
 
 
-def test_a_node_may_be_away(bench: Bench, scanner: Shown) -> None:
-    """The pause lies between stop and start."""
+def test_a_restart_may_take_a_given_time(bench: Bench, scanner: Shown) -> None:
+    """The pause is between stop and start."""
     began = time.monotonic()
     bench.restart(away=0.2)
     assert time.monotonic() - began >= 0.2
@@ -388,7 +388,7 @@ def test_time_can_be_advanced(bench: Bench, scanner: Shown) -> None:
 
 
 def test_the_grace_period_can_be_short() -> None:
-    """For a plugin in a process, whose time cannot be moved."""
+    """For a plugin in another process, whose clock cannot be moved."""
     with Bench(grace_period=0.1) as bench:
         bench.start(Shown(widget=widgets("a")), domain=DOMAIN)
         bench.wait_for(RESOURCE)
@@ -409,8 +409,8 @@ def test_a_cancelled_stream_is_noticed(bench: Bench, scanner: Shown) -> None:
         bench.cancel_stream("example.com/other")
 
 
-def test_a_refused_plugin_hears_why(bench: Bench) -> None:
-    """Ours ends with the node's words; once nobody is refused, the next is let in."""
+def test_a_refused_plugin_gets_the_reason(bench: Bench) -> None:
+    """Our plugin ends with the node's text; after `behave` the next plugin registers."""
     with bench.refuse("the node is full"):
         plugin = bench.start(Shown(widget=widgets("a")), domain=DOMAIN)
         bench.wait_attempts(RESOURCE, 1)
@@ -423,8 +423,8 @@ def test_a_refused_plugin_hears_why(bench: Bench) -> None:
         bench.start(Shown(gadget=widgets("a")), domain=DOMAIN).wait_ended(timeout=0.05)
 
 
-def test_a_node_hangs(bench: Bench) -> None:
-    """Nobody gets in until it behaves; then who waited is let in by the same call."""
+def test_a_hanging_node_answers_register_after_behave(bench: Bench) -> None:
+    """No plugin registers until `behave`; then the waiting Register call succeeds."""
     bench.hang()
     bench.start(Shown(widget=widgets("a")), domain=DOMAIN)
     bench.wait_attempts(RESOURCE, 1)
@@ -437,8 +437,8 @@ def test_a_node_hangs(bench: Bench) -> None:
     assert bench.attempts(RESOURCE) == 1
 
 
-def test_a_node_is_slow(bench: Bench) -> None:
-    """The plugin is let in, late."""
+def test_a_slow_node_answers_register_late(bench: Bench) -> None:
+    """The plugin registers after the delay."""
     bench.slow(0.3)
     began = time.monotonic()
     bench.start(Shown(widget=widgets("a")), domain=DOMAIN)
@@ -446,8 +446,8 @@ def test_a_node_is_slow(bench: Bench) -> None:
     assert time.monotonic() - began >= 0.3
 
 
-def test_faults_outlive_a_restart(bench: Bench, scanner: Shown) -> None:
-    """So that a plugin meets them when it comes back."""
+def test_faults_last_over_a_restart(bench: Bench, scanner: Shown) -> None:
+    """A plugin that registers again after the restart has the same fault."""
     with bench.hang():
         bench.restart()
         bench.wait_attempts(RESOURCE, 2)
@@ -468,7 +468,7 @@ def threads() -> Iterator[None]:
 
 @pytest.mark.usefixtures("threads")
 def test_nothing_is_left(devices: Path) -> None:
-    """No thread, no process, no file; also where a plugin does not want to end."""
+    """No thread, no process and no file is left, also if a plugin does not end."""
     with Bench() as bench:
         stubborn = bench.attach("sh", "-c", "trap '' TERM; sleep 60")
         plugin = bench.attach(*command(devices), cwd=ROOT)
@@ -487,7 +487,7 @@ def test_nothing_is_left(devices: Path) -> None:
 def test_a_bench_that_cannot_start_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """No thread, no directory."""
+    """No thread and no directory is left."""
     root = tmp_path / "root"
     root.mkdir()
     (root / "plugins").touch()
@@ -498,7 +498,7 @@ def test_a_bench_that_cannot_start_leaves_nothing(
 
 
 def test_its_paths_are_short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Whatever the directory for temporary files is called."""
+    """This does not depend on the path of the temporary directory."""
     deep = tmp_path / "a-directory-with-a-long-name"
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
@@ -507,7 +507,7 @@ def test_its_paths_are_short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 
 class Asking(kd.PolledScanner):
-    """Asks the bench from its own loop."""
+    """Calls the bench on the bench's own loop."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -517,8 +517,8 @@ class Asking(kd.PolledScanner):
         return kd.DeviceTree()
 
 
-def test_asking_from_within_is_an_error_and_no_deadlock(bench: Bench) -> None:
-    """A scanner cannot wait for the loop it runs on."""
+def test_a_call_on_the_benchs_own_loop_is_an_error_not_a_deadlock(bench: Bench) -> None:
+    """A scanner cannot wait for the loop on which it runs."""
     bench.start(Asking(bench), domain=DOMAIN)
     with pytest.raises(ScanFailed, match="from code that runs on its own loop"):
         bench.wait_for(RESOURCE)

@@ -1,4 +1,4 @@
-"""The bench for DRA drivers: claims of pods, from the devices of a scanner to a container."""
+"""The bench for DRA drivers: from the devices of a scanner to the claim of a container."""
 
 from pathlib import Path
 
@@ -31,8 +31,10 @@ def scanner(tmp_path: Path) -> Widgets:
     )  # fmt: skip
 
 
-def test_a_pod_gets_what_its_claim_says(bench: Bench, scanner: Widgets, tmp_path: Path) -> None:
-    """As a container engine makes it of the driver's answer and its CDI files."""
+def test_a_pod_gets_the_devices_of_its_claim(
+    bench: Bench, scanner: Widgets, tmp_path: Path
+) -> None:
+    """The options are those that a container engine reads from the driver's CDI files."""
     bench.start(scanner, domain=DRIVER, mode="dra")
     first = bench.claim("pod-1", {WIDGET: 1})
     assert first.devices == ("w-0",)
@@ -47,7 +49,7 @@ def test_a_pod_gets_what_its_claim_says(bench: Bench, scanner: Widgets, tmp_path
 
 
 def test_two_pods_share_a_claim(bench: Bench, scanner: Widgets) -> None:
-    """It is given back after the last of them."""
+    """The claim is freed after the last pod."""
     bench.start(scanner, domain=DRIVER, mode="dra")
     shared = bench.claim("pod-1", {WIDGET: "all"})
     assert bench.claim("pod-2", shared.name) == shared
@@ -58,7 +60,7 @@ def test_two_pods_share_a_claim(bench: Bench, scanner: Widgets) -> None:
 
 
 def test_a_container_may_name_a_request(bench: Bench, scanner: Widgets) -> None:
-    """It gets the devices of this request only."""
+    """The container gets only the devices of this request."""
     bench.start(scanner, domain=DRIVER, mode="dra")
     both = bench.claim("pod-1", {WIDGET: 1})
     class_name = "widget.example.com"
@@ -80,8 +82,8 @@ class Broken(Widgets, kd.Allocator):
         raise RuntimeError("the widget is on fire")
 
 
-def test_the_first_that_is_available_is_taken(bench: Bench, scanner: Widgets) -> None:
-    """The driver knows the request by its name, whichever subrequest was chosen."""
+def test_the_first_available_subrequest_is_allocated(bench: Bench, scanner: Widgets) -> None:
+    """The driver gets the name of the request for each subrequest."""
     bench.start(scanner, domain=DRIVER, mode="dra")
     bench.claim("other", {WIDGET: 1})
     choices = [
@@ -94,14 +96,14 @@ def test_the_first_that_is_available_is_taken(bench: Bench, scanner: Widgets) ->
 
 
 def test_a_driver_that_refuses_is_quoted(bench: Bench) -> None:
-    """With the words that the event of the pod would have."""
+    """The error has the text of the pod's event."""
     bench.start(Broken(kd.Device("w")), domain=DRIVER, mode="dra")
     with pytest.raises(DynamicResourcesFailed, match=r"prepare .*the widget is on fire"):
         bench.claim("pod-1", {WIDGET: 1})
     bench.release("pod-1")
 
 
-def test_a_name_that_no_file_has_is_an_error(bench: Bench) -> None:
+def test_a_cdi_name_without_a_file_is_an_error(bench: Bench) -> None:
     """A container engine would not start the container."""
     bench.start(Widgets(kd.Device("w", cdi="vendor.com/w=1")), domain=DRIVER, mode="dra")
     with pytest.raises(UnresolvableCdiDevices, match=r"vendor\.com/w=1"):
@@ -109,7 +111,7 @@ def test_a_name_that_no_file_has_is_an_error(bench: Bench) -> None:
 
 
 def test_a_kubelet_restart_changes_nothing(bench: Bench, scanner: Widgets) -> None:
-    """It deletes the slices, which come back, and asks for the claims of its pods again."""
+    """The slices are deleted and published again; claims of pods are prepared again."""
     bench.start(scanner, domain=DRIVER, mode="dra")
     held = bench.claim("pod-1", {WIDGET: 1})
     (file,) = bench.cdi_dir.iterdir()
@@ -121,7 +123,7 @@ def test_a_kubelet_restart_changes_nothing(bench: Bench, scanner: Widgets) -> No
 
 
 def test_a_killed_driver_is_followed_by_another(bench: Bench, scanner: Widgets) -> None:
-    """What is prepared stays so, and can be given back."""
+    """Prepared claims stay prepared, and can be freed."""
     first = bench.start(scanner, domain=DRIVER, mode="dra")
     bench.claim("pod-1", {WIDGET: 1})
     bench.kill_plugin(first)
@@ -140,7 +142,7 @@ def _raises(bench: Bench, pod: str) -> bool:
 
 
 def test_health_is_that_of_the_pods_status(bench: Bench, scanner: Widgets) -> None:
-    """And a device that is not well is not given to a claim."""
+    """An unhealthy device is not allocated to a claim."""
     bench.start(scanner, domain=DRIVER, mode="dra")
     held = bench.claim("pod-1", {WIDGET: 1})
     until_sync(lambda: bench.health(held) == {"w-0": "Healthy"})
@@ -152,7 +154,7 @@ def test_health_is_that_of_the_pods_status(bench: Bench, scanner: Widgets) -> No
 
 
 def test_pods_notice_nothing_of_a_rolling_update(bench: Bench, scanner: Widgets) -> None:
-    """Pods come and go while the new instance starts, takes over, and the old one ends."""
+    """Pods start and end while the new instance starts and the old instance ends."""
     old = bench.start(scanner, domain=DRIVER, mode="dra")
     held = bench.claim("held", {WIDGET: 1})
     new = bench.start(scanner, domain=DRIVER, mode="dra")

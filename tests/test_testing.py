@@ -1,4 +1,4 @@
-"""The pytest plugin in projects of its users: the fixture, the stub, conformance in one line."""
+"""The pytest plugin in a user's project: fixtures, `StubPlugin` and `conformance`."""
 
 import re
 import subprocess
@@ -52,8 +52,8 @@ def run_tests(tmp_path: Path) -> RunTests:
     return run
 
 
-def test_the_fixture_is_there(run_tests: RunTests) -> None:
-    """Without pytest-asyncio, and without an import."""
+def test_the_fixture_needs_no_import_and_no_setting(run_tests: RunTests) -> None:
+    """The fixture works without pytest-asyncio and without an import."""
     ran = run_tests(
         """\
         import kubedevices as kd
@@ -72,7 +72,7 @@ def test_the_fixture_is_there(run_tests: RunTests) -> None:
 
 
 def test_an_unseen_failure_is_an_error_of_the_test(run_tests: RunTests) -> None:
-    """The fixture says it, with the scanner's own words."""
+    """The fixture raises the failure with the scanner's own text."""
     ran = run_tests(
         """\
         import time
@@ -109,12 +109,12 @@ def test_an_unused_pytest_plugin_loads_no_modules(run_tests: RunTests) -> None:
 
 
 def test_fixtures_are_explained(run_tests: RunTests) -> None:
-    """`pytest --fixtures` shows ours with its sentence."""
+    """`pytest --fixtures` shows the docstring of `bench`."""
     assert "Return a running node in its own directory" in run_tests("", "--fixtures").stdout
 
 
-def test_other_names_are_not_invented() -> None:
-    """What is not there raises as usual."""
+def test_an_unknown_name_raises_attribute_error() -> None:
+    """An unknown name raises the usual error."""
     with pytest.raises(ImportError, match="Bnech"):
         from kubedevices.testing import Bnech  # noqa: F401
 
@@ -136,7 +136,7 @@ def devices(*ids: str) -> list[kd.Device]:
 
 
 def test_a_stub_is_a_plugin(bench: Bench) -> None:
-    """It registers by itself, and its devices can be given away; nothing comes with them."""
+    """It registers by itself, and its devices can be allocated; the default answer is empty."""
     with StubPlugin(devices("a", "b"), socket_dir=bench.socket_dir) as stub:
         bench.wait_for(STUB, allocatable=2)
         got = bench.allocate("p", "main", {STUB: 1})
@@ -155,7 +155,7 @@ def stub_threads() -> list[str]:
 
 
 def test_an_update_lasts(bench: Bench) -> None:
-    """It reaches the open stream, the next one, and a stub that was started again."""
+    """Open streams, later streams and a restarted stub have the new list."""
     stub = StubPlugin(devices("a"), socket_dir=bench.socket_dir)
     stub.update(devices("a", "b"))
     with stub:
@@ -171,8 +171,8 @@ def test_an_update_lasts(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("how", ["restart", "wipe", "replace_socket"])
-def test_a_stub_comes_back(bench: Bench, how: str) -> None:
-    """Also where its own socket was removed."""
+def test_a_stub_registers_again(bench: Bench, how: str) -> None:
+    """This works also if its own socket was removed."""
     with StubPlugin(devices("a"), socket_dir=bench.socket_dir) as stub:
         bench.wait_for(STUB, allocatable=1)
         getattr(bench, how)()
@@ -181,7 +181,7 @@ def test_a_stub_comes_back(bench: Bench, how: str) -> None:
 
 
 def test_answers_are_settable(bench: Bench) -> None:
-    """Allocate, the preference, and what PreStartContainer was told."""
+    """A test sets the answers of Allocate and GetPreferredAllocation, and reads PreStart calls."""
 
     def allocate(request: kd.AllocateRequest) -> kd.AllocateResponse:
         answer = kd.ContainerAllocateResponse(devices=[DeviceSpec("/dev/null")])
@@ -209,7 +209,7 @@ def fail(_request: object) -> kd.AllocateResponse:
 
 
 def test_a_stub_may_raise(bench: Bench) -> None:
-    """What its functions raise is the answer."""
+    """The error of a function is the answer of the call."""
     stub = StubPlugin(devices("a"), socket_dir=bench.socket_dir, preferred=True)
     stub.allocate = fail
     with stub:
@@ -224,7 +224,7 @@ def test_a_stub_may_raise(bench: Bench) -> None:
 
 
 def test_a_stub_asks_whether_it_may_register(bench: Bench) -> None:
-    """Before each registration; `register` does it without asking."""
+    """The stub calls `may_register` before each registration; `register` does not call it."""
     answers: list[bool] = []
     may = threading.Event()
 
@@ -249,7 +249,7 @@ def test_a_stub_asks_whether_it_may_register(bench: Bench) -> None:
 
 
 def test_a_refused_stub_tries_again(bench: Bench) -> None:
-    """It keeps the node's words."""
+    """The stub stores the node's text."""
     with bench.refuse("full"), StubPlugin(devices("a"), socket_dir=bench.socket_dir) as stub:
         bench.wait_attempts(STUB, 3)
         assert stub.refusal == "full"
@@ -260,7 +260,7 @@ def test_a_refused_stub_tries_again(bench: Bench) -> None:
 
 
 async def test_a_stub_serves_both_services(short_dir: Path) -> None:
-    """A plugin watcher can ask the same socket who it is."""
+    """A plugin watcher can call GetInfo on the same socket."""
     with StubPlugin(socket_dir=short_dir) as stub:
         async with await GrpcChannel.dial(stub.socket) as channel:
             client = PluginRegistrationClient(channel)
@@ -275,14 +275,14 @@ async def test_a_stub_serves_both_services(short_dir: Path) -> None:
 
 
 class Bad(Widgets, kd.Allocator):
-    """Answers for nobody."""
+    """Answers Allocate without a container response."""
 
     def allocate(self, request: kd.AllocateRequest) -> kd.AllocateResponse:
         return kd.AllocateResponse([])
 
 
 def test_a_good_scanner_conforms() -> None:
-    """All results come back; what needs a process of its own is skipped with a reason."""
+    """All results are returned; checks that need a process are skipped with a reason."""
     scanner = Widgets(widget=widgets("a", "b", "c", unhealthy=("c",)))
     results = conformance(
         scanner, domain=DOMAIN, skip=["life.stream-cancelled"], check_timing=FAST, timing=QUICK
@@ -294,8 +294,8 @@ def test_a_good_scanner_conforms() -> None:
     assert len(results) - len(skipped) > 30
 
 
-def test_a_bad_scanner_does_not() -> None:
-    """The report is the message, and every result is at hand."""
+def test_a_bad_scanner_does_not_conform() -> None:
+    """The message is the report, and the error has all results."""
     with pytest.raises(NotConformant, match=r"FAIL allocate\.") as caught:
         conformance(Bad(widget=widgets("a")), domain=DOMAIN, only=["allocate"], check_timing=FAST)
     assert isinstance(caught.value, AssertionError)

@@ -1,4 +1,4 @@
-"""Stands between a client and the good plugin and breaks HTTP/2 frame by frame; for mutants.
+"""A relay between a client and the good plugin that breaks HTTP/2 frame by frame; for mutants.
 
 grpcio would never do what these mutants do, so they put this in front of it: it listens on the
 public socket and forwards whole frames to a hidden one.
@@ -17,7 +17,7 @@ ACK = 1
 
 
 class Frame(NamedTuple):
-    """One frame as it came."""
+    """One frame as it was received."""
 
     kind: int
     flags: int
@@ -27,7 +27,7 @@ class Frame(NamedTuple):
 
 
 class CutOff(Exception):
-    """The client hung up in the middle of a frame."""
+    """The client closed the connection within a frame."""
 
 
 async def read_frame(reader: asyncio.StreamReader) -> Frame | None:
@@ -48,7 +48,7 @@ async def read_frame(reader: asyncio.StreamReader) -> Frame | None:
 
 
 Forward = Callable[[Frame], Awaitable[bool]]
-"""Looks at a client's frame; False keeps it back."""
+"""Called with a frame of the client; the relay drops the frame if it returns False."""
 
 
 class Relay:

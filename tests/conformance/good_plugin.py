@@ -33,18 +33,18 @@ LIMIT = 30.0
 
 
 class Refused(Exception):
-    """The kubelet does not want us."""
+    """The kubelet refuses us."""
 
 
 class Device(NamedTuple):
-    """One ID that can be handed out; several replicas share a file."""
+    """One device ID; several replicas share a device file."""
 
     file: Path
     health: str
 
 
 def identity(path: Path) -> tuple[int, int, int] | None:
-    """Return what tells this file from another one that had the same name."""
+    """Return the identity of a file, which differs for a new file with the same name."""
     try:
         status = path.lstat()
     except OSError:
@@ -53,7 +53,7 @@ def identity(path: Path) -> tuple[int, int, int] | None:
 
 
 def read(path: str) -> str:
-    """Return the text of a small file, without layers in between."""
+    """Return the text of a small file with few system calls."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         return os.read(descriptor, 4096).decode()
@@ -62,7 +62,7 @@ def read(path: str) -> str:
 
 
 def accepts(path: Path) -> bool:
-    """Whether somebody is listening on `path`."""
+    """Whether a process listens on `path`."""
     with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
         probe.settimeout(1)
         probe.connect(str(path))
@@ -71,7 +71,7 @@ def accepts(path: Path) -> bool:
 
 
 class GoodPlugin:
-    """One resource, from start to SIGTERM. Mutants override what they break."""
+    """One resource, from start to SIGTERM. Mutants override the methods that they break."""
 
     resource = "example.com/widget"
     version = "v1beta1"
@@ -102,10 +102,10 @@ class GoodPlugin:
     # ------------------------------------------------------------ devices
 
     def scan(self) -> dict[str, Device]:
-        """Look at the directory; twenty times a second, so only what changed is made again."""
+        """Scan the directory. It runs twenty times a second, so it reuses unchanged devices."""
         texts = {}
         for name in sorted(os.listdir(self.device_dir)):  # noqa: PTH208  only names
-            with contextlib.suppress(FileNotFoundError):  # removed since the directory was listed
+            with contextlib.suppress(FileNotFoundError):  # removed after the directory was listed
                 texts[name] = read(f"{self.device_dir}/{name}")
         if texts != self.texts:
             self.texts = texts
@@ -119,7 +119,7 @@ class GoodPlugin:
         return dict(self.found)
 
     async def keep_scanning(self) -> None:
-        """Tell every stream about every change."""
+        """Scan again and again, and announce every change to all streams."""
         while True:
             found = self.scan()
             if found != self.devices:
@@ -135,7 +135,7 @@ class GoodPlugin:
             self.changed.notify_all()
 
     def write_cdi(self) -> None:
-        """Describe each file as a CDI device; readers see the old file or the new one."""
+        """Write each file as a CDI device; readers see the old CDI file or the new one."""
         if self.cdi_dir is None:
             return
         names = sorted({device.file.name for device in self.devices.values()})
@@ -148,7 +148,7 @@ class GoodPlugin:
         fresh.rename(target)
 
     def cdi_spec(self, names: list[str]) -> dict[str, Any]:
-        """Return the content of our CDI file, in the lowest version that can say it."""
+        """Return the content of our CDI file, in the lowest version that supports it."""
         return {
             "cdiVersion": "0.5.0" if any(name[0].isdigit() for name in names) else "0.3.0",
             "kind": "example.com/widget",
@@ -164,13 +164,13 @@ class GoodPlugin:
         return self.options()
 
     def options(self) -> Any:
-        """Return what we can do beside Allocate."""
+        """Return our options."""
         return wire.DevicePluginOptions(
             pre_start_required=not self.plain, get_preferred_allocation_available=not self.plain
         )
 
     async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
-        """Send the list at once and after every change; each stream counts for itself."""
+        """Send the list at once and after every change; each stream has its own state."""
         streams, one = self.streams, object()
         streams.add(one)
         try:
@@ -192,7 +192,7 @@ class GoodPlugin:
         return response
 
     async def check_ids(self, ids: list[str], context: Any) -> None:
-        """End the call unless all devices are there and healthy."""
+        """End the call with an error unless all devices exist and are healthy."""
         if not ids:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no device IDs")
         for name in ids:
@@ -211,7 +211,7 @@ class GoodPlugin:
         return response
 
     def fill(self, answer: Any, ids: list[str]) -> None:
-        """Say what the container gets: each file once, whatever the order of the IDs."""
+        """Fill the container response: each file once; the order of the IDs does not matter."""
         files = sorted({self.devices[name].file for name in ids})
         answer.envs["WIDGETS"] = ",".join(file.name for file in files)
         answer.annotations["example.com/widgets"] = "-".join(file.name for file in files)
@@ -243,7 +243,7 @@ class GoodPlugin:
         return response
 
     def prefer(self, available: list[str], must: list[str], size: int) -> list[str]:
-        """Choose what must be, then the first by name."""
+        """Choose the must-include devices, then the first devices by name."""
         return (must + sorted(set(available) - set(must)))[:size]
 
     async def PreStartContainer(self, request: Any, context: Any) -> Any:  # noqa: N802
@@ -298,7 +298,7 @@ class GoodPlugin:
         return 1 if self.refused else 0
 
     async def keep_serving(self) -> None:
-        """Bind, register, and start over whenever a socket is replaced."""
+        """Bind and register, and repeat both whenever a socket is replaced."""
         await self.open_server()
         while True:
             if identity(self.path) != self.mine:
@@ -314,7 +314,7 @@ class GoodPlugin:
             raise Refused(f"another instance serves on {self.path}")
         self.path.unlink(missing_ok=True)
         self.server = grpc.aio.server()
-        self.streams = set()  # what a stopped server's streams still do is not ours to count
+        self.streams = set()  # streams of a stopped server may still end, and do not count
         self.server.add_generic_rpc_handlers(tuple(self.services()))
         self.server.add_insecure_port(f"unix:{self.path}")
         await self.server.start()
@@ -343,7 +343,7 @@ class GoodPlugin:
         return made
 
     async def close_server(self, grace: float = 0) -> None:
-        """Stop serving; grpc removes the file of its port, which must still be ours for that."""
+        """Stop serving. grpc removes the socket file, so the file must still be ours."""
         if self.server is not None:
             stream_end = asyncio.create_task(self.server.stop(grace))
             await asyncio.wait({stream_end}, timeout=grace + 1)
@@ -352,7 +352,7 @@ class GoodPlugin:
             self.path.unlink(missing_ok=True)
 
     async def register(self) -> bool:
-        """Register, waiting for a kubelet; False when our own socket got lost meanwhile."""
+        """Wait for a kubelet and register; return False if our own socket was removed."""
         pause = POLL
         while True:
             if identity(self.path) != self.mine:
@@ -377,7 +377,7 @@ class GoodPlugin:
                 return True
 
     async def call_register(self) -> None:
-        """Say once who we are; a channel of its own, because grpc shares them per address."""
+        """Call Register once, on a new channel, because grpc shares channels per address."""
         options = [("grpc.use_local_subchannel_pool", 1)]
         async with grpc.aio.insecure_channel(f"unix:{self.kubelet}", options) as channel:
             call = channel.unary_unary(
@@ -388,7 +388,7 @@ class GoodPlugin:
             await call(self.register_request(), timeout=self.register_limit)
 
     def register_request(self) -> Any:
-        """Return what Register is called with."""
+        """Return the request of Register."""
         return wire.RegisterRequest(
             version=self.version,
             endpoint=self.path.name,
@@ -397,7 +397,7 @@ class GoodPlugin:
         )
 
     async def until_lost(self) -> None:
-        """Return when a socket was replaced or nobody listens any more."""
+        """Return when a socket was replaced or no kubelet listens any more."""
         silent = 0.0
         while identity(self.path) == self.mine:
             if self.registry_dir is None:
@@ -420,7 +420,7 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def start(plugin_class: type[GoodPlugin], args: argparse.Namespace) -> int:
-    """Run a plugin to its end."""
+    """Run a plugin until it ends."""
 
     async def main() -> int:
         return await plugin_class(args).run()
@@ -429,10 +429,10 @@ def start(plugin_class: type[GoodPlugin], args: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the plugin to its end; return the exit code."""
+    """Run the plugin until it ends; return the exit code."""
     return start(GoodPlugin, arguments().parse_args(argv))
 
 
 if __name__ == "__main__":
-    # Threads of grpc may still be around: leave at once, everything is closed.
+    # Threads of grpc may still run: exit at once, everything is closed.
     os._exit(main())

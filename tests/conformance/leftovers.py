@@ -1,4 +1,4 @@
-"""Finds what a run may have left behind: processes by a mark in their environment, and more."""
+"""Finds processes (by a mark in their environment) and mounts that a run may have left."""
 
 from pathlib import Path
 

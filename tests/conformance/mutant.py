@@ -1,4 +1,4 @@
-"""A misbehaving plugin: the good one with one mutation.
+"""A broken plugin: the good plugin with one mutation.
 
 python mutant.py --mutation NAME --device-dir DIR [...]
 """
@@ -14,7 +14,7 @@ from tests.conformance.mutants.registry import all_mutations
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the plugin that the command line names to its end; return the exit code."""
+    """Run the plugin that the command line names; return the exit code."""
     parser = arguments()
     parser.add_argument("--mutation", required=True, choices=sorted(all_mutations()))
     args = parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""`kubedevices` as a program that `preloaded_supervisor` starts by a fork, all of it loaded.
+"""`kubedevices` with all modules loaded; `preloaded_supervisor` starts it by a fork.
 
 A check starts some thirty plugin processes, and a start of Python took most of their time.
 """

@@ -45,16 +45,16 @@ FAST = CheckTiming(
     rounds=8,
     changes=4,
 )
-"""Limits a busy machine with two cores still keeps; pauses as short as plugins of tests allow."""
+"""Limits that hold on a busy machine with two cores; pauses as short as the plugins allow."""
 
 
 ALL_KUBELETS = Kubelets((1, 32), (1, 36))
-"""So that every check is tried: what only some of them do is a warning."""
+"""With these kubelets every check is tried; harm that only some of them do is a warning."""
 
 
 @contextmanager
 def widgets(*, unhealthy: bool = True) -> Iterator[Path]:
-    """Make a directory of devices for the plugins: two healthy ones, and one that is not."""
+    """Make a directory with device files: two healthy devices and an unhealthy one."""
     directory = Path(mkdtemp(prefix="kd-widgets-", dir="/tmp"))
     try:
         for name in ("w0", "w1"):
@@ -67,12 +67,12 @@ def widgets(*, unhealthy: bool = True) -> Iterator[Path]:
 
 
 def hot_plug(directory: Path) -> Trigger:
-    """Return what makes one more device appear, and takes it away."""
+    """Return a trigger that adds a device, and its undo."""
     return Trigger(f"touch {directory}/new-{{n}}", undo=f"rm {directory}/new-{{n}}")
 
 
 def target(script: Path, directory: Path, options: Sequence[str] = ()) -> Target:
-    """Return a plugin of this folder as something to check."""
+    """Return a plugin of this folder as a target."""
     command = [sys.executable, str(script), *options]
     command += ["--device-dir", str(directory), "--cdi-dir", "{cdi_dir}"]
     if "--registry-dir" not in options:

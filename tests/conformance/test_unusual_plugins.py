@@ -130,7 +130,7 @@ async def test_a_plugin_of_v1alpha_gets_its_verdict(short_dir: Path) -> None:
 
 
 def of(results: Sequence[CheckResult], resource: str) -> set[str]:
-    """Return the verdict of a resource, or of the whole plugin if both registered early."""
+    """Return the IDs of the checks with a result for `resource`, or for the whole plugin."""
     return {each.check.id for each in results if each.resource in (resource, PLUGIN)}
 
 

@@ -1,4 +1,4 @@
-"""Good plugins with habits of their own: `kubedevices check` must find nothing wrong with them.
+"""Correct plugins with unusual habits: `kubedevices check` must not fail them.
 
 python unusual_plugin.py --habit NAME --device-dir DIR [...]
 """
@@ -28,7 +28,7 @@ from tests.conformance.good_plugin import (
 
 
 class OneAfterTheOther(GoodPlugin):
-    """Two resources; the second calls Register when the first was answered and a while passed."""
+    """Two resources; the second calls Register some time after the answer to the first."""
 
     pause = 0.0
 
@@ -57,7 +57,7 @@ class OneAfterTheOther(GoodPlugin):
 
 
 class Second(GoodPlugin):
-    """What follows another plugin of the same process."""
+    """The second plugin of the same process."""
 
     resource = "example.com/gadget"
 
@@ -74,7 +74,7 @@ class Second(GoodPlugin):
 
 
 class OneLongAfterTheOther(OneAfterTheOther):
-    """The same with a pause in which a check believes that nobody else comes."""
+    """The same, with so long a pause that the check expects no further resource."""
 
     pause = 0.7
 
@@ -87,21 +87,21 @@ class SecondNeverChanges(OneAfterTheOther):
 
 
 class RemembersDevices(GoodPlugin):
-    """A trigger works once: what was found stays, whether it is there or not."""
+    """A trigger works only once: devices that were found stay in the list."""
 
     def scan(self) -> dict[str, Device]:
         return {**self.devices, **super().scan()} if len(self.devices) < 8 else self.devices
 
 
 class LooksRarely(GoodPlugin):
-    """Never looks again; every stream has the list of the start."""
+    """Scans only once; every stream has the list of the start."""
 
     async def keep_scanning(self) -> None:
         await asyncio.Event().wait()
 
 
 class RegistersTwiceAfterAWait(GoodPlugin):
-    """Like a plugin whose waiting dial gets through before it is told that kubelet.sock is there.
+    """Dials the kubelet in a loop, so it may register before it sees the new kubelet.sock.
 
     Then it binds and registers once more; the kubelet has no list of the first time.
     """
@@ -132,19 +132,19 @@ class RegistersTwiceAfterAWait(GoodPlugin):
 
 
 class AllocatesAfterTheSecondTime(RegistersTwiceAfterAWait):
-    """The same, a bit slower: the kubelet does have a list, but then Allocate finds nobody."""
+    """The same, a bit slower: the kubelet has a list, but Allocate gets no connection."""
 
     def device_list(self) -> object:
         return GoodPlugin.device_list(self)
 
     async def Allocate(self, request: object, context: object) -> object:  # noqa: N802
         if self.is_first_of_two:
-            await asyncio.sleep(1)  # longer than until it binds anew
+            await asyncio.sleep(1)  # longer than it takes to bind again
         return await super().Allocate(request, context)
 
 
 class NamedBySecond(GoodPlugin):
-    """Puts the second of its start into the name of its socket, like generic-device-plugin.
+    """Has the second of its start in the name of its socket, like generic-device-plugin.
 
     The clock is the worst there is: a second begins with each socket.
     """
@@ -158,7 +158,7 @@ class NamedBySecond(GoodPlugin):
 
 
 class NamedBySecondAndRemoving(NamedBySecond):
-    """Removes, as it starts and ends, whatever has its name; looks only for kubelet.sock."""
+    """At start and end it removes any file with its socket name; it watches only kubelet.sock."""
 
     async def open_server(self) -> None:
         self.path.unlink(missing_ok=True)
@@ -176,7 +176,7 @@ class NamedBySecondAndRemoving(NamedBySecond):
 
 
 class NamedBySecondAndBinding(NamedBySecond):
-    """Never removes anything before it binds: the name is new."""
+    """Removes nothing before it binds: the name is always new."""
 
     async def open_server(self) -> None:
         if self.path.exists() and not accepts(self.path):
@@ -185,7 +185,7 @@ class NamedBySecondAndBinding(NamedBySecond):
 
 
 class KeepsTheMissing(GoodPlugin):
-    """Lists a device that is gone as unhealthy, so that somebody notices."""
+    """Lists a missing device as unhealthy."""
 
     def scan(self) -> dict[str, Device]:
         found = super().scan()
@@ -204,7 +204,7 @@ class PoolOfThreads(GoodPlugin):
 
 
 class WatchesLate(GoodPlugin):
-    """Begins to watch a moment after Register: Intel's framework, kubevirt-gpu."""
+    """Begins to watch files shortly after Register: Intel's framework, kubevirt-gpu."""
 
     async def until_lost(self) -> None:
         await asyncio.sleep(0.1)
@@ -213,7 +213,7 @@ class WatchesLate(GoodPlugin):
 
 
 class LateOnce(GoodPlugin):
-    """Comes back at once after kubelet restarts, except after the second."""
+    """Registers at once after each kubelet restart except the second."""
 
     times = 0
 
@@ -225,7 +225,7 @@ class LateOnce(GoodPlugin):
 
 
 class HearsSigtermLate(GoodPlugin):
-    """Is ready for SIGTERM a moment after Register."""
+    """Handles SIGTERM only shortly after Register."""
 
     ready_at = 0.0
 
@@ -240,14 +240,14 @@ class HearsSigtermLate(GoodPlugin):
 
 
 class BothWays(GoodPlugin):
-    """Calls Register, and has its socket in the plugin registry directory as well."""
+    """Calls Register, and also has its socket in the plugin registry directory."""
 
     async def open_server(self) -> None:
         await super().open_server()
         found = self.socket_dir.parent / "registry" / self.path.name
         found.unlink(missing_ok=True)
         os.link(self.path, found)
-        self.mine = identity(self.path)  # the link changed its time
+        self.mine = identity(self.path)  # the hard link changed the time of the file
 
     def services(self) -> list[Any]:
         names = ["GetInfo", "NotifyRegistrationStatus"]
@@ -256,7 +256,7 @@ class BothWays(GoodPlugin):
 
 
 class SpeaksV1Alpha(GoodPlugin):
-    """Registers at a service that no kubelet has any more, and gives up."""
+    """Calls the Register of v1alpha, which no kubelet serves any more, and gives up."""
 
     register_method = "/deviceplugin.Registration/Register"
 
@@ -268,7 +268,7 @@ class SpeaksV1Alpha(GoodPlugin):
 
 
 class RegistersOften(GoodPlugin):
-    """Registers again before a check believes that nobody else comes: bad, but no endless wait."""
+    """Registers again and again, at short intervals: the check must not wait without a limit."""
 
     async def until_lost(self) -> None:
         await asyncio.wait({asyncio.create_task(super().until_lost())}, timeout=0.1)
@@ -299,7 +299,7 @@ HABITS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the plugin that the command line names to its end; return the exit code."""
+    """Run the plugin that the command line names; return the exit code."""
     parser = arguments()
     parser.add_argument("--habit", required=True, choices=sorted(HABITS))
     args = parser.parse_args(argv)
