@@ -63,7 +63,7 @@ async def slow_kubelet(harness: Harness) -> str:
     for name in harness.resources:
         tries = Plugin.of(harness, name).times_registered()
         if tries > 1:
-            raise Broken(f"called Register {tries} times for {name} meanwhile")
+            raise Broken(f"called Register {tries} times for {name}, not once")
     return f"waited {delay:g} s"
 
 
