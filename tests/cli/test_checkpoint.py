@@ -167,7 +167,7 @@ def test_a_corrupt_file_is_shown_with_both_checksums(
     """Somebody must find out what happened to it."""
     done = Printed(capsys, "show", MODIFIED)
     assert done.out.startswith(
-        f"{MODIFIED}: corrupt: the checksum is 3599859048, that of the content would be 3773327681"
+        f"{MODIFIED}: corrupt: the checksum is 3599859048, but the content has 3773327681"
     )
     assert done.lines[2][3] == "gpu-1"
     report = Printed(capsys, "show", "-o", "json", MODIFIED).data[0]

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from kubedevices.cli import VERBS, main
-from kubedevices.cli.option_table import verbs
+from kubedevices.cli.help import verbs
 
 
 @pytest.fixture(scope="module")

@@ -132,7 +132,7 @@ def test_a_kubelet_does_not_know_all_devices(
         devices = [{"id": "gpu-a"}]
         return Path("/k.sock"), {"resources": [{"resource": RESOURCE, "devices": devices}]}
 
-    monkeypatch.setattr("kubedevices.cli.kubelet_here.ask_kubelet_of", ask_kubelet_of)
+    monkeypatch.setattr("kubedevices.cli.cordon.ask_kubelet_of", ask_kubelet_of)
     assert run(directory, "cordon", f"{RESOURCE}/gpu-a", *REASON) == 0
     assert capsys.readouterr().err == ""
     assert run(directory, "cordon", f"{RESOURCE}/gpu-c", *REASON) == 0
@@ -148,5 +148,5 @@ def test_a_kubelet_that_does_not_answer_is_no_obstacle(
     def ask_kubelet_of(error: NoNode) -> object:
         raise KubeletSilent("/k.sock", 5, "hangs")
 
-    monkeypatch.setattr("kubedevices.cli.kubelet_here.ask_kubelet_of", ask_kubelet_of)
+    monkeypatch.setattr("kubedevices.cli.cordon.ask_kubelet_of", ask_kubelet_of)
     assert run(directory, "cordon", f"{RESOURCE}/gpu-a", *REASON) == 0

@@ -3,7 +3,7 @@
 import pytest
 
 from kubedevices.cli import VERBS, main
-from kubedevices.cli.option_table import verbs
+from kubedevices.cli.help import verbs
 
 
 def test_the_help_of_a_verb_is_that_of_the_verb(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kubedevices.cli.manifest_yaml import as_yaml
 from kubedevices.cli.manifests import IMAGE
+from kubedevices.cli.output import manifest_yaml
 from kubedevices.manifests import kustomize
 from kubedevices.manifests.deployment import Deployment
 from kubedevices.manifests.workload import documents, node_pod
@@ -72,7 +72,7 @@ def validate(text: str, version: str, directory: Path) -> "subprocess.CompletedP
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_manifest_is_valid(version: str, short_dir: Path) -> None:
     """Strictly: a misspelt key would be dropped silently by an API server."""
-    text = "---\n".join(map(as_yaml, EVERYTHING.values()))
+    text = "---\n".join(map(manifest_yaml, EVERYTHING.values()))
     done = validate(text, version, short_dir)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"daemonset/kubedevices-simulator against version {version}" in done.stdout + done.stderr
@@ -82,7 +82,7 @@ def test_the_judge_judges(short_dir: Path) -> None:
     """A wrong key is found."""
     pod = node_pod(IMAGE)
     pod["spec"]["contaners"] = []
-    assert validate(as_yaml([pod]), VERSIONS[-1], short_dir).returncode != 0
+    assert validate(manifest_yaml([pod]), VERSIONS[-1], short_dir).returncode != 0
 
 
 def test_the_files_of_kustomize_are_those_of_the_package() -> None:
@@ -91,7 +91,7 @@ def test_the_files_of_kustomize_are_those_of_the_package() -> None:
     there = {
         str(path.relative_to(directory)): path.read_text() for path in directory.rglob("*.yaml")
     }
-    assert there == {name: as_yaml(each) for name, each in kustomize.files(IMAGE).items()}
+    assert there == {name: manifest_yaml(each) for name, each in kustomize.files(IMAGE).items()}
 
 
 @pytest.mark.needs_host("kubectl 1.21 or newer; Debian 12 has 1.20")

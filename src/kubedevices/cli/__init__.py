@@ -1,15 +1,38 @@
 """The command line: one file per verb, loaded when the verb is used.
 
-A verb's module has `NAME`, `HELP` (first line: what `kubedevices --help` says; the rest: what
-`kubedevices VERB --help` adds), `add_arguments(parser)` and `run(args) -> int`. It may have
-`EXAMPLES` (shown under its help), `LOG_LEVEL` (its default of `--log-level`; "warning" where it has
-none, "info" suits what keeps running), `TAKES_COMMAND` (what follows `--` is `args.command`, of
-which no parser takes a second `--` away) and `keeps_running(args) -> bool`: whether it must go on
-even if nobody reads what it prints.
+The module of a verb has `NAME`, `HELP` (`kubedevices --help` prints its first line, `kubedevices
+VERB --help` prints all of it), `add_arguments(parser)` and `run(args) -> int`. It may also have
 
-A `KubedevicesError` from `run` becomes one message on stderr and its exit code, here and nowhere
-else; anything else is a bug and keeps its traceback. Nothing heavy is imported here: a plugin
-process passes through this file on its way to the kubelet.
+EXAMPLES             text below the help
+LOG_LEVEL            the verb's default of `--log-level`; without it "warning". Verbs that keep
+                     running use "info"
+TAKES_COMMAND        `args.command` is the list of words after `--`; a second `--` stays in it
+keeps_running(args)  whether the process must continue even if nobody reads its output
+
+`main` turns a `KubedevicesError` from `run` into one message on stderr and an exit code. No other
+function does this. Any other exception is a bug and keeps its traceback. A plugin process imports
+this file, so nothing heavy is imported here.
+
+Modules that are no verbs:
+
+output              tables, JSON and YAML on stdout
+log_lines           log lines on stderr
+node_client         `--socket-dir` and `--state-dir`; asks the node, or the kubelet instead
+serving             options of run, simulate, expose and replay; starts the plugin
+dra_serving         `--mode` and the other DRA options of these verbs; starts the DRA driver
+scanner_loader      MODULE:CLASS of run and scan
+run_options         `--format` of allocate, and the options that `with` gives a container
+foreground          the command that `with` runs
+check_arguments     options of check
+expose_printing     what expose prints instead of serving
+node_services       options of node for NUMA and for the services beside kubelet.sock
+proxy_dry_run       `proxy --dry-run`
+proxy_patch         `manifests proxy --patch`
+kubectl             runs kubectl for deploy and undeploy
+manifest_arguments  options that manifests, deploy and undeploy share
+manifest_plugins    what a Deployment needs for simulate, expose, proxy or run
+manifest_modes      `--mode` of manifests and deploy
+manifest_values     `--values` of manifests and deploy
 """
 
 import argparse
@@ -61,13 +84,13 @@ VERBS = {
     "completion": "print the completion for bash, zsh or fish",
     "help": "print the help of a verb, or the help of all verbs as a man page",
 }
-"""Every verb and the first line of its `HELP`, kept here so that listing them loads none."""
+"""Every verb and the first line of its `HELP`. The copy lets `kubedevices --help` load no verb."""
 
 _MODULE_OF = {"with": "with_devices"}
-"""Verbs whose name no module can have."""
+"""Verbs whose name cannot be the name of a module."""
 
 _WITHOUT_TLS = frozenset({"simulate", "expose", "node", "proxy"})
-"""Verbs that stay in memory, speak on Unix sockets or plain HTTP, and run no code of others."""
+"""Verbs that keep running, use only Unix sockets and plain HTTP, and run no code of others."""
 
 EXAMPLES = """\
 examples:
@@ -81,69 +104,72 @@ examples:
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 _INTERRUPTED = 130  # 128 + SIGINT
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+_CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 _READER_GONE = 141  # 128 + SIGPIPE: what a shell reports for any filter whose reader left
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that complains in one line instead of printing its usage first."""
+    """An argument parser that prints an error as one line, without the usage before it."""
 
     def format_help(self) -> str:
-        """Leave a line behind the last one, as other commands do."""
+        """Return the help with one line break at its end, as other commands print it."""
         return super().format_help().rstrip("\n") + "\n"
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong and where to read more."""
+        """Print the error and the command that prints the help; exit with code 2."""
         self.exit(2, f"kubedevices: {message} (see {self.prog} --help)\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit code (design: 0 done, 1 no, 2 usage, 3 could not ask)."""
-    if sys.stdout is None:  # closed by the caller, as by `>&-`
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for as long as we live
-    _print_anywhere()
+    """Run one command; return its exit code.
+
+    0 success, 1 the answer is no, 2 wrong usage, 3 the question could not be asked.
+    """
+    if sys.stdout is None:  # the caller closed it, for example with `>&-`
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - open until the end
+    _escape_missing_characters()
     with contextlib.ExitStack() as output:
-        return _run(sys.argv[1:] if argv is None else list(argv), output)
+        return _run_and_flush(sys.argv[1:] if argv is None else list(argv), output)
 
 
-def _run(argv: list[str], output: contextlib.ExitStack) -> int:
+def _run_and_flush(argv: list[str], output: contextlib.ExitStack) -> int:
     try:
         try:
-            return _main(argv, output)
+            return _run_verb(argv, output)
         finally:
-            sys.stdout.flush()  # a reader that left shows here, not in the interpreter's shutdown
+            sys.stdout.flush()  # raises BrokenPipeError here, and not when the interpreter exits
     except SystemExit as exit_:
         return _code_of(exit_)
     except KubedevicesError as error:
         logging.getLogger(__name__).debug("this led to the message below", exc_info=error)
-        _tell(error)
+        _print_error(error)
         return error.exit_code
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
-        _write_no_more()
+        _discard_stdout()
         return _READER_GONE
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        if error.errno not in _CANNOT_WRITE:
             raise
-        _write_no_more()
+        _discard_stdout()
         print(f"kubedevices: cannot write the output: {error.strerror}", file=sys.stderr)
         return 3
 
 
-def _print_anywhere() -> None:
-    """Print what the locale has no letter for as stderr does, as an escape that JSON has too."""
+def _escape_missing_characters() -> None:
+    """Print characters that the encoding does not have as backslash escapes, like stderr."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() != "utf-8":
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def _write_no_more() -> None:
-    """Python flushes stdout once more at exit: let it do so into nothing."""
+def _discard_stdout() -> None:
+    """Replace stdout by /dev/null: Python flushes stdout once more when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _tell(error: KubedevicesError) -> None:
-    """Say on stderr what ended us, as JSON if the log is JSON: its collector reads this, too."""
+def _print_error(error: KubedevicesError) -> None:
+    """Print the error on stderr; as a log line if the log is JSON, for the collector of the log."""
     from kubedevices.cli.log_lines import writes_json
 
     if not writes_json():
@@ -162,16 +188,16 @@ def describe(error: KubedevicesError) -> str:
 
 
 def _code_of(exit_: SystemExit) -> int:
-    """Do what Python does at the end of a program: text is an error message, None is success."""
+    """Return the exit code, as Python does: a text is printed as an error, None means success."""
     if exit_.code is None or isinstance(exit_.code, int):
         return exit_.code or 0
     print(exit_.code, file=sys.stderr)
     return 1
 
 
-def _main(argv: list[str], output: contextlib.ExitStack) -> int:
+def _run_verb(argv: list[str], output: contextlib.ExitStack) -> int:
     parser = top_parser()
-    # What follows "--" is for the verb; argparse would take the mark itself for one of ours.
+    # Words after "--" belong to the verb. Cut them off first: argparse would remove the "--".
     cut = argv.index("--") if "--" in argv else len(argv)
     top = parser.parse_args(argv[:cut])
     if top.verb is None:
@@ -204,9 +230,9 @@ def load_verb(name: str) -> ModuleType:
 
 
 def _load_asyncio_without_tls() -> None:
-    """Load it as on a Python that has no OpenSSL: 2.6 MB and 10 ms less."""
+    """Import asyncio as on a Python without OpenSSL. This saves 2.6 MB and 10 ms."""
     if "asyncio" not in sys.modules and "ssl" not in sys.modules:
-        sys.modules["ssl"] = None  # type: ignore[assignment]  # to import it fails
+        sys.modules["ssl"] = None  # type: ignore[assignment]  # `import ssl` fails
         try:
             import_module("asyncio")
         finally:
@@ -214,7 +240,7 @@ def _load_asyncio_without_tls() -> None:
 
 
 def top_parser() -> Parser:
-    """Return what reads the words up to the verb."""
+    """Return the parser of the words up to the verb."""
     width = max(map(len, VERBS))
     verbs = "\n".join(f"  {name:{width}}  {summary}" for name, summary in VERBS.items())
     parser = Parser(
@@ -234,7 +260,7 @@ def top_parser() -> Parser:
 
 
 def verb_parser(verb: ModuleType) -> Parser:
-    """Return what reads the words after a verb; `verb` is its module."""
+    """Return the parser of the words after a verb; `verb` is the module of the verb."""
     parser = Parser(
         prog=f"kubedevices {verb.NAME}",
         description=verb.HELP,
@@ -254,7 +280,7 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
 
 
 def _columns() -> int:
-    """Return how wide the terminal is, as shutil says it, which loads four modules beside."""
+    """Return the columns of the terminal, like `shutil`, which would load four more modules."""
     given = os.environ.get("COLUMNS", "")
     if given.isdecimal() and int(given):
         return int(given)
@@ -265,7 +291,11 @@ def _columns() -> int:
 
 
 def _add_log_arguments(parser: argparse.ArgumentParser) -> None:
-    """Accept them before and after the verb: an absent one leaves the other's value alone."""
+    """Add the log options, which may stand before or after the verb.
+
+    An option that is missing has no default here (SUPPRESS), so that the parser of the verb does
+    not overwrite a value from before the verb.
+    """
     group = parser.add_argument_group("log lines (on stderr)")
     group.add_argument(
         "--log-level", choices=LOG_LEVELS, default=argparse.SUPPRESS, help="which events are logged"

@@ -1,4 +1,4 @@
-"""`python -m kubedevices.cli`: the same as `kubedevices`, where no script was installed."""
+"""`python -m kubedevices.cli`: the same as the installed command `kubedevices`."""
 
 import sys
 

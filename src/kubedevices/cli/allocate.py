@@ -1,7 +1,7 @@
-"""`kubedevices allocate`: admits a pod at a node and says what its containers start with.
+"""`kubedevices allocate`: admits a pod at a node and prints the options of its containers.
 
-The keys of `-o json` and `-o yaml` are a promise: `namespace`, `name`, `uid` and `containers`, each
-of these with `name`, `kind` (init, sidecar, app), `devices` (resource to device IDs) and `options`
+The keys of `-o json` and `-o yaml` are stable: `namespace`, `name`, `uid` and `containers`, each
+container with `name`, `kind` (init, sidecar, app), `devices` (resource to device IDs) and `options`
 (`env`, `devices`, `mounts`, `annotations`, `cdi_devices`).
 """
 
@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kubedevices.cli.asking import add_node_arguments, ask_to_allocate
-from kubedevices.cli.output import Column, Row, add_output_argument, print_listing
+from kubedevices.cli.node_client import add_node_arguments, ask_to_allocate
+from kubedevices.cli.output import Column, Row, add_output_argument, path_as_text, print_listing
 from kubedevices.cli.serving import some_path
 from kubedevices.errors import KubedevicesError, UsageError
 from kubedevices.resource_name import ResourceName
@@ -95,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Admit the pod and print who got what."""
+    """Admit the pod and print the devices and options of each container."""
     if args.oci_config is not None and args.format != "oci":
         raise UsageError("--oci-config needs --format oci")
     pod = _pod(args)
@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output != "table":
         raise UsageError(f"--format and -o {args.output} exclude each other: use one of them")
     print(_for_runtime(args, pod))
-    if args.pod is None and args.pod_name is None:  # nobody could know it
+    if args.pod is None and args.pod_name is None:  # a random name, which the user does not know
         print(
             f"pod {pod.full_name} holds these devices until `kubedevices release {pod.name}`",
             file=sys.stderr,
@@ -115,8 +115,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _for_runtime(args: argparse.Namespace, pod: "Pod") -> str:
-    """Admit the pod, unless nothing could be printed: then a pod that is new is released again."""
-    from kubedevices.cli.runtime_words import chosen_container, read_base, words
+    """Admit the pod and return its run options.
+
+    If the runtime cannot express the options, a pod that was not admitted before is released again.
+    """
+    from kubedevices.cli.run_options import chosen_container, read_base, words
 
     container = chosen_container(pod, args.container)
     base = read_base(args.oci_config)
@@ -138,7 +141,7 @@ def _wanted(pod: "Pod") -> Iterator[str]:
     return (name for container in pod for name in container.limits)
 
 
-# ---------------------------------------------------------------- what is asked for
+# ---------------------------------------------------------------- the pod
 
 
 def _pod(args: argparse.Namespace) -> "Pod":
@@ -159,7 +162,7 @@ def requested_pod(
 ) -> "Pod":
     """Return a pod of one container for `RESOURCE=N` words; raises `UsageError`.
 
-    Without a name it gets one that is not taken, which begins with `prefix`.
+    Without `pod_name`, the name is `prefix` and a random number.
     """
     from kubedevices.node.pods.pod import Container, Pod
 
@@ -194,7 +197,7 @@ def _limits(requests: list[str]) -> dict[str, int]:
 
 
 def _read_pod(file: Path) -> "Pod":
-    """Read a manifest; every mistake in it is told with its line."""
+    """Read a manifest; each mistake in it is reported with its line. Raises `ConfigError`."""
     import yaml
 
     from kubedevices.config.yaml_source import find, parse_yaml, read_yaml, refuse_double_keys
@@ -216,7 +219,7 @@ def _read_pod(file: Path) -> "Pod":
         raise ConfigError(
             [ConfigProblem(str(file), mark.line + 1, mark.column + 1, "", problem)]
         ) from error
-    except ValueError as error:  # a date that is none
+    except ValueError as error:  # an impossible date
         raise ConfigError(
             [ConfigProblem(str(file), 1, 1, "", f"not valid YAML: {error}")]
         ) from error
@@ -263,16 +266,12 @@ def _option_lines(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name, value in options["env"].items():
         yield "env", f"{name}={value}"
     for device in options["devices"]:
-        path = _renamed(device["host_path"], device["container_path"])
+        path = path_as_text(device["host_path"], device["container_path"])
         yield "device", f"{path} ({device['permissions']})"
     for mount in options["mounts"]:
-        path = _renamed(mount["host_path"], mount["container_path"])
+        path = path_as_text(mount["host_path"], mount["container_path"])
         yield "mount", f"{path} ({'ro' if mount['read_only'] else 'rw'})"
     for name, value in options["annotations"].items():
         yield "annotation", f"{name}={value}"
     for name in options["cdi_devices"]:
         yield "CDI device", name
-
-
-def _renamed(host_path: str, container_path: str) -> str:
-    return host_path if host_path == container_path else f"{host_path} -> {container_path}"

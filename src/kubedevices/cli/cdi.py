@@ -1,6 +1,6 @@
-"""`kubedevices cdi`: CDI files and names, and why a name does not resolve.
+"""`kubedevices cdi`: lists CDI devices, checks CDI files, explains why a name does not resolve.
 
-The keys of `-o json` and `-o yaml` are a promise. `list`: `devices` (`name`, `kind`, `device`,
+The keys of `-o json` and `-o yaml` are stable. `list`: `devices` (`name`, `kind`, `device`,
 `version`, `file`, `device_nodes`) and `errors` (path to texts). `validate`: a list with `path`,
 `valid`, `kind`, `version`, `devices`, `problems` (`pointer`, `problem`) and `warnings`. `resolve`:
 a list with `name`, `resolves`, `file`, `reason`, `warnings` and `edits` (as in a CDI file).
@@ -152,7 +152,7 @@ def _validate(paths: Iterable[Path], output: str, *, strict: bool) -> int:
 
 
 def _read(path: Path) -> CdiRegistry:
-    """Read one file or directory; one that a user names must be there, unlike a default one."""
+    """Read one file or directory. It must exist, unless it is a default directory."""
     if not path.is_dir():
         if not path.exists() and path not in DIRECTORIES:
             raise CannotRead(str(path), "no such file or directory")

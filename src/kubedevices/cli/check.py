@@ -1,4 +1,4 @@
-"""`kubedevices check`: plays the kubelet against any device plugin and says what it does wrong."""
+"""`kubedevices check`: acts as the kubelet for any device plugin and reports its mistakes."""
 
 import argparse
 import asyncio
@@ -55,7 +55,7 @@ examples:
   kubedevices check --trigger 'touch /tmp/d/{n}' -- …      also looks for lost updates
   kubedevices check --html report.html --only life -- …    one theme, with a page to attach
   kubedevices check --expect known.yaml --fail-on warn -- …  only new findings fail
-  kubedevices check --write-expected known.yaml -- …       makes that file
+  kubedevices check --write-expected known.yaml -- …       writes this file
   kubedevices check --explain life.stream-cancelled        what a check is about
 """
 
@@ -63,7 +63,7 @@ _TERMINATED = 128 + signal.SIGTERM
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check a plugin, or tell about checks."""
+    """Check a plugin, or describe the checks."""
     from dataclasses import replace
 
     from kubedevices.conformance import checks
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
     return int(outcome.fails)
 
 
-# ---------------------------------------------------------------- telling about checks
+# ---------------------------------------------------------------- descriptions of checks
 
 
 def _list(chosen: "Sequence[PluginCheck]", output: str) -> int:
@@ -216,7 +216,8 @@ def _check(
     if not chosen:
         raise UsageError("--quick leaves out every check that is chosen")
     began = time.monotonic()
-    # The kubelet that we play must wait neither for a reader nor for a processor.
+    # The check has to answer as fast as a kubelet: stderr must not block it (a slow reader of the
+    # terminal), and other processes must not take its processor.
     with unblocked_output("stderr"), raised_priority():
         progress = ProgressLine(len(chosen))
         try:
@@ -232,7 +233,7 @@ def _check(
 
 
 def _about(target: "Target", args: argparse.Namespace) -> dict[str, str]:
-    """Return what one must know to repeat this run and to compare it with another."""
+    """Return the options and the machine, which somebody needs to repeat or compare this run."""
     system = platform.uname()
     words = {
         "trigger": args.trigger,
@@ -261,7 +262,7 @@ async def _run(
     progress: "ProgressLine",
     kubelets: "Kubelets",
 ) -> "RunResult":
-    """Run the checks; SIGTERM ends them as gently as Ctrl-C."""
+    """Run the checks; SIGTERM cancels them like Ctrl-C, so that they clean up."""
     from kubedevices.conformance.runner import run_all
 
     task = asyncio.current_task()

@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_trigger_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare how devices are made to change."""
+    """Declare the options that change devices during the check."""
     parser.add_argument(
         "--trigger",
         default="",
@@ -71,7 +71,7 @@ def _add_trigger_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_manner_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare for whom and in which manner a plugin is judged."""
+    """Declare for which kubelets, and under which conditions, a plugin is judged."""
     parser.add_argument(
         "--kubelet",
         default="",
@@ -81,7 +81,7 @@ def _add_manner_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="skip checks that wait for a long time, and name them",
+        help="skip checks that wait for a long time; the report names them",
     )
     parser.add_argument(
         "--one-at-a-time",
@@ -102,7 +102,7 @@ def _add_manner_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_verdict_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what fails a run, and where reports go."""
+    """Declare which findings make the exit code 1, and the files of reports."""
     parser.add_argument(
         "--expect",
         type=some_path,

@@ -1,8 +1,8 @@
-"""`kubedevices checkpoint`: the allocations of a node, from its kubelet_internal_checkpoint.
+"""`kubedevices checkpoint`: reads the allocations in a kubelet_internal_checkpoint.
 
-The keys of `-o json` and `-o yaml` are a promise. A list with one report per file: `file`,
+The keys of `-o json` and `-o yaml` are stable. A list with one report per file: `file`,
 `verdict` (good, corrupt, unreadable), `reason`, `checksum` (`stored`, `computed`; null when the
-file is no checkpoint), `boot_id`, `before_1_20`, `notes`; with `show` also `entries` (`pod_uid`,
+file is not a checkpoint), `boot_id`, `before_1_20`, `notes`; with `show` also `entries` (`pod_uid`,
 `container`, `resource`, `devices`: NUMA node or -1 to IDs, `answer`: `env`, `devices`, `mounts`,
 `annotations`, `cdi_devices`, or null when it cannot be decoded) and `registered` (resource to the
 IDs of its healthy devices).
@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from kubedevices.allocation import ContainerAllocateResponse
-from kubedevices.cli.output import Column, add_output_argument, print_document, print_listing
+from kubedevices.cli.output import (
+    Column,
+    add_output_argument,
+    describe_mount,
+    describe_spec,
+    print_document,
+    print_listing,
+)
 from kubedevices.errors import CannotRead, ProtocolError
 from kubedevices.kubelet_api.convert import CONTAINER_RESPONSE
 from kubedevices.node.checkpoint.reader import read
@@ -57,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Report on every file; the worst of them decides about the exit code."""
+    """Report on every file; return the exit code of the worst report."""
     shows = args.action == "show"
     reports = [_report(file, shows=shows) for file in args.files]
     if args.output != "table":
@@ -117,15 +124,15 @@ def _read(file: str) -> bytes:
 
 def _why(data: bytes, bad: BadCheckpoint) -> str:
     if data.startswith(b"SQLite format 3\0"):
-        return "it is a database, such as the ledger of kubedevices, and no kubelet checkpoint"
+        return "it is a database, such as the ledger of kubedevices, not a kubelet checkpoint"
     if bad.content is None:
         return bad.reason
-    return f"the checksum is {bad.content.checksum}, that of the content would be {bad.computed}"
+    return f"the checksum is {bad.content.checksum}, but the content has {bad.computed}"
 
 
 def _entry(entry: CheckpointEntry, notes: list[str], is_v1: bool) -> dict[str, Any]:
     devices = {str(node): [*(ids or ())] for node, ids in (entry.device_ids or {}).items()}
-    if is_v1:  # it knows no NUMA nodes; the reader had to put the devices somewhere
+    if is_v1:  # without NUMA nodes in the file, the reader returns any node
         devices = {"-1": [each for ids in devices.values() for each in ids]}
     try:
         answer = _answer(CONTAINER_RESPONSE.from_wire(entry.response or b""))
@@ -147,29 +154,19 @@ def _entry(entry: CheckpointEntry, notes: list[str], is_v1: bool) -> dict[str, A
 def _answer(response: ContainerAllocateResponse) -> dict[str, Any]:
     return {
         "env": dict(response.env),
-        "devices": [
-            {
-                "host_path": spec.host_path,
-                "container_path": spec.container_path,
-                "permissions": spec.permissions,
-            }
-            for spec in response.devices
-        ],
-        "mounts": [
-            {
-                "host_path": mount.host_path,
-                "container_path": mount.container_path,
-                "read_only": mount.read_only,
-            }
-            for mount in response.mounts
-        ],
+        "devices": [describe_spec(spec) for spec in response.devices],
+        "mounts": [describe_mount(mount) for mount in response.mounts],
         "annotations": dict(response.annotations),
         "cdi_devices": [*response.cdi_devices],
     }
 
 
 def _note_sharing(entries: Iterable[dict[str, Any]], notes: list[str]) -> None:
-    """Containers of one pod may share what an init container has done with; pods never may."""
+    """Add a note for each device of several pods.
+
+    Containers of one pod may share a device, because they may reuse the devices of an init
+    container. Two pods must not share a device.
+    """
     pods: dict[tuple[str, str], dict[str, None]] = {}
     for entry in entries:
         for ids in entry["devices"].values():
@@ -185,7 +182,7 @@ def _note_sharing(entries: Iterable[dict[str, Any]], notes: list[str]) -> None:
 
 
 def _per_numa(devices: Mapping[str, list[str]]) -> str:
-    """Return the IDs, with the NUMA node where there is one."""
+    """Return the IDs, with their NUMA node if they have one."""
     return ", ".join(
         ",".join(ids) if node == "-1" else f"{','.join(ids)} (NUMA {node})"
         for node, ids in devices.items()
@@ -226,7 +223,7 @@ _REGISTERED_COLUMNS = (
 
 
 def _print_report(report: dict[str, Any], *, shows: bool) -> None:
-    """Print the verdict and, with `show`, who holds what; only the columns that say something."""
+    """Print the verdict and, with `show`, who holds which device; empty columns are left out."""
     print(_verdict(report))
     for note in report["notes"]:
         print(f"  {note}")

@@ -1,4 +1,4 @@
-"""`kubedevices completion`: what a shell needs to complete verbs, options and their values."""
+"""`kubedevices completion`: prints the script that completes verbs, options and their values."""
 
 import argparse
 import sys
@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kubedevices.cli.option_table import Option, Verb
+    from kubedevices.cli.help import Option, Verb
 
 NAME = "completion"
 HELP = """\
 print the completion for bash, zsh or fish
 
-The shell completes verbs, options, and the values of options with few choices; otherwise files.
+The shell completes verbs, options, and the values of options with few choices. It completes file
+names everywhere else.
 """
 EXAMPLES = """\
 examples:
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the script."""
-    from kubedevices.cli.option_table import verbs
+    from kubedevices.cli.help import verbs
 
     sys.stdout.writelines(f"{line}\n" for line in _SCRIPTS[args.shell]([*verbs()]))
     return 0
@@ -40,7 +41,7 @@ def _names(options: "tuple[Option, ...]") -> str:
 
 
 def _cases(verbs: "list[Verb]", reply: Callable[[str], str]) -> Iterator[str]:
-    """Yield what bash and zsh share: `reply` takes the words there are."""
+    """Yield the lines that bash and zsh share; `reply` returns the command that offers words."""
     yield '    case "$verb $before" in'
     for verb in verbs:
         for option in verb.options:

@@ -1,6 +1,6 @@
 """`kubedevices cordon`: takes a device out of service.
 
-The keys of `-o json` and `-o yaml` are a promise: `cordoned`, each with `resource`, `id`, `reason`
+The keys of `-o json` and `-o yaml` are stable: `cordoned`, each with `resource`, `id`, `reason`
 and `since` (UTC).
 """
 
@@ -10,7 +10,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kubedevices.cli.asking import add_node_arguments, ask, state_directory
+from kubedevices.cli.node_client import (
+    add_node_arguments,
+    ask,
+    ask_kubelet_of,
+    state_directory,
+)
 from kubedevices.cli.output import Column, add_output_argument, print_listing
 from kubedevices.errors import CannotAsk, NoNode, UsageError
 from kubedevices.resource_name import ResourceName
@@ -23,9 +28,9 @@ NAME = "cordon"
 HELP = """\
 take a device out of service: it is Unhealthy, and Allocate refuses it with the reason
 
-A device stays cordoned over restarts, until `kubedevices uncordon`. Pods that hold the device
-continue. The plugins that follow the list are `kubedevices expose`, `simulate` and `proxy` with the
-same directories.
+A device stays cordoned, also after restarts, until `kubedevices uncordon`. Pods that hold the
+device continue. The plugins that follow the list are `kubedevices expose`, `simulate` and `proxy`
+with the same directories.
 """
 EXAMPLES = """\
 examples:
@@ -53,17 +58,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_devices_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the devices that a verb is about."""
+    """Add the devices, RESOURCE/ID."""
     parser.add_argument(
         "devices",
         nargs="*",
         metavar="RESOURCE/ID",
-        help="a device: example.com/gpu/GPU-1; of a shared device, the ID before ::",
+        help="a device: example.com/gpu/GPU-1; for a shared device, the part of the ID before ::",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Cordon, or list what is cordoned."""
+    """Cordon devices, or list the cordoned devices."""
     from kubedevices.middleware.maintenance_file import add_cordoned, read_cordoned
 
     file = maintenance_file(args)
@@ -87,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def maintenance_file(args: argparse.Namespace) -> Path:
-    """Return the file that the plugins of these directories follow."""
+    """Return the file with the cordoned devices, which the plugins of these directories read."""
     from kubedevices.middleware.maintenance import FILE_NAME
 
     return state_directory(args) / FILE_NAME
@@ -114,13 +119,14 @@ def print_cordoned(cordoned: Iterable["Cordoned"], output: str, *, empty: str = 
     print_listing(rows, _COLUMNS, output, document={"cordoned": rows}, empty=empty)
 
 
-# ---------------------------------------------------------------- is there such a device?
+# ---------------------------------------------------------------- does the device exist?
 
 
 def check_known(args: argparse.Namespace, wanted: Sequence[tuple[str, str]]) -> None:
-    """Raise `UsageError` for a device that the node lists not; say it only, where a kubelet does.
+    """Raise `UsageError` for a device that the node does not list.
 
-    A kubelet lists no unhealthy devices. Without either, nobody can be asked.
+    If a kubelet answers instead of a node, this is only a note on stderr: a kubelet does not list
+    unhealthy devices. If neither answers, every device is accepted.
     """
     try:
         listed, is_kubelet = _listed(args)
@@ -135,17 +141,18 @@ def check_known(args: argparse.Namespace, wanted: Sequence[tuple[str, str]]) -> 
         else:
             missing = f"{resource} has no device {device_id!r}{did_you_mean(device_id, ids)}"
         if not is_kubelet:
-            raise UsageError(f"{missing} (--anyway cordons it all the same)")
+            raise UsageError(f"{missing} (--anyway cordons it nevertheless)")
         print(f"note: the kubelet lists healthy devices only: {missing}", file=sys.stderr)
 
 
 def _listed(args: argparse.Namespace) -> tuple[dict[str, set[str]], bool]:
-    """Return the IDs of each resource, those before `::` too, and whether a kubelet said it."""
+    """Return the IDs of each resource, and whether a kubelet listed them.
+
+    For a shared device ID `GPU-1::0`, the part before `::` is in the result too.
+    """
     try:
         document, is_kubelet = ask(args, lambda client: client.devices()), False
     except NoNode as error:
-        from kubedevices.cli.kubelet_here import ask_kubelet_of
-
         (_, document), is_kubelet = ask_kubelet_of(error), True
     listed: dict[str, set[str]] = {}
     each: dict[str, Any]

@@ -1,4 +1,4 @@
-"""`kubedevices deploy`: a plugin into a cluster, and the reason if it does not start there."""
+"""`kubedevices deploy`: deploys a plugin into a cluster, and says why it does not start there."""
 
 import argparse
 import sys
@@ -6,8 +6,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from kubedevices.cli.kubectl import ClusterRefused, Kubectl
-from kubedevices.cli.manifest_author import add_author_arguments
-from kubedevices.cli.manifests import add_deployment_arguments, check_arguments, deployments_of
+from kubedevices.cli.manifest_arguments import add_author_arguments, add_deployment_arguments
+from kubedevices.cli.manifests import check_arguments, deployments_of
 from kubedevices.errors import KubedevicesError, UsageError
 from kubedevices.words import counted
 
@@ -29,6 +29,7 @@ examples:
   kubedevices deploy expose --config host-devices.yaml --image lab.example.com/kubedevices:1
 """
 PERIOD = 1.0
+"""Seconds between two looks at the rollout."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_target_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what says which plugin is meant, and where."""
+    """Declare the options that choose a plugin and its namespace."""
     parser.add_argument("what", choices=("simulate", "expose", "run"))
     parser.add_argument("--namespace", metavar="NAME", help="default: $NAMESPACE, or kubedevices")
     parser.add_argument(
@@ -57,7 +58,7 @@ def add_target_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Deploy and wait; 0 if every node that is wanted has its pod."""
+    """Deploy and wait; return 0 if every chosen node has its pod."""
     from kubedevices.manifests.workload import objects
 
     check_arguments(args)
@@ -70,7 +71,8 @@ def run(args: argparse.Namespace) -> int:
         documents = objects(deployment)
         refuse_foreign(kubectl, documents)
         wanted += documents
-    kept = [*wanted]
+    every_object = [*wanted]
+    # A user without the right to create quotas can deploy all other objects.
     for quota in [each for each in wanted if each["kind"] == "ResourceQuota"]:
         wanted.remove(quota)
         try:
@@ -82,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         for deployment in deployments:
             wait_for_rollout(kubectl, deployment, args.timeout)
     try:
-        remove_superfluous(kubectl, kept, deployments[0], is_rolled_out=bool(args.timeout))
+        remove_superfluous(kubectl, every_object, deployments[0], is_rolled_out=bool(args.timeout))
     except ClusterRefused as error:
         print(f"kubedevices: objects of earlier deployments may be left: {error}", file=sys.stderr)
     return 0
@@ -95,9 +97,10 @@ def remove_superfluous(
     *,
     is_rolled_out: bool,
 ) -> None:
-    """Delete what an earlier `deploy` of this plugin made, and this one does not.
+    """Delete objects of an earlier `deploy` of this plugin that are not `wanted` now.
 
-    The rights of older pods stay until these pods have ended.
+    Objects outside the namespace give rights to pods. They are deleted only if `is_rolled_out`,
+    because older pods still need them before this.
     """
     from kubedevices.manifests import ownership
     from kubedevices.manifests.dra_access import OF_NAMESPACE
@@ -124,7 +127,7 @@ def remove_superfluous(
 
 
 def check_image(image: str | None) -> None:
-    """Refuse an image that Kubernetes would look for somewhere else than its author thinks."""
+    """Raise `UsageError` for an image without a registry: Kubernetes would pull another image."""
     from kubedevices.cli.manifests import IMAGE
     from kubedevices.manifests.image import pulled_as, registry
 
@@ -142,14 +145,14 @@ def check_image(image: str | None) -> None:
 
 
 def prepare_namespace(kubectl: Kubectl, admin: "AdminValues") -> None:
-    """Make the namespace, or leave one that is there as it is; raises `KubedevicesError`."""
+    """Create the namespace; an existing namespace is not changed. Raises `KubedevicesError`."""
     from kubedevices.manifests import ownership
     from kubedevices.manifests.workload import namespace
 
     try:
         found = kubectl.get("namespace", kubectl.namespace)
     except ClusterRefused as error:
-        if error.is_forbidden:  # who may not look at namespaces makes none: it has to be there
+        if error.is_forbidden:  # such a user cannot create namespaces either: it must exist
             return
         raise
     if not found:
@@ -168,7 +171,7 @@ def prepare_namespace(kubectl: Kubectl, admin: "AdminValues") -> None:
 
 
 def refuse_foreign(kubectl: Kubectl, wanted: "list[dict[str, Any]]") -> None:
-    """Raise `KubedevicesError` where another's object has the name of one of ours."""
+    """Raise `KubedevicesError` if an object with one of our names belongs to somebody else."""
     from kubedevices.manifests import ownership
 
     found = kubectl.get("--filename=-", documents=wanted)
@@ -195,7 +198,7 @@ def refuse_foreign(kubectl: Kubectl, wanted: "list[dict[str, Any]]") -> None:
 
 
 def wait_for_rollout(kubectl: Kubectl, deployment: "Deployment", timeout: float) -> None:
-    """Wait until every node has its pod; tell what stands in the way, once for each reason."""
+    """Wait until every node has its pod; print each obstacle once. Raises `KubedevicesError`."""
     from kubedevices.manifests import rollout
 
     deadline = time.monotonic() + timeout
@@ -225,7 +228,7 @@ def wait_for_rollout(kubectl: Kubectl, deployment: "Deployment", timeout: float)
 
 
 def say_done(deployment: "Deployment", nodes: int) -> None:
-    """Say on how many nodes a plugin serves; no node may have the labels that choose its nodes."""
+    """Print on how many nodes a plugin serves. This may be no node, if no node has its labels."""
     if nodes:
         print(f"{deployment.name} serves on {counted(nodes, 'node')}")
         return
@@ -236,7 +239,7 @@ def say_done(deployment: "Deployment", nodes: int) -> None:
 
 
 def show_logs(kubectl: Kubectl, pods: "list[dict[str, dict[str, str]]]") -> None:
-    """Print the last lines of pods that run and are not ready."""
+    """Print the last log lines of pods that run and are not ready."""
     from kubedevices.manifests import rollout
 
     for pod in pods:
@@ -257,6 +260,6 @@ def _selector(deployment: "Deployment") -> str:
 
 
 def say(text: str) -> None:
-    """Print what kubectl did, as it does."""
+    """Print the output of kubectl at once."""
     sys.stdout.write(text)
     sys.stdout.flush()

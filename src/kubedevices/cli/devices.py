@@ -1,14 +1,15 @@
-"""`kubedevices devices`: every device a node knows, its health, NUMA nodes and who holds it.
+"""`kubedevices devices`: lists the devices of a node: health, NUMA nodes, holder.
 
-The keys of `-o json` and `-o yaml` are a promise: `resources`, each with `resource`, `capacity`,
-`allocatable`, `held`, `plugin` (connected, starting, stopped, missing) and `devices`, each of these
-with `id`, `health`, `numa_nodes` and `held_by` (`namespace`, `pod`, `uid`, `container`). A node of
-ours adds `left_behind`: pods whose devices nobody uses any more (`namespace`, `pod`, `uid`,
-`reason`). A `kubedevices proxy` adds `proxied`: what is behind it, each with `resource` as the
-plugin calls it, `plugin` (connected, missing), `socket`, `healthy`, `unhealthy`, `rules` in words,
-`outside` (`resource`, `healthy`, `unhealthy`) and `cordoned` (`resource`, `id`, `reason`). DRA
-drivers of ours on this host add `claims`, each with `driver`, `claim` (NAMESPACE/NAME), `devices`
-and `state`: prepared, begun, or why the claim was refused.
+The keys of `-o json` and `-o yaml` are stable: `resources`, each with `resource`, `capacity`,
+`allocatable`, `held`, `plugin` (connected, starting, stopped, missing) and `devices`; each device
+has `id`, `health`, `numa_nodes` and `held_by` (`namespace`, `pod`, `uid`, `container`). A
+`kubedevices node` adds `left_behind`: pods whose devices no process uses any more
+(`namespace`, `pod`, `uid`, `reason`). A `kubedevices proxy` adds `proxied`: the resources behind
+the proxy, each with `resource` (the name that the plugin registers), `plugin` (connected, missing),
+`socket`, `healthy`, `unhealthy`, `rules` in words, `outside` (`resource`, `healthy`, `unhealthy`)
+and `cordoned` (`resource`, `id`, `reason`). DRA drivers of kubedevices on this host add `claims`,
+each with `driver`, `claim` (NAMESPACE/NAME), `devices` and `state`: prepared, begun, or why the
+claim was refused.
 """
 
 import argparse
@@ -18,16 +19,17 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kubedevices.cli.asking import (
+from kubedevices.cli.node_client import (
     add_node_arguments,
     add_pod_resources_argument,
     add_proxy_argument,
     ask,
+    ask_kubelet_of,
     ask_to_allocate,
+    note,
     proxy_socket,
     unknown_resource,
 )
-from kubedevices.cli.kubelet_here import ask_kubelet_of, note
 from kubedevices.cli.output import Column, LiveListing, Row, add_output_argument, print_listing
 from kubedevices.errors import NoNode, UsageError
 from kubedevices.resource_name import ResourceName
@@ -42,7 +44,8 @@ list devices: health, NUMA node, holder
 Asks the `kubedevices node` of the socket directory, or else the kubelet that serves the directory.
 A kubelet lists only healthy and allocated devices. If a `kubedevices proxy` stands before the
 kubelet, the verb also lists the plugins behind the proxy, and the devices that the kubelet gets.
-Claims of DRA drivers of kubedevices on this host follow: who has what, and why one is refused.
+Last come the claims of DRA drivers of kubedevices on this host: the devices of each claim, or why
+the claim was refused.
 """
 EXAMPLES = """\
 examples:
@@ -78,7 +81,7 @@ def _cordoned_as_text(devices: Sequence[Mapping[str, str]]) -> str:
     return ", ".join(f"{each['id']} ({each['reason']})" for each in devices) or "-"
 
 
-_COLUMNS = (
+_DEVICE_COLUMNS = (
     Column("resource"),
     Column("id", "DEVICE"),
     Column("health"),
@@ -108,7 +111,7 @@ _CLAIMS = (
     Column("state"),
 )
 _ASK_AGAIN = 2.0
-"""Seconds between two questions to a proxy while the listing is followed."""
+"""Seconds between two questions to a proxy with `--watch`."""
 
 _EMPTY = "no devices: no plugin has registered"
 
@@ -126,7 +129,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the listing, once or as it changes."""
+    """Print the listing once or, with `--watch`, after every change."""
     if args.resource is not None:
         ResourceName.parse(args.resource)
     if args.watch and args.pod_resources:
@@ -148,7 +151,7 @@ def run(args: argparse.Namespace) -> int:
     rows = [*_rows(document)]
     resources = document["resources"]
     empty = _EMPTY if not resources else "no devices"
-    print_listing(rows, _COLUMNS, args.output, document=document, empty=empty)
+    print_listing(rows, _DEVICE_COLUMNS, args.output, document=document, empty=empty)
     if args.output == "table" and resources:
         sys.stdout.write("\n" if rows else "")
         print_listing(resources, _SUMMARY, args.output)
@@ -165,7 +168,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _claims(kubelet_dir: Path, domain: str) -> list[dict[str, Any]]:
-    """Return the claims of DRA drivers of ours, as their files tell; of one driver, or of all."""
+    """Return the claims of DRA drivers of kubedevices, read from their files.
+
+    `domain` chooses one driver; if empty, all drivers.
+    """
     if not (kubelet_dir / "plugins").is_dir():
         return []
     from kubedevices.explain.look_drivers import look_at_drivers
@@ -187,12 +193,12 @@ def _claims(kubelet_dir: Path, domain: str) -> list[dict[str, Any]]:
 
 
 def _lacks(document: dict[str, Any], resource: str) -> bool:
-    """Whether the device plugin API does not know a resource: all of it may be in DRA."""
+    """Whether no device plugin has the resource; all of its devices may be in DRA."""
     return all(each["resource"] != resource for each in document["resources"])
 
 
 async def _ask_proxy(args: argparse.Namespace) -> dict[str, Any]:
-    """Return what a proxy says, if there is a proxy and it answers."""
+    """Return the resources of a proxy; empty if no proxy answers."""
     from kubedevices.kubelet_api.proxy_client import ask_proxy
 
     wanted = args.resource
@@ -205,7 +211,7 @@ async def _ask_proxy(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _ask(args: argparse.Namespace) -> dict[str, Any]:
-    """Ask the node, or a kubelet: the one that was named, or that serves the directory."""
+    """Ask the kubelet of `--pod-resources`, else the node, else the kubelet of the directory."""
     if args.pod_resources is None:
         try:
             return ask(args, _ask_node)
@@ -242,13 +248,13 @@ def _only(document: dict[str, Any], resource: str) -> dict[str, Any]:
 
 
 async def _watch(client: "ControlClient", args: argparse.Namespace) -> None:
-    """Show what the node tells whenever it tells something, and a proxy's word beside it.
+    """Show the listing whenever the node reports a change, with the answer of the proxy.
 
-    A proxy tells nothing by itself, so it is asked again and again.
+    A proxy reports no changes, so this asks the proxy every `_ASK_AGAIN` seconds.
     """
     import asyncio
 
-    listing = LiveListing(_COLUMNS, args.output, empty=_EMPTY)
+    listing = LiveListing(_DEVICE_COLUMNS, args.output, empty=_EMPTY)
     told: dict[str, Any] = {}
     proxied: dict[str, Any] = {}
     async with aclosing(client.watch_devices(args.resource or "")) as documents:
@@ -261,7 +267,7 @@ async def _watch(client: "ControlClient", args: argparse.Namespace) -> None:
                         if (document := news.result()) is None:
                             return
                         told = document
-                        _show(listing, told | proxied)  # a proxy may take a while
+                        _show(listing, told | proxied)  # the proxy may answer late
                         news = asyncio.ensure_future(anext(documents, None))
                     proxied = await _ask_proxy(args)
                     _show(listing, told | proxied)

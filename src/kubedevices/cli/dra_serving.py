@@ -1,4 +1,4 @@
-"""`--mode` of run, simulate and expose: its options, and serving where DRA may come into it."""
+"""`--mode` of run, simulate, expose and replay: the DRA options, and serving as a DRA driver."""
 
 import argparse
 from collections.abc import Callable
@@ -23,18 +23,19 @@ _OF_PLUGINS = {
     "cdi_errors": "fail",
     "cdi_annotations": False,
 }
-"""Options that mean nothing to a DRA driver, and their values if they are not given."""
+"""Options without a meaning for a DRA driver, and their values if they are not given."""
 
 OF_DRIVERS = ("kubelet_dir", "kubeconfig", "kube_node", "unhealthy_effect", "dra_metadata")
 """Options of every driver, None if they are not given."""
 
 _OF_DRA = (*OF_DRIVERS, "prepare_timeout")
 
+# Options of a device plugin that a DRA driver has as well.
 _OF_BOTH = ("sysfs_root", "dev_root", "cdi_dir", "allocate_timeout", "pre_start_timeout", "timing")
 
 
 def add_split_argument(parser: argparse._ActionsContainer) -> None:
-    """Add `--dra-devices`: which devices are in DRA in the mode `split`."""
+    """Add `--dra-devices`: the devices that are in DRA in mode `split`."""
     parser.add_argument(
         "--dra-devices",
         action="append",
@@ -59,29 +60,28 @@ def add_mode_arguments(parser: argparse.ArgumentParser, some_path: Callable[[str
         "--mode-file",
         type=some_path,
         metavar="FILE",
-        help="file with the mode of this node, followed without a restart; while there is no file, "
-        "--mode counts",
+        help="file with the mode of this node; a change takes effect without a restart; while the "
+        "file does not exist, --mode counts",
     )
     group.add_argument(
         "--mode-label",
         metavar="LABEL",
-        help="label of the node with its mode, instead of a file; looked at every 10 s",
+        help="label of the node with the mode, instead of a file; read every 10 s",
     )
     add_split_argument(group)
-    add_driver_arguments(group, some_path, "where DRA comes into it")
+    add_driver_arguments(group, some_path, "with DRA")
     group.add_argument(
         "--prepare-timeout",
         type=float,
         metavar="SECONDS",
-        help="where DRA comes into it: time limit for prepare_claim and unprepare_claim, at "
-        "most 20 (default: 20)",
+        help="with DRA: time limit for prepare_claim and unprepare_claim, at most 20 (default: 20)",
     )
 
 
 def add_driver_arguments(
     group: "argparse._ArgumentGroup", some_path: Callable[[str], Path], when: str
 ) -> None:
-    """Add what every driver has to know; `when` says in which case it is used."""
+    """Add the options of every DRA driver; `when` begins their help: the mode that they need."""
     group.add_argument(
         "--kubelet-dir",
         type=some_path,
@@ -116,7 +116,7 @@ def add_driver_arguments(
 
 
 def check_mode(args: argparse.Namespace) -> None:
-    """Raise `UsageError` for options of the other mode."""
+    """Raise `UsageError` for an option that has no effect in this mode."""
     if has_both_apis(args):
         return
     if args.mode == "dra":
@@ -136,7 +136,7 @@ def has_both_apis(args: argparse.Namespace) -> bool:
 
 
 def driver_options(args: argparse.Namespace) -> "DraOptions":
-    """Return what a driver is told that a device plugin is not."""
+    """Return the options that only a DRA driver has."""
     options: DraOptions = {}
     if args.kubelet_dir is not None:
         options["kubelet_dir"] = args.kubelet_dir
@@ -154,7 +154,7 @@ def driver_options(args: argparse.Namespace) -> "DraOptions":
 
 
 def mode_options(args: argparse.Namespace) -> "TwoApisOptions":
-    """Return how the mode of the node is found, and what a driver is told."""
+    """Return the options that choose the mode of the node, and the options of a driver."""
     given: dict[str, Any] = {**driver_options(args)}
     for name in ("mode_file", "mode_label", "dra_devices"):
         given[name] = getattr(args, name)

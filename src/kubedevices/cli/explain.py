@@ -1,8 +1,8 @@
-"""`kubedevices explain`: why is my device not allocatable, or not usable in its container?
+"""`kubedevices explain`: says why a device is not allocatable, or not usable in its container.
 
-The keys of `-o json` and `-o yaml` are a promise: `socket_dir`, `source` (who was asked, empty when
-nobody answered), `result` (the worst of all), `findings` and `resources`, each of these with
-`resource`, `result`, `capacity`, `allocatable`, `held` (null where nobody tells) and `findings`. A
+The keys of `-o json` and `-o yaml` are stable: `socket_dir`, `source` (the node or kubelet that
+answered, empty if none did), `result` (the worst of all), `findings` and `resources`, each resource
+with `resource`, `result`, `capacity`, `allocatable`, `held` (null if unknown) and `findings`. A
 finding has `step`, `result` (ok, unknown, warning, problem), `looked_at`, `found`, `advice` and
 `command`.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kubedevices import terminal
-from kubedevices.cli.asking import absolute_path, add_node_arguments, add_proxy_argument
+from kubedevices.cli.node_client import absolute_path, add_node_arguments, add_proxy_argument
 from kubedevices.cli.output import (
     Column,
     add_output_argument,
@@ -40,18 +40,19 @@ say why a device cannot be allocated, or cannot be used in its container
 Looks at every step of a device: its name, the plugin directory, which process listens, which plugin
 registered, the device list, health and holders, device files, permissions, SELinux, CDI files, and
 the container. Asks a `kubedevices node`, or else the kubelet of this host. Changes nothing. Run it
-as root on the node; a step without permission is reported as unknown. Exit code 1: a problem.
+as root on the node; a step without permission is reported as unknown. Exit code 1: it found a
+problem.
 """
 EXAMPLES = """\
 examples:
-  kubedevices explain                                      every resource in a line
-  kubedevices explain example.com/widget                   all about one
+  kubedevices explain                                      one line per resource
+  kubedevices explain example.com/widget                   all about one resource
   kubedevices explain example.com/widget --socket-dir /tmp/kd -o json
 """
 
 _INDENT = 25
 _STYLES = {"ok": "green", "unknown": "dim", "warning": "yellow", "problem": "bold red"}
-_TOLD = ("problem", "warning")
+_REPORTED = ("problem", "warning")
 _SUMMARY = (
     Column("resource"),
     Column("capacity", right=True),
@@ -87,7 +88,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--plugin-registry",
         type=absolute_path,
         metavar="DIR",
-        help="where a kubelet finds plugins by their sockets (default: plugins_registry likewise)",
+        help="where a kubelet finds plugins by their sockets (default: plugins_registry at "
+        "the same places)",
     )
     places.add_argument(
         "--host-root",
@@ -114,7 +116,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the findings; a problem among them is a no."""
+    """Print the findings; return 1 if one of them is a problem."""
     from kubedevices.explain.finding import Outcome
     from kubedevices.explain.walk import explain
 
@@ -155,9 +157,9 @@ def _places(args: argparse.Namespace) -> "Places":
 
 
 def _print_findings(findings: Iterable["Finding"]) -> list[str]:
-    """Print a paragraph per station: as wide as the terminal, or, piped, never wrapped.
+    """Print a paragraph per step; return the results that were printed.
 
-    Return the results that were printed.
+    A terminal gets lines of its width, a pipe gets lines without a limit.
     """
     width = terminal.wrap_width()
     merged = _merged(findings)
@@ -171,7 +173,7 @@ def _print_findings(findings: Iterable["Finding"]) -> list[str]:
 
 
 def _in_directory(findings: Iterable["Finding"], directory: Path) -> Iterator["Finding"]:
-    """Let files of the plugin directory have their names alone: it is told in a line of its own."""
+    """Shorten paths in the plugin directory to file names: another line names the directory."""
     from dataclasses import replace
 
     for each in findings:
@@ -179,7 +181,7 @@ def _in_directory(findings: Iterable["Finding"], directory: Path) -> Iterator["F
 
 
 def _merged(findings: Iterable["Finding"]) -> list["Finding"]:
-    """Say once what was found of several devices alike; the command is that of the first."""
+    """Merge equal findings of several devices; the command is the command of the first device."""
     from dataclasses import replace
 
     from kubedevices.explain.finding import in_order
@@ -196,7 +198,7 @@ def _merged(findings: Iterable["Finding"]) -> list["Finding"]:
 
 
 def _lines(finding: "Finding", width: int) -> Iterator[str]:
-    """Yield what was found, and for anything but ok what to do; a command stays in one line."""
+    """Yield the finding, then its advice and its command, if any; a command is not wrapped."""
     found = one_line(f"{finding.looked_at}: {finding.found}")
     yield from _wrapped(found, width)
     if finding.advice:
@@ -212,16 +214,16 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _print_summary(report: "Diagnosis") -> list[str]:
-    """Print a line per resource, and what is wrong with those that are not well.
+    """Print a line per resource, then the problems and warnings; return the results printed.
 
-    Resources with the same fault share a paragraph. Return the results that were printed.
+    Resources with the same problems share a paragraph.
     """
     print()
     rows = [each.as_dict() for each in report.resources]
     print_listing(rows, _SUMMARY, "table", empty="no resource is known here")
     alike: dict[tuple[Finding, ...], list[str]] = {}
     for each in report.resources:
-        if told := tuple(finding for finding in each.findings if finding.result in _TOLD):
+        if told := tuple(finding for finding in each.findings if finding.result in _REPORTED):
             told = tuple(_in_directory(told, report.socket_dir))
             alike.setdefault(told, []).append(each.resource)
     shown = []
@@ -232,7 +234,7 @@ def _print_summary(report: "Diagnosis") -> list[str]:
 
 
 def _print_count(shown: Iterable[str]) -> None:
-    """Print how many problems were shown, in the last line."""
+    """Print the number of problems as the last line."""
     counts = Counter(shown)
     problems, warnings, unknowns = (counts[each] for each in ("problem", "warning", "unknown"))
     told = counted(problems, "problem") if problems else "no problem"

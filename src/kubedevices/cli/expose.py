@@ -1,4 +1,4 @@
-"""`kubedevices expose`: serve this host's devices, chosen in a YAML file."""
+"""`kubedevices expose`: serves devices of this host, which a YAML file chooses."""
 
 import argparse
 import signal
@@ -19,6 +19,7 @@ from kubedevices.words import counted
 
 if TYPE_CHECKING:
     from kubedevices.builtin.expose import ExposeScanner
+    from kubedevices.plugin.inject import Inject
 
 NAME = "expose"
 HELP = """\
@@ -75,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     only.add_argument(
         "--list-profiles",
         action="store_true",
-        help="print the ready configurations, and how many devices of each are here",
+        help="print the ready configurations, and how many devices each finds on this host",
     )
     only.add_argument(
         "--print",
@@ -97,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def keeps_running(args: argparse.Namespace) -> bool:
-    """Unless something is printed instead of serving."""
+    """Return False for options that print something instead of serving."""
     return not (
         args.check
         or args.dry_run
@@ -109,7 +110,7 @@ def keeps_running(args: argparse.Namespace) -> bool:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until told to stop, or do what is asked for instead."""
+    """Serve until SIGTERM or Ctrl-C, or print what an option asks for."""
     if args.schema:
         print_schema()
         return 0
@@ -117,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
         print_converted(args.convert)
         return 0
     if args.list_profiles:
-        from kubedevices.cli.profiles import print_profiles
+        from kubedevices.cli.expose_printing import print_profiles
 
         print_profiles(args)
         return 0
@@ -125,47 +126,53 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("expose needs --config FILE or --profile NAME")
     if args.profile is None and (args.domain or args.print):
         option = "--domain" if args.domain else "--print"
-        raise UsageError(f"{option} is for --profile, a file has its own namespace and text")
+        raise UsageError(f"{option} needs --profile: a file has its own namespace and text")
     if args.print:
-        from kubedevices.cli.profiles import print_profile
+        from kubedevices.cli.expose_printing import print_profile
 
         print_profile(args)
     elif args.check:
-        count = counted(len(_scanner_of(args).config.resources), "resource")
+        count = counted(len(scanner_of(args, args.inject).config.resources), "resource")
         print(f"{args.config or ', '.join(args.profile)}: {count}, no mistakes")
     elif args.dry_run:
-        from kubedevices.cli.expose_answer import print_answer
+        from kubedevices.cli.expose_printing import print_answer
 
-        print_answer(_scanner_of(args), args)
+        print_answer(scanner_of(args, args.inject), args)
     else:
         serve(args)
     return 0
 
 
 def serve(args: argparse.Namespace) -> None:
-    """Serve until told to stop; SIGHUP reads the file again."""
-    # Who says "read again" before the file was read gets what it says anyway.
+    """Serve until SIGTERM or Ctrl-C; SIGHUP reads the file again."""
+    # Ignore SIGHUP until the file was read for the first time: by default it ends the process.
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        scanner = _scanner_of(args)
+        scanner = scanner_of(args, args.inject)
         options = runner_options(args)
         options["dev_root"] = args.dev_root
-        options["inject"] = "both"  # the scanner has said it of every device
+        options["inject"] = "both"  # the scanner has already chosen for every device
         signal.signal(signal.SIGHUP, lambda *_: scanner.reload())
         serve_plugin(args, scanner, scanner.config.namespace, options)
     finally:
-        # Whoever called us, and every program that is started then, would go on ignoring it.
+        # Otherwise our caller, and programs that it starts, would ignore SIGHUP too.
         signal.signal(signal.SIGHUP, before)
 
 
-def _scanner_of(args: argparse.Namespace) -> "ExposeScanner":
-    if args.profile is not None:
-        from kubedevices.cli.profiles import scanner_of_profiles
+def scanner_of(args: argparse.Namespace, inject: "Inject" = "nodes") -> "ExposeScanner":
+    """Return the scanner of `--config` or `--profile`; raises `KubedevicesError`.
 
-        return scanner_of_profiles(args, inject=args.inject)
-    from kubedevices.builtin.expose import ExposeScanner
+    `inject` is for resources whose configuration does not choose it.
+    """
+    from kubedevices.builtin.expose import ExposeScanner, check_dev_root
 
-    return ExposeScanner.from_file(args.config, dev_root=args.dev_root, inject=args.inject)
+    if args.profile is None:
+        return ExposeScanner.from_file(args.config, dev_root=args.dev_root, inject=inject)
+    from kubedevices.builtin.expose_profiles import DOMAIN, combine
+
+    check_dev_root(args.dev_root)
+    config = combine(args.profile, args.domain or DOMAIN)
+    return ExposeScanner(config, dev_root=args.dev_root, inject=inject)
 
 
 def print_schema() -> None:
@@ -177,7 +184,7 @@ def print_schema() -> None:
 
 
 def print_converted(file: Path) -> None:
-    """Print another plugin's file as ours, with notes on what differs."""
+    """Print the file of another plugin as a file of expose, with notes on the differences."""
     from kubedevices.builtin.foreign_configs import convert
 
     converted = convert(file)

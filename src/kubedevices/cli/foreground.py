@@ -1,8 +1,9 @@
-"""A command as our child in the foreground: signals go to it once, and its end becomes ours.
+"""Runs a command as our child in the foreground, with its signals, and ends like the command.
 
-It stays in our process group, so that the terminal treats both as one job. What a terminal sends
-(Ctrl-C, Ctrl-Z, a hang-up) reaches the whole group and is not passed on; what a process sends to us
-alone is. Blocked signals that are waited for say which of both they are; handlers would not.
+The child stays in our process group, so the terminal treats both processes as one job. A signal
+from the terminal (Ctrl-C, Ctrl-Z, a hang-up) reaches the whole group, so it is not passed on. A
+signal that another process sends to us alone is passed on. `sigwaitinfo` on blocked signals tells
+where a signal comes from; a signal handler in Python does not get this information.
 """
 
 import os
@@ -16,7 +17,7 @@ from typing import Self
 from kubedevices.errors import CommandNotStarted
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""What asks a command to end."""
+"""Signals that ask a command to end."""
 
 _PASSED_ON = (
     *ENDING,
@@ -27,18 +28,21 @@ _PASSED_ON = (
     signal.SIGCONT,
 )
 _JOB_CONTROL = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
-_FROM_KERNEL = 0x80  # si_code SI_KERNEL: a key of the terminal, or its end
-_CHANGED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)  # ignored, which a child would inherit
+_FROM_KERNEL = 0x80  # si_code SI_KERNEL: a key on the terminal, or its hang-up
+_CHANGED_BY_PYTHON = (
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+)  # Python ignores them: reset in the child
 
 
 class Foreground:
-    """Holds signals back while the context lasts; `run` deals with them.
+    """Blocks signals while the context lasts; `run` passes them on.
 
-    Left with an error, those that still wait strike then.
+    If the context ends with an error, pending signals take effect then.
     """
 
     def __enter__(self) -> Self:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, nobody could wait for a child
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, waitpid would find no child
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, {*_PASSED_ON, signal.SIGCHLD})
         return self
 
@@ -46,18 +50,18 @@ class Foreground:
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
         if error is None:
-            self._forget_pending()
+            self._discard_pending()
         signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
 
     @staticmethod
-    def _forget_pending() -> None:
-        """Drop what came too late for the command: its end is what counts now."""
+    def _discard_pending() -> None:
+        """Discard signals that came after the command ended: only its exit code counts now."""
         while signal.sigtimedwait({*_PASSED_ON, signal.SIGCHLD}, 0):
             pass
 
     @property
     def pending(self) -> bool:
-        """Whether a signal is held back that asks us to end."""
+        """Whether a signal of `ENDING` is pending."""
         return not signal.sigpending().isdisjoint(ENDING)
 
     def run(self, words: Sequence[str], env: Mapping[str, str], *, inherit: int) -> int:
@@ -84,26 +88,29 @@ class Foreground:
             if not ended:
                 _pass_on(child)
             elif not os.WIFSTOPPED(status):
-                self._forget_pending()
+                self._discard_pending()
                 return status
             elif os.WSTOPSIG(status) in _JOB_CONTROL:
-                os.kill(os.getpid(), signal.SIGSTOP)  # the shell waits for us alone
+                os.kill(os.getpid(), signal.SIGSTOP)  # the shell watches only us, so stop as well
                 os.kill(child, signal.SIGCONT)
 
 
 def _pass_on(child: int) -> None:
-    """Wait for a signal and pass it on, unless the child got it from the terminal as we did."""
+    """Wait for a signal and pass it on, unless it came from the terminal, which sent it to both."""
     info = signal.sigwaitinfo({*_PASSED_ON, signal.SIGCHLD})
     if info.si_signo != signal.SIGCHLD and info.si_code != _FROM_KERNEL:
         os.kill(child, info.si_signo)
 
 
 def end_like(status: int) -> int:
-    """Return the exit code of a wait status; killed by a signal, so are we: shells look at that."""
+    """Return the exit code of a wait status.
+
+    If a signal ended the command, end this process by the same signal: a shell then reports it.
+    """
     if not os.WIFSIGNALED(status):
         return os.waitstatus_to_exitcode(status)
     number = os.WTERMSIG(status)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # one dump is enough
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no second core dump
     if number != signal.SIGKILL:
         signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})

@@ -1,15 +1,18 @@
-"""`kubedevices help`: the help of a verb, or the help of all verbs as a man page."""
+"""`kubedevices help`: prints the help of a verb, or the help of all verbs as a man page.
+
+`verbs` returns every verb with its options, also for `kubedevices completion`.
+"""
 
 import argparse
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from kubedevices import __version__
+from kubedevices.cli import EXAMPLES as TOP_EXAMPLES
+from kubedevices.cli import VERBS, load_verb, top_parser, verb_parser
 from kubedevices.errors import UsageError
-
-if TYPE_CHECKING:
-    from kubedevices.cli.option_table import Option
+from kubedevices.words import did_you_mean
 
 NAME = "help"
 HELP = """\
@@ -22,6 +25,26 @@ examples:
 """
 
 
+class Option(NamedTuple):
+    """One option of a verb; `value` is its metavar or "", `choices` are its allowed values."""
+
+    names: tuple[str, ...]
+    value: str
+    help: str
+    choices: tuple[str, ...]
+
+
+class Verb(NamedTuple):
+    """One verb; `choices` are the words for its first argument, if the parser lists them."""
+
+    name: str
+    help: str
+    epilog: str
+    usage: str
+    choices: tuple[str, ...]
+    options: tuple[Option, ...]
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
     parser.add_argument("topic", nargs="?", metavar="VERB")
@@ -29,12 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what is asked for."""
-    from kubedevices.cli import VERBS, load_verb, top_parser, verb_parser
-    from kubedevices.words import did_you_mean
-
+    """Print the help of a verb, the man page, or the list of verbs."""
     if args.man and args.topic:
-        raise UsageError("--man is a page about every verb: leave the verb out")
+        raise UsageError("--man prints every verb: leave the verb out")
     if args.man:
         sys.stdout.writelines(f"{line}\n" for line in manual())
     elif args.topic is None:
@@ -48,9 +68,6 @@ def run(args: argparse.Namespace) -> int:
 
 def manual() -> Iterator[str]:
     """Yield the lines of the man page."""
-    from kubedevices.cli import EXAMPLES as SOME
-    from kubedevices.cli.option_table import verbs
-
     yield f'.TH KUBEDEVICES 1 "" "kubedevices {__version__}" "User Commands"'
     yield ".SH NAME"
     yield "kubedevices \\- Kubernetes device plugins: write, run, test and debug them"
@@ -80,10 +97,10 @@ def manual() -> Iterator[str]:
         yield f".B {code}"
         yield meaning
     yield ".SH EXAMPLES"
-    yield from _verbatim(SOME)
+    yield from _verbatim(TOP_EXAMPLES)
 
 
-def _term(option: "Option") -> str:
+def _term(option: Option) -> str:
     names = ", ".join(f"\\fB{_roff(name)}\\fR" for name in option.names)
     return names + (f" \\fI{_roff(option.value)}\\fR" if option.value else "")
 
@@ -96,6 +113,40 @@ def _verbatim(text: str) -> Iterator[str]:
 
 
 def _roff(text: str) -> str:
-    """Return text that roff prints as it is: a line must not begin like a command."""
+    """Return text that roff prints unchanged: escaped, and not beginning like a roff command."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     return "\\&" + escaped if escaped.startswith((".", "'")) else escaped
+
+
+# ---------------------------------------------------------------- verbs with their options
+
+
+def verbs() -> Iterator[Verb]:
+    """Yield every verb, in the order of `kubedevices --help`."""
+    for name in VERBS:
+        module = load_verb(name)
+        parser = verb_parser(module)
+        actions = parser._actions  # noqa: SLF001 - argparse has no public list of them
+        positional = next((each for each in actions if not each.option_strings), None)
+        yield Verb(
+            name,
+            module.HELP,
+            getattr(module, "EXAMPLES", ""),
+            " ".join(parser.format_usage().split()),
+            _choices(positional) if positional else (),
+            tuple(_option(parser, each) for each in actions if each.option_strings),
+        )
+
+
+def _choices(action: argparse.Action) -> tuple[str, ...]:
+    return tuple(map(str, action.choices or ()))
+
+
+def _option(parser: argparse.ArgumentParser, action: argparse.Action) -> Option:
+    value = ""
+    if action.nargs != 0:
+        named = action.metavar or "|".join(_choices(action)) or action.dest.upper()
+        value = named if isinstance(named, str) else " ".join(named)
+    formatter = parser._get_formatter()  # noqa: SLF001 - it replaces %(default)s
+    text = formatter._expand_help(action) if action.help else ""  # noqa: SLF001
+    return Option(tuple(action.option_strings), value, text, _choices(action))

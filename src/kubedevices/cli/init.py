@@ -1,4 +1,4 @@
-"""`kubedevices init`: write the project of a plugin, with tests, image, manifests and CI."""
+"""`kubedevices init`: writes the project of a plugin, with tests, image, manifests and CI."""
 
 import argparse
 import re
@@ -14,13 +14,13 @@ NAME = "init"
 HELP = """\
 write the project of a plugin: code, tests, image, manifests, CI
 
-Writes a directory NAME with a plugin for the device files NAME*, which passes its tests and
-`kubedevices check` as it stands. Nothing that exists is overwritten.
+Writes a directory NAME with a plugin for the device files NAME*. The plugin passes its tests and
+`kubedevices check` without a change. Existing files are not overwritten.
 """
 EXAMPLES = """\
 examples:
-  kubedevices init widget --domain example.com     example.com/widget, in the directory widget
-  cd widget && python -m pytest                    its tests
+  kubedevices init widget --domain example.com     a plugin for example.com/widget in ./widget
+  cd widget && python -m pytest                    run its tests
 """
 _NAME = re.compile("[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _WHERE = {
@@ -29,7 +29,7 @@ _WHERE = {
     "ci.yml": ".github/workflows/test.yml",
     "gitignore": ".gitignore",
 }
-"""Where a template goes that does not have its own name."""
+"""The path of a template whose file does not have the name of the template."""
 _TEST_DEVICES = 2
 
 
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the files and say what to do next."""
+    """Write the files and print the next command."""
     files = project(args.name, args.domain)
     directory: Path = args.directory or Path(args.name)
     if there := [name for name in files if (directory / name).exists()]:
@@ -65,9 +65,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def project(name: str, domain: str) -> dict[str, str]:
-    """Return the text of every file by its path; raises `UsageError` for an impossible name."""
+    """Return path to text of every file; raises `UsageError` for an impossible name."""
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r} is not a name of a project: use a-z, 0-9 and '-'")
+        raise UsageError(f"{name!r} is not a project name: use a-z, 0-9 and '-'")
     if problem := explain_resource_name(f"{domain}/{name}"):
         raise InvalidResourceName(f"{domain}/{name}", problem)
     module = name.replace("-", "_")
@@ -92,7 +92,7 @@ def project(name: str, domain: str) -> dict[str, str]:
 
 
 def _manifests(words: dict[str, str]) -> str:
-    from kubedevices.cli.manifest_yaml import as_yaml
+    from kubedevices.cli.output import manifest_yaml
     from kubedevices.manifests.deployment import Deployment, HostMount
     from kubedevices.manifests.workload import documents
 
@@ -106,4 +106,4 @@ def _manifests(words: dict[str, str]) -> str:
         ),
         mounts=(HostMount("/dev", "/host/dev"),),
     )
-    return as_yaml(documents(deployment))
+    return manifest_yaml(documents(deployment))

@@ -1,4 +1,4 @@
-"""Asks a cluster through kubectl, which knows how to reach it and who we are."""
+"""Runs kubectl, which has the address of the cluster and the credentials of the user."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ from typing import Any
 from kubedevices.errors import CannotAsk, KubedevicesError
 
 DEADLINE = 180
-"""Seconds for one command; kubectl waits by itself for what it deletes."""
+"""Seconds for one command. `kubectl delete` waits until its objects are gone."""
 ADVICE = (
     "install the Debian package kubernetes-client, or apply what `kubedevices manifests` prints "
     "elsewhere"
@@ -16,7 +16,7 @@ ADVICE = (
 
 
 class ClusterRefused(KubedevicesError):
-    """kubectl could not do what it was told; `reason` is what it said."""
+    """A kubectl command failed; `reason` is its stderr."""
 
     def __init__(self, command: str, reason: str) -> None:
         self.command, self.reason = command, reason
@@ -24,7 +24,7 @@ class ClusterRefused(KubedevicesError):
 
     @property
     def is_forbidden(self) -> bool:
-        """Whether we lack the right, so that it may be there or not."""
+        """Whether the user lacks the right; then the object may exist or not."""
         return "(Forbidden)" in self.reason
 
 
@@ -58,16 +58,16 @@ class Kubectl:
         return done.stdout
 
     def get(self, *arguments: str, documents: Iterable[Any] = ()) -> list[Any]:
-        """Return the objects that there are."""
+        """Return the objects that exist; a missing object is no error."""
         command = ("get", *arguments, "--ignore-not-found", "--output=json")
         text = self.run(*command, documents=documents)
         found = json.loads(text) if text.strip() else {"items": []}
         return list(found["items"]) if "items" in found else [found]
 
     def get_known(self, kinds: Sequence[str], selector: str) -> list[Any]:
-        """Return the objects of those kinds that the cluster knows and we may list."""
+        """Return the objects of those `kinds` that the cluster has and the user may list."""
         try:
             return self.get(",".join(kinds), f"--selector={selector}")
-        except ClusterRefused:  # which of the kinds it was, it does not say
+        except ClusterRefused:  # kubectl does not say which kind failed: try each one
             each_alone = kinds if len(kinds) > 1 else ()
             return [found for kind in each_alone for found in self.get_known([kind], selector)]

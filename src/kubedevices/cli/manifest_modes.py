@@ -7,13 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kubedevices.cli.dra_serving import add_split_argument
-from kubedevices.errors import InvalidResourceName, UsageError
-from kubedevices.resource_name import explain_resource_name
+from kubedevices.errors import UsageError
 
 if TYPE_CHECKING:
     from kubedevices.manifests.deployment import Deployment
 
-OPTIONS = ("mode", "mode-file", "dra-devices")
+MODE_OPTIONS = ("mode", "mode-file", "dra-devices")
 CONFIG_MAP = "configmap"
 _TOO_MUCH = ("/", "/dev", "/etc", "/proc", "/run", "/sys", "/usr", "/var", "/var/lib", "/var/run")
 
@@ -84,17 +83,6 @@ def with_mode(
         domain=check_driver_name(domain),
         device_types=tuple(dict.fromkeys(name.partition("/")[2] for name in resources)),
     )
-
-
-def author_resources(args: argparse.Namespace) -> list[str]:
-    """Return the resources of a scanner that is not here to be asked; raises `UsageError`."""
-    found = [f"{args.domain}/{each}" for each in args.device_type]
-    for each in found:
-        if problem := explain_resource_name(each):
-            raise InvalidResourceName(each, problem)
-    if not found and (args.mode in ("dra", "split") or args.mode_file):
-        raise UsageError("run with DRA needs --device-type for each device type of the scanner")
-    return found
 
 
 def _mode_file(given: str | None) -> str | None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kubedevices.cli.manifest_names import NAME_LIMIT
 from kubedevices.cli.serving import some_path
 from kubedevices.errors import UsageError
 
@@ -16,6 +15,8 @@ if TYPE_CHECKING:
 
     from kubedevices.manifests.deployment import Deployment
 
+NAME_LIMIT = 57
+"""Characters: Kubernetes adds a dash and five more for the name of a pod, and cuts longer ones."""
 _WITH_CONFIG = ("simulate", "expose", "proxy")
 
 

@@ -7,36 +7,45 @@ import sys
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from kubedevices import __version__, socket_paths
-from kubedevices.cli.manifest_author import OPTIONS, add_author_arguments, with_author
-from kubedevices.cli.manifest_expose import text_of, with_expose
-from kubedevices.cli.manifest_modes import OPTIONS as MODE_OPTIONS
-from kubedevices.cli.manifest_modes import add_mode_arguments, author_resources, with_mode
-from kubedevices.cli.manifest_names import NAME_LIMIT, label, namespace, plugin_name, taint
+from kubedevices.cli.manifest_arguments import (
+    AUTHOR_OPTIONS,
+    PLUGIN_DIR,
+    add_author_arguments,
+    add_deployment_arguments,
+    label,
+    namespace,
+    plugin_name,
+    taint,
+)
+from kubedevices.cli.manifest_modes import MODE_OPTIONS, with_mode
+from kubedevices.cli.manifest_plugins import (
+    author_resources,
+    with_author,
+    with_expose,
+    with_proxy,
+    with_simulator,
+)
 from kubedevices.cli.manifest_values import (
-    add_values_argument,
+    NAME_LIMIT,
     node_deployments,
     print_schema,
     with_values,
 )
-from kubedevices.cli.manifest_yaml import as_yaml
+from kubedevices.cli.output import manifest_yaml
 from kubedevices.cli.serving import some_path
-from kubedevices.errors import CannotAsk, ConfigError, UsageError
-from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
+from kubedevices.errors import CannotAsk, UsageError
 
 if TYPE_CHECKING:
-    from kubedevices.builtin.simulator_settings import FileSettings
     from kubedevices.manifests.deployment import Deployment
 
 NAME = "manifests"
 IMAGE = f"localhost/kubedevices:{__version__}"
 """What `make image` builds: a name by which no cluster pulls an image of somebody else."""
 PROGRAM = "/usr/local/bin/kubedevices"
-PLUGIN_DIR = str(DEVICE_PLUGIN_DIR)
 INSIDE_DIR = str(socket_paths.INSIDE_DIR)
-KUBELET_DIR = str(DEVICE_PLUGIN_DIR.parent)
 _GO_WITH = {
     "config": ("simulate", "expose", "proxy"),
     "preset": ("simulate",),
@@ -55,7 +64,7 @@ _GO_WITH = {
     "values": ("simulate", "expose", "proxy", "run"),
     "as-values": ("simulate", "expose", "proxy", "run"),
     "values-schema": ("simulate", "expose", "proxy", "run"),
-    **dict.fromkeys(OPTIONS, ("run",)),
+    **dict.fromkeys(AUTHOR_OPTIONS, ("run",)),
     "domain": ("expose", "run"),
     **dict.fromkeys(MODE_OPTIONS, ("simulate", "expose", "run")),
     "device-type": ("run",),
@@ -141,80 +150,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_deployment_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what can be said about a plugin in a cluster."""
-    parser.add_argument(
-        "--name",
-        help="name of all objects (default: kubedevices-simulate-RESOURCE, "
-        "kubedevices-expose-DOMAIN)",
-    )
-    parser.add_argument(
-        "--config",
-        type=some_path,
-        metavar="FILE",
-        help="simulate, expose, proxy: configuration file (expose without a file: an example)",
-    )
-    parser.add_argument("--preset", metavar="NAME", help="simulate: name of a ready configuration")
-    parser.add_argument(
-        "--profile",
-        action="append",
-        metavar="NAME",
-        help="expose: name of a ready configuration; may be given several times",
-    )
-    parser.add_argument(
-        "--cdi", action="store_true", help="expose: give containers devices only by CDI"
-    )
-    parser.add_argument(
-        "--dev-dir",
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="expose: mount this directory instead of all of /dev; may be given several times. If "
-        "a driver deletes it, the pod must be restarted",
-    )
-    parser.add_argument(
-        "--kubelet-dir",
-        metavar="DIR",
-        default=KUBELET_DIR,
-        help="the kubelet's --root-dir, for --metrics and DRA (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--plugin-dir",
-        metavar="DIR",
-        default=PLUGIN_DIR,
-        help="plugin directory of the kubelet (default: %(default)s for any --root-dir)",
-    )
-    parser.add_argument(
-        "--metrics", action="store_true", help="the metrics also say which pod holds which device"
-    )
-    _add_node_arguments(parser)
-    add_mode_arguments(parser)
-    add_values_argument(parser)
-
-
-def _add_node_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--node-label",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="run only on nodes with this label; may be given several times",
-    )
-    parser.add_argument(
-        "--toleration",
-        action="append",
-        default=[],
-        metavar="KEY[=VALUE][:EFFECT]",
-        help="run also on nodes with this taint; may be given several times (the taint of the "
-        "control plane is always tolerated)",
-    )
-    parser.add_argument(
-        "--selinux",
-        action="store_true",
-        help="run as container_device_plugin_t, for nodes on which SELinux is enforced",
-    )
-
-
 def run(args: argparse.Namespace) -> int:
     """Print the documents, or write the files of kustomize."""
     from kubedevices.manifests import kustomize
@@ -226,26 +161,24 @@ def run(args: argparse.Namespace) -> int:
     if args.values_schema:
         print_schema()
     elif args.systemd:
-        from kubedevices.cli.host_units import unit_of
-
-        sys.stdout.write(unit_of(args, lambda args: deployment_of(args).env))
+        sys.stdout.write(_unit_of(args))
     elif args.patch is not None:
         from kubedevices.cli.proxy_patch import patches
 
-        sys.stdout.write(as_yaml(patches(args.patch, args.plugin_dir, args.inside_dir)))
+        sys.stdout.write(manifest_yaml(patches(args.patch, args.plugin_dir, args.inside_dir)))
     elif args.what == "kustomize":
         write_files(args.directory, kustomize.files(IMAGE))
     elif args.what == "node":
-        sys.stdout.write(as_yaml([node_pod(args.image or IMAGE, args.plugin_dir)]))
+        sys.stdout.write(manifest_yaml([node_pod(args.image or IMAGE, args.plugin_dir)]))
     else:
         deployment, *others = deployments_of(args)
         if note := remark(deployment.image):
             print(f"# Image: {note}.")
         if args.as_values:
-            sys.stdout.write(as_yaml([chart_values(deployment, others)]))
+            sys.stdout.write(manifest_yaml([chart_values(deployment, others)]))
         else:
             more = [document for other in others for document in objects(other)]
-            sys.stdout.write(as_yaml([*documents(deployment), *more]))
+            sys.stdout.write(manifest_yaml([*documents(deployment), *more]))
     return 0
 
 
@@ -281,12 +214,12 @@ def deployment_of(args: argparse.Namespace) -> "Deployment":
         selinux=args.selinux,
     )
     if args.what == "proxy":
-        found, serves = _with_proxy(deployment, args), ""
+        found, serves = with_proxy(deployment, args), ""
     elif args.what == "run":
         found, serves = with_author(deployment, args)
         found = with_mode(found, args, author_resources(args))
     elif args.what == "simulate":
-        found, serves = _with_simulator(deployment, args)
+        found, serves = with_simulator(deployment, args)
     else:
         found, serves = with_expose(deployment, args)
     name = plugin_name(args.name) if args.name else default_name(args.what, serves)
@@ -320,61 +253,64 @@ def default_name(plugin: str, serves: str) -> str:
     return f"{name[: NAME_LIMIT - 9].rstrip('-')}-{sha256(name.encode()).hexdigest()[:8]}"
 
 
-def _with_simulator(deployment: "Deployment", args: argparse.Namespace) -> "tuple[Deployment, str]":
-    """Add the variables that are set, and a file that the simulator accepts; say what it serves."""
-    from kubedevices.builtin.simulator_file import read_simulator_file
-    from kubedevices.builtin.simulator_settings import SETTINGS, check_timeline, merge_resources
-    from kubedevices.cli.simulate import find_preset
-
-    if args.config is not None and args.preset is not None:
-        raise UsageError("--config and --preset exclude each other: use one of them")
-    names = [setting.variable for setting in SETTINGS if setting.variable]
-    env = {name: os.environ[name] for name in names if os.environ.get(name)}
-    file = args.config if args.preset is None else find_preset(args.preset)
-    settings = None if file is None else read_simulator_file(file)
-    configs = merge_resources(settings, env, {})
-    devices = sum(config.number_devices for config in configs)
-    if settings is not None:
-        check_timeline(settings.timeline, configs)
-        if any(config.create_device_files and config.device_file_prefix for config in configs):
-            _refuse_device_files(settings)
-        devices += len(configs) * max(
-            (step.count or 0 for step in settings.timeline.steps), default=0
-        )
-    found = replace(
-        deployment,
-        env=env,
-        config=None if file is None else text_of(file),
-        writes_cdi=any(config.cdi for config in configs),
-        devices=devices,
-    )
-    found = with_mode(found, args, [config.resource_name for config in configs])
-    return found, configs[0].resource_name if len(configs) == 1 else configs[0].domain
-
-
-def _with_proxy(deployment: "Deployment", args: argparse.Namespace) -> "Deployment":
-    """Add a file that the proxy accepts."""
-    from kubedevices.proxy.proxy_config import load_proxy_config
-
-    if args.config is None:
-        return deployment
-    for warning in load_proxy_config(args.config)[1].warnings:
-        print(f"kubedevices: {warning}", file=sys.stderr)
-    return replace(deployment, config=text_of(args.config))
-
-
-def _refuse_device_files(settings: "FileSettings") -> NoReturn:
-    problem = "the pod could not make these files: it has no capabilities, and no such mount"
-    places = [said.places.get("create_device_files") for said in (settings, *settings.resources)]
-    raise ConfigError([place._replace(problem=problem) for place in places if place is not None])
-
-
 def write_files(directory: Path, files: dict[str, list[dict[str, Any]]]) -> None:
     """Write every file below `directory`; raises `CannotAsk`."""
     for name, documents in files.items():
         path = directory / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(as_yaml(documents), encoding="utf-8")
+            path.write_text(manifest_yaml(documents), encoding="utf-8")
         except OSError as error:
             raise CannotAsk(f"cannot write {path}: {error.strerror}") from error
+
+
+# ---------------------------------------------------------------- --systemd
+
+
+_OF_A_POD = (
+    "name",
+    "namespace",
+    "image",
+    "node_label",
+    "toleration",
+    "dev_dir",
+    "selinux",
+    "preset",
+    "profile",
+    "patch",
+    "mode",
+    "mode_file",
+    "values",
+    "as_values",
+)
+
+
+def _unit_of(args: argparse.Namespace) -> str:
+    """Return the unit that `args` mean; raises `KubedevicesError` for what would not start."""
+    from kubedevices.manifests.deployment import METRICS_PORT
+    from kubedevices.manifests.units import node_unit, plugin_unit
+
+    for name in _OF_A_POD:
+        if getattr(args, name):
+            raise UsageError(f"--{name.replace('_', '-')} cannot be used with --systemd")
+    if not args.program.startswith("/"):
+        raise UsageError(f"--program {args.program!r} is not an absolute path")
+    if args.what == "node":
+        return node_unit(args.program)
+    if args.config is None and args.what == "expose":
+        raise UsageError("--systemd: which devices? Give --config FILE, with its absolute path")
+    if args.config is not None and not args.config.is_absolute():
+        raise UsageError(f"--config {args.config}: a service needs the absolute path")
+    arguments = [args.what]
+    if args.config is not None:
+        arguments += ["--config", str(args.config)]
+    if args.plugin_dir != PLUGIN_DIR:
+        arguments += ["--socket-dir", args.plugin_dir]
+    if args.what == "proxy" and args.inside_dir != INSIDE_DIR:
+        arguments += ["--plugin-dir", args.inside_dir]
+    if args.cdi:
+        arguments += ["--inject", "cdi"]
+    if args.metrics:
+        arguments += ["--pod-resources", f"{args.kubelet_dir}/pod-resources/kubelet.sock"]
+    arguments += ["--listen", f"127.0.0.1:{METRICS_PORT}", "--log-format", "json"]
+    return plugin_unit(args.program, arguments, deployment_of(args).env)

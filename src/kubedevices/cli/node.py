@@ -1,6 +1,6 @@
 """`kubedevices node`: run a node. Accepts plugins and prints one line per event until stopped.
 
-The keys of `-o json` are a promise: each line is an object with `time`, `event` and, as the event
+The keys of `-o json` are stable: each line is an object with `time`, `event` and, as the event
 has them, `node` (with --count), `resource`, `pod` and the details of `kubedevices.node.events`.
 """
 
@@ -16,9 +16,9 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kubedevices.cli.asking import add_node_arguments, state_directory
 from kubedevices.cli.log_lines import timestamp
-from kubedevices.cli.node_arguments import (
+from kubedevices.cli.node_client import add_node_arguments, state_directory
+from kubedevices.cli.node_services import (
     add_service_arguments,
     check_directories,
     node_places,
@@ -55,6 +55,8 @@ _SHOWN = 8
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
+    from kubedevices.node.inventory.inventory import GRACE_PERIOD
+
     add_node_arguments(parser)
     parser.add_argument(
         "--count",
@@ -66,9 +68,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grace-period",
         type=_seconds,
-        default=300.0,
+        default=GRACE_PERIOD,
         metavar="SECONDS",
-        help="how long the devices of a plugin that went away stay in the capacity (default: 300)",
+        help="how long the devices of a plugin that went away stay in the capacity (default: "
+        f"{GRACE_PERIOD:g})",
     )
     parser.add_argument(
         "--admission-wait",

@@ -1,7 +1,7 @@
 """How lists are printed: a table for people, JSON and YAML for programs. For every listing verb.
 
 On a terminal a table has a rule and colours; into a pipe it is plain aligned text, never shortened.
-JSON and YAML print the rows as they are, so the keys of a row are a promise: each verb documents
+JSON and YAML print the rows as they are, so the keys of a row are stable: each verb documents
 its own. PyYAML is imported when it is needed.
 """
 
@@ -11,10 +11,13 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from kubedevices import terminal
 from kubedevices.terminal import is_terminal, styled
+
+if TYPE_CHECKING:
+    from kubedevices.device import DeviceSpec, Mount
 
 FORMATS = ("table", "json", "yaml")
 
@@ -67,6 +70,29 @@ def as_text(value: Any) -> str:
     return str(value)
 
 
+def path_as_text(host_path: str, container_path: str) -> str:
+    """Return a path of the host, and where a container sees it if that is elsewhere."""
+    return host_path if container_path == host_path else f"{host_path} -> {container_path}"
+
+
+def describe_spec(spec: "DeviceSpec") -> dict[str, Any]:
+    """Return a device file as it stands in JSON and YAML."""
+    return {
+        "host_path": spec.host_path,
+        "container_path": spec.container_path,
+        "permissions": spec.permissions,
+    }
+
+
+def describe_mount(mount: "Mount") -> dict[str, Any]:
+    """Return a mount as it stands in JSON and YAML."""
+    return {
+        "host_path": mount.host_path,
+        "container_path": mount.container_path,
+        "read_only": mount.read_only,
+    }
+
+
 def print_listing(
     rows: Iterable[Row],
     columns: Sequence[Column],
@@ -105,6 +131,37 @@ def dump(document: Any, output: str) -> str:
     plain = json.loads(json.dumps(document))  # tuples and read-only mappings become YAML's own
     text: str = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, default_flow_style=False)
     return text
+
+
+def manifest_yaml(documents: list[dict[str, Any]]) -> str:
+    """Return documents as one YAML text; a text of several lines stays readable."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+        style = "|" if "\n" in value else "'" if _is_more_to_others(value) else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+    Dumper.add_representer(str, text)
+    dumped = [
+        yaml.dump(each, Dumper=Dumper, sort_keys=False, default_flow_style=False)
+        for each in documents
+    ]
+    return "---\n".join(dumped)
+
+
+def _is_more_to_others(text: str) -> bool:
+    """Whether kubectl or Helm read a text as true, false or a number, and PyYAML does not.
+
+    To them `y` is true (YAML 1.1) and `1e3` a thousand (YAML 1.2).
+    """
+    if text in ("y", "Y", "n", "N"):
+        return True
+    number = "[-+]?([0-9][0-9_]*)?[.]?[0-9_]*([eE][-+]?[0-9]+)?|0o[0-7]+"
+    return re.fullmatch(number, text) is not None
 
 
 def plain_table(rows: Iterable[Row], columns: Sequence[Column]) -> str:

@@ -5,8 +5,8 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from kubedevices.cli.asking import absolute_path, state_directory
 from kubedevices.cli.dra_serving import add_driver_arguments
+from kubedevices.cli.node_client import absolute_path, state_directory
 from kubedevices.cli.output import add_output_argument
 from kubedevices.cli.serving import positive_seconds, some_path
 from kubedevices.errors import UsageError

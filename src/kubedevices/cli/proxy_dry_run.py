@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kubedevices.cli.asking import state_directory
+from kubedevices.cli.node_client import state_directory
 from kubedevices.cli.output import Column, Row, print_listing
 from kubedevices.cli.scan import scan_once
 from kubedevices.errors import KubedevicesError

@@ -1,12 +1,12 @@
 """`kubedevices release`: takes a pod's devices back.
 
-The keys of `-o json` and `-o yaml` are a promise: `namespace`, `name`, `uid` and `devices`
+The keys of `-o json` and `-o yaml` are stable: `namespace`, `name`, `uid` and `devices`
 (resource to device IDs).
 """
 
 import argparse
 
-from kubedevices.cli.asking import add_node_arguments, ask_to_allocate
+from kubedevices.cli.node_client import add_node_arguments, ask_to_allocate
 from kubedevices.cli.output import Column, add_output_argument, print_listing
 
 NAME = "release"

@@ -2,7 +2,7 @@
 
 import argparse
 
-from kubedevices.cli.loading import add_scanner_argument, load_scanner
+from kubedevices.cli.scanner_loader import add_scanner_argument, load_scanner
 from kubedevices.cli.serving import add_serving_arguments, runner_options, serve_plugin
 
 NAME = "run"

@@ -1,6 +1,6 @@
 """`kubedevices scan`: run a scanner once and print what it finds; needs no root and no kubelet.
 
-The keys of `-o json` and `-o yaml` are a promise: a list of resources, each with `device_type`,
+The keys of `-o json` and `-o yaml` are stable: a list of resources, each with `device_type`,
 `resource` (null without a domain) and `devices`, each of these with `id`, `health`, `numa_nodes`,
 `devices` (`host_path`, `container_path`, `permissions`), `mounts` (`host_path`, `container_path`,
 `read_only`), `env`, `annotations`, `cdi`, `attributes` and `capacity`. With `--mode dra` they are
@@ -15,10 +15,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from kubedevices.cli.loading import add_scanner_argument, load_scanner
-from kubedevices.cli.output import Column, Row, add_output_argument, print_listing
+from kubedevices.cli.output import (
+    Column,
+    Row,
+    add_output_argument,
+    describe_mount,
+    describe_spec,
+    path_as_text,
+    print_listing,
+)
+from kubedevices.cli.scanner_loader import add_scanner_argument, load_scanner
 from kubedevices.cli.serving import add_host_arguments
-from kubedevices.device import Device, DeviceSpec, Mount, natural_key
+from kubedevices.device import Device, natural_key
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import (
     InvalidDevice,
@@ -93,8 +101,6 @@ def run(args: argparse.Namespace) -> int:
     tree = asyncio.run(scan_once(scanner, args.timeout, dev_root=args.dev_root))
     check_tree(tree, domain)
     if args.mode == "dra":
-        from kubedevices.cli.scan_slices import print_slices
-
         return print_slices(tree, domain, args)
     resources = [_describe_type(tree, device_type, domain) for device_type in tree]
     rows = list(_rows(resources))
@@ -175,14 +181,9 @@ def _choose_scanner(args: argparse.Namespace) -> tuple[Scanner, str | None]:
         raise UsageError(f"--arg is for MODULE:CLASS and cannot be used with {option}")
     if args.scanner is not None:
         return load_scanner(args.scanner, args.constructor_arguments), args.domain
-    if args.profile is not None:
-        from kubedevices.cli.profiles import scanner_of_profiles
+    from kubedevices.cli.expose import scanner_of
 
-        scanner = scanner_of_profiles(args)
-    else:
-        from kubedevices.builtin.expose import ExposeScanner
-
-        scanner = ExposeScanner.from_file(args.config, dev_root=args.dev_root)
+    scanner = scanner_of(args)
     return scanner, args.domain or scanner.config.namespace
 
 
@@ -203,29 +204,13 @@ def describe_device(device: Device) -> dict[str, Any]:
         "id": device.id,
         "health": str(device.health),
         "numa_nodes": list(device.numa_nodes or ()),
-        "devices": [_describe_spec(spec) for spec in device.all_specs],
-        "mounts": [_describe_mount(mount) for mount in device.mounts],
+        "devices": [describe_spec(spec) for spec in device.all_specs],
+        "mounts": [describe_mount(mount) for mount in device.mounts],
         "env": dict(device.env),
         "annotations": dict(device.annotations),
         "cdi": _cdi(device.cdi),
         "attributes": dict(device.attributes),
         "capacity": dict(device.capacity),
-    }
-
-
-def _describe_spec(spec: DeviceSpec) -> dict[str, Any]:
-    return {
-        "host_path": spec.host_path,
-        "container_path": spec.container_path,
-        "permissions": spec.permissions,
-    }
-
-
-def _describe_mount(mount: Mount) -> dict[str, Any]:
-    return {
-        "host_path": mount.host_path,
-        "container_path": mount.container_path,
-        "read_only": mount.read_only,
     }
 
 
@@ -298,6 +283,58 @@ def cdi_as_text(given: Any) -> str:
     return ", ".join(texts + [f"{key}: {json.dumps(value)}" for key, value in edits.items()])
 
 
-def path_as_text(host_path: str, container_path: str) -> str:
-    """Return a path of the host, and where a container sees it if that is elsewhere."""
-    return host_path if container_path == host_path else f"{host_path} -> {container_path}"
+# ---------------------------------------------------------------- --mode dra
+
+
+_SLICE_COLUMNS = (
+    Column("slice"),
+    Column("name", "DEVICE"),
+    Column("attributes"),
+    Column("capacity"),
+    Column("taints"),
+)
+
+
+def print_slices(tree: DeviceTree, domain: str | None, args: argparse.Namespace) -> int:
+    """Print what is offered of `tree`; return 1 if a device is not, because no server takes it."""
+    from kubedevices.dra.names import check_driver_name
+    from kubedevices.dra.options import DraSettings
+    from kubedevices.dra.reconcile import Pool, decide
+    from kubedevices.dra.slices import describe_refused, offer_of
+    from kubedevices.dra.tree_lookup import TreeLookup
+
+    if domain is None:
+        raise UsageError("--mode dra needs --domain, which is the name of the driver")
+    driver = check_driver_name(domain)
+    node = DraSettings(node_name=args.kube_node or "").node_name
+    offer = offer_of(TreeLookup(dev_root=args.dev_root).complete(tree), driver)
+    slices = decide((), offer.slices, Pool(driver, node)).create
+    print_listing(
+        list(_slice_rows(slices)),
+        list(_SLICE_COLUMNS),
+        args.output,
+        document={"apiVersion": "v1", "kind": "List", "items": list(slices)},
+        empty="one empty slice: the driver has no devices",
+    )
+    for line in describe_refused(offer.refused):
+        print(f"kubedevices: {line}", file=sys.stderr)
+    return 1 if offer.refused else 0
+
+
+def _slice_rows(slices: tuple[dict[str, Any], ...]) -> Iterator[Row]:
+    for index, each in enumerate(slices):
+        for device in each["spec"]["devices"]:
+            yield {
+                "slice": index,
+                "name": device["name"],
+                "attributes": _values(device["attributes"]),
+                "capacity": _values(device.get("capacity", {})),
+                "taints": [
+                    f"{taint['key']}:{taint['effect']}" for taint in device.get("taints", ())
+                ],
+            }
+
+
+def _values(named: dict[str, Any]) -> dict[str, Any]:
+    """Return names with their values, which have their types around them in a slice."""
+    return {name: next(iter(value.values())) for name, value in named.items()}

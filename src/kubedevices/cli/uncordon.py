@@ -1,6 +1,6 @@
 """`kubedevices uncordon`: puts a device back into service.
 
-The keys of `-o json` and `-o yaml` are a promise: `uncordoned`, each with `resource`, `id`,
+The keys of `-o json` and `-o yaml` are stable: `uncordoned`, each with `resource`, `id`,
 `reason` and `since`, as it was.
 """
 
@@ -8,8 +8,8 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kubedevices.cli.asking import add_node_arguments
 from kubedevices.cli.cordon import add_devices_argument, maintenance_file, parse_devices
+from kubedevices.cli.node_client import add_node_arguments
 from kubedevices.cli.output import add_output_argument, print_document
 from kubedevices.errors import KubedevicesError, UsageError
 from kubedevices.words import did_you_mean

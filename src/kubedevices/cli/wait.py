@@ -8,13 +8,13 @@ import argparse
 import asyncio
 from collections.abc import Mapping
 
-from kubedevices.cli.asking import (
+from kubedevices.cli.node_client import (
     add_node_arguments,
     add_pod_resources_argument,
+    find_kubelet,
     state_directory,
     unknown_resource,
 )
-from kubedevices.cli.kubelet_here import find_kubelet
 from kubedevices.errors import CannotAsk, NodeError, NoNode, NotInTime, NotPermitted
 from kubedevices.resource_name import ResourceName
 from kubedevices.words import counted

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kubedevices.cli.asking import add_node_arguments, ask, ask_to_allocate, state_directory
-from kubedevices.cli.runtime_words import run_options
+from kubedevices.cli.node_client import add_node_arguments, ask, ask_to_allocate, state_directory
+from kubedevices.cli.run_options import run_options
 from kubedevices.errors import KubedevicesError, NodeError, UsageError
 
 if TYPE_CHECKING:

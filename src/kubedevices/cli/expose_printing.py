@@ -1,7 +1,8 @@
-"""What `kubedevices expose --dry-run` prints: what a container would get for some devices."""
+"""What `kubedevices expose` prints instead of serving: the answer of `--dry-run`, and profiles."""
 
 import argparse
 import asyncio
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,10 +11,25 @@ from kubedevices.allocation import (
     ContainerAllocateRequest,
     ContainerAllocateResponse,
 )
-from kubedevices.builtin.expose import ExposeScanner
+from kubedevices.builtin.expose import ExposeScanner, check_dev_root
 from kubedevices.builtin.expose_config import ExposeConfig
-from kubedevices.cli.output import Column, Row, print_listing
-from kubedevices.cli.scan import cdi_as_text, path_as_text
+from kubedevices.builtin.expose_host import HostDevices
+from kubedevices.builtin.expose_profiles import (
+    DOMAIN,
+    combined_text,
+    profile_names,
+    read_profile,
+)
+from kubedevices.builtin.expose_tree import ExposeMemory, expand, survey
+from kubedevices.cli.output import (
+    Column,
+    Row,
+    describe_mount,
+    describe_spec,
+    path_as_text,
+    print_listing,
+)
+from kubedevices.cli.scan import cdi_as_text
 from kubedevices.device import Device
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import UsageError
@@ -23,7 +39,7 @@ from kubedevices.words import did_you_mean
 
 
 def print_answer(scanner: ExposeScanner, args: argparse.Namespace) -> None:
-    """Look once, allocate the devices that `args.dry_run` names, and print the answer."""
+    """Scan once, allocate the devices that `args.dry_run` names, and print the answer."""
     tree = scanner.list_devices()
     device_type = _type_of(scanner.served, tree, args.dry_run)
     resource = f"{scanner.config.namespace}/{device_type}"
@@ -32,22 +48,8 @@ def print_answer(scanner: ExposeScanner, args: argparse.Namespace) -> None:
     answer = asyncio.run(_answer(scanner, device_type, devices, args))
     document = {
         "resource": resource,
-        "devices": [
-            {
-                "host_path": spec.host_path,
-                "container_path": spec.container_path,
-                "permissions": spec.permissions,
-            }
-            for spec in answer.devices
-        ],
-        "mounts": [
-            {
-                "host_path": mount.host_path,
-                "container_path": mount.container_path,
-                "read_only": mount.read_only,
-            }
-            for mount in answer.mounts
-        ],
+        "devices": [describe_spec(spec) for spec in answer.devices],
+        "mounts": [describe_mount(mount) for mount in answer.mounts],
         "env": dict(answer.env),
         "cdi_devices": _cdi_devices(resource, devices.values()),
     }
@@ -69,7 +71,7 @@ async def _answer(
 
 
 def _cdi_devices(kind: str, devices: Iterable[Device]) -> dict[str, Any]:
-    """Return the CDI devices among `devices` by name, each with its edits as in a CDI file."""
+    """Return the CDI devices among `devices`: name to edits, as in a CDI file."""
     by_cdi = [device for device in devices if device.cdi is not None]
     if not by_cdi:
         return {}
@@ -79,11 +81,17 @@ def _cdi_devices(kind: str, devices: Iterable[Device]) -> dict[str, Any]:
 
 
 def _type_of(config: ExposeConfig, tree: DeviceTree, asked: Sequence[str]) -> str:
-    """Return the resource that has every device of `asked`; each is an ID, or NAME/ID."""
+    """Return the device type that has every device of `asked`; each is an ID, or NAME/ID.
+
+    Raises `UsageError` if no resource, or more than one, has all of them.
+    """
     having: dict[str, set[str]] = {}
     for rule in config.resources:
         for device_id in tree.devices(rule.device_type):
-            for name in (device_id, f"{rule.name}/{device_id}"):  # an ID has no slash
+            for name in (
+                device_id,
+                f"{rule.name}/{device_id}",
+            ):  # an ID contains no slash
                 having.setdefault(name, set()).add(rule.name)
     for name in asked:
         if name not in having:
@@ -112,3 +120,33 @@ def _rows(document: dict[str, Any]) -> Iterator[Row]:
         yield {"option": "mount", "value": f"{path} ({'ro' if mount['read_only'] else 'rw'})"}
     for name, edits in document["cdi_devices"].items():
         yield {"option": "cdi", "value": f"{name}: {cdi_as_text(edits)}"}
+
+
+# ---------------------------------------------------------------- profiles
+
+
+def print_profile(args: argparse.Namespace) -> None:
+    """Print the profiles of `args.profile` as one file, which the user can change."""
+    sys.stdout.write(combined_text(args.profile, args.domain or DOMAIN))
+
+
+def print_profiles(args: argparse.Namespace) -> None:
+    """Print every profile, with the number of its devices on this host."""
+    check_dev_root(args.dev_root)
+    host = HostDevices(args.dev_root)
+    document: list[dict[str, Any]] = [
+        {
+            "profile": profile.name,
+            "resources": [rule.device_type for rule in profile.config.resources],
+            "here": _count(profile.config, host),
+            "title": profile.title,
+        }
+        for profile in map(read_profile, profile_names())
+    ]
+    rows = [{**each, "resources": ",".join(each["resources"])} for each in document]
+    columns = [Column(name) for name in ("profile", "resources", "here", "title")]
+    print_listing(rows, columns, args.output, document=document)
+
+
+def _count(config: ExposeConfig, host: HostDevices) -> int:
+    return len(survey(expand(config, host, {}), host, ExposeMemory(), now=0.0))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.cli.loading import load_scanner
+from kubedevices.cli.scanner_loader import load_scanner
 from kubedevices.errors import KubedevicesError, ScanFailed, UsageError
 from kubedevices.plugin.scanner import PolledScanner
 
