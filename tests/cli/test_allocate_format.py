@@ -188,7 +188,7 @@ def test_a_device_file_that_is_not_there_is_told(
     [
         (None, 3, "cannot read "),
         ("{", 2, "config.json is not JSON"),
-        ("[]", 2, "config.json is no OCI runtime configuration: it must be an object"),
+        ("[]", 2, "config.json is not an OCI runtime configuration: it must be an object"),
     ],
 )
 def test_a_bad_configuration_is_told(

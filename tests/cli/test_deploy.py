@@ -114,10 +114,10 @@ def test_a_namespace_that_was_there_is_left_as_it_is(
     cluster.add("Namespace", "lab", metadata={"labels": {"team": "a"}})
     cluster.add("ConfigMap", "precious")
     assert deploy() == 0
-    assert "namespace/lab was there before and is left as it is" in capsys.readouterr().out
+    assert "namespace/lab exists already and is not changed" in capsys.readouterr().out
     assert cluster.labels("lab") == {"team": "a"}
     assert main(["undeploy", "simulate"]) == 0
-    assert "namespace/lab is left: it was not made by" in capsys.readouterr().out
+    assert "namespace/lab is left: `kubedevices deploy` did not" in capsys.readouterr().out
     assert cluster.names() == {"Namespace/lab", "ConfigMap/precious"}
 
 
@@ -130,7 +130,7 @@ def test_objects_of_others_keep_our_namespace(
     cluster.add(kind, "precious")
     assert main(["undeploy", "simulate"]) == 0
     assert cluster.names() == {"Namespace/lab", f"{kind}/precious"}
-    expected = f"namespace/lab is left: there is more in it: {kind.lower()}/precious"
+    expected = f"namespace/lab is left, because it has other objects: {kind.lower()}/precious"
     assert expected in capsys.readouterr().out
 
 
@@ -198,7 +198,7 @@ def test_a_foreign_object_is_not_replaced(
     cluster.add("Namespace", "lab")
     cluster.add("DaemonSet", NAME, metadata={"labels": {"app.kubernetes.io/name": "kubedevices"}})
     assert deploy() == 1
-    assert f"daemonset/{NAME} in namespace lab was not made by" in capsys.readouterr().err
+    assert f"daemonset/{NAME} in namespace lab was not created by" in capsys.readouterr().err
     assert main(["undeploy", "simulate"]) == 0
     assert cluster.names() == {"Namespace/lab", f"DaemonSet/{NAME}"}
 

@@ -49,7 +49,7 @@ def test_a_class_of_others_is_not_changed(
     """Nothing is applied then."""
     add(cluster, "DeviceClass", CLASS)
     assert deploy("--mode", "dra") == 1
-    assert f"deviceclass/{CLASS} in namespace lab was not made by" in capsys.readouterr().err
+    assert f"deviceclass/{CLASS} in namespace lab was not created by" in capsys.readouterr().err
     assert without_namespace(cluster) == {f"DeviceClass/{CLASS}"}
 
 
@@ -59,7 +59,7 @@ def test_a_class_of_another_driver_of_ours_is_not_taken_over(
     """The end of one of them would take the class away from the other."""
     assert deploy("--mode", "dra", "--name", "one") == 0
     assert deploy("--mode", "dra", "--name", "two") == 1
-    assert f"deviceclass/{CLASS} was made for another driver" in capsys.readouterr().err
+    assert f"deviceclass/{CLASS} was created for another driver" in capsys.readouterr().err
     assert deploy("--mode", "dra", "--name", "one") == 0
 
 

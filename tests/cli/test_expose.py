@@ -220,7 +220,7 @@ def test_an_unwritable_socket_directory_is_an_error(directory: Path) -> None:
     found = expose_as_nobody("--config", "serial.yaml", "--socket-dir", "s")
     assert (found.returncode, found.stdout) == (3, "")
     assert found.stderr == (
-        f"kubedevices: cannot make a socket in {directory}/s: it cannot be written to "
+        f"kubedevices: cannot create a socket in {directory}/s: it cannot be written to "
         "(run as its owner, mostly root, or choose another --socket-dir)\n"
     )
 
@@ -233,7 +233,7 @@ def test_an_invisible_socket_directory_is_an_error(directory: Path) -> None:
     found = expose_as_nobody("--config", "serial.yaml", "--socket-dir", "kubelet/s")
     assert (found.returncode, found.stdout) == (3, "")
     assert found.stderr.startswith(
-        f"kubedevices: cannot make a socket in {directory}/kubelet/s: Permission denied (run as"
+        f"kubedevices: cannot create a socket in {directory}/kubelet/s: Permission denied (run as"
     )
     assert found.stderr.count("\n") == 1
 

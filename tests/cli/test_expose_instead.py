@@ -261,8 +261,8 @@ def test_a_profile_is_printed_as_a_file_to_change(
     [
         (["--profile", "kmv", "--check"], "there is no profile 'kmv', did you mean 'kvm'?"),
         (["--profile", "kvm", "--domain", "a/b", "--check"], "--domain: 'a/b': write only"),
-        (["--config", "host.yaml", "--print"], "--print is for --profile, "),
-        (["--config", "host.yaml", "--domain", "a.b"], "--domain is for --profile, "),
+        (["--config", "host.yaml", "--print"], "--print needs --profile: a "),
+        (["--config", "host.yaml", "--domain", "a.b"], "--domain needs --profile: a "),
     ],
 )  # fmt: skip
 def test_a_mistake_about_profiles_is_told(

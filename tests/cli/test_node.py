@@ -360,8 +360,11 @@ def test_several_nodes_run_in_one_process(directory: Path) -> None:
     ("options", "message"),
     [
         (["--count", "0"], "--count 0: from 1 to 100 nodes"),
-        (["--count", "2", "--metrics", "0"], "--metrics is of one node, leave it out with --count"),
-        (["--count", "2", "--state-dir", "/x"], "--state-dir is of one node"),
+        (
+            ["--count", "2", "--metrics", "0"],
+            "--metrics cannot be used with --count: ",
+        ),
+        (["--count", "2", "--state-dir", "/x"], "--state-dir cannot be used with --count"),
     ],
 )
 def test_a_count_that_cannot_be_is_refused(

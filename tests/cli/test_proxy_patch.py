@@ -80,14 +80,14 @@ def test_every_daemon_set_and_every_such_volume_is_patched(
         ),
         (
             DAEMON_SET.replace("/device-plugins/", ""),
-            "13:9: their-plugin: the volume 'plugins' is /var/lib/kubelet, and only ",
+            "13:9: their-plugin: the volume 'plugins' is /var/lib/kubelet, but the ",
         ),
         (
             f"kind: Service\n---\n{DAEMON_SET.replace('DaemonSet', 'Deployment')}",
             "3:1: this is a Deployment, not a DaemonSet",
         ),
-        ("", "1:1: there is no object in this file"),
-        ("[]\n", "1:1: this is no Kubernetes object"),
+        ("", "1:1: the file has no object"),
+        ("[]\n", "1:1: this is not a Kubernetes object"),
         ("a: b: c\n", "1:5: not valid YAML: mapping values"),
         ("\xff\n", "1:1: not valid YAML"),
     ],

@@ -45,7 +45,7 @@ def test_a_pod_without_devices_is_released_too(
     assert release(node, "default/idle") == 0
     captured = capsys.readouterr()
     assert captured.out == "pod default/idle is released\n"
-    assert captured.err == "it held no devices\n"
+    assert captured.err == "the pod held no devices\n"
 
 
 def test_a_pod_without_a_name_is_told_by_its_uid(

@@ -147,7 +147,7 @@ def test_constructor_arguments_become_what_the_annotations_say() -> None:
         ("widgets:Widget", [], "widgets has no 'Widget', did you mean 'Widgets'?"),
         ("widgets:Xyz", [], "widgets has no 'Xyz', its scanners: Widgets, Anything, Misspelt"),
         ("empty:X", [], "empty has no 'X', and no scanner at all"),
-        ("widgets:number", [], "number is no class but a int"),
+        ("widgets:number", [], "number must be a class, not int"),
         ("widgets:NoScanner", [], "NoScanner does not inherit kubedevices.Scanner or"),
         ("widgets:Misspelt", [], "Misspelt lacks list_devices() (is list_device() misspelt?)"),
         ("widgets:Forgotten", [], "Forgotten lacks scan()"),
@@ -159,7 +159,7 @@ def test_constructor_arguments_become_what_the_annotations_say() -> None:
         ("widgets:Widgets", ["count"], "--arg 'count' is not NAME=VALUE"),
         ("widgets:Widgets", ["count=many"], "--arg count: 'many' is not a number"),
         ("widgets:Widgets", ["fast=maybe"], "--arg fast: 'maybe' is neither true nor false"),
-        ("widgets:ready", ["count=1"], "widgets:ready is ready made, --arg has nothing to say"),
+        ("widgets:ready", ["count=1"], "widgets:ready is a scanner, not a class: it takes"),
         ("widgets:Careful", [], "give me a licence"),
     ],
 )  # fmt: skip

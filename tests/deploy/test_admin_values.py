@@ -265,7 +265,7 @@ MISTAKES = {
     "metrics: {dashboard: true}\nnodeConfigs: [{name: dashboard, configFile: values.yaml}]": (
         "`dashboard` is the name of the dashboard"
     ),
-    "controlSocketDir: /run/x": "controlSocketDir goes with simulate only",
+    "controlSocketDir: /run/x": "controlSocketDir works with simulate only",
     "controlSocketDir: /etc/kubernetes/pki": "has secrets or sockets of the host",
     "controlSocketDir: /var/lib/kubelet/x": "must be a directory of its own",
     "controlSocketDir: /": "must be",
@@ -291,15 +291,15 @@ def test_a_mistake_is_told_with_its_place(
 @pytest.mark.parametrize(
     ("text", "arguments", "reason"),
     [
-        ("nodeConfigs: [{name: a, configFile: b}]", "expose --mode dra", "do not go with DRA"),
-        ("metrics: {enabled: true}", "proxy", "goes with simulate, expose and run only"),
+        ("nodeConfigs: [{name: a, configFile: b}]", "expose --mode dra", "do not work with DRA"),
+        ("metrics: {enabled: true}", "proxy", "works with simulate, expose and run only"),
         (
             "updateStrategy: {rollingUpdate: {maxSurge: 25%}}",
             "expose --mode-file configmap",
             "maxSurge must be 0",
         ),
         ("{}", "expose --systemd", "--values cannot be used with --systemd"),
-        ("{}", "node", "--values goes with simulate, expose, proxy, run only"),
+        ("{}", "node", "--values works with simulate, expose, proxy, run only"),
     ],
 )
 def test_what_does_not_go_together_is_refused(

@@ -42,7 +42,7 @@ def test_a_namespace_of_others_is_left_as_it_was(
         assert kubectl.get("namespace", name)["metadata"]["labels"] == before
         assert len(names(kubectl, "daemonsets,resourcequotas", name)) == 1
         assert main(["undeploy", *arguments]) == 0
-        assert f"namespace/{name} is left: it was not made by" in capsys.readouterr().out
+        assert f"namespace/{name} is left: `kubedevices deploy` did not" in capsys.readouterr().out
         assert kubectl.get("namespace", name)["status"]["phase"] == "Active"
         assert not names(kubectl, "daemonsets,resourcequotas,pods", name)
         assert "precious" in names(kubectl, "configmaps", name)
@@ -59,7 +59,7 @@ def test_a_namespace_of_ours_goes_when_it_is_empty(
         assert "on node1: ErrImagePull: " in capsys.readouterr().err
         kubectl.kubectl("create", f"--namespace={name}", "configmap", "precious")
         assert main(["undeploy", *arguments]) == 0
-        expected = f"namespace/{name} is left: there is more in it: configmap/precious\n"
+        expected = f"namespace/{name} is left, because it has other objects: configmap/precious\n"
         assert capsys.readouterr().out.endswith(expected)
         kubectl.kubectl("delete", f"--namespace={name}", "configmap", "precious")
         assert main(["undeploy", *arguments]) == 0

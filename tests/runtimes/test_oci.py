@@ -28,9 +28,9 @@ OPTIONS = ContainerOptions(
 )
 
 
-def test_the_fragment_holds_the_options_and_nothing_else() -> None:
+def test_an_empty_configuration_gets_only_the_options() -> None:
     """A tool can merge it into a configuration of its own."""
-    assert oci.fragment(OPTIONS, FILES) == {
+    assert oci.apply_to_oci({}, OPTIONS, FILES) == {
         "process": {"env": ["WIDGET=a=b"]},
         "linux": {
             "devices": [
@@ -70,7 +70,7 @@ def test_no_options_change_nothing() -> None:
     """A container without devices keeps its configuration."""
     config = oci.minimal_config(["sh"])
     assert oci.apply_to_oci(config, ContainerOptions(), {}) == config
-    assert oci.fragment(ContainerOptions(), {}) == {}
+    assert oci.apply_to_oci({}, ContainerOptions(), {}) == {}
 
 
 def test_the_configuration_that_was_given_stays_as_it_is() -> None:
@@ -102,7 +102,7 @@ def test_every_device_needs_its_number() -> None:
     twice = ContainerOptions(devices=(DeviceSpec("/dev/a", "/x"), DeviceSpec("/dev/a", "/y")))
     assert oci.host_paths(twice) == ("/dev/a",)
     with pytest.raises(NotExpressible, match="the device /dev/a, without its number") as caught:
-        oci.fragment(twice, {})
+        oci.apply_to_oci({}, twice, {})
     assert caught.value.runtime == "oci"
 
 
@@ -110,7 +110,7 @@ def test_cdi_names_need_the_files_that_define_them() -> None:
     """They are injected after everything else, or refused: never forgotten."""
     options = ContainerOptions(env={"A": "1"}, cdi_devices=("example.com/w=0",))
     with pytest.raises(NotExpressible, match="without the files that define them"):
-        oci.fragment(options, {})
+        oci.apply_to_oci({}, options, {})
     edits = ContainerEdits(env=("A=2",), device_nodes=(DeviceNode("/dev/w0"),))
     spec = CdiSpec(
         version="0.5.0", kind="example.com/w", devices=(CdiDevice("0", container_edits=edits),)

@@ -158,7 +158,7 @@ def prepare_namespace(kubectl: Kubectl, admin: "AdminValues") -> None:
     if not found:
         if not admin.create_namespace:
             raise KubedevicesError(
-                f"there is no namespace {kubectl.namespace}, and createNamespace is false: create "
+                f"namespace {kubectl.namespace} is missing, and createNamespace is false: create "
                 f"the namespace with `kubectl create namespace {kubectl.namespace}`"
             )
         labelled = namespace(kubectl.namespace, is_labelled=admin.pod_security_labels)
@@ -167,7 +167,7 @@ def prepare_namespace(kubectl: Kubectl, admin: "AdminValues") -> None:
     elif refusal := ownership.policy_refusal(found[0]):
         raise KubedevicesError(refusal)
     elif not ownership.is_ours(found[0]):
-        print(f"namespace/{kubectl.namespace} was there before and is left as it is")
+        print(f"namespace/{kubectl.namespace} exists already and is not changed")
 
 
 def refuse_foreign(kubectl: Kubectl, wanted: "list[dict[str, Any]]") -> None:
@@ -178,21 +178,21 @@ def refuse_foreign(kubectl: Kubectl, wanted: "list[dict[str, Any]]") -> None:
     foreign = [ownership.name_of(each) for each in found if not ownership.is_ours(each)]
     if foreign:
         raise KubedevicesError(
-            f"{', '.join(foreign)} in namespace {kubectl.namespace} was not made by kubedevices: "
-            "take another --name or --namespace"
+            f"{', '.join(foreign)} in namespace {kubectl.namespace} was not created by "
+            "kubedevices: use another --name or --namespace"
         )
     ours = {ownership.name_of(each): each for each in wanted}
     taken = [each for each in found if ownership.is_of_another(each, ours[ownership.name_of(each)])]
     names = ", ".join(map(ownership.name_of, taken))
     if any("namespace" in each["metadata"] for each in taken):
         raise KubedevicesError(
-            f"{names} in namespace {kubectl.namespace} was made for another deployment of "
-            "kubedevices: take another --name, or another name in nodeConfigs, or undeploy the "
+            f"{names} in namespace {kubectl.namespace} was created for another deployment of "
+            "kubedevices: use another --name, or another name in nodeConfigs, or undeploy the "
             "other deployment first"
         )
     if taken:
         raise KubedevicesError(
-            f"{names} was made for another driver of kubedevices: one deployment has "
+            f"{names} was created for another driver of kubedevices: one deployment has "
             "the classes of a device type; apply what `kubedevices manifests` prints without them"
         )
 

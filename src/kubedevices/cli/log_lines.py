@@ -1,4 +1,4 @@
-"""How log records look on stderr: one line per event, as text or as JSON. For `cli.main`."""
+"""Writes log records to stderr, one line per record, as text or as JSON. For `cli.main`."""
 
 import json
 import logging
@@ -16,13 +16,13 @@ _COLOURS = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICA
 
 
 def configure_logging(level: str, log_format: str) -> None:
-    """Send every record of `level` and above to stderr; calling it again replaces the first."""
+    """Send every record of `level` and above to stderr; a second call replaces the first."""
     handler = logging.StreamHandler(sys.stderr)
-    for_eyes = sys.stderr.isatty()
+    is_terminal = sys.stderr.isatty()
     text = TextLines(
         verbose=level == "debug",
-        short_time=for_eyes,
-        colours=for_eyes and not os.environ.get("NO_COLOR"),
+        short_time=is_terminal,
+        colours=is_terminal and not os.environ.get("NO_COLOR"),
     )
     handler.setFormatter(JsonLines() if log_format == "json" else text)
     root = logging.getLogger()
@@ -32,7 +32,7 @@ def configure_logging(level: str, log_format: str) -> None:
     root.addHandler(handler)
     root.setLevel(level.upper())
     describe_dropped(sys.stderr, lambda lines: handler.format(_dropped(lines)))
-    # asyncio tells of its selectors; that is not what debug is asked for here.
+    # At debug level, asyncio logs its selectors, which are of no interest here.
     logging.getLogger("asyncio").setLevel(max(logging.INFO, root.level))
 
 
@@ -54,9 +54,10 @@ def timestamp(seconds: float) -> str:
 
 
 def summarize_exception(error: BaseException) -> str:
-    """Return `ValueError: text (widgets.py:12)`: type, text, place in one line.
+    """Return `ValueError: text (widgets.py:12)`: type, text and place in one line.
 
-    The place is in the code of a plugin's author, if that is where it comes from.
+    The place is the line in the code of the plugin's author, if the exception passed through it,
+    else the line that raised the exception.
     """
     text = " ".join(str(error).split())
     frames = traceback.extract_tb(error.__traceback__)
@@ -67,7 +68,7 @@ def summarize_exception(error: BaseException) -> str:
 
 
 class TextLines(logging.Formatter):
-    """`TIME LEVEL logger: message`; an exception is summarized, at debug level told in full."""
+    """`TIME LEVEL logger: message`; an exception in one line, at debug level with traceback."""
 
     def __init__(
         self, *, verbose: bool = False, short_time: bool = False, colours: bool = False

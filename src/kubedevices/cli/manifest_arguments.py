@@ -19,7 +19,7 @@ _DNS_LABEL = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def add_author_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what says how such a plugin is started."""
+    """Declare the options for a plugin of the user, in an image of the user: `manifests run`."""
     parser.add_argument(
         "scanner", metavar="MODULE:CLASS", nargs="?", help="run: the scanner in the image"
     )
@@ -45,7 +45,7 @@ def add_author_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_deployment_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what can be said about a plugin in a cluster."""
+    """Declare the options for any plugin in a cluster."""
     parser.add_argument(
         "--name",
         help="name of all objects (default: kubedevices-simulate-RESOURCE, "
@@ -73,7 +73,7 @@ def add_deployment_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="DIR",
         help="expose: mount this directory instead of all of /dev; may be given several times. If "
-        "a driver deletes it, the pod must be restarted",
+        "a driver deletes the directory, the pod must be restarted",
     )
     parser.add_argument(
         "--kubelet-dir",
@@ -122,17 +122,17 @@ def _add_node_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def plugin_name(name: str) -> str:
-    """Return `name` if all objects of a plugin can have it; raises `UsageError`."""
+    """Return `name` if it is valid for all objects of a plugin; raises `UsageError`."""
     if len(name) > NAME_LIMIT or not _DNS_LABEL.fullmatch(name):
         raise UsageError(f"--name {name!r}: use a-z, 0-9 and '-', at most {NAME_LIMIT} of them")
     return name
 
 
 def namespace(name: str) -> str:
-    """Return `name` if a namespace can have it; raises `UsageError`."""
+    """Return `name` if it is valid for a namespace; raises `UsageError`."""
     if not _DNS_LABEL.fullmatch(name):
         raise UsageError(
-            f"{name!r} is not a name of a namespace: use a-z, 0-9 and '-', at most 63 of them"
+            f"{name!r} is not a namespace name: use a-z, 0-9 and '-', at most 63 of them"
         )
     return name
 
@@ -151,14 +151,14 @@ def label(text: str) -> tuple[str, str]:
     )
     if not is_possible:
         raise UsageError(
-            f"--node-label {text!r}: no node can have such a label (see `kubectl get nodes "
+            f"--node-label {text!r}: a node cannot have this label (see `kubectl get nodes "
             "--show-labels`)"
         )
     return key, value
 
 
 def taint(text: str) -> str:
-    """Return `text` if it is KEY, KEY=VALUE, or either with an effect; raises `UsageError`."""
+    """Return `text` if it is KEY or KEY=VALUE, with or without :EFFECT; raises `UsageError`."""
     rest, colon, effect = text.partition(":")
     key, _, value = rest.partition("=")
     prefix, slash, name = key.rpartition("/")

@@ -1,4 +1,4 @@
-"""`--mode` of `manifests` and `deploy`: a DRA driver, or a plugin whose mode may change."""
+"""`--mode` of `manifests` and `deploy`: device plugin, DRA driver, or both."""
 
 import argparse
 import posixpath
@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
 MODE_OPTIONS = ("mode", "mode-file", "dra-devices")
 CONFIG_MAP = "configmap"
+# Directories with more than the mode of the node: the pod must not see them.
 _TOO_MUCH = ("/", "/dev", "/etc", "/proc", "/run", "/sys", "/usr", "/var", "/var/lib", "/var/run")
 
 
 def add_mode_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what says in which device API the devices are."""
+    """Declare the options that choose the API of the devices."""
     parser.add_argument(
         "--mode",
         choices=("device-plugin", "dra", "split"),
@@ -29,7 +30,7 @@ def add_mode_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--mode-file",
         metavar="PATH|configmap",
-        help="follow a change of the mode without a restart: a file on each node, for example "
+        help="let the mode change without a restart: a file on each node, for example "
         "/etc/kubedevices/mode, or the key `mode` of our ConfigMap, for all nodes; --mode is the "
         "first mode",
     )
@@ -39,16 +40,16 @@ def add_mode_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="TYPE",
-        help="run with DRA: device type of the scanner, which gets a DeviceClass; may be repeated",
+        help="run with DRA: a device type of the scanner; it gets a DeviceClass; may be repeated",
     )
 
 
 def with_mode(
     deployment: "Deployment", args: argparse.Namespace, resources: Iterable[str]
 ) -> "Deployment":
-    """Add the mode, and the classes of `resources`, such as example.com/gpu; raises `UsageError`.
+    """Add the mode, and a DeviceClass for each of `resources`, such as example.com/gpu.
 
-    A driver has one domain.
+    Raises `UsageError`, for example for resources of several domains: a driver has one domain.
     """
     from kubedevices.dra.names import check_driver_name
     from kubedevices.two_apis.modes_of_devices import Selector, mode_named

@@ -1,4 +1,12 @@
-"""What `manifests expose` deploys: the user's file, profiles, or an example."""
+"""What a Deployment needs for each kind of plugin: simulate, proxy, run and expose.
+
+Each `with_...` function returns the Deployment with the configuration, directories and device types
+of its plugin, and what the plugin serves: a resource or a domain, for the name of the objects.
+
+For expose, /dev is mounted whole unless the user names parts of it. Every other directory of the
+host keeps its path in the container. So the directory must not hide files of the image, and must
+not show more of the host than the configuration needs.
+"""
 
 import argparse
 import os
@@ -27,7 +35,7 @@ _TOO_MUCH = ("/var/cache", "/var/lib", "/var/log", "/var/run", "/var/lib/kubelet
 
 
 def with_simulator(deployment: "Deployment", args: argparse.Namespace) -> "tuple[Deployment, str]":
-    """Add the variables that are set, and a file that the simulator accepts; say what it serves."""
+    """Add the settings in variables and in a file; return the resource or the domain as well."""
     from kubedevices.builtin.simulator_file import read_simulator_file
     from kubedevices.builtin.simulator_settings import SETTINGS, check_timeline, merge_resources
     from kubedevices.cli.simulate import find_preset
@@ -59,7 +67,7 @@ def with_simulator(deployment: "Deployment", args: argparse.Namespace) -> "tuple
 
 
 def with_proxy(deployment: "Deployment", args: argparse.Namespace) -> "Deployment":
-    """Add a file that the proxy accepts."""
+    """Add the checked configuration of a proxy."""
     from kubedevices.proxy.proxy_config import load_proxy_config
 
     if args.config is None:
@@ -70,7 +78,7 @@ def with_proxy(deployment: "Deployment", args: argparse.Namespace) -> "Deploymen
 
 
 def _refuse_device_files(settings: "FileSettings") -> NoReturn:
-    problem = "the pod could not make these files: it has no capabilities, and no such mount"
+    problem = "the pod could not create these files: it has no capabilities, and no such mount"
     places = [said.places.get("create_device_files") for said in (settings, *settings.resources)]
     raise ConfigError([place._replace(problem=problem) for place in places if place is not None])
 
@@ -87,7 +95,10 @@ def text_of(file: Path) -> str:
 
 
 def with_author(deployment: "Deployment", args: argparse.Namespace) -> "tuple[Deployment, str]":
-    """Add the command of the plugin and its directories; say its domain. Raises `UsageError`."""
+    """Add the command of the plugin and its directories; return its domain as well.
+
+    Raises `UsageError` and `InvalidResourceName`.
+    """
     if not args.scanner or ":" not in args.scanner or not args.domain:
         raise UsageError("run needs MODULE:CLASS and --domain, as `kubedevices run` does")
     if problem := explain_resource_name(f"{args.domain}/any"):
@@ -102,7 +113,10 @@ def with_author(deployment: "Deployment", args: argparse.Namespace) -> "tuple[De
 
 
 def author_resources(args: argparse.Namespace) -> list[str]:
-    """Return the resources of a scanner that is not here to be asked; raises `UsageError`."""
+    """Return the resources of `--device-type`: the scanner cannot run here, it is in the image.
+
+    Raises `UsageError` and `InvalidResourceName`.
+    """
     found = [f"{args.domain}/{each}" for each in args.device_type]
     for each in found:
         if problem := explain_resource_name(each):
@@ -125,7 +139,7 @@ def _mount(text: str) -> "HostMount":
         raise UsageError(f"--mount {text!r}: {path} {ADVICE}")
     if inside == "/dev":
         raise UsageError(
-            f"--mount {text!r} would hide the container's own /dev: mount it elsewhere, for "
+            f"--mount {text!r} would hide the container's own /dev: use another path inside, for "
             "example /dev:/host/dev, and tell the plugin with --arg"
         )
     return HostMount(path, inside, read_only=not text.endswith(":rw"))
@@ -135,11 +149,11 @@ def _mount(text: str) -> "HostMount":
 
 
 def with_expose(deployment: "Deployment", args: argparse.Namespace) -> "tuple[Deployment, str]":
-    """Add a file that expose accepts and the directories that it looks into; say its domain."""
+    """Add the checked configuration and its directories; return its domain as well."""
     from kubedevices.manifests.deployment import DEV, EXAMPLE_DOMAIN
 
     if args.profile is None and args.domain is not None:
-        raise UsageError("--domain goes with run, and with expose --profile")
+        raise UsageError("--domain works with run, and with expose --profile")
     if args.config is None and args.profile is None:
         found = replace(deployment, cdi=args.cdi, dev_dirs=tuple(args.dev_dir) or (DEV,))
         return with_mode(found, args, [f"{EXAMPLE_DOMAIN}/null"]), EXAMPLE_DOMAIN
@@ -163,7 +177,7 @@ def with_expose(deployment: "Deployment", args: argparse.Namespace) -> "tuple[De
 
 
 def _read(args: argparse.Namespace) -> "tuple[ExposeConfig, str]":
-    """Return what the user chose, and the same as the text of a file."""
+    """Return the chosen configuration, and its text for a file."""
     if args.profile is None:
         from kubedevices.builtin.expose_config import load_expose_config
 
@@ -196,9 +210,9 @@ def host_directories(config: "ExposeConfig") -> tuple[str, ...]:
 
 
 def dev_directories(config: "ExposeConfig", given: Iterable[str]) -> tuple[str, ...]:
-    """Return the parts of /dev that are `given`, all of it for none; raises `UsageError`.
+    """Return the parts of /dev that are `given`, or /dev if none is given.
 
-    They must be enough for the configuration.
+    Raises `UsageError` if the configuration needs another part of /dev.
     """
     directories = tuple(dict.fromkeys(directory.rstrip("/") for directory in given)) or (_DEV,)
     for directory in directories:
@@ -214,14 +228,14 @@ def dev_directories(config: "ExposeConfig", given: Iterable[str]) -> tuple[str, 
 
 
 def programs(config: "ExposeConfig") -> Iterator[tuple[str, str]]:
-    """Yield resources and the programs that their health checks run, which the image must have."""
+    """Yield each resource with a health command, and its program, which the image must have."""
     for rule in config.resources:
         if rule.health is not None and rule.health.command:
             yield rule.name, rule.health.command[0]
 
 
 def _looks_into(rule: "ResourceRule") -> Iterator[tuple[str, str]]:
-    """Yield what a resource looks for, and the directory that must be there for it."""
+    """Yield each path that a resource looks for, and the directory that must be mounted for it."""
     for match in rule.match:
         if match.path is not None:
             yield match.path.text, _fixed_part(match.path)
@@ -233,7 +247,7 @@ def _looks_into(rule: "ResourceRule") -> Iterator[tuple[str, str]]:
     if rule.health is not None and rule.health.file is not None:
         texts.append(rule.health.file)
     for text in texts:
-        if text.startswith("/"):  # others begin with the path of the match
+        if text.startswith("/"):  # other texts begin with the path of the match
             yield text, posixpath.dirname(text.partition("{")[0])
 
 

@@ -1,4 +1,4 @@
-"""`--values` of `manifests`, `deploy` and `undeploy`: what an admin sets about the objects."""
+"""`--values` of `manifests`, `deploy` and `undeploy`: settings of an administrator."""
 
 import argparse
 import posixpath
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from kubedevices.manifests.deployment import Deployment
 
 NAME_LIMIT = 57
-"""Characters: Kubernetes adds a dash and five more for the name of a pod, and cuts longer ones."""
+"""Characters. For a pod, Kubernetes adds a dash and five characters, up to 63; it cuts the rest."""
 _WITH_CONFIG = ("simulate", "expose", "proxy")
 
 
 def add_values_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare the file."""
+    """Declare `--values`."""
     parser.add_argument(
         "--values",
         type=some_path,
         metavar="FILE",
-        help="YAML file with what an admin sets about the objects, such as affinity, resources or "
-        "a PodMonitor: docs/deploy.md has the keys",
+        help="YAML file with settings of an administrator for the objects, such as affinity, "
+        "resources or a PodMonitor: docs/deploy.md has the keys",
     )
 
 
@@ -41,7 +41,7 @@ def print_schema() -> None:
 
 
 def with_values(deployment: "Deployment", file: Path | None) -> "Deployment":
-    """Add what `file` says; raises `CannotRead`, `ConfigError` and `UsageError`."""
+    """Add the settings in `file`; raises `CannotRead`, `ConfigError` and `UsageError`."""
     if file is None:
         return deployment
     from kubedevices.config.yaml_config import load_config
@@ -63,13 +63,13 @@ def _problems(deployment: "Deployment") -> "list[str]":
     admin, plugin = deployment.admin, deployment.plugin
     found = []
     if admin.control_socket_dir and plugin != "simulate":
-        found.append("controlSocketDir goes with simulate only")
+        found.append("controlSocketDir works with simulate only")
     if admin.metrics.enabled and plugin == "proxy":
-        found.append("metrics.enabled goes with simulate, expose and run only")
+        found.append("metrics.enabled works with simulate, expose and run only")
     if admin.node_configs and plugin not in _WITH_CONFIG:
-        found.append(f"nodeConfigs go with {', '.join(_WITH_CONFIG)} only")
+        found.append(f"nodeConfigs work with {', '.join(_WITH_CONFIG)} only")
     if admin.node_configs and deployment.has_dra:
-        found.append("nodeConfigs do not go with DRA: a driver has one domain")
+        found.append("nodeConfigs do not work with DRA: a driver has one domain")
     if admin.metrics.dashboard and "dashboard" in deployment.other_configs:
         found.append("nodeConfigs: `dashboard` is the name of the dashboard of metrics.dashboard")
     if (admin.liveness_probe.success_threshold or 1) != 1:
@@ -84,7 +84,11 @@ def _problems(deployment: "Deployment") -> "list[str]":
 def node_deployments(
     deployment: "Deployment", args: argparse.Namespace, make: "Callable[..., Deployment]"
 ) -> "list[Deployment]":
-    """Return a deployment for each configuration of some nodes; `make` makes one of arguments."""
+    """Return a Deployment for each entry of `nodeConfigs`.
+
+    `make` returns the Deployment for arguments. Only the first Deployment of all has the objects
+    that exist once: quota, Prometheus rule and dashboard.
+    """
     admin = deployment.admin
     once = replace(
         admin,

@@ -1,4 +1,4 @@
-"""`kubedevices manifests`: print the Kubernetes manifests of a plugin, or of a node."""
+"""`kubedevices manifests`: prints the Kubernetes manifests of a plugin, or of a node."""
 
 import argparse
 import os
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 NAME = "manifests"
 IMAGE = f"localhost/kubedevices:{__version__}"
-"""What `make image` builds: a name by which no cluster pulls an image of somebody else."""
+"""The image of `make image`: a cluster cannot pull it from the registry of somebody else."""
 PROGRAM = "/usr/local/bin/kubedevices"
 INSIDE_DIR = str(socket_paths.INSIDE_DIR)
 _GO_WITH = {
@@ -76,9 +76,9 @@ simulate, expose, proxy and run print a namespace and a DaemonSet, unprivileged 
 to the Kubernetes API. --mode dra adds the RBAC rules of a DRA driver, and DeviceClasses. run is for
 a plugin of your own, in an image whose entry point is kubedevices. node prints a Pod for `podman
 kube play`, for a host without Kubernetes. Settings of the simulator come from its variables, such
-as RESOURCE_NAME and NUMBER_DEVICES. A configuration that would not start is refused. proxy --patch
-FILE prints a patch for the DaemonSet of another plugin, so that the plugin registers with
-the proxy.
+as RESOURCE_NAME and NUMBER_DEVICES. A configuration with which the plugin would not start
+is refused. proxy --patch FILE prints a patch for the DaemonSet of another plugin, so that the
+plugin registers with the proxy.
 """
 EXAMPLES = """\
 examples:
@@ -151,7 +151,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the documents, or write the files of kustomize."""
+    """Print the manifests or what an option asks for, or write the files of kustomize."""
     from kubedevices.manifests import kustomize
     from kubedevices.manifests.chart import chart_values
     from kubedevices.manifests.image import remark
@@ -183,22 +183,22 @@ def run(args: argparse.Namespace) -> int:
 
 
 def check_arguments(args: argparse.Namespace) -> None:
-    """Refuse what does not go together and what Kubernetes would refuse; raises `UsageError`."""
+    """Raise `UsageError` for options that exclude each other, and for invalid values."""
     if (getattr(args, "directory", None) is not None) is not (args.what == "kustomize"):
-        raise UsageError("kustomize needs --directory, and only kustomize")
+        raise UsageError("kustomize needs --directory, and no other manifest has this option")
     for name, goes_with in _GO_WITH.items():
         if args.what not in goes_with and getattr(args, name.replace("-", "_"), None):
             option = "MODULE:CLASS" if name == "scanner" else f"--{name}"
-            raise UsageError(f"{option} goes with {', '.join(goes_with)} only")
+            raise UsageError(f"{option} works with {', '.join(goes_with)} only")
     for name in ("kubelet-dir", "plugin-dir", "inside-dir"):
         if not (given := getattr(args, name.replace("-", "_"), "/")).startswith("/"):
             raise UsageError(f"--{name} {given!r} is not an absolute path")
     if args.image is not None and not re.fullmatch(r"[^\s]+", args.image):
-        raise UsageError(f"--image {args.image!r} is not a name of an image")
+        raise UsageError(f"--image {args.image!r} is not an image name")
 
 
 def deployment_of(args: argparse.Namespace) -> "Deployment":
-    """Return what the arguments, the variables and the files say; raises `KubedevicesError`."""
+    """Return the Deployment for the arguments, variables and files; raises `KubedevicesError`."""
     from kubedevices.manifests.deployment import NAME, Deployment
 
     deployment = Deployment(
@@ -227,13 +227,13 @@ def deployment_of(args: argparse.Namespace) -> "Deployment":
 
 
 def deployments_of(args: argparse.Namespace) -> "list[Deployment]":
-    """Return the same, and one for each configuration of some nodes that `--values` names."""
+    """Return the Deployment, then one for each entry of `nodeConfigs` in `--values`."""
     deployment = deployment_of(args)
     return [deployment, *node_deployments(deployment, args, deployment_of)]
 
 
 def target_of(args: argparse.Namespace) -> "Deployment":
-    """Return what names and namespace say; with --name without a look into any file."""
+    """Return a Deployment with name and namespace; with --name, no file is read."""
     from kubedevices.manifests.deployment import NAME, Deployment
 
     if not args.name:
@@ -243,9 +243,9 @@ def target_of(args: argparse.Namespace) -> "Deployment":
 
 
 def default_name(plugin: str, serves: str) -> str:
-    """Return a name that says what is served: two plugins must not replace each other.
+    """Return a name with `serves` in it, so that two plugins do not replace each other.
 
-    A dot would be allowed in it, but is not good in the host name of a pod.
+    Kubernetes allows dots in it, but the name becomes part of the host name of a pod.
     """
     name = re.sub("[^a-z0-9]+", "-", f"kubedevices-{plugin}-{serves}".lower()).strip("-")
     if len(name) <= NAME_LIMIT:
@@ -267,6 +267,7 @@ def write_files(directory: Path, files: dict[str, list[dict[str, Any]]]) -> None
 # ---------------------------------------------------------------- --systemd
 
 
+# Options that do not exist for a service of the host.
 _OF_A_POD = (
     "name",
     "namespace",
@@ -286,7 +287,7 @@ _OF_A_POD = (
 
 
 def _unit_of(args: argparse.Namespace) -> str:
-    """Return the unit that `args` mean; raises `KubedevicesError` for what would not start."""
+    """Return the systemd unit; raises `KubedevicesError` if the service would not start."""
     from kubedevices.manifests.deployment import METRICS_PORT
     from kubedevices.manifests.units import node_unit, plugin_unit
 

@@ -1,7 +1,7 @@
-"""`kubedevices node`: run a node. Accepts plugins and prints one line per event until stopped.
+"""`kubedevices node`: runs a node, which accepts plugins; prints one line per event until stopped.
 
-The keys of `-o json` are stable: each line is an object with `time`, `event` and, as the event
-has them, `node` (with --count), `resource`, `pod` and the details of `kubedevices.node.events`.
+The keys of `-o json` are stable: each line is an object with `time`, `event` and, if the event has
+them, `node` (with --count), `resource`, `pod` and the details of `kubedevices.node.events`.
 """
 
 import argparse
@@ -51,6 +51,7 @@ examples:
 """
 
 _SHOWN = 8
+"""Device IDs in one line of text."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -102,19 +103,19 @@ def _seconds(text: str) -> float:
 
 
 def keeps_running(_: argparse.Namespace) -> bool:
-    """Pods wait for it, whoever reads its lines."""
+    """Return True: pods need the node, even if nobody reads its output."""
     return True
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until told to stop."""
+    """Serve until SIGTERM or Ctrl-C."""
     check_directories(args)
     asyncio.run(_serve(args))
     return 0
 
 
 Show = Callable[[Mapping[str, Any], str], None]
-"""Shows an event of a node, which has an empty name if there is only one."""
+"""Shows an event of the node with this name, which is empty if there is only one node."""
 
 
 class _Node(NamedTuple):
@@ -146,12 +147,12 @@ async def _serve(args: argparse.Namespace) -> None:
         nonlocal stopping
         stopping = True
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)  # the next one ends us at once
+            loop.remove_signal_handler(number)  # a second signal ends the process at once
         if printing is not None:
             printing.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)  # before the start: that may take a while
+        loop.add_signal_handler(number, stop)  # before the start, which may take seconds
     try:
         async with _running(args, nodes, metrics) as places:
             for service, place in places.items():
@@ -190,7 +191,7 @@ def _make_nodes(args: argparse.Namespace, metrics: "Metrics") -> list[_Node]:
 async def _running(
     args: argparse.Namespace, nodes: Sequence[_Node], metrics: "Metrics"
 ) -> "AsyncIterator[dict[str, str]]":
-    """Run the nodes and what is beside them; yields what to say about the latter."""
+    """Run the nodes and their services; yield the address of each service by its name."""
     from kubedevices.cli.node_services import node_services
 
     async with contextlib.AsyncExitStack() as running:
@@ -216,7 +217,7 @@ async def _print_all(
 
 
 async def _print(node: _Node, show: Show) -> None:
-    """Show what was left behind, then every event, until cancelled."""
+    """Show the pods that were left behind, then every event, until cancelled."""
     for pod in (await node.control.pods({}))["pods"]:
         if reason := pod["left_behind"]:
             name = f"{pod['namespace']}/{pod['name']}" if pod["name"] else pod["uid"]
@@ -235,7 +236,7 @@ def _text_line(event: Mapping[str, Any]) -> str:
 
 
 def describe(event: Mapping[str, Any]) -> str:
-    """Return an event in one line for people."""
+    """Return an event as one line of text."""
     kind = str(event["event"])
     subject = event.get("resource") or event.get("pod") or ""
     return f"{kind:<14} {': '.join(filter(None, (subject, _details(kind, event))))}".rstrip(" ")
@@ -298,7 +299,7 @@ def _devices(resources: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _shorten(device_ids: Sequence[str]) -> str:
-    """Return the IDs, or some of them and how many more there are."""
+    """Return the IDs, or the first of them and the number of the others."""
     shown = ",".join(device_id or '""' for device_id in device_ids[:_SHOWN])
     more = len(device_ids) - _SHOWN
     return f"{shown} and {more} more" if more > 0 else shown

@@ -1,4 +1,7 @@
-"""The services that run beside a node's kubelet.sock, started, and loaded, as its arguments say."""
+"""What `kubedevices node` runs beside kubelet.sock: options of its services and of its topology.
+
+The code of a service is loaded only if its option is given.
+"""
 
 import argparse
 import contextlib
@@ -31,7 +34,7 @@ _MOST_NODES = 100
 
 
 def add_service_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare them; `topology_settings` and `node_services` read them."""
+    """Declare the options of services and topology."""
     services = parser.add_argument_group("services")
     services.add_argument(
         "--plugin-registry",
@@ -43,12 +46,12 @@ def add_service_arguments(parser: argparse.ArgumentParser) -> None:
         "--pod-resources",
         type=absolute_path,
         metavar="SOCKET",
-        help="serve the podresources API there: which pod holds which device",
+        help="serve the podresources API at this socket: which pod holds which device",
     )
     services.add_argument(
         "--metrics",
         metavar="ADDRESS",
-        help="serve /metrics at HOST:PORT, PORT (then of this machine only) or *:PORT",
+        help="serve /metrics at HOST:PORT, at PORT (this machine only), or at *:PORT (everybody)",
     )
     topology = parser.add_argument_group("topology")
     topology.add_argument(
@@ -126,20 +129,20 @@ def topology_settings(args: argparse.Namespace) -> "TopologySettings":
 
 
 def node_places(args: argparse.Namespace) -> dict[str, Path]:
-    """Return the directory of each node by its name; a node without `--count` has none."""
+    """Return the directory of each node by its name; without `--count` the name is empty."""
     if args.count is None:
         return {"": args.socket_dir}
     return {f"node-{i}": args.socket_dir / f"node-{i}" for i in range(1, args.count + 1)}
 
 
 def check_directories(args: argparse.Namespace) -> None:
-    """Refuse one directory or service for two purposes; raises `UsageError`."""
+    """Raise `UsageError` if two nodes would share a service, or a directory has two purposes."""
     if args.count is not None:
         if not 1 <= args.count <= _MOST_NODES:
             raise UsageError(f"--count {args.count}: from 1 to {_MOST_NODES} nodes")
         for option in ("--state-dir", "--plugin-registry", "--pod-resources", "--metrics"):
             if getattr(args, option.removeprefix("--").replace("-", "_")) is not None:
-                raise UsageError(f"{option} is of one node, leave it out with --count")
+                raise UsageError(f"{option} cannot be used with --count: it belongs to one node")
         if args.socket_dir == DEVICE_PLUGIN_DIR:
             raise UsageError("--count needs --socket-dir DIR")
         for directory in node_places(args).values():
@@ -159,7 +162,7 @@ def check_directories(args: argparse.Namespace) -> None:
 async def node_services(
     args: argparse.Namespace, manager: "DeviceManager", metrics: Metrics
 ) -> AsyncIterator[dict[str, str]]:
-    """Run them; yields what to say about them when all are ready. Raises `CannotAsk`."""
+    """Run the services; when all are ready, yield address by name. Raises `CannotAsk`."""
     ready: dict[str, str] = {}
     async with contextlib.AsyncExitStack() as running:
         if args.pod_resources:
@@ -203,7 +206,7 @@ def _watched(watcher: "PluginWatcher") -> list[Sample]:
 
 
 def _counter(metrics: Metrics) -> Callable[[str, str, bool], None]:
-    """Count calls of the podresources service as a kubelet does."""
+    """Return the function that counts calls of the podresources service like a kubelet."""
 
     def count(method: str, version: str, failed: bool) -> None:
         if failed:

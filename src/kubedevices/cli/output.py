@@ -1,8 +1,8 @@
-"""How lists are printed: a table for people, JSON and YAML for programs. For every listing verb.
+"""Prints the listings of all verbs: as a table for people, as JSON or YAML for programs.
 
-On a terminal a table has a rule and colours; into a pipe it is plain aligned text, never shortened.
-JSON and YAML print the rows as they are, so the keys of a row are stable: each verb documents
-its own. PyYAML is imported when it is needed.
+On a terminal, a table has a line below its heading, and colours. In a pipe, it is aligned text that
+is never shortened. JSON and YAML print the rows unchanged, so the keys of a row must stay stable:
+each verb documents its keys. PyYAML is imported only when it is needed.
 """
 
 import argparse
@@ -31,7 +31,7 @@ _STYLES = {"Healthy": "green", "Unhealthy": "bold red"}
 
 
 class Column(NamedTuple):
-    """One column: the key of the row, its heading, how its value becomes text.
+    """One column: the key in a row, the heading, and a function that returns a value as text.
 
     On a terminal a cell whose text is `Healthy` or `Unhealthy` has a colour.
     """
@@ -60,7 +60,7 @@ def add_output_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def as_text(value: Any) -> str:
-    """Return what stands in a table for `value`: lists with commas, nothing as a dash."""
+    """Return `value` as text for a table: lists with commas, an empty value as a dash."""
     if value is None or value in ("", (), [], {}):
         return _NOTHING
     if isinstance(value, Mapping):
@@ -71,12 +71,12 @@ def as_text(value: Any) -> str:
 
 
 def path_as_text(host_path: str, container_path: str) -> str:
-    """Return a path of the host, and where a container sees it if that is elsewhere."""
+    """Return a path of the host, with the path in the container if that is different."""
     return host_path if container_path == host_path else f"{host_path} -> {container_path}"
 
 
 def describe_spec(spec: "DeviceSpec") -> dict[str, Any]:
-    """Return a device file as it stands in JSON and YAML."""
+    """Return a device file for JSON and YAML."""
     return {
         "host_path": spec.host_path,
         "container_path": spec.container_path,
@@ -85,7 +85,7 @@ def describe_spec(spec: "DeviceSpec") -> dict[str, Any]:
 
 
 def describe_mount(mount: "Mount") -> dict[str, Any]:
-    """Return a mount as it stands in JSON and YAML."""
+    """Return a mount for JSON and YAML."""
     return {
         "host_path": mount.host_path,
         "container_path": mount.container_path,
@@ -103,8 +103,8 @@ def print_listing(
 ) -> None:
     """Print `rows`: as a table of `columns`, or as the list of `rows` in JSON or YAML.
 
-    `document` replaces the list of rows in JSON and YAML, where the data is not flat. `empty` is
-    said on stderr when a table would have no row.
+    `document` replaces the list of rows in JSON and YAML if the data is nested. `empty` is printed
+    on stderr instead of a table without rows.
     """
     rows = [*rows]
     if output != "table":
@@ -134,7 +134,10 @@ def dump(document: Any, output: str) -> str:
 
 
 def manifest_yaml(documents: list[dict[str, Any]]) -> str:
-    """Return documents as one YAML text; a text of several lines stays readable."""
+    """Return Kubernetes objects as one YAML text that kubectl and Helm read like PyYAML.
+
+    Strings of several lines become block scalars, which people can read.
+    """
     import yaml
 
     class Dumper(yaml.SafeDumper):
@@ -142,7 +145,7 @@ def manifest_yaml(documents: list[dict[str, Any]]) -> str:
             return True
 
     def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-        style = "|" if "\n" in value else "'" if _is_more_to_others(value) else None
+        style = "|" if "\n" in value else "'" if _is_ambiguous(value) else None
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
     Dumper.add_representer(str, text)
@@ -153,10 +156,10 @@ def manifest_yaml(documents: list[dict[str, Any]]) -> str:
     return "---\n".join(dumped)
 
 
-def _is_more_to_others(text: str) -> bool:
-    """Whether kubectl or Helm read a text as true, false or a number, and PyYAML does not.
+def _is_ambiguous(text: str) -> bool:
+    """Whether kubectl or Helm read a text as true, false or a number, and PyYAML as text.
 
-    To them `y` is true (YAML 1.1) and `1e3` a thousand (YAML 1.2).
+    For kubectl and Helm, `y` is true (YAML 1.1) and `1e3` is 1000 (YAML 1.2).
     """
     if text in ("y", "Y", "n", "N"):
         return True
@@ -165,12 +168,12 @@ def _is_more_to_others(text: str) -> bool:
 
 
 def plain_table(rows: Iterable[Row], columns: Sequence[Column]) -> str:
-    """Return aligned columns without any decoration; a cell with a line break stays in its line."""
+    """Return aligned columns as plain text; a line break in a cell is escaped."""
     return "".join(_GAP.join(cells).rstrip() + "\n" for cells in _aligned(rows, columns))
 
 
 def _aligned(rows: Iterable[Row], columns: Sequence[Column]) -> list[list[str]]:
-    """Return the cells of the heading and of each row, as wide as the widest of their column."""
+    """Return the cells of the heading and of each row, each as wide as its column."""
     table = [[column.heading for column in columns]]
     table += [[one_line(column.cell(row)) for column in columns] for row in rows]
     widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
@@ -184,10 +187,10 @@ def _aligned(rows: Iterable[Row], columns: Sequence[Column]) -> list[list[str]]:
 
 
 class LiveListing:
-    """A listing that changes: redrawn on a terminal, appended when piped.
+    """A listing that changes: a terminal shows the last state, a pipe gets every state.
 
-    Use it as a context manager and call `show` with every new state. Piped, a state that prints
-    like the one before is not repeated; JSON comes one document per line, YAML one document each.
+    Use it as a context manager and call `show` with every new state. In a pipe, a state with the
+    same text as the state before is not repeated; JSON is one line per state, YAML one document.
     """
 
     def __init__(
@@ -228,11 +231,11 @@ class LiveListing:
         self._last = state
 
     def _redraw(self, lines: list[str], caption: str) -> None:
-        """Put `lines` in the place of those that were drawn last; what finds no room is counted."""
+        """Replace the last drawn lines by `lines`; without room, the last line counts the rest."""
         columns, height = terminal.size()
 
         def rows_of(*parts: str) -> int:
-            return sum(-(-_length(part) // columns) or 1 for part in parts)
+            return sum(-(-_width_of(part) // columns) or 1 for part in parts)
 
         room, shown = height - 2 - rows_of(caption), []
         for number, line in enumerate(lines):
@@ -256,14 +259,14 @@ class LiveListing:
 
 
 def _print_on_terminal(rows: Sequence[Row], columns: Sequence[Column]) -> None:
-    """Draw the table; one that is too wide says its first column as headings between the rows.
+    """Print the table. If it is too wide, its first column becomes headings between the rows.
 
-    If that is not narrow enough, the terminal wraps whole lines, which can be read and copied
-    where a table with wrapped cells can not.
+    If it is still too wide, the terminal wraps whole lines. Such lines can be read and copied; a
+    table with wrapped cells cannot.
     """
     room, _ = terminal.size()
     shown = _draw(rows, columns)
-    if len(columns) > 1 and max(map(_length, shown)) > room:
+    if len(columns) > 1 and max(map(_width_of, shown)) > room:
         heading, rule, *lines = _draw(rows, columns[1:])
         shown = [f"  {heading}", f"  {rule[: room - 2]}"]
         above = None
@@ -277,14 +280,15 @@ def _print_on_terminal(rows: Sequence[Row], columns: Sequence[Column]) -> None:
 
 
 def _draw(rows: Sequence[Row], columns: Sequence[Column]) -> list[str]:
-    """Return a line per row after two for the heading, as wide as they need to be."""
+    """Return two lines for the heading, then a line per row; they may be wider than the screen."""
     heading, *lines = _aligned(rows, columns)
     room, _ = terminal.size()
     title = _GAP.join(heading)
     drawn = [styled(title.rstrip(), "bold"), "─" * min(len(title), room)]
     above = ""
     for cells in lines:
-        # What is said again steps back. Blanks at the end would make a narrow terminal wrap.
+        # A first cell equal to the cell above is dim. Blanks at the end of a line would make a
+        # narrow terminal wrap the line.
         first = "dim" if cells[0] == above else ""
         shown = [_styled_cell(cell, "" if at else first) for at, cell in enumerate(cells)]
         above, shown[-1] = cells[0], _styled_cell(cells[-1].rstrip(), "")
@@ -292,8 +296,8 @@ def _draw(rows: Sequence[Row], columns: Sequence[Column]) -> list[str]:
     return drawn
 
 
-def _length(line: str) -> int:
-    """Return how many columns a line takes on the terminal: its colours take none."""
+def _width_of(line: str) -> int:
+    """Return the columns of a line on the terminal, without the codes for colours."""
     return len(_CODE.sub("", line))
 
 
@@ -302,13 +306,13 @@ def _styled_cell(cell: str, style: str) -> str:
 
 
 def print_styled(*parts: str | tuple[str, str]) -> None:
-    """Print one line of texts and of (text, style); the styles are for a terminal only."""
+    """Print one line of texts and (text, style) pairs; only a terminal gets the styles."""
     shown = [part if isinstance(part, str) else styled(*part) for part in parts]
     sys.stdout.write("".join(shown) + "\n")
 
 
 def one_line(text: str) -> str:
-    """Return `text` with escapes for what would break the line or play tricks on a terminal."""
+    """Return `text` with escapes for line breaks and for control characters of a terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,4 +1,4 @@
-"""`kubedevices proxy`: stand between a device plugin that nobody may change and the kubelet."""
+"""`kubedevices proxy`: stands between the kubelet and device plugins that you cannot change."""
 
 import argparse
 import signal
@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_place_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare where the plugins and the kubelet are, and how long a plugin may take."""
+    """Declare the directories of plugins, kubelet and state, time limits, mode and pages."""
     parser.add_argument(
         "--plugin-dir",
         type=some_path,
@@ -90,7 +90,7 @@ def add_place_arguments(parser: argparse.ArgumentParser) -> None:
         "--plugin-registry",
         type=some_path,
         metavar="DIR",
-        help="directory for plugins that come by the kubelet's plugin watcher (default: none)",
+        help="directory for plugins that use the kubelet's plugin watcher (default: none)",
     )
     parser.add_argument(
         "--socket-dir",
@@ -143,12 +143,12 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
 
 
 def keeps_running(args: argparse.Namespace) -> bool:
-    """Unless something is printed instead of serving."""
+    """Return False for options that print something instead of serving."""
     return not (args.check or args.schema or args.dry_run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until told to stop, or do what is asked for instead."""
+    """Serve until SIGTERM or Ctrl-C, or print what an option asks for."""
     if args.record and not args.dry_run:
         raise UsageError("--record needs --dry-run; `kubedevices replay` serves a record")
     if args.schema:
@@ -187,10 +187,10 @@ def check(args: argparse.Namespace) -> None:
 
 
 def serve(args: argparse.Namespace) -> None:
-    """Serve until told to stop; SIGHUP reads the file again."""
+    """Serve until SIGTERM or Ctrl-C; SIGHUP reads the file again."""
     from kubedevices.proxy.rules import LiveRules
 
-    # Who says "read again" before the file was read gets what it says anyway.
+    # Ignore SIGHUP until the file was read for the first time: by default it ends the process.
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     rules = LiveRules() if args.config is None else LiveRules.from_file(args.config)
     signal.signal(signal.SIGHUP, lambda *_: rules.reload())
@@ -201,7 +201,7 @@ def serve(args: argparse.Namespace) -> None:
 
 
 def serve_rules(args: argparse.Namespace, rules: "LiveRules") -> None:
-    """Serve by `rules`, with what `add_place_arguments` declared, until told to stop."""
+    """Serve with `rules` and the options of `add_place_arguments`, until SIGTERM or Ctrl-C."""
     from kubedevices.cli.dra_serving import OF_DRIVERS, driver_options
     from kubedevices.cli.serving import check_socket_dir
     from kubedevices.proxy.plugin_calls import CallLimits

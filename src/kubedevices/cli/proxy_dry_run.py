@@ -1,6 +1,7 @@
-"""`kubedevices proxy --dry-run`: what would be served of the plugins that a proxy knows.
+"""`kubedevices proxy --dry-run`: prints the devices that the kubelet would get from a proxy.
 
-Or of those that a record has: then of their last lists.
+The input is the list of each plugin that the proxy knows, or the last list of each plugin in a
+record.
 """
 
 import argparse
@@ -43,22 +44,20 @@ _COLUMNS = (
 
 
 class _LastList(Scanner):
-    """The last list of a record. When the recording ends, the plugin is gone: that
-    is not a list.
-    """
+    """The last list of a record. The end of a record, where the plugin is gone, is no list."""
 
     def __init__(self, device_type: str, changes: Sequence[Change]) -> None:
         listed = [each for each in changes if each.entries is not None]
         self._tree = tree_of({device_type: listed[-1]} if listed else {})
 
     async def scan(self, notifier: Notifier) -> None:
-        """Report it."""
+        """Report the list."""
         notifier.notify(self._tree)
         await notifier.wait_stopped()
 
 
 def print_dry_run(args: argparse.Namespace, rules: "LiveRules") -> None:
-    """Print what becomes of the list of every known plugin, or of a record; serve nothing.
+    """Print what the rules make of the list of every known plugin, or of a record; serve nothing.
 
     Raises `CannotRead` for a file that is not a record.
     """
@@ -96,7 +95,7 @@ async def _rows_of(
     inside = ResourceName.parse(name)
     plugin = PluginScanner(inside)
     plugin.is_mended = rule.mend
-    # Only what changes the list; nothing is written.
+    # Keep only rules that change the list. The others write files or change answers.
     looking = replace(rule, record=None, hold=None, inject=None, faults=None)
     try:
         scanner = source if isinstance(source, _LastList) else plugin

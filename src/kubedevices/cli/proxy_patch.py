@@ -1,7 +1,8 @@
-"""What `kubedevices manifests proxy --patch` prints: a plugin of others moved behind the proxy.
+"""`kubedevices manifests proxy --patch`: the patch that moves another plugin behind the proxy.
 
-Only a volume changes: where the plugin mounts the kubelet's directory, it gets the directory in
-which the proxy takes registrations. In its container the path stays, so the plugin notices nothing.
+Only a volume changes: instead of the kubelet's directory, the plugin gets the directory in which
+the proxy accepts registrations. The path in the container is the same, so the plugin needs no
+change.
 """
 
 import posixpath
@@ -32,13 +33,13 @@ def patches(file: Path, plugin_dir: str, inside_dir: str) -> list[dict[str, Any]
     if found:
         return found
     if not problems:
-        problems = [ConfigProblem(str(file), 1, 1, "", "there is no object in this file")]
+        problems = [ConfigProblem(str(file), 1, 1, "", "the file has no object")]
     daemon_sets = [each for each in problems if each.key]
     raise ConfigError(daemon_sets or problems)
 
 
 def _objects(file: Path) -> Iterator[yaml.Node]:
-    """Yield every object of the file; those of a List one by one."""
+    """Yield every object of the file, and every item of a List."""
     try:
         text = file.read_bytes()
     except OSError as error:
@@ -58,7 +59,7 @@ def _objects(file: Path) -> Iterator[yaml.Node]:
 def _patch(node: yaml.Node, names: Sequence[str], inside_dir: str) -> dict[str, Any]:
     about = _get(node, "metadata")
     metadata = {key: _text(about, key) for key in ("name", "namespace") if _text(about, key)}
-    # As the proxy makes it: the plugin may come before.
+    # Create the directory like the proxy does: the plugin may start before the proxy.
     source = {"path": inside_dir, "type": "DirectoryOrCreate"}
     volumes = [{"name": name, "hostPath": source} for name in names]
     return {
@@ -75,16 +76,16 @@ def _problem(
     """Return why there is no patch for an object; `key` is empty unless it is a DaemonSet."""
     name = _text(_get(node, "metadata"), "name")
     if kind != "DaemonSet":
-        what = f"this is a {kind}, not a DaemonSet" if kind else "this is no Kubernetes object"
-        hint = "the plugin's DaemonSet is wanted: kubectl get daemonset NAME -o yaml"
+        what = f"this is a {kind}, not a DaemonSet" if kind else "this is not a Kubernetes object"
+        hint = "give the plugin's DaemonSet: kubectl get daemonset NAME -o yaml"
         return ConfigProblem(str(file), *_place(node), "", what, hint)
     inside = [each for each in volumes if _is_in(plugin_dir, _path(each))]
     place = _place(inside[0] if inside else node)
     if inside:
         return ConfigProblem(
             str(file), *place, name,
-            f"the volume {_text(inside[0], 'name')!r} is {_path(inside[0])}, and only {plugin_dir} "
-            "in it is to be replaced",
+            f"the volume {_text(inside[0], 'name')!r} is {_path(inside[0])}, but the patch may "
+            f"replace only {plugin_dir} in it",
             f"give the plugin a volume of its own for {plugin_dir}, with a volumeMount",
         )  # fmt: skip
     paths = ", ".join(filter(None, map(_path, volumes)))

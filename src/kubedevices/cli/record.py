@@ -1,4 +1,4 @@
-"""`kubedevices record`: record the lists and calls between device plugins and the kubelet."""
+"""`kubedevices record`: records the lists and calls between device plugins and the kubelet."""
 
 import argparse
 import os
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_mebibytes,
         default=10,
         metavar="MIB",
-        help="size after which a resource's next file begins; 5 are kept (default: 10)",
+        help="size of a file after which a new file begins; a resource keeps 5 files (default: 10)",
     )
     parser.add_argument(
         "--redact-env",
@@ -47,12 +47,12 @@ def _mebibytes(text: str) -> int:
 
 
 def keeps_running(_: argparse.Namespace) -> bool:
-    """The kubelet waits for it, whoever reads its log."""
+    """Return True: the kubelet needs the process, even if nobody reads its log."""
     return True
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve and record until told to stop."""
+    """Serve and record until SIGTERM or Ctrl-C."""
     from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
     from kubedevices.proxy.rule_keys import RecordKey
     from kubedevices.proxy.rules import LiveRules

@@ -1,4 +1,4 @@
-"""`kubedevices release`: takes a pod's devices back.
+"""`kubedevices release`: takes the devices of a pod back.
 
 The keys of `-o json` and `-o yaml` are stable: `namespace`, `name`, `uid` and `devices`
 (resource to device IDs).
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Release the pod and print what came back."""
+    """Release the pod and print its devices."""
     answer = ask_to_allocate(args, lambda client: client.release(args.pod))
     if args.output == "table":
         full_name = f"{answer['namespace']}/{answer['name']}" if answer["name"] else answer["uid"]
@@ -36,5 +36,5 @@ def run(args: argparse.Namespace) -> int:
         for resource, device_ids in answer["devices"].items()
     ]
     columns = (Column("resource"), Column("devices"))
-    print_listing(rows, columns, args.output, document=answer, empty="it held no devices")
+    print_listing(rows, columns, args.output, document=answer, empty="the pod held no devices")
     return 0

@@ -1,4 +1,4 @@
-"""`kubedevices replay`: serve what a record has as a device plugin."""
+"""`kubedevices replay`: serves a record as a device plugin."""
 
 import argparse
 import math
@@ -14,8 +14,8 @@ NAME = "replay"
 HELP = """\
 serve a record as a plugin: the same lists at the same times, the same answers
 
-The first list is sent at once, the last list stays. A call that is not in the record is answered
-with an error. docs/proxy.md says how to make a record.
+The first list is sent at once, the last list stays until the end. A call that is not in the record
+is answered with an error. docs/proxy.md says how to make a record.
 """
 EXAMPLES = """\
 examples:
@@ -54,12 +54,12 @@ def _speed(text: str) -> float:
 
 
 def keeps_running(_: argparse.Namespace) -> bool:
-    """The kubelet waits for it, whoever reads its log."""
+    """Return True: the kubelet needs the process, even if nobody reads its log."""
     return True
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until told to stop."""
+    """Serve until SIGTERM or Ctrl-C."""
     from kubedevices.proxy.replay import OPTIONS, Replay
 
     scanner = Replay(*args.files, speed=args.speed, domain=args.domain)

@@ -1,4 +1,4 @@
-"""`kubedevices run`: serve a scanner as a device plugin until SIGTERM or Ctrl-C."""
+"""`kubedevices run`: serves a scanner as a device plugin until SIGTERM or Ctrl-C."""
 
 import argparse
 
@@ -9,7 +9,8 @@ NAME = "run"
 HELP = """\
 serve a plugin written in Python
 
-Registers every device type of the scanner as DOMAIN/TYPE, and again after every kubelet restart.
+Registers every device type of the scanner as DOMAIN/TYPE, and registers again after every kubelet
+restart.
 """
 EXAMPLES = """\
 examples:
@@ -30,12 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def keeps_running(_: argparse.Namespace) -> bool:
-    """The kubelet waits for it, whoever reads its log."""
+    """Return True: the kubelet needs the process, even if nobody reads its log."""
     return True
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until told to stop."""
+    """Serve until SIGTERM or Ctrl-C."""
     scanner = load_scanner(args.scanner, args.constructor_arguments)
     serve_plugin(args, scanner, args.domain, runner_options(args))
     return 0

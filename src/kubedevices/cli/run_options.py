@@ -1,7 +1,8 @@
-"""The answer of `kubedevices allocate` in the words of a runtime: `--format`.
+"""`allocate --format`: the options of a container, as text for a shell or a file.
 
-`runtimes` makes the words; here they become text for a shell or a file, and what they need of the
-host is read: numbers of device files for `oci`, CDI files where the answer names CDI devices.
+The package `runtimes` returns the options for each runtime. This module quotes them, and reads what
+they need from the host: the numbers of device files for `oci`, and CDI files if the answer of the
+node names CDI devices.
 """
 
 import json
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
     from kubedevices.node.pods.pod import Pod
 
 CDI_KIND = "kubedevices.local/allocation"
-"""The kind of the one device in a file that stands for an allocation."""
+"""The kind of the CDI file of `--format cdi`, whose only device is the allocation."""
 
 
 def chosen_container(pod: "Pod", wanted: str | None) -> str:
-    """Return the container whose words are printed; raises `UsageError` if that is not clear."""
+    """Return the container whose options are printed; raises `UsageError` if it is unclear."""
     names = [container.name for container in (*pod.init_containers, *pod.containers)]
     if wanted is not None:
         if wanted not in names:
@@ -37,7 +38,7 @@ def chosen_container(pod: "Pod", wanted: str | None) -> str:
 
 
 def read_base(file: Path | None) -> dict[str, Any]:
-    """Return the configuration to which `oci` adds; raises `CannotRead` and `UsageError`."""
+    """Return the OCI configuration to which `oci` adds; raises `CannotRead` and `UsageError`."""
     if file is None:
         return {}
     try:
@@ -47,22 +48,22 @@ def read_base(file: Path | None) -> dict[str, Any]:
     except ValueError as error:
         raise UsageError(f"{file} is not JSON: {error}") from error
     if not isinstance(config, dict):
-        raise UsageError(f"{file} is no OCI runtime configuration: it must be an object")
+        raise UsageError(f"{file} is not an OCI runtime configuration: it must be an object")
     return config
 
 
 def words(answer: Mapping[str, Any], container: str, kind: str, base: Mapping[str, Any]) -> str:
-    """Return what `container` of a pod's `answer` starts with; raises `NotExpressible`."""
+    """Return the options of `container` in the node's `answer`; raises `NotExpressible`."""
     options = run_options(answer, container)
     if kind == "cdi":
-        # Names of pods have no underscore, so that no two containers share a device.
+        # Kubernetes names have no underscore, so two containers never get the same device name.
         owner = "_".join((answer["namespace"], answer["name"], container))
         return _cdi(options, owner)
     return _WRITERS[kind](options, base)
 
 
 def run_options(answer: Mapping[str, Any], container: str) -> ContainerOptions:
-    """Return what `container` of a pod's `answer` starts with."""
+    """Return the options of `container` in the node's `answer`."""
     entry = next(each for each in answer["containers"] if each["name"] == container)
     given: Mapping[str, Any] = entry["options"]
     return ContainerOptions(

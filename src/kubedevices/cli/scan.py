@@ -1,10 +1,10 @@
-"""`kubedevices scan`: run a scanner once and print what it finds; needs no root and no kubelet.
+"""`kubedevices scan`: runs a scanner once and prints its devices; needs no root and no kubelet.
 
 The keys of `-o json` and `-o yaml` are stable: a list of resources, each with `device_type`,
-`resource` (null without a domain) and `devices`, each of these with `id`, `health`, `numa_nodes`,
+`resource` (null without a domain) and `devices`, each device with `id`, `health`, `numa_nodes`,
 `devices` (`host_path`, `container_path`, `permissions`), `mounts` (`host_path`, `container_path`,
-`read_only`), `env`, `annotations`, `cdi`, `attributes` and `capacity`. With `--mode dra` they are
-those of a Kubernetes List of ResourceSlices.
+`read_only`), `env`, `annotations`, `cdi`, `attributes` and `capacity`. With `--mode dra` the
+output is a Kubernetes List of ResourceSlices.
 """
 
 import argparse
@@ -147,9 +147,9 @@ async def scan_once(
 
 
 def check_tree(tree: DeviceTree, domain: str | None) -> None:
-    """Raise what `run` would: a device type that cannot be part of a name, impossible CDI devices.
+    """Raise the errors that `run` would raise: for invalid device types and invalid CDI devices.
 
-    Without a domain only what is wrong in any of them.
+    Without a domain, raise only errors that any domain would cause.
     """
     for device_type in tree:
         kind = f"{domain or 'example.com'}/{device_type}"
@@ -199,7 +199,7 @@ def _describe_type(tree: DeviceTree, device_type: str, domain: str | None) -> di
 
 
 def describe_device(device: Device) -> dict[str, Any]:
-    """Return a device as JSON would have it."""
+    """Return a device for JSON and YAML."""
     return {
         "id": device.id,
         "health": str(device.health),
@@ -221,7 +221,7 @@ def _rows(resources: Sequence[dict[str, Any]]) -> Iterator[Row]:
 
 
 def _columns(rows: Sequence[Row], domain: str | None) -> list[Column]:
-    """Return the columns that have something to say."""
+    """Return the columns; those that are not always shown are left out if no row has a value."""
     columns = [
         Column("resource") if domain else Column("device_type", "TYPE"),
         Column("id"),
@@ -260,7 +260,7 @@ def _mounts_as_text(mounts: Sequence[dict[str, Any]]) -> str:
 
 
 def _cdi(given: Any) -> Any:
-    """Return a name as it is, edits as they stand in a CDI file."""
+    """Return a CDI name unchanged, edits as they are in a CDI file."""
     if given is None or isinstance(given, str):
         return given
     from kubedevices.cdi import to_dict
@@ -269,7 +269,7 @@ def _cdi(given: Any) -> Any:
 
 
 def cdi_as_text(given: Any) -> str:
-    """Return the name of a CDI device, or edits as they stand in a file, in few words."""
+    """Return a CDI name, or edits as in a CDI file, as short text."""
     if given is None or isinstance(given, str):
         return given or "-"
     edits = dict(given.get("containerEdits", given))
@@ -296,7 +296,10 @@ _SLICE_COLUMNS = (
 
 
 def print_slices(tree: DeviceTree, domain: str | None, args: argparse.Namespace) -> int:
-    """Print what is offered of `tree`; return 1 if a device is not, because no server takes it."""
+    """Print the ResourceSlices of `tree`; return 1 if a device is in none of them.
+
+    Such a device is reported on stderr: the API server would refuse it. Needs no cluster.
+    """
     from kubedevices.dra.names import check_driver_name
     from kubedevices.dra.options import DraSettings
     from kubedevices.dra.reconcile import Pool, decide
@@ -336,5 +339,5 @@ def _slice_rows(slices: tuple[dict[str, Any], ...]) -> Iterator[Row]:
 
 
 def _values(named: dict[str, Any]) -> dict[str, Any]:
-    """Return names with their values, which have their types around them in a slice."""
+    """Return names with plain values: in a slice, each value is a mapping with its type as key."""
     return {name: next(iter(value.values())) for name, value in named.items()}

@@ -1,8 +1,8 @@
-"""Finds the scanner that `MODULE:CLASS` on a command line names, and makes one. For scan and run.
+"""Imports the scanner class `MODULE:CLASS`, and creates a scanner. For scan and run.
 
-The module is a name that Python can import, with the current directory searched first, or the path
-of a `.py` file. Whatever goes wrong on the way is told in one line; the traceback of a module that
-does not import is a debug log line.
+The module is a name that Python can import (the current directory is searched first), or the path
+of a `.py` file. Every error is reported in one line. If a module cannot be imported, its traceback
+is a debug log line.
 """
 
 import argparse
@@ -45,7 +45,10 @@ def add_scanner_argument(parser: argparse.ArgumentParser, *, nargs: str | None =
 
 
 def load_scanner(target: str, arguments: list[str]) -> Scanner:
-    """Import, find and make the scanner; raises `UsageError`, or `ScanFailed` from its start."""
+    """Import the class and create the scanner.
+
+    Raises `UsageError`, or `ScanFailed` if the constructor raises an exception.
+    """
     module_name, colon, class_name = target.rpartition(":")
     if not colon or not module_name or not class_name:
         raise UsageError(f"{target!r} is not MODULE:CLASS, {EXAMPLE}")
@@ -53,7 +56,7 @@ def load_scanner(target: str, arguments: list[str]) -> Scanner:
     found = _find(_import(module_name), class_name)
     if isinstance(found, Scanner):
         if values:
-            raise UsageError(f"{target} is ready made, --arg has nothing to say there")
+            raise UsageError(f"{target} is a scanner, not a class: it takes no --arg")
         return found
     return _make(_check_class(found, class_name), values)
 
@@ -79,7 +82,7 @@ def _import(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(error.name + ".")):
             near = Path(name.replace(".", "/") + ".py")
-            hint = f"; is it a file? write {near}:..." if near.exists() else ""
+            hint = f"; for the file, write {near}:..." if near.exists() else ""
             raise UsageError(f"there is no module {error.name!r}{hint}") from error
         raise _does_not_import(name, error) from error
     except (Exception, SystemExit) as error:
@@ -92,7 +95,7 @@ def _import_file(file: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
         raise UsageError(f"{str(file)!r} is not a Python file")
-    sys.path.insert(0, str(file.parent.absolute()))  # as `python FILE` does, for its neighbours
+    sys.path.insert(0, str(file.parent.absolute()))  # like `python FILE`, for its imports
     module = importlib.util.module_from_spec(spec)
     sys.modules[file.stem] = module  # dataclasses and pickle look there
     try:
@@ -103,7 +106,7 @@ def _import_file(file: Path) -> ModuleType:
 
 
 def _does_not_import(name: str, error: BaseException) -> KubedevicesError:
-    """Return what to tell; a `SyntaxError` knows its own place."""
+    """Return the error for a module that cannot be imported; a `SyntaxError` has its own place."""
     reason = summarize_exception(error)
     if isinstance(error, SyntaxError):
         reason = f"SyntaxError: {error.msg} ({Path(error.filename or '?').name}:{error.lineno})"
@@ -126,7 +129,7 @@ def _listing_hint(module: ModuleType) -> str:
 
 
 def _scanners_in(module: ModuleType) -> list[str]:
-    """Return the names of the scanners that a module defines itself."""
+    """Return the names of the scanner classes that a module defines itself."""
     return [
         name
         for name, value in vars(module).items()
@@ -138,7 +141,7 @@ def _scanners_in(module: ModuleType) -> list[str]:
 
 def _check_class(found: Any, name: str) -> Callable[..., Scanner]:
     if not inspect.isclass(found):
-        raise UsageError(f"{name} is no class but a {type(found).__name__}")
+        raise UsageError(f"{name} must be a class, not {type(found).__name__}")
     if not issubclass(found, Scanner):
         wanted = "kubedevices.Scanner or kubedevices.PolledScanner"
         raise UsageError(f"{name} does not inherit {wanted}")
@@ -165,12 +168,12 @@ def _make(scanner_class: Callable[..., Scanner], values: Mapping[str, str]) -> S
 
 
 def _convert(scanner_class: Callable[..., Scanner], values: Mapping[str, str]) -> dict[str, Any]:
-    """Return the texts as what the constructor's annotations ask for."""
+    """Convert the texts to the types in the constructor's annotations; raises `UsageError`."""
     name = scanner_class.__name__
     signature = inspect.signature(scanner_class)
     try:
         annotations = typing.get_type_hints(scanner_class.__init__)
-    except Exception:  # annotations may name what is only imported for type checkers
+    except Exception:  # annotations may use names that only type checkers import
         annotations = {}
     takes_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
     converted = {}

@@ -1,6 +1,6 @@
-"""What the verbs that serve a plugin share: run, simulate and expose.
+"""Options of the verbs that serve a plugin (run, simulate, expose, replay), and serving it.
 
-They load the runner, and with it the transport, only when their arguments and files are in order.
+The runner, and with it the transport, is loaded only after the arguments and files are checked.
 """
 
 import argparse
@@ -29,22 +29,25 @@ if TYPE_CHECKING:
     from kubedevices.plugin.options import RunnerOptions, Settings
     from kubedevices.plugin.scanner import Scanner
 
-_MEND = " (run as its owner, mostly root, or choose another --socket-dir)"
+_ADVICE = " (run as its owner, mostly root, or choose another --socket-dir)"
 _USUAL_INJECT = {
-    "both": "by default what the devices say",
-    "nodes": "for resources whose configuration does not say it (default: nodes)",
+    "both": "by default as each device defines",
+    "nodes": "for resources whose configuration does not choose (default: nodes)",
 }
 
 
 def some_path(text: str) -> Path:
-    """Take a path from the command line; an empty one is a shell's variable that is not set."""
+    """Return a path from the command line; an empty text is an error.
+
+    The usual cause of an empty text is a variable of the shell that is not set.
+    """
     if not text:
         raise argparse.ArgumentTypeError("the path is empty")
     return Path(text)
 
 
 def positive_seconds(text: str) -> float:
-    """Take a time above 0 from the command line, `inf` included."""
+    """Return a number of seconds above 0 from the command line; `inf` is allowed."""
     try:
         seconds = float(text)
     except ValueError:
@@ -55,7 +58,7 @@ def positive_seconds(text: str) -> float:
 
 
 def add_host_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add which devices of this host are meant: `--config` or `--profile`, and `--dev-root`."""
+    """Add the options that choose devices of this host: `--config`, `--profile`, `--dev-root`."""
     source = parser.add_mutually_exclusive_group()
     source.add_argument(
         "--config",
@@ -75,12 +78,12 @@ def add_host_arguments(parser: argparse.ArgumentParser) -> None:
         type=some_path,
         default=Path("/dev"),
         metavar="DIR",
-        help="where the host's /dev is seen, for example in a container (default: /dev)",
+        help="path of the host's /dev, which differs in a container (default: /dev)",
     )
 
 
 def add_serving_arguments(parser: argparse.ArgumentParser, *, inject: "Inject" = "both") -> None:
-    """Add the options of a serving plugin, see `runner_options`; `inject` is what is usual."""
+    """Add the options of a serving plugin; `inject` is the default of `--inject`."""
     from kubedevices.plugin.timing import HookTimeouts
 
     group = parser.add_argument_group("serving")
@@ -88,8 +91,8 @@ def add_serving_arguments(parser: argparse.ArgumentParser, *, inject: "Inject" =
         "--socket-dir",
         type=some_path,
         metavar="DIR",
-        help=f"directory of kubelet.sock and of our socket (default: {DEVICE_PLUGIN_DIR}; with "
-        f"--registration watch {PLUGIN_REGISTRY_DIR})",
+        help="directory of kubelet.sock and of the plugin's socket (default: "
+        f"{DEVICE_PLUGIN_DIR}; with --registration watch {PLUGIN_REGISTRY_DIR})",
     )
     group.add_argument(
         "--state-dir",
@@ -187,7 +190,7 @@ def _add_observation_arguments(parser: argparse.ArgumentParser) -> None:
 def serve_plugin(
     args: argparse.Namespace, scanner: "Scanner", domain: str, options: "RunnerOptions"
 ) -> None:
-    """Serve until a signal comes, with pages beside if `--listen` wants them."""
+    """Serve until SIGTERM or Ctrl-C; with `--listen`, serve the pages as well."""
     check_mode(args)
     if args.mode == "dra" and not has_both_apis(args):
         serve_driver(args, scanner, domain, options)
@@ -208,32 +211,34 @@ def serve_plugin(
 
 
 def _default_state_dir(directory: Path) -> Path:
-    """Return where `kubedevices cordon` writes, for a plugin whose socket is in `directory`."""
+    """Return the directory in which `kubedevices cordon` writes for a plugin in `directory`."""
     return STATE_DIR if directory == PLUGIN_REGISTRY_DIR else default_state_dir(directory)
 
 
 def check_socket_dir(settings: "Settings") -> None:
-    """Raise `CannotAsk` for a directory in which we can never make a socket.
+    """Raise `CannotAsk` for a directory in which the plugin can never create a socket.
 
-    Before anything is looked for or logged: one that is not there yet may come. Who serves some
-    resources rather than none goes on, and is told by the log.
+    A missing directory is no error: it may appear later. With `--on-server-error isolate` nothing
+    is raised either: the plugin continues, and logs the error of each resource.
     """
     if settings.on_server_error != "exit":
         return
     directory = settings.directory
     try:
         if not stat.S_ISDIR(directory.stat().st_mode):
-            raise CannotAsk(f"cannot make a socket in {directory}: it is not a directory")
+            raise CannotAsk(f"cannot create a socket in {directory}: it is not a directory")
     except FileNotFoundError:
         return
     except OSError as error:
-        raise CannotAsk(f"cannot make a socket in {directory}: {error.strerror}{_MEND}") from error
+        raise CannotAsk(
+            f"cannot create a socket in {directory}: {error.strerror}{_ADVICE}"
+        ) from error
     if not os.access(directory, os.W_OK | os.X_OK):
-        raise CannotAsk(f"cannot make a socket in {directory}: it cannot be written to{_MEND}")
+        raise CannotAsk(f"cannot create a socket in {directory}: it cannot be written to{_ADVICE}")
 
 
 def runner_options(args: argparse.Namespace) -> "RunnerOptions":
-    """Return what `add_serving_arguments` declared, as the runner takes it."""
+    """Return the options of `add_serving_arguments` as options of the runner."""
     options: RunnerOptions = {
         "registration": args.registration,
         "on_server_error": args.on_server_error,

@@ -1,4 +1,4 @@
-"""`kubedevices simulate`: serve simulated devices, as simple-device-plugin does."""
+"""`kubedevices simulate`: serves simulated devices, like simple-device-plugin."""
 
 import argparse
 import asyncio
@@ -44,8 +44,8 @@ examples:
   kubedevices simulate --control-socket /tmp/sim.sock --tell '{faults: {failAllocateEvery: 2}}'
   kubedevices simulate --config simulate.yaml --check
 
-Further variables: PLUGIN_SOCK_DIR stands in for --socket-dir; if the file that
-REGISTER_CONTROL_FILE names is there at the start, nothing is registered before it is deleted.
+Further variables: PLUGIN_SOCK_DIR replaces --socket-dir. REGISTER_CONTROL_FILE names a file: if the
+file exists at the start, the simulator registers only after the file is deleted.
 """
 LOG_LEVEL = "info"
 
@@ -99,12 +99,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def keeps_running(args: argparse.Namespace) -> bool:
-    """A step that is told to another process is a question, all else serves."""
+    """Return False for `--tell`, which only sends a step, and for `--check` and `--schema`."""
     return args.tell is None and not (args.check or args.schema)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until told to stop, or tell a simulator that runs what to do."""
+    """Serve until SIGTERM or Ctrl-C, or send a step to a running simulator."""
     if args.tell is not None:
         return tell_simulator(args)
     if args.schema:
@@ -124,7 +124,7 @@ def serve(
     configs: "tuple[SimulatorConfig, ...]",
     timeline: "Timeline | None",
 ) -> None:
-    """Serve until told to stop."""
+    """Serve until SIGTERM or Ctrl-C."""
     from kubedevices.builtin.simulator import Simulator
     from kubedevices.middleware.faults import Faulty
 
@@ -141,7 +141,7 @@ def serve(
     options["socket_name"] = simulator.socket_name
     if args.socket_dir is None and (directory := os.environ.get("PLUGIN_SOCK_DIR")):
         options["socket_dir"] = Path(directory)
-    # A delay that is asked for is not a hook that hangs.
+    # The user asks for these delays: they must not reach the time limit of a hook that hangs.
     options.setdefault(
         "allocate_timeout",
         HookTimeouts().allocate + _longest_delay(configs, timeline, args.control_socket),
@@ -166,7 +166,7 @@ def print_schema() -> None:
 def _longest_delay(
     configs: "Sequence[SimulatorConfig]", timeline: "Timeline | None", control: Path | None
 ) -> float:
-    """Return how late an answer to Allocate may become, in seconds; by control socket: any time."""
+    """Return the longest delay of Allocate in seconds; a control socket may set any delay."""
     if control is not None:
         return math.inf
     steps = timeline.steps if timeline else ()
@@ -175,7 +175,7 @@ def _longest_delay(
 
 
 def tell_simulator(args: argparse.Namespace) -> int:
-    """Have the simulator at the control socket take a step, or print what it has."""
+    """Send a step to the simulator at the control socket, or print its devices."""
     if args.control_socket is None:
         raise UsageError("--tell needs --control-socket PATH")
     from kubedevices.cli.output import dump
@@ -200,7 +200,7 @@ def tell_simulator(args: argparse.Namespace) -> int:
 def load_settings(
     args: argparse.Namespace,
 ) -> "tuple[tuple[SimulatorConfig, ...], Timeline | None]":
-    """Merge all sources; a key of the file that nobody knows is a warning."""
+    """Merge flags, variables and file; an unknown key of the file is a warning in the log."""
     file = None
     if args.config is not None or args.preset is not None:
         from kubedevices.builtin.simulator_file import read_simulator_file

@@ -1,7 +1,7 @@
 """`kubedevices uncordon`: puts a device back into service.
 
 The keys of `-o json` and `-o yaml` are stable: `uncordoned`, each with `resource`, `id`,
-`reason` and `since`, as it was.
+`reason` and `since` of its entry in the list.
 """
 
 import argparse
@@ -35,11 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Uncordon all of the devices, or none if one of them is not cordoned."""
+    """Uncordon the devices; if one of them is not cordoned, raise an error and change nothing."""
     from kubedevices.middleware.maintenance_file import change_cordoned
 
     if args.all and args.devices:
-        raise UsageError("--all is every device: leave out RESOURCE/ID")
+        raise UsageError("--all uncordons every device: leave out RESOURCE/ID")
     wanted = () if args.all else parse_devices(args.devices)
     gone: list[Cordoned] = []
 
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def check_cordoned(before: "Sequence[Cordoned]", wanted: Sequence[tuple[str, str]]) -> None:
-    """Raise for the first device that is not cordoned."""
+    """Raise `KubedevicesError` for the first device that is not cordoned."""
     known = {f"{each.resource}/{each.id}" for each in before}
     for resource, device_id in wanted:
         name = f"{resource}/{device_id}"

@@ -1,4 +1,4 @@
-"""`kubedevices undeploy`: take away what `deploy` made, and nothing that others made."""
+"""`kubedevices undeploy`: deletes the objects that `deploy` created, and no other objects."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Delete the plugin, then the namespace if it is ours and empty."""
+    """Delete the plugin, then the namespace if `deploy` created it and it is empty."""
     from kubedevices.manifests import ownership
 
     check_arguments(args)
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         others = kubectl.get("daemonset", f"--selector={ownership.selector({})}")
         names = ", ".join(each["metadata"]["name"] for each in others) or "no other"
         print(
-            f"there is no {deployment.name} of kubedevices in namespace {deployment.namespace} "
+            f"no {deployment.name} of kubedevices exists in namespace {deployment.namespace} "
             f"(plugins there: {names})"
         )
     remove_from_cluster(kubectl, deployment)
@@ -62,7 +62,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def remove_from_cluster(kubectl: Kubectl, deployment: "Deployment") -> None:
-    """Delete what a DRA driver has in no namespace; who may not see that has made none."""
+    """Delete the objects of a DRA driver that are in no namespace.
+
+    A user who may not list them cannot have created them, so that is no error.
+    """
     from kubedevices.manifests import ownership
     from kubedevices.manifests.dra_access import OF_NAMESPACE
 
@@ -88,7 +91,7 @@ def _remove_kinds(kubectl: Kubectl, kinds: Sequence[str], labels: Mapping[str, s
 
 
 def remove_namespace(kubectl: Kubectl, deleted: list[Any]) -> None:
-    """Delete the namespace if we made it and nothing of others is in it, else say why it stays."""
+    """Delete the namespace if `deploy` created it and it is empty; otherwise print why not."""
     from kubedevices.manifests import ownership
 
     name = kubectl.namespace
@@ -97,21 +100,22 @@ def remove_namespace(kubectl: Kubectl, deleted: list[Any]) -> None:
         if not found:
             return
         if not ownership.is_ours(found[0]):
-            print(f"namespace/{name} is left: it was not made by `kubedevices deploy`")
+            print(f"namespace/{name} is left: `kubedevices deploy` did not create it")
             return
         others = ownership.of_others(everything(kubectl), deleted)
     except ClusterRefused as error:
         print(f"namespace/{name} is not deleted: its content cannot be seen ({error})")
         return
     if others:
-        print(f"namespace/{name} is left: there is more in it: {', '.join(others)}")
+        print(f"namespace/{name} is left, because it has other objects: {', '.join(others)}")
         return
     chosen = (f"--selector={ownership.selector({})}", f"--field-selector=metadata.name={name}")
     say(kubectl.run("delete", "namespace", *chosen, DELETE_TIMEOUT))
 
 
 def everything(kubectl: Kubectl) -> list[Any]:
-    """Return every object in the namespace, of kinds that others brought too."""
+    """Return every object in the namespace, of every kind that the cluster has."""
     kinds = kubectl.run("api-resources", "--namespaced", "--verbs=list", "--output=name").split()
+    # These come and go by themselves.
     passing = ("events", "events.events.k8s.io", "pods.metrics.k8s.io")
     return kubectl.get(",".join(kind for kind in kinds if kind not in passing))

@@ -1,7 +1,7 @@
 """`kubedevices wait`: returns as soon as a resource has the wanted number of allocatable devices.
 
-It asks again ten times a second. A node or a kubelet that does not run yet, or restarts meanwhile,
-is waited for as well.
+The verb asks ten times a second. It also waits for a node or a kubelet that does not run yet or
+restarts.
 """
 
 import argparse
@@ -24,7 +24,7 @@ HELP = """\
 wait until a resource has devices to allocate
 
 Asks the `kubedevices node` of the socket directory, or else the kubelet that serves the directory.
-A node, kubelet or plugin that has not started yet is waited for. Exit code 1 after --timeout.
+Also waits for a node, kubelet or plugin that has not started yet. Exit code 1 after --timeout.
 """
 EXAMPLES = """\
 examples:
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--allocatable",
         type=_count,
         metavar="N",
-        help="wait for exactly N healthy devices, allocated or not (default: for at least one)",
+        help="wait for exactly N healthy devices, allocated or not (default: for one or more)",
     )
     parser.add_argument(
         "--timeout",
@@ -91,7 +91,7 @@ async def _wait(args: argparse.Namespace) -> int:
 def not_reached(
     resource: str, wanted: int | None, timeout: float, numbers: Mapping[str, int]
 ) -> NodeError:
-    """Return the error for a node that has the allocatable `numbers` after `timeout` seconds."""
+    """Return the error after `timeout` seconds; `numbers` are the allocatable devices now."""
     if resource not in numbers:
         return unknown_resource(resource, numbers)
     number = "1 or more" if wanted is None else str(wanted)

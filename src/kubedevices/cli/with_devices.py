@@ -1,7 +1,8 @@
-"""`kubedevices with`: allocates devices, runs a command with them, and gives them back at its end.
+"""`kubedevices with`: allocates devices, runs a command with them, and releases them at its end.
 
-The command is not started when the devices are refused. Signals and the exit code are the
-command's. What SIGKILL or a power cut leaves behind is told by `kubedevices devices`.
+The command is not started if the devices are refused. Signals go to the command, and its exit code
+becomes ours. After SIGKILL or a power cut, the devices stay allocated, and `kubedevices devices`
+reports them as left behind.
 """
 
 import argparse
@@ -49,9 +50,9 @@ COMMAND could not be started. If a signal ends COMMAND, the same signal ends thi
 
 TAKES_COMMAND = True
 
-PLACE = "{}"
+PLACEHOLDER = "{}"
 RUNTIMES = {"podman": "podman", "docker": "docker", "nerdctl": "docker"}
-"""Commands that start containers, and whose words they take."""
+"""Commands that start containers, and the format of their arguments."""
 
 _DETACHED = re.compile(r"-[iqtP]*d[iqtP]*|--detach(=true)?")
 _LOOK_FOR_SIGNALS = 0.1
@@ -82,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Allocate, run, release."""
+    """Allocate, run the command, release."""
     from kubedevices.cli.allocate import requested_pod
     from kubedevices.cli.foreground import Foreground, end_like
     from kubedevices.node.pods.hold_owner import OwnedHold
@@ -90,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     kind = chosen_format(args.command, args.format)
     pod = requested_pod(args.requests, args.pod_name, None, prefix="with")
     wanted = pod.containers[0].limits
-    ask_to_allocate(args, lambda client: client.capacity(), wanted)  # is there a node to ask?
+    ask_to_allocate(args, lambda client: client.capacity(), wanted)  # fails if no node answers
     with (
         OwnedHold.claim(state_directory(args), pod.uid, shlex.join(args.command)) as hold,
         Foreground() as foreground,
@@ -110,22 +111,24 @@ def run(args: argparse.Namespace) -> int:
 
 
 def chosen_format(command: Sequence[str], wanted: str | None) -> str:
-    """Return what the command is told its devices in; raises `UsageError` if that is not clear."""
+    """Return the format of the devices for the command; raises `UsageError` if it is not clear."""
     if not command:
         raise UsageError("no command: kubedevices with RESOURCE=N -- COMMAND ...")
-    before = command[: command.index(PLACE)] if PLACE in command else command[:1]
+    before = command[: command.index(PLACEHOLDER)] if PLACEHOLDER in command else command[:1]
     found = [RUNTIMES[name] for word in before if (name := Path(word).name) in RUNTIMES]
     kind = wanted or (found[0] if found else "env")
     if kind == "env":
-        if PLACE in command and wanted is None:
-            raise UsageError(f"{command[0]} is not a known runtime: give --format for {PLACE}")
+        if PLACEHOLDER in command and wanted is None:
+            raise UsageError(
+                f"{command[0]} is not a known runtime: give --format for {PLACEHOLDER}"
+            )
         return kind
-    if PLACE not in command:
+    if PLACEHOLDER not in command:
         raise UsageError(
-            f"say where {command[0]} gets its arguments: {command[0]} run {PLACE} IMAGE "
+            f"say where {command[0]} gets its arguments: {command[0]} run {PLACEHOLDER} IMAGE "
             "(--format env sets environment variables only)"
         )
-    after = command[command.index(PLACE) + 1 :]
+    after = command[command.index(PLACEHOLDER) + 1 :]
     options = [*before, *itertools.takewhile(lambda word: word.startswith("-"), after)]
     if detached := next((word for word in options if _DETACHED.fullmatch(word)), None):
         raise UsageError(
@@ -143,7 +146,7 @@ def placed(
     from kubedevices.runtimes import env as variables
 
     words = {"podman": podman.args, "docker": docker.args, "env": variables.words}[kind](options)
-    full = [new for word in command for new in (words if word == PLACE else [word])]
+    full = [new for word in command for new in (words if word == PLACEHOLDER else [word])]
     return full, {**env, **options.env} if kind == "env" else env
 
 
@@ -151,7 +154,10 @@ def placed(
 
 
 def _make_room(args: argparse.Namespace, pod: "Pod", hold: "OwnedHold") -> None:
-    """Release what a dead command of the same name left; refuse what somebody else holds."""
+    """Release devices of an ended command with the same pod name.
+
+    Raises `NodeError` if the pod belongs to somebody else.
+    """
 
     async def look(client: "ControlClient") -> None:
         if not await _is_held(client, pod):
@@ -166,7 +172,7 @@ def _make_room(args: argparse.Namespace, pod: "Pod", hold: "OwnedHold") -> None:
     try:
         ask(args, look)
     except BaseException:
-        hold.is_released = not hold.was_left_behind  # what was left behind stays to be told
+        hold.is_released = not hold.was_left_behind  # keep its record, for `kubedevices devices`
         raise
 
 
@@ -177,7 +183,7 @@ async def _is_held(client: "ControlClient", pod: "Pod") -> bool:
 async def _allocate(
     client: "ControlClient", pod: "Pod", foreground: "Foreground"
 ) -> Mapping[str, Any]:
-    """Allocate, unless a signal wants us to end first; it strikes when it is let through."""
+    """Allocate; a pending signal cancels it and takes effect when `Foreground` unblocks signals."""
     question = asyncio.create_task(client.allocate(pod), name="allocate")
     while not (await asyncio.wait({question}, timeout=_LOOK_FOR_SIGNALS))[0]:
         if foreground.pending:
@@ -188,7 +194,10 @@ async def _allocate(
 
 
 def _release(args: argparse.Namespace, pod: "Pod", foreground: "Foreground") -> bool:
-    """Give the devices back; a node that restarts is waited for. Says on stderr if it failed."""
+    """Release the devices and return whether this worked; print the reason on stderr if not.
+
+    A node may be restarting, so this tries again for `_RELEASE_WAIT` seconds.
+    """
 
     async def give_back(client: "ControlClient") -> None:
         async with asyncio.timeout(_RELEASE_WAIT):

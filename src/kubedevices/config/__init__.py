@@ -1,8 +1,8 @@
-"""YAML files of the user, checked against dataclasses. A map; imports nothing.
+"""YAML files of the user, checked against dataclasses. This file imports nothing.
 
-yaml_config   the keys of a file as dataclasses, and a walker that checks it
+yaml_config   checks a file against dataclasses, whose fields are its keys
 json_schema   the same dataclasses as a JSON schema, for editors
-placeholders  texts with `{id}` and the like
+placeholders  texts with placeholders such as `{id}`
 durations     `5s`, `500ms`, `1m`, `1h`
-yaml_source   YAML nodes with their place in the file
+yaml_source   YAML nodes with line and column, and the list of mistakes in a file
 """

@@ -7,7 +7,7 @@ _LONGEST = 366 * 24 * 3600.0
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds in `5s`, `500ms`, `1m`, `1h`; raises ValueError, also above a year."""
+    """Return the seconds in `5s`, `500ms`, `1m`, `1h`; raises ValueError, also for over a year."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)", text)
     if not found:
         raise ValueError(f"{text!r} is not a duration")

@@ -1,7 +1,6 @@
-"""The JSON schema of a YAML file, made of the same dataclasses that check it. For editors.
+"""Makes the JSON schema of a YAML file from the dataclasses that check the file. For editors.
 
-A file that the schema accepts may still have mistakes that only the checks find; one that the
-checks accept is accepted by the schema.
+The schema accepts every file that the checks accept. The checks find more mistakes than the schema.
 """
 
 import dataclasses
@@ -16,7 +15,7 @@ DIALECT = "http://json-schema.org/draft-07/schema#"
 
 
 def make_schema(schema: type, title: str) -> dict[str, Any]:
-    """Return the whole document for `schema`."""
+    """Return the JSON schema for the dataclass `schema`."""
     return {"$schema": DIALECT, "title": title, **_object(schema)}
 
 

@@ -7,13 +7,13 @@ _BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
 def placeholders(text: str) -> tuple[str, ...]:
-    """Return the names in braces; raises ValueError for a brace that stands alone."""
+    """Return the names in braces; raises ValueError for a single brace, which must be doubled."""
     names = []
     for brace in _BRACES.finditer(text):
         if brace[1] is not None:
             names.append(brace[1])
         elif len(brace[0]) == 1:
-            raise ValueError(f"a single {brace[0]!r}: write it twice if it is meant as such")
+            raise ValueError(f"a single {brace[0]!r}: write it twice for a brace in the text")
     return tuple(names)
 
 

@@ -1,13 +1,17 @@
-"""Checks a YAML file against dataclasses and makes instances of them. For the ready plugins.
+"""Checks a YAML file against dataclasses and creates instances of them.
 
-All mistakes are found in one go, each with file, line, column, key and, where one can be guessed,
-a suggestion. Not for manifests of Kubernetes, whose unknown keys are none of our business.
+One run finds all mistakes. Each has file, line, column, key and, if possible, a suggestion. Not for
+Kubernetes manifests, which may have keys that we do not know.
 
-A schema is a frozen dataclass whose fields are made by `key()`: field names become camelCase keys,
-annotations say what is accepted (text, numbers, booleans, tuples, mappings, other schemas, unions
-of these, `Any` for what others judge), checks say the rest. It may have `HINT` (what to write where
-the shape is wrong), `ONE_OF` or `ANY_OF` (keys of which exactly one, or at least one, must be
-there) and `validate(values, complain)` for what concerns several keys.
+A schema is a frozen dataclass whose fields are declared by `key()`. A field name becomes a
+camelCase key. Its annotation is the accepted type: text, numbers, booleans, tuples, mappings, other
+schemas, unions of these, or `Any` for a value that other code checks. `FieldRules` has further
+checks. A schema may also have
+
+HINT                        what to write if the value has the wrong shape
+ONE_OF                      keys of which exactly one must be given
+ANY_OF                      keys of which at least one must be given
+validate(values, complain)  checks that concern several keys
 """
 
 import dataclasses
@@ -35,10 +39,10 @@ from kubedevices.config.yaml_source import (
 T = TypeVar("T")
 
 ValueCheck = Callable[[Any], str]
-"""Takes a value of the right type and returns what is wrong with it, or an empty string."""
+"""Gets a value of the right type; returns what is wrong with the value, or an empty string."""
 
 Complain = Callable[[KeyPath, str, str], None]
-"""Notes a mistake at a key path below the object: path, problem, suggestion."""
+"""Records a mistake at a key path below the object: path, problem, suggestion."""
 
 _BROKEN = object()
 _STR, _INT, _FLOAT, _BOOL, _NULL = (
@@ -46,7 +50,7 @@ _STR, _INT, _FLOAT, _BOOL, _NULL = (
 )
 _TAG_OF = {str: _STR, int: _INT, float: _FLOAT, bool: _BOOL}
 _PLAIN = re.compile("[-+]?(0|[1-9][0-9]*)")
-"""Whole numbers that everybody reads alike; YAML has octal ones and those to the base of 60."""
+"""Decimal whole numbers. YAML 1.1 has other forms: `010` is octal, `1:30` is to the base of 60."""
 
 _WANTED = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 _NAMES = {
@@ -60,7 +64,7 @@ _NAMES = {
 
 @dataclass(frozen=True, kw_only=True)
 class FieldRules:
-    """What a field demands beyond its type; `check` sees every single value below the field."""
+    """The rules of a field beyond its type; `check` gets every single value below the field."""
 
     name: str = ""
     check: ValueCheck | None = None
@@ -70,9 +74,9 @@ class FieldRules:
     not_empty: bool = False
     hint: str = ""
     meaning: str = ""
-    """What the key is for, in a JSON schema."""
+    """The description of the key in a JSON schema."""
     choices: tuple[str, ...] = ()
-    """Every text that is allowed, in a JSON schema; `check` is what enforces it."""
+    """Every allowed text, for the JSON schema only; `check` must refuse other texts."""
 
 
 def key(*, default: Any = dataclasses.MISSING, default_factory: Any = None, **rules: Any) -> Any:
@@ -84,9 +88,9 @@ def key(*, default: Any = dataclasses.MISSING, default_factory: Any = None, **ru
 
 
 def load_config(file: Path, schema: type[T], *, lenient: bool = False) -> tuple[T, SourceProblems]:
-    """Read `file` as `schema`; the report carries warnings.
+    """Read `file` as `schema`; return the value, and the warnings.
 
-    `lenient` warns of unknown keys and takes any single value as text, as Go's decoders do.
+    `lenient` accepts unknown keys with a warning, and any single value as text, like Go's decoders.
     Raises `CannotRead` and `ConfigError`.
     """
     return load_node(read_yaml(file), schema, str(file), lenient=lenient)
@@ -95,7 +99,7 @@ def load_config(file: Path, schema: type[T], *, lenient: bool = False) -> tuple[
 def load_node(
     node: yaml.Node, schema: type[T], name: str, *, lenient: bool = False
 ) -> tuple[T, SourceProblems]:
-    """Check what is parsed already, from a place that messages call `name`; else as above."""
+    """Check a parsed node like `load_config`; `name` is the file name in messages."""
     report = SourceProblems(name, node)
     value = _Walker(report, lenient=lenient).value(node, schema, (), FieldRules())
     report.raise_mistakes()
@@ -103,13 +107,13 @@ def load_node(
 
 
 def key_names(schema: type) -> Mapping[str, str]:
-    """Return the key of each field as it stands in a file."""
+    """Return field name to key, as it is written in a file."""
     return {field.name: name for name, (field, _, _) in schema_fields(schema).items()}
 
 
 @cache
 def schema_fields(schema: type) -> dict[str, tuple[dataclasses.Field[Any], Any, FieldRules]]:
-    """Return the keys of `schema` as they stand in a file, with field, type and rules."""
+    """Return key, as it is written in a file, to field, type and rules."""
     annotations = get_type_hints(schema)
     found = {}
     for field in dataclasses.fields(schema):
@@ -124,7 +128,7 @@ def _camel_case(name: str) -> str:
 
 
 class _Walker:
-    """Goes through the nodes of one file; every method returns a value or `_BROKEN`."""
+    """Checks the nodes of one file; every method returns a value, or `_BROKEN` for a mistake."""
 
     def __init__(self, report: SourceProblems, *, lenient: bool) -> None:
         self._report, self._lenient = report, lenient
@@ -145,7 +149,7 @@ class _Walker:
         return self._scalar(node, kind, path, rules)
 
     def _choose(self, node: yaml.Node, kinds: tuple[Any, ...]) -> Any:
-        """Return the member of a union that has the shape of `node`, else the first."""
+        """Return the member of a union with the shape of `node`, or the first if none has it."""
         for kind in kinds:
             origin = get_origin(kind)
             if isinstance(node, yaml.SequenceNode) and origin is tuple:
@@ -200,7 +204,7 @@ class _Walker:
         return schema(**values)
 
     def _check_choice(self, node: yaml.Node, path: KeyPath, schema: Any, seen: set[str]) -> None:
-        """Check that one of a schema's alternatives is there, and of some only one."""
+        """Check `ONE_OF` and `ANY_OF` of a schema."""
         only_one: tuple[str, ...] = getattr(schema, "ONE_OF", ())
         choices = only_one or getattr(schema, "ANY_OF", ())
         given = [name for name in choices if name in seen]
@@ -217,7 +221,7 @@ class _Walker:
         return complain
 
     def _unknown(self, node: yaml.Node, path: KeyPath, schema: Any) -> str:
-        """Complain about a key; return the known one that was probably meant."""
+        """Report an unknown key; return the key that was probably meant, or an empty string."""
         meant, hint = guess_key(str(path[-1]), schema_fields(schema))
         if self._lenient:
             self._report.warning(node, path, "unknown key, ignored", hint)
@@ -242,7 +246,7 @@ class _Walker:
             found = find(item, (name,))
             if found is item or not isinstance(found, yaml.ScalarNode):
                 continue
-            if "{" in found.value:  # not a name, but what makes names
+            if "{" in found.value:  # a template: its names are not known here
                 continue
             first, line = seen.setdefault(found.value, (i, found.start_mark.line + 1))
             if first != i:
@@ -260,7 +264,7 @@ class _Walker:
             here = (*path, name)
             key_rules = FieldRules(check=rules.check_key)
             if kinds[0] is str:
-                # Even where it looks like a number: `8080: x` names a variable "8080".
+                # A key is text even if it looks like a number: `8080: x` has the key "8080".
                 converted = self._judge(key_node, name, here, key_rules)
             else:
                 converted = self._scalar(key_node, kinds[0], here, key_rules)
@@ -287,7 +291,7 @@ class _Walker:
     def _judge(
         self, node: yaml.ScalarNode, text: str, path: KeyPath, rules: FieldRules, kind: type = str
     ) -> Any:
-        """Convert `text` and put it to the checks."""
+        """Convert `text` and check the value."""
         try:
             value = text if kind is str else _convert(node, kind)
             value = rules.parse(value) if rules.parse else value
@@ -318,7 +322,7 @@ class _Walker:
 
 
 def is_required(field: "dataclasses.Field[Any]") -> bool:
-    """Whether a key must be there."""
+    """Whether a key is required."""
     return field.default is field.default_factory is dataclasses.MISSING
 
 

@@ -1,7 +1,7 @@
-"""A YAML file as a graph of nodes that know their place, and the mistakes found in it.
+"""Parses a YAML file into nodes with line and column, and collects the mistakes in the file.
 
-Nothing here knows what should be in the file: `yaml_config` does. PyYAML is imported with this
-module, so import it only when there is a file to read.
+The rules for the content of a file are in `yaml_config`. This module imports PyYAML, so import it
+only if there is a file to read.
 """
 
 import math
@@ -21,13 +21,16 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _DEPTH_LIMIT = 100
 _SHALLOW = 4000
-"""Characters that cannot nest deep enough to exhaust the stack of libyaml, which has no limit."""
+"""Characters. A shorter text cannot nest deep enough to exhaust the stack of libyaml.
+
+libyaml has no limit of depth, so `_check_depth` has to check a longer text first.
+"""
 
 _MERGE = "tag:yaml.org,2002:merge"
 
 
 class SourceProblems:
-    """Mistakes and warnings about one file, collected while it is walked."""
+    """The mistakes and warnings about one file."""
 
     def __init__(self, file: str, root: yaml.Node) -> None:
         self.file, self._root = file, root
@@ -35,15 +38,15 @@ class SourceProblems:
         self._warnings: list[ConfigProblem] = []
 
     def mistake(self, node: yaml.Node, path: KeyPath, text: str, suggestion: str = "") -> None:
-        """Note a mistake at the place of `node`."""
+        """Record a mistake at the place of `node`."""
         self._mistakes.append(self._problem(node, path, text, suggestion))
 
     def warning(self, node: yaml.Node, path: KeyPath, text: str, suggestion: str = "") -> None:
-        """Note something that is suspicious and does no harm."""
+        """Record a warning: something suspicious that does no harm."""
         self._warnings.append(self._problem(node, path, text, suggestion))
 
     def take_mistakes(self, since: int = 0) -> tuple[ConfigProblem, ...]:
-        """Return and forget the mistakes after the first `since`: somebody deals with them."""
+        """Remove and return the mistakes after the first `since`: the caller handles them."""
         taken = tuple(sorted(self._mistakes[since:], key=_place))
         del self._mistakes[since:]
         return taken
@@ -59,7 +62,7 @@ class SourceProblems:
         return tuple(sorted(self._warnings, key=_place))
 
     def place(self, path: KeyPath) -> ConfigProblem:
-        """Return where the value at `path` stands, as a problem without a text."""
+        """Return the place of the value at `path`, as a problem without a text."""
         return self._problem(find(self._root, path), path, "", "")
 
     def raise_mistakes(self) -> None:
@@ -79,7 +82,7 @@ def _place(problem: ConfigProblem) -> tuple[int, int]:
 
 
 def guess_key(name: str, known: Iterable[str]) -> tuple[str, str]:
-    """Return the known key that an unknown one was probably meant to be, if any, and a hint."""
+    """Return the known key that was probably meant, or an empty string; and a hint."""
     known = list(known)
     meant = closest(name, known)
     return meant, f"did you mean {meant!r}?" if meant else f"known: {', '.join(known)}"
@@ -106,7 +109,7 @@ def read_yaml(file: Path) -> yaml.Node:
 
 
 def parse_yaml(content: bytes, file: Path) -> yaml.Node:
-    """Parse what was in `file`, as far as messages know; raises `ConfigError`."""
+    """Parse `content`; `file` is for messages. Raises `ConfigError`."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -130,7 +133,7 @@ def parse_yaml(content: bytes, file: Path) -> yaml.Node:
 
 
 def _check_depth(text: str, file: Path) -> None:
-    """Refuse what is nested beyond all reason; raises `ConfigError` and what the parser raises."""
+    """Raise `ConfigError` for a text that is nested too deep, or an error of the parser."""
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -152,7 +155,7 @@ def entries(
 ) -> Iterator[tuple[str, yaml.ScalarNode, yaml.Node]]:
     """Yield key, key node and value node of a mapping; anchors merged by `<<` come first.
 
-    A key that is not a plain value, or stands twice, is a mistake and is left out.
+    A key that is not text is a mistake and is left out. A key that is there twice is a mistake.
     """
     seen: dict[str, int] = {}
     for key, _ in node.value:
@@ -169,7 +172,7 @@ def entries(
 
 
 def refuse_double_keys(root: yaml.Node, file: Path) -> None:
-    """Raise `ConfigError` if a mapping of the file has a key twice, of which one would be lost."""
+    """Raise `ConfigError` if a mapping has a key twice: PyYAML would ignore one of the values."""
     report = SourceProblems(str(file), root)
     todo: list[tuple[yaml.Node, KeyPath]] = [(root, ())]
     seen: set[int] = set()  # an anchor may contain itself
@@ -188,9 +191,10 @@ def refuse_double_keys(root: yaml.Node, file: Path) -> None:
 def _merged(
     node: yaml.MappingNode, above: tuple[yaml.Node, ...] = ()
 ) -> dict[str, tuple[yaml.ScalarNode, yaml.Node]]:
-    """Return the entries with those of `<<: *anchor` beneath them; the first of two equals wins.
+    """Return the entries of a mapping and of the anchors that `<<: *anchor` merges into it.
 
-    `above` are the mappings being merged into: an anchor may contain itself.
+    An entry of the mapping wins over an entry of an anchor; of equal entries, the first wins.
+    `above` are the mappings around it, because an anchor may contain itself.
     """
     above = (*above, node)
     own: dict[str, tuple[yaml.ScalarNode, yaml.Node]] = {}
@@ -209,9 +213,9 @@ def _merged(
 
 
 def json_problem(value: Any, above: tuple[int, ...] = ()) -> str:
-    """Return what JSON cannot say of a value, and how to write it; empty for nothing.
+    """Return what JSON cannot express in a value, and how to write it; empty if JSON can.
 
-    `above` are the IDs of what contains the value: an anchor may contain itself.
+    `above` are the `id()`s of the values around it, because an anchor may contain itself.
     """
     if isinstance(value, dict | list):
         if id(value) in above:

@@ -1,14 +1,14 @@
-"""Run options in a runtime's own words. Pure: whoever calls prints, quotes and starts.
+"""Container options in the form of each runtime. Pure: the caller prints, quotes and starts.
 
-For `allocate --format` and for whoever starts containers without Kubernetes. What a runtime cannot
-say raises `NotExpressible`, never vanishes.
+For `allocate --format`, and for programs that start containers without Kubernetes. An option that a
+runtime cannot express raises `NotExpressible`; it is never left out silently.
 
 podman  arguments of `podman run`
 docker  arguments of `docker run`
 oci     an OCI runtime configuration, for runc, crun and containerd
-cdi     a CDI file that stands for one allocation
+cdi     a CDI file with one device, which is the whole allocation
 env     environment variables alone
 """
 
 FORMATS = ("podman", "docker", "oci", "cdi", "env")
-"""Every format, by the name of its module."""
+"""Every format: the names of the modules."""

@@ -1,6 +1,6 @@
-"""Container options as a CDI file: one device that stands for everything that was allocated.
+"""Container options as a CDI file with one device, which has everything that was allocated.
 
-Any engine that reads CDI can then start the container with a single `--device` word.
+Any engine that reads CDI can then start the container with one `--device` argument.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,10 +16,11 @@ def spec(
     *,
     resolve: Callable[[Iterable[str]], cdi.ContainerEdits] | None = None,
 ) -> cdi.CdiSpec:
-    """Return the file that defines `name` as these options, in the lowest version that can.
+    """Return the file that defines `name` as these options, in the lowest sufficient CDI version.
 
-    CDI files cannot refer to one another: CDI names among the options need `resolve`, such as
-    `CdiRegistry.edits`, and what they mean now is copied. Annotations have no words in CDI.
+    A CDI file cannot refer to a device of another file. So CDI names among the options need
+    `resolve`, such as `CdiRegistry.edits`; their present edits are copied. Raises `NotExpressible`,
+    also for annotations, which CDI does not have.
     """
     if options.annotations:
         keys = ", ".join(options.annotations)
@@ -44,5 +45,5 @@ def text(
     *,
     resolve: Callable[[Iterable[str]], cdi.ContainerEdits] | None = None,
 ) -> str:
-    """Return the same as the JSON text of a file."""
+    """Return the file of `spec` as JSON text."""
     return cdi.to_json(spec(options, name, resolve=resolve))

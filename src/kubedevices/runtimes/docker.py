@@ -1,6 +1,6 @@
 """Container options as arguments of `docker run`.
 
-CDI names need docker 25 (before 28.2 with the feature switched on), annotations docker 24.
+CDI names need docker 25 (before 28.2, the feature must be switched on), annotations docker 24.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ def arguments(runtime: str, options: ContainerOptions) -> list[str]:
 
 
 def assignments(runtime: str, kind: str, texts: Mapping[str, str]) -> Iterator[str]:
-    """Give `NAME=value`; a name that the command line would read otherwise is not expressible."""
+    """Yield `NAME=value`; raises `NotExpressible` for a name that is empty or contains `=`."""
     for name, value in texts.items():
         if not name or "=" in name:
             raise NotExpressible(runtime, f"the {kind} name {name!r}")
@@ -35,7 +35,7 @@ def assignments(runtime: str, kind: str, texts: Mapping[str, str]) -> Iterator[s
 
 
 def _device(runtime: str, device: DeviceSpec) -> str:
-    """Return `HOST:CONTAINER:PERMISSIONS`; there is no way to quote a colon in it."""
+    """Return `HOST:CONTAINER:PERMISSIONS`; a colon in a path cannot be quoted."""
     container_path = device.container_path or device.host_path
     for path in (device.host_path, container_path):
         if ":" in path:
@@ -44,7 +44,7 @@ def _device(runtime: str, device: DeviceSpec) -> str:
 
 
 def _bind_mount(runtime: str, mount: Mount) -> str:
-    """Return the value of `--mount`: fields of a CSV line, which can quote anything but a break."""
+    """Return the value of `--mount`: a CSV line, which can quote anything but a line break."""
     fields = ["type=bind", f"source={mount.host_path}", f"target={mount.container_path}"]
     if mount.read_only:
         fields.append("readonly")

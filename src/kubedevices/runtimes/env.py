@@ -1,7 +1,7 @@
-"""Container options as environment variables alone: for a program of the host, without container.
+"""Container options as environment variables only: for a program of the host, without a container.
 
-Everything else that belongs to the devices is already there for such a program; CDI names, which
-stand for more variables, are not expressible.
+Such a program has the device files and directories of the host already. CDI names are not
+expressible, because a CDI device may have further variables.
 """
 
 from kubedevices.allocation import ContainerOptions
@@ -10,7 +10,7 @@ from kubedevices.runtimes.docker import assignments
 
 
 def words(options: ContainerOptions) -> list[str]:
-    """Return `NAME=value` words, as `env` takes them before a command."""
+    """Return `NAME=value` arguments for the command `env`; raises `NotExpressible`."""
     if options.cdi_devices:
         raise NotExpressible("env", f"the CDI devices {', '.join(options.cdi_devices)}")
     for name in options.env:

@@ -1,8 +1,8 @@
 """Container options in an OCI runtime configuration, and a small configuration to start from.
 
-The result is what containerd would hand to runc for the same answer of a device plugin. The numbers
-of device files come in as an argument (`host.device_files.read_device_files` reads them), because
-nothing here touches the host.
+The result is what containerd would give to runc for the same answer of a device plugin. The numbers
+of device files are an argument (`host.device_files.read_device_files` reads them), because this
+module reads no files.
 """
 
 import copy
@@ -47,11 +47,6 @@ def host_paths(options: ContainerOptions) -> tuple[str, ...]:
     return tuple(dict.fromkeys(device.host_path for device in options.devices))
 
 
-def fragment(options: ContainerOptions, device_files: Mapping[str, DeviceFile]) -> dict[str, Any]:
-    """Return the options as a configuration that holds nothing else, to be merged by a tool."""
-    return apply_to_oci({}, options, device_files)
-
-
 def apply_to_oci(
     config: Mapping[str, Any],
     options: ContainerOptions,
@@ -60,10 +55,10 @@ def apply_to_oci(
     registry: CdiRegistry | None = None,
     look: Look | None = None,
 ) -> dict[str, Any]:
-    """Return a copy of `config` in which the container gets its devices.
+    """Return a copy of `config` with the options added.
 
-    A runtime such as runc does not know CDI: options with CDI names need the `registry` that
-    defines them, and `look` to read the device files of those definitions.
+    A runtime such as runc does not know CDI. So options with CDI names need the `registry` that
+    defines them, and `look` to read the device files of these definitions. Raises `NotExpressible`.
     """
     result = copy.deepcopy(dict(config))
     edits = ContainerEdits(
@@ -100,9 +95,9 @@ def minimal_config(
 ) -> dict[str, Any]:
     """Return a complete configuration for runc: isolated, unprivileged, no device allowed.
 
-    It is what `runc spec` writes, without a terminal, without limits (raising them needs a
-    capability that not every root has) and without a group for terminals (which needs a mapped ID).
-    Devices that every container has, such as /dev/null, are runc's own addition.
+    It is like the output of `runc spec`, but without a terminal, without limits (to raise limits
+    needs a capability that root does not always have) and without a group for terminals (which
+    needs a mapped ID). runc itself adds the devices of every container, such as /dev/null.
     """
     return {
         "ociVersion": "1.0.2",

@@ -1,4 +1,4 @@
-"""Container options as arguments of `podman run`. Seen to work with podman 4.3."""
+"""Container options as arguments of `podman run`. Tested with podman 4.3."""
 
 from kubedevices.allocation import ContainerOptions
 from kubedevices.runtimes.docker import arguments

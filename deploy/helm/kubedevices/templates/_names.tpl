@@ -20,13 +20,13 @@
 {{- end }}
 {{- end }}
 {{- if and $v.controlSocketDir (ne $v.plugin "simulate") }}
-{{- fail "controlSocketDir goes with simulate only" }}
+{{- fail "controlSocketDir works with simulate only" }}
 {{- end }}
 {{- if and $v.metrics.enabled (eq $v.plugin "proxy") }}
-{{- fail "metrics.enabled goes with simulate, expose and run only" }}
+{{- fail "metrics.enabled works with simulate, expose and run only" }}
 {{- end }}
 {{- if and .others (or (eq $v.plugin "run") (include "kubedevices.hasDra" .)) }}
-{{- fail "nodeConfigs go with simulate, expose and proxy only, and not with DRA" }}
+{{- fail "nodeConfigs work with simulate, expose and proxy only, and not with DRA" }}
 {{- end }}
 {{- if and $v.metrics.dashboard (has "dashboard" .others) }}
 {{- fail "nodeConfigs: dashboard is the name of the dashboard of metrics.dashboard" }}
