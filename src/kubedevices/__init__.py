@@ -1,7 +1,7 @@
 """Kubernetes device plugins in Python, both sides of the socket.
 
-The names here are what a plugin author needs; they are loaded when first used, so that importing
-the package costs nothing. The node's half lives in `kubedevices.node.device_manager`.
+These names are for authors of plugins. A name is imported when it is used for the first time, so
+`import kubedevices` is cheap. The code of a node begins in `kubedevices.node.device_manager`.
 """
 
 from importlib import import_module
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 
-_HOMES = {
+_MODULES = {
     "allocation": (
         "AllocateRequest",
         "AllocateResponse",
@@ -105,7 +105,7 @@ _HOMES = {
     "plugin.runner": ("PluginRunner",),
     "plugin.scanner": ("PolledScanner", "Scanner"),
 }
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "USE_DEFAULT",
@@ -166,10 +166,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name from its home when it is first asked for (PEP 562)."""
-    if name not in _HOME_OF:
+    """Import a public name from its module when it is used for the first time (PEP 562)."""
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     globals()[name] = value
     return value
 

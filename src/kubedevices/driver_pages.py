@@ -1,6 +1,6 @@
-"""What the pages of `--listen` say of a DRA driver: alone, or beside a device plugin.
+"""What the pages of `--listen` show of a DRA driver, alone or together with a device plugin.
 
-A driver is ready when a kubelet knows it and the API server has its slices.
+A driver is ready when a kubelet has registered it and the API server has its slices.
 """
 
 import contextlib
@@ -22,14 +22,14 @@ CALLS = ("prepare", "unprepare")
 def pages_beside(
     pages: PluginPages, runner: DraDriver | ApiSwitch
 ) -> contextlib.AbstractAsyncContextManager[object]:
-    """Return a context in which `pages` tell about `runner`."""
+    """Return a context in which `pages` are served, with the state of `runner`."""
     if isinstance(runner, DraDriver):
         return pages.beside(_NoPlugin(runner.domain), DriverView(runner))
     return pages.beside(_SwitchedPlugin(runner), DriverView(runner.driver, runner))
 
 
 class _NoPlugin:
-    """A plugin that serves nothing and lacks nothing."""
+    """A device plugin without resources, which is always ready: for a driver alone."""
 
     has_scanned = is_ready = True
     servers: Mapping[str, PluginServer] = {}
@@ -39,16 +39,16 @@ class _NoPlugin:
         self.domain = domain
 
     def is_registered(self, name: str, /) -> bool:
-        """Never asked: there are no servers."""
+        """Return False. Nobody calls it, because there are no servers."""
         return False
 
     def is_serving(self, name: str, /) -> bool:
-        """Never asked: there are no servers."""
+        """Return False. Nobody calls it, because there are no servers."""
         return False
 
 
 class _SwitchedPlugin:
-    """The device plugin of a switch: ready too as long as no device is for it."""
+    """The device plugin of a switch. It is ready, too, while no device is in its API."""
 
     def __init__(self, switch: ApiSwitch) -> None:
         self._switch, self._plugin = switch, switch.plugin
@@ -56,37 +56,37 @@ class _SwitchedPlugin:
 
     @property
     def has_scanned(self) -> bool:
-        """Whether it is known which devices there are."""
+        """Whether the scanner has reported its devices."""
         return self._plugin.has_scanned or self._switch.has_scanned
 
     @property
     def is_ready(self) -> bool:
-        """Whether a kubelet knows and watches everything that is for it."""
+        """Whether a kubelet has registered and watches every resource of the plugin."""
         if not self._switch.offered_by_plugin:
             return self._switch.has_scanned
         return self._plugin.is_ready
 
     @property
     def servers(self) -> Mapping[str, PluginServer]:
-        """What is served."""
+        """The server of each resource."""
         return self._plugin.servers
 
     @property
     def too_large(self) -> Mapping[str, DeviceListTooLarge]:
-        """Of what not every device is offered."""
+        """The resources of which some devices are left out, with the reason."""
         return self._plugin.too_large
 
     def is_registered(self, name: str, /) -> bool:
-        """Whether a kubelet knows it."""
+        """Whether a kubelet has registered the resource."""
         return self._plugin.is_registered(name)
 
     def is_serving(self, name: str, /) -> bool:
-        """Whether its socket accepts calls."""
+        """Whether the socket of the resource accepts calls."""
         return self._plugin.is_serving(name)
 
 
 class DriverView:
-    """What is told of `driver`, which may be a half of `switch`."""
+    """What the pages show of `driver`, which may be a part of `switch`."""
 
     def __init__(self, driver: DraDriver, switch: ApiSwitch | None = None) -> None:
         self._driver, self._switch = driver, switch
@@ -97,7 +97,7 @@ class DriverView:
 
     @property
     def why_not_ready(self) -> Sequence[str]:
-        """What is missing while devices are to be in DRA."""
+        """The reasons why the driver is not ready; none in mode device-plugin."""
         driver = self._driver
         if self._mode == "device-plugin":
             return ()
@@ -112,7 +112,7 @@ class DriverView:
         return missing
 
     def count_in(self, numbers: PrometheusMetrics) -> None:
-        """Note how long calls of the kubelet took."""
+        """Record the duration of calls of the kubelet in `numbers`."""
         for call in CALLS:
             numbers.begin_histogram(metrics.CLAIM_SECONDS, call)
 
@@ -122,7 +122,7 @@ class DriverView:
         self._driver.claim_log.observe = observe
 
     def samples(self) -> Iterator[Sample]:
-        """Its metrics."""
+        """Yield the metrics of the driver."""
         driver = self._driver
         count = Counter((device["type"], device["state"]) for device in self._devices())
         kinds = {kind for kind, _ in count}
@@ -145,7 +145,7 @@ class DriverView:
                 yield Sample(metrics.DEVICE_CLAIMED, labels, 1)
 
     def state(self) -> dict[str, Any]:
-        """What /state says of it, under two keys."""
+        """Return what /state shows of the driver: the keys `mode` and `driver`."""
         driver = self._driver
         claims = [
             {

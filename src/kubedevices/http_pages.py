@@ -1,7 +1,7 @@
-"""A few read-only pages over HTTP/1.1, for scrapes and probes: metrics, health.
+"""Serves a few read-only pages over HTTP/1.1, for scrapes and probes: metrics, health.
 
-Not a web server: GET and HEAD of known paths, one request per connection, bounded in size, time and
-number.
+This is not a general web server: it answers GET and HEAD of known paths, one request per
+connection. The size and time of a request and the number of connections are limited.
 """
 
 import asyncio
@@ -16,11 +16,12 @@ from typing import NamedTuple
 
 from kubedevices.errors import CannotAsk, UsageError
 
-# Bytes of a request's head.
 REQUEST_LIMIT = 8192
+"""Bytes of the head of a request."""
 DEADLINE = 10.0
+"""Seconds for a request and its answer."""
 CONNECTION_LIMIT = 64
-"""Open connections; each takes a file descriptor from the plugin beside."""
+"""Open connections. Each one needs a file descriptor of the plugin's process."""
 EVERYBODY = "*"
 TEXT = "text/plain; charset=utf-8"
 
@@ -28,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class Page(NamedTuple):
-    """What is sent for a path."""
+    """The answer for a path."""
 
     body: bytes
     content_type: str = TEXT
@@ -36,16 +37,16 @@ class Page(NamedTuple):
 
 
 class Address(NamedTuple):
-    """Where to listen; port 0 lets the kernel choose."""
+    """Where to listen; for port 0 the kernel chooses a port."""
 
     host: str
     port: int
 
 
 def parse_address(text: str) -> Address:
-    """Return the address in `HOST:PORT`, `[HOST]:PORT` or `PORT` (then of this machine only).
+    """Return the address in `HOST:PORT`, `[HOST]:PORT` or `PORT` (for this machine only).
 
-    The host `*` stands for every address of the machine, IPv4 and IPv6.
+    The host `*` means every address of the machine, IPv4 and IPv6. Raises `UsageError`.
     """
     host, _, port = text.rpartition(":")
     is_bracketed = host.startswith("[") and host.endswith("]")
@@ -70,13 +71,12 @@ class PageServer:
         self._address, self._pages = address, pages
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
-        self._silent: dict[
-            asyncio.Task[None], None
-        ] = {}  # have asked for nothing yet, oldest first
+        # Connections that have sent no request yet, oldest first.
+        self._silent: dict[asyncio.Task[None], None] = {}
 
     @property
     def url(self) -> str:
-        """Where it listens, with the port that the kernel chose."""
+        """The address on which it listens, with the port that the kernel chose."""
         assert self._server is not None
         host, port = self._server.sockets[0].getsockname()[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -91,7 +91,7 @@ class PageServer:
         host, port = self._address
         try:
             if host in (EVERYBODY, "::"):
-                listening = _listen_to_everybody(port)
+                listening = _listen_everywhere(port)
                 self._server = await asyncio.start_server(
                     self._accept, sock=listening, limit=REQUEST_LIMIT
                 )
@@ -99,13 +99,13 @@ class PageServer:
                 self._server = await asyncio.start_server(
                     self._accept, host, port, limit=REQUEST_LIMIT
                 )
-        except UnicodeError as error:  # of the encoding for host names
+        except UnicodeError as error:  # from the encoding of host names
             raise CannotAsk(f"cannot listen on {host}:{port}: this is not a host name") from error
         except OSError as error:
             raise CannotAsk(f"cannot listen on {host}:{port}: {_reason(error)}") from error
 
     async def stop(self) -> None:
-        """Listen no more and end every connection."""
+        """Stop listening and end every connection."""
         if self._server is not None:
             self._server.close()
         for task in [*self._connections]:
@@ -117,7 +117,7 @@ class PageServer:
             if not self._silent:
                 writer.transport.abort()
                 return
-            # A client that connects and says nothing must not keep a scrape out.
+            # Clients that connect and send nothing must not keep a scrape out: end the oldest.
             oldest = next(iter(self._silent))
             self._forget(oldest)
             oldest.cancel()
@@ -141,8 +141,8 @@ class PageServer:
                     method, page = "GET", _plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
                 writer.write(_response(page, with_body=method != "HEAD"))
                 writer.write_eof()
-                # To close with something unread, such as the body of a POST, would reset the
-                # connection and might take the answer away.
+                # Read the rest, such as the body of a POST. To close with unread data would reset
+                # the connection, and the client might lose the answer.
                 while await reader.read(REQUEST_LIMIT):
                     pass
                 writer.close()
@@ -162,20 +162,20 @@ class PageServer:
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
             return "GET", _plain(HTTPStatus.BAD_REQUEST)
         method, target = words[0], words[1].partition("?")[0]
-        path = re.sub(r"^https?://[^/]*", "", target, flags=re.IGNORECASE)  # as asked of a proxy
+        path = re.sub(r"^https?://[^/]*", "", target, flags=re.IGNORECASE)  # the form for proxies
         if path not in self._pages:
             return method, _plain(HTTPStatus.NOT_FOUND, "try " + ", ".join(self._pages))
         if method not in ("GET", "HEAD"):
             return method, _plain(HTTPStatus.METHOD_NOT_ALLOWED)
         try:
             return method, await self._pages[path]()
-        except Exception:  # whoever scrapes must not be able to end us
+        except Exception:  # a scrape must not end the process
             logger.exception("page %s failed", path)
             return method, _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
-def _listen_to_everybody(port: int) -> socket.socket:
-    """Return a socket for IPv6 and IPv4, or for IPv4 where the machine knows no other."""
+def _listen_everywhere(port: int) -> socket.socket:
+    """Return a socket for IPv6 and IPv4, or for IPv4 on a machine without IPv6."""
     if socket.has_dualstack_ipv6():
         try:
             return socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)
@@ -186,7 +186,7 @@ def _listen_to_everybody(port: int) -> socket.socket:
 
 
 def _reason(error: OSError) -> str:
-    """Return what is wrong and, for a port that is taken, how to find out by whom."""
+    """Return the reason; for a port in use, with the command that finds the process."""
     if error.errno == errno.EADDRINUSE:
         return f"{os.strerror(error.errno)} (`ss -ltnp` says by whom)"
     if isinstance(error, socket.gaierror) or not error.errno:

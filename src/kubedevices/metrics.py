@@ -1,9 +1,14 @@
-"""Every metric of kubedevices: its name, and where its numbers go.
+"""Defines the metrics of kubedevices and stores their values.
 
-Code that counts something names one of these metrics and a `Metrics`. `NO_METRICS` forgets it at
-once, so that nothing is paid where nobody asked; `PrometheusMetrics` keeps it for a scrape. The
-first scrape loads prometheus-client: no Allocate and no stop waits for this import. Names beginning
-with `kubelet_`, and the plugin manager's, are those of a kubelet.
+Code that counts something calls a `Metrics` with one of these metrics. `NO_METRICS` ignores the
+call, so a process without a metrics page pays nothing. `PrometheusMetrics` stores the values for a
+scrape. The first scrape imports prometheus-client, so that no Allocate and no stop waits for this
+import. The metrics of a DRA driver are in `dra.driver_metrics`.
+
+Names that begin with `kubelet_` or `plugin_manager_` are the names of a kubelet. Alerts, dashboards
+and docs/observe.md contain metric names as text (`manifests/alerts.py`, `manifests/dashboard.py`,
+deploy/grafana, deploy/helm): change them too. tests/docs/test_operator_pages.py and
+tests/deploy/test_dashboard.py check the names.
 """
 
 from bisect import bisect_left
@@ -15,20 +20,19 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as Family
 
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
-"""The Content-Type of what `PrometheusMetrics.text` returns."""
+"""The Content-Type of `PrometheusMetrics.text`."""
 
 DEFAULT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
-
 OTHER = "other"
-"""The label of what is counted together: names that anybody may make up, and too many of them."""
+"""The label value for names that a peer may invent, and for all series above `SERIES_LIMIT`."""
 
 SERIES_LIMIT = 2000
-"""Numbers of one metric. Labels come from peers, and a number that was counted once stays."""
+"""Most series of one metric. Labels come from peers, and a series stays until the process ends."""
 
 
 class Metric(NamedTuple):
-    """One metric; `buckets` are upper bounds of a histogram, in its unit."""
+    """One metric; `buckets` are the upper bounds of a histogram, in the unit of the metric."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -38,14 +42,14 @@ class Metric(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """One number of a metric, with the values of its labels in their order."""
+    """One value of a metric, with the values of its labels, in the order of `Metric.labels`."""
 
     metric: Metric
     labels: tuple[str, ...]
     value: float
 
 
-# ---------------------------------------------------------------- a kubelet's
+# ---------------------------------------------------------------- metrics of a kubelet
 
 REGISTRATIONS = Metric(
     "kubelet_device_plugin_registration_total",
@@ -114,7 +118,7 @@ WATCHED_PLUGINS = Metric(
     ("socket_path", "state"),
 )
 
-# ---------------------------------------------------------------- our own, of a node
+# ---------------------------------------------------------------- metrics of our node
 
 CAPACITY = Metric(
     "kubedevices_node_devices_capacity", "gauge", "Devices of a resource.", ("resource",)
@@ -137,7 +141,7 @@ DAMAGED_STATE = Metric(
     "Files of the node's own state that were found damaged and kept aside.",
 )
 
-# ---------------------------------------------------------------- our own, of a plugin
+# ---------------------------------------------------------------- metrics of our plugins
 
 _PLUGIN = "kubedevices_plugin_"
 _RESOURCE = ("resource",)
@@ -235,7 +239,7 @@ DROPPED_LINES = Metric(
     ("stream",),
 )
 NODE_LABEL = "node"
-"""On every series of a plugin: a pod's address says nothing to people, and changes with the pod."""
+"""A label of every series of a plugin. The address of a pod changes, and names no node."""
 
 BUILD = Metric("kubedevices_build_info", "gauge", "1; the label says which version.", ("version",))
 
@@ -246,13 +250,13 @@ NODE_BEGINNINGS = (
     Sample(TOPOLOGY_REQUESTS, (), 0),
     Sample(TOPOLOGY_ERRORS, (), 0),
 )
-"""Counters of a node that are there before anything happened."""
+"""Counters that a node exports as 0 before the first event."""
 
 Collect = Callable[[], Iterable[Sample]]
 
 
 class Metrics(Protocol):
-    """Where numbers go."""
+    """Accepts values of metrics."""
 
     def count(self, metric: Metric, *labels: str) -> None:
         """Add one to a counter."""
@@ -261,27 +265,27 @@ class Metrics(Protocol):
         """Add a value to a histogram."""
 
     def collect_from(self, collect: Collect) -> None:
-        """Ask `collect` for gauges at every scrape."""
+        """Call `collect` for gauges at every scrape."""
 
 
 class NoMetrics:
-    """Forgets everything."""
+    """Ignores every value."""
 
     def count(self, metric: Metric, *labels: str) -> None:
-        """Forget it."""
+        """Ignore the value."""
 
     def observe(self, metric: Metric, value: float, *labels: str) -> None:
-        """Forget it."""
+        """Ignore the value."""
 
     def collect_from(self, collect: Collect) -> None:
-        """Never ask."""
+        """Never call it."""
 
 
 NO_METRICS = NoMetrics()
 
 
 class _Histogram:
-    """The values of one series: how many fell into each bucket, the last above all bounds."""
+    """The values of one series: the number per bucket; the last bucket is above all bounds."""
 
     __slots__ = ("counts", "total")
 
@@ -291,16 +295,16 @@ class _Histogram:
 
 
 class PrometheusMetrics:
-    """Keeps everything for a scrape, which prometheus-client writes.
+    """Stores every value for a scrape; prometheus-client writes the text.
 
-    Counters in `beginnings` are there from the start: Prometheus cannot see the first increase of
-    a counter that appears with this increase. `everywhere` are labels that every series has.
+    `beginnings` are counters that exist from the start: Prometheus does not see the first increase
+    of a counter that appears with this increase. `everywhere` are labels of every series.
     """
 
     def __init__(
         self, beginnings: Iterable[Sample] = (), everywhere: Mapping[str, str] | None = None
     ) -> None:
-        self._everywhere = {name: _text(value) for name, value in (everywhere or {}).items()}
+        self._everywhere = {name: _encodable(value) for name, value in (everywhere or {}).items()}
         self._counts = {(each.metric, each.labels): each.value for each in beginnings}
         self._histograms: dict[tuple[Metric, tuple[str, ...]], _Histogram] = {}
         self._series: dict[Metric, set[tuple[str, ...]]] = {}
@@ -308,7 +312,7 @@ class PrometheusMetrics:
 
     def count(self, metric: Metric, *labels: str) -> None:
         """Add one to a counter."""
-        labels = self._bounded(metric, labels)
+        labels = self._limited(metric, labels)
         self._counts[metric, labels] = self._counts.get((metric, labels), 0) + 1
 
     def observe(self, metric: Metric, value: float, *labels: str) -> None:
@@ -322,13 +326,13 @@ class PrometheusMetrics:
         self._histogram(metric, labels)
 
     def _histogram(self, metric: Metric, labels: tuple[str, ...]) -> _Histogram:
-        series = metric, self._bounded(metric, labels)
+        series = metric, self._limited(metric, labels)
         if series not in self._histograms:
             self._histograms[series] = _Histogram(metric)
         return self._histograms[series]
 
-    def _bounded(self, metric: Metric, labels: tuple[str, ...]) -> tuple[str, ...]:
-        """Return `labels`, or the labels of all others if the metric has enough of them."""
+    def _limited(self, metric: Metric, labels: tuple[str, ...]) -> tuple[str, ...]:
+        """Return `labels`; for a new series above `SERIES_LIMIT`, return only `OTHER`."""
         known = self._series.setdefault(metric, set())
         if labels not in known:
             if len(known) >= SERIES_LIMIT:
@@ -337,12 +341,12 @@ class PrometheusMetrics:
         return labels
 
     def collect_from(self, collect: Collect) -> None:
-        """Ask `collect` for gauges at every scrape."""
+        """Call `collect` for gauges at every scrape."""
         self._sources.append(collect)
 
     def collect(self) -> Iterator["Family"]:
-        """Yield everything, sorted by name; what prometheus-client asks of a collector."""
-        # By labels, because one series told twice would cost the whole scrape.
+        """Yield every metric, sorted by name: the interface of a collector of prometheus-client."""
+        # By labels: Prometheus rejects the whole scrape if a series is in it twice.
         values = {
             (sample.metric, sample.labels): sample.value
             for collect in self._sources
@@ -353,7 +357,7 @@ class PrometheusMetrics:
         def add(
             metric: Metric, labels: tuple[str, ...], value: float, part: str = "", **le: str
         ) -> None:
-            named = dict(zip(metric.labels, map(_text, labels), strict=True))
+            named = dict(zip(metric.labels, map(_encodable, labels), strict=True))
             if metric not in families:
                 families[metric] = _family(metric)
             name = metric.name + part
@@ -372,23 +376,23 @@ class PrometheusMetrics:
             yield family
 
     def text(self) -> bytes:
-        """Return everything in the text format of Prometheus, sorted by name."""
-        from prometheus_client import generate_latest  # noqa: PLC0415 - see above
+        """Return every metric in the text format of Prometheus, sorted by name."""
+        from prometheus_client import generate_latest  # noqa: PLC0415 - see the docstring above
 
         return generate_latest(self)
 
 
 def _family(metric: Metric) -> "Family":
-    from prometheus_client.metrics_core import Metric as Family  # noqa: PLC0415 - see above
+    from prometheus_client.metrics_core import Metric as Family  # noqa: PLC0415 - see the docstring above
 
     if metric.kind != "counter":
         return Family(metric.name, metric.help, metric.kind)
-    # A kubelet has counters whose names do not end in _total. The library knows no such counter,
-    # so they keep their names and lose their type.
+    # Some counters of a kubelet have names that do not end in _total. prometheus-client does not
+    # write such a counter, so these keep their names and get the type "unknown".
     name = metric.name.removesuffix("_total")
     return Family(name, metric.help, "unknown" if name == metric.name else "counter")
 
 
-def _text(label: str) -> str:
-    """Return what can be encoded: half a character would cost the whole scrape."""
+def _encodable(label: str) -> str:
+    """Return a text that UTF-8 can encode: a lone surrogate would make the whole scrape fail."""
     return label.encode(errors="replace").decode()

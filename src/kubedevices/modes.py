@@ -1,6 +1,7 @@
-"""Run a scanner: as a device plugin or a DRA driver. `run` is for scripts, `serve` for programs.
+"""`run` and `serve`: serve the devices of a scanner in one mode. `run` is for scripts.
 
-`PluginRunner`, `DraDriver` and `ApiSwitch` are underneath. A mode that is not used is not loaded.
+The modes are device-plugin (a `PluginRunner`), dra (a `DraDriver`) and split (an `ApiSwitch`, which
+also follows a mode that changes). The code of a mode that is not used is not imported.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from kubedevices.two_apis.switch import ApiSwitch
 
 Beside: TypeAlias = Callable[[Any], contextlib.AbstractAsyncContextManager[object]]
-"""Makes a context from the runner, in which it runs."""
+"""Gets the runner and returns a context; the runner runs inside the context."""
 
 _log = logging.getLogger(__name__)
 
@@ -39,21 +40,21 @@ class _Settings(Protocol):
 
 
 class Runner(Protocol):
-    """What runs a scanner in one of the modes."""
+    """Serves the devices of a scanner in one of the modes."""
 
     @property
     def settings(self) -> _Settings:
-        """What was chosen for it."""
+        """The options of the runner."""
 
     @property
     def has_started(self) -> bool:
-        """Whether everything that was found is served."""
+        """Whether the runner serves every device that the scanner found."""
 
     async def run(self) -> None:
-        """Serve to the end; once."""
+        """Serve until `stop`, the end of the scanner, or an error. Can be called once."""
 
     def stop(self) -> None:
-        """End `run`; from any thread."""
+        """End `run`; may be called from any thread."""
 
     def unlink_sockets(self) -> None:
         """Remove the socket files at once."""
@@ -65,9 +66,9 @@ def _is_followed(options: Any) -> bool:
 
 
 def make_runner(scanner: "Scanner", domain: str, mode: str, options: Any) -> Runner:
-    """Return what serves `scanner` in this mode. Raises `UsageError` for an unknown one."""
+    """Return the runner of `scanner` for this mode; raises `UsageError` for an unknown mode."""
     if mode == "device-plugin" and not _is_followed(options):
-        from kubedevices.plugin.runner import PluginRunner  # noqa: PLC0415 - and the other half
+        from kubedevices.plugin.runner import PluginRunner  # noqa: PLC0415 - not for a driver
 
         return PluginRunner(scanner, domain=domain, **options)
     try:
@@ -120,7 +121,7 @@ async def serve(
 ) -> AsyncIterator[Any]:
     """Run a plugin while the body of `async with` runs, and stop it at the end of the body.
 
-    When the plugin fails, the body is cancelled and the plugin's error raised.
+    If the plugin fails, the body is cancelled and the error of the plugin is raised.
     """
     runner = make_runner(scanner, domain, mode, options)
     body = asyncio.current_task()
@@ -145,7 +146,7 @@ async def serve(
         is_over = True
         runner.stop()
         await asyncio.wait({plugin})
-        error = plugin.exception()  # asked for in any case, or asyncio complains
+        error = plugin.exception()  # always read it: asyncio logs an exception that nobody reads
     if error:
         raise error
 
@@ -159,9 +160,9 @@ def run_until_signal(
     pod_resources: Path | None = None,
     **options: Any,
 ) -> None:
-    """Run a plugin until its scanner ends or SIGTERM or SIGINT comes. Raises `KubedevicesError`.
+    """Run a plugin until its scanner ends, or until SIGTERM or SIGINT. Raises `KubedevicesError`.
 
-    `listen` and `pod_resources` are those of `run`.
+    `run` documents `listen` and `pod_resources`.
     """
     beside = None
     if listen is not None:
@@ -183,7 +184,7 @@ def run_until_signal(
 def _pages(
     scanner: "Scanner", mode: str, listen: str, pod_resources: Path | None, options: dict[str, Any]
 ) -> Beside:
-    """Return what tells about the runner of `scanner`, and let `options` count for it."""
+    """Return the context that serves the pages; add a counter of Allocate calls to `options`."""
     from kubedevices.plugin_pages import PluginPages  # noqa: PLC0415 - it loads Prometheus
 
     is_driver = mode == "dra" and not _is_followed(options)
@@ -247,16 +248,19 @@ def run(
 
 
 def run(scanner: "Scanner", *, domain: str, mode: "Mode" = "device-plugin", **options: Any) -> None:
-    """Serve `scanner`'s devices until stopped; the last line of a script.
+    """Serve the devices of `scanner` until SIGTERM or Ctrl-C. Use it as the last line of a script.
 
-    As a device plugin they are the resources `domain/device type`; in mode `dra` they are devices
-    of the driver `domain`. `listen` serves /healthz, /readyz, /metrics and /state
-    at an address such as `127.0.0.1:9400`, or `*:9400` for everybody; with `pod_resources`,
-    a socket of the kubelet, the metrics also say which container holds which device.
+    In mode `device-plugin`, the devices are in the resources `domain/device type`. In mode `dra`,
+    they are devices of the driver `domain`. In mode `split`, each device is in one of the two APIs.
 
-    Logs to stderr, unless logging is configured already. An error is printed as one line and ends
-    the process with its exit code. A slow reader of stdout or stderr does not block the process,
-    see `kubedevices.unblocked_output`.
+    listen: serve /healthz, /readyz, /metrics and /state at this address, such as
+        `127.0.0.1:9400`, or `*:9400` for all addresses of the machine.
+    pod_resources: the podresources socket of the kubelet. With it, /metrics also says which
+        container holds which device. Needs `listen`.
+
+    It logs to stderr, unless logging is configured already. An error is printed as one line and
+    ends the process with the exit code of the error. A slow reader of stdout or stderr does not
+    block the process, see `kubedevices.unblocked_output`.
     """
     with unblocked_output():
         if not logging.getLogger().handlers:

@@ -1,7 +1,7 @@
 """The pages of a serving plugin: /healthz, /readyz, /metrics and /state. Only with `--listen`.
 
-/healthz says that the process answers at all; /readyz that a kubelet knows every resource and
-watches its devices; /state says everything as JSON, whose keys are a promise.
+/healthz: the process answers. /readyz: a kubelet has registered every resource and has an open
+ListAndWatch stream for it. /state: the state as JSON, whose keys are stable.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 _NOT_READY = HTTPStatus.SERVICE_UNAVAILABLE
 _KUBELET_TIMEOUT = 2.0
-"""Seconds; a scrape usually waits for ten, and the other numbers are there at once."""
+"""Seconds for an answer of the kubelet. A scrape usually waits 10 s, also for the other metrics."""
 _COUNTERS = (
     (metrics.PLUGIN_REGISTRATIONS, "registrations", ("success",)),
     (metrics.PLUGIN_REGISTRATIONS, "failed_registrations", ("failure",)),
@@ -51,54 +51,54 @@ _COUNTS = {name for _, name, _ in _COUNTERS} | {"preferred", "pre_starts"}
 
 
 class Observed(Protocol):
-    """What is told about: a `PluginRunner`, or several as one. Keys are names of `servers`."""
+    """What the pages show: a `PluginRunner`, or several as one. `name` is a key of `servers`."""
 
     domain: str
 
     @property
     def has_scanned(self) -> bool:
-        """Whether it is known which devices there are."""
+        """Whether the scanner has reported its devices."""
 
     @property
     def is_ready(self) -> bool:
-        """Whether a kubelet knows and watches everything."""
+        """Whether a kubelet has registered every resource and watches its devices."""
 
     @property
     def servers(self) -> Mapping[str, PluginServer]:
-        """What is served."""
+        """The server of each resource."""
 
     @property
     def too_large(self) -> Mapping[str, DeviceListTooLarge]:
-        """Of what not every device is offered."""
+        """The resources of which some devices are left out, with the reason."""
 
     def is_registered(self, name: str, /) -> bool:
-        """Whether a kubelet knows it."""
+        """Whether a kubelet has registered the resource."""
 
     def is_serving(self, name: str, /) -> bool:
-        """Whether its socket accepts calls."""
+        """Whether the socket of the resource accepts calls."""
 
 
 class DriverStatus(Protocol):
-    """What is told beside the servers of a plugin: a DRA driver of the same process."""
+    """What the pages show of a DRA driver in the same process."""
 
     @property
     def why_not_ready(self) -> Sequence[str]:
-        """What is missing; nothing if it is ready."""
+        """The reasons why the driver is not ready; empty if it is ready."""
 
     def samples(self) -> Iterable[Sample]:
-        """Its metrics."""
+        """Yield the metrics of the driver."""
 
     def state(self) -> dict[str, Any]:
-        """What /state says more."""
+        """Return the keys that the driver adds to /state."""
 
     def count_in(self, numbers: PrometheusMetrics) -> None:
-        """Note in `numbers` from now on how long calls took."""
+        """Record the duration of calls in `numbers` from now on."""
 
 
 class PluginPages:
-    """Tells about one plugin at `address`; raises `UsageError` for what is none.
+    """Serves the pages of one plugin at `address`; raises `UsageError` for an invalid address.
 
-    `source` is where its devices come from: a scanner. None: `beside` is given several `scanners`.
+    `source` is the scanner of the plugin. Without it, `beside` takes the scanners of its runner.
     """
 
     def __init__(
@@ -113,14 +113,17 @@ class PluginPages:
         self.metrics.collect_from(lambda: self._held)
 
     def count_allocation(self, resource: str, seconds: float) -> None:
-        """Take how long an Allocate call took; for the runner."""
+        """Record the seconds of an Allocate call; the runner calls this."""
         self.metrics.observe(metrics.ALLOCATE_SECONDS, seconds, resource)
 
     @contextlib.asynccontextmanager
     async def beside(
         self, runner: Observed, further: DriverStatus | None = None
     ) -> AsyncIterator[None]:
-        """Serve the pages of `runner` while the context lasts; raises `CannotAsk`."""
+        """Serve the pages of `runner`, and of the driver `further`, while the context lasts.
+
+        Raises `CannotAsk`.
+        """
         if further is not None:
             further.count_in(self.metrics)
             self.metrics.collect_from(further.samples)
@@ -185,7 +188,7 @@ class PluginPages:
             yield Sample(metrics.CONFIG_RELOADED, (), follower.read_at)
 
     async def _held_devices(self, runner: Observed) -> list[Sample]:
-        """Ask the kubelet who holds our devices; nothing while it does not answer."""
+        """Ask the kubelet which containers hold our devices; empty if it does not answer."""
         if self._pod_resources is None:
             return []
         from kubedevices.kubelet_api.kubelet_devices import ask_kubelet  # noqa: PLC0415 - few ask
@@ -195,7 +198,7 @@ class PluginPages:
             async with asyncio.timeout(_KUBELET_TIMEOUT):
                 told = await ask_kubelet(self._pod_resources)
         except (CannotAsk, TimeoutError) as error:
-            if not self._is_kubelet_silent:  # once: a scrape comes every few seconds
+            if not self._is_kubelet_silent:  # log once: scrapes come every few seconds
                 reason = str(error) or f"no answer within {_KUBELET_TIMEOUT:g} s"
                 _log.warning("/metrics cannot say which pod has which device: %s", reason)
             self._is_kubelet_silent = True
@@ -218,7 +221,7 @@ class PluginPages:
 
 
 def describe_plugin(runner: Observed) -> dict[str, Any]:
-    """Return what /state says: every resource with its devices, and what happened so far."""
+    """Return the content of /state: every resource with its devices and its counts so far."""
     return {
         "version": VERSION,
         "domain": runner.domain,

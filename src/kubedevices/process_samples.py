@@ -1,4 +1,4 @@
-"""Numbers of the process itself, for every page of metrics: its version, its lost lines."""
+"""Metrics of the process itself, for every metrics page: its version and its dropped lines."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from kubedevices.version import VERSION
 
 
 def process_samples() -> Iterator[Sample]:
-    """Yield them as they are now."""
+    """Yield the present values."""
     yield Sample(BUILD, (VERSION,), 1)
     for stream, lines in dropped_lines().items():
         yield Sample(DROPPED_LINES, (stream,), lines)

@@ -1,4 +1,4 @@
-"""What a person at a terminal gets, and a pipe does not: colours, and the width of the screen."""
+"""Colours and the width of lines for a terminal; a pipe gets neither."""
 
 import os
 import sys
@@ -7,19 +7,19 @@ _CODES = {"green": "32", "yellow": "33", "bold red": "1;31", "dim": "2", "bold":
 
 
 def is_terminal() -> bool:
-    """Whether a person reads along on stdout."""
+    """Whether stdout is a terminal."""
     return sys.stdout.isatty()
 
 
 def size() -> tuple[int, int]:
     """Return columns and lines of the terminal."""
-    from shutil import get_terminal_size  # noqa: PLC0415 - not in a plugin, it is large
+    from shutil import get_terminal_size  # noqa: PLC0415 - large, and plugins do not need it
 
     return get_terminal_size()
 
 
 def wrap_width() -> int:
-    """Return how wide lines for people may be; 0 where no person reads along."""
+    """Return the width of the terminal; 0 if stdout is not a terminal."""
     return size()[0] if is_terminal() else 0
 
 

@@ -1,10 +1,10 @@
-"""stdout and stderr of a process that must go on although nobody reads them.
+"""Lets a process write to stdout and stderr without waiting, even if nobody reads them.
 
-A full pipe, a stopped terminal or a log on a disk that hangs makes every `print` and log line wait,
-and with them the event loop. `unblocked_output` puts a queue and a thread of its own before each
-stream: whoever writes never waits. A pipe or socket with room takes a line without the two. Lines
-for which there is no room, or no reader, are dropped and counted; the count is written as soon as
-writing works again. For `run` and verbs that keep running.
+With a full pipe, a stopped terminal or a log on a disk that hangs, every `print` and every log line
+waits, and the event loop waits too. `unblocked_output` puts a queue and a thread in front of each
+stream, so a writer never waits. If a pipe or socket has room, a line goes out directly, without
+queue and thread. Lines without room or without a reader are dropped and counted; the count is
+written as soon as writing works again. For `run` and verbs that keep running.
 """
 
 import contextlib
@@ -20,62 +20,62 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import BinaryIO, Literal, TextIO
 
 QUEUE_LIMIT = 4 * 1024 * 1024
-"""Bytes that wait for the reader; one line that is longer may wait alone."""
+"""Most bytes in the queue. A longer text may wait if the queue is empty."""
 
 FLUSH_LIMIT = 1.0
-"""Seconds that the end of the process waits for the reader."""
+"""Seconds that the process waits for the reader when it ends."""
 
 _LONGEST_PART = _AT_ONCE = 64 * 1024
 
 DescribeDropped = Callable[[int], str]
-"""Returns what is written in place of so many dropped lines; without a line break."""
+"""Returns the text that replaces this number of dropped lines, without a line break."""
 
 
 def say_dropped(lines: int) -> str:
-    """Return the words for people."""
+    """Return the default text that replaces dropped lines."""
     return f"{lines} lines were dropped here: this output was not read, or could not be written"
 
 
 class UnblockedStream(io.TextIOBase):
     """A text stream in front of `stream`, which has a file descriptor, that never blocks.
 
-    Text goes on line by line, or with `flush`. `describe_dropped` may be exchanged at any time.
+    Text is written line by line, or by `flush`. `describe_dropped` may be replaced at any time.
     """
 
     def __init__(self, stream: TextIO, *, limit: int = QUEUE_LIMIT) -> None:
         self.stream = stream
         self.describe_dropped: DescribeDropped = say_dropped
         self.dropped = 0
-        """How many lines were dropped so far."""
+        """Number of lines dropped so far."""
 
         self._descriptor, self._limit = stream.fileno(), limit
         self._part = ""
-        # Reentrant, because a signal handler may log while its own thread holds it.
+        # Reentrant: a signal handler may log while the same thread holds the lock.
         self._changed = threading.Condition(threading.RLock())
-        self._waiting: deque[bytes | int] = deque()  # a number is of lines dropped there
+        self._waiting: deque[bytes | int] = deque()  # a number stands for lines dropped there
         self._size = 0
-        self._is_closing = self._is_writing = self._is_cut = False
-        self._lost = 0  # lines dropped of which nobody was told yet
-        self._can_refuse = True  # the descriptor says so instead of waiting
+        self._is_closing = self._is_writing = self._is_inside_line = False
+        self._uncounted = 0  # dropped lines that no notice has counted yet
+        self._can_refuse = True  # whether a write can return BlockingIOError instead of waiting
         name = f"output to {getattr(stream, 'name', 'a stream')}"
         self._thread = threading.Thread(target=self._write_all, name=name, daemon=True)
         self._thread.start()
 
-    # ------------------------------------------------------------ what a stream has
+    # ------------------------------------------------------------ the interface of a text stream
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """The one of the stream behind."""
+        """The encoding of `stream`."""
         return self.stream.encoding
 
     @property
     def errors(self) -> str | None:  # type: ignore[override]
-        """What becomes of letters that the encoding does not have."""
+        """How `stream` handles characters that the encoding does not have."""
         return self.stream.errors
 
     @property
     def buffer(self) -> BinaryIO:
-        """The bytes of the stream behind: who writes there waits for the reader."""
+        """The byte stream below `stream`; a write to it waits for the reader."""
         return self.stream.buffer
 
     def fileno(self) -> int:
@@ -83,16 +83,16 @@ class UnblockedStream(io.TextIOBase):
         return self._descriptor
 
     def isatty(self) -> bool:
-        """Whether a person reads along."""
+        """Whether `stream` is a terminal."""
         return self.stream.isatty()
 
     def writable(self) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
     def write(self, text: str, /) -> int:
-        """Queue the whole lines of `text`; the rest waits for its end."""
-        if self._is_closing:  # a thread of somebody's that outlived the context
+        """Queue the complete lines of `text`; the rest waits for its line break."""
+        if self._is_closing:  # a thread writes after the context ended
             return self.stream.write(text)
         with self._changed:
             whole, line_break, self._part = (self._part + text).rpartition("\n")
@@ -103,7 +103,7 @@ class UnblockedStream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Queue a line that has not ended; waits for nothing, see `wait_written`."""
+        """Queue a line without its line break; does not wait, see `wait_written`."""
         with self._changed:
             part, self._part = self._part, ""
             if part:
@@ -111,7 +111,7 @@ class UnblockedStream(io.TextIOBase):
 
     def _put(self, text: str) -> None:
         data = text.encode(self.encoding, self.errors or "strict")
-        if not (self._waiting or self._is_writing or self._lost or self._is_cut):
+        if not (self._waiting or self._is_writing or self._uncounted or self._is_inside_line):
             data = data[self._write_if_room(data) :]
             if not data:
                 return
@@ -124,27 +124,27 @@ class UnblockedStream(io.TextIOBase):
             else:
                 self._waiting.append(lines)
             return
-        # No call between reading and writing the sum: a signal handler could come in between.
+        # No call between reading and writing `_size`: a signal handler could run in between.
         self._size += size
         self._waiting.append(data)
         self._changed.notify_all()
 
     def _write_if_room(self, data: bytes) -> int:
-        """Return how many bytes went out without waiting; waking the thread takes longer."""
+        """Write without waiting, faster than the thread could; return the number of bytes."""
         if not self._can_refuse:
             return 0
         try:
-            # RWF_NOWAIT is about this one write: O_NONBLOCK would change the description for every
-            # process that has the same terminal or pipe.
+            # RWF_NOWAIT is for this one write. O_NONBLOCK would affect every process that has the
+            # same terminal or pipe.
             return os.pwritev(self._descriptor, [data], -1, os.RWF_NOWAIT)
         except BlockingIOError:
             return 0
-        except OSError:  # a file, a terminal, an older kernel; or nobody reads any more
+        except OSError:  # a file, a terminal, an older kernel, or no reader any more
             self._can_refuse = False
             return 0
 
     def wait_written(self, timeout: float) -> bool:
-        """Wait until everything is written or dropped; say whether it is, after `timeout` s."""
+        """Wait up to `timeout` s until everything is written or dropped; return whether it is."""
         self.flush()
         with self._changed:
             return self._changed.wait_for(
@@ -152,7 +152,7 @@ class UnblockedStream(io.TextIOBase):
             )
 
     def end(self, timeout: float) -> None:
-        """Write what waits, for `timeout` seconds at most; from now on writing may block again."""
+        """Write the queue, for at most `timeout` seconds; later writes may block."""
         self.wait_written(timeout)
         with self._changed:
             self._is_closing = True
@@ -164,23 +164,23 @@ class UnblockedStream(io.TextIOBase):
     def _write_all(self) -> None:
         while (item := self._next()) is not None:
             lines, data = (item, b"") if isinstance(item, int) else (0, item)
-            self._lost += lines
+            self._uncounted += lines
             try:
-                if self._lost:
-                    self._write_out(self._notice(self._lost))
-                    self._lost = 0
+                if self._uncounted:
+                    self._write_out(self._notice(self._uncounted))
+                    self._uncounted = 0
                 self._write_out(data)
-            except OSError:  # nobody reads any more, the disk is full: the next line tries again
+            except OSError:  # no reader, or a full disk: the next line tries again
                 with self._changed:
                     lines = _count_lines(data)
                     self.dropped += lines
-                self._lost += lines
+                self._uncounted += lines
 
     def _notice(self, lines: int) -> bytes:
         return f"{self.describe_dropped(lines)}\n".encode(self.encoding, "backslashreplace")
 
     def _next(self) -> bytes | int | None:
-        """Wait for something to write; None at the end."""
+        """Wait for the next item of the queue and return it; None at the end."""
         with self._changed:
             self._is_writing = False
             self._changed.notify_all()
@@ -192,25 +192,24 @@ class UnblockedStream(io.TextIOBase):
             item = self._waiting.popleft()
             size = 0 if isinstance(item, int) else len(item)
             self._size -= size
-            # From here to the next call the thread may hang in the write; `wait_written` must know
-            # of it.
+            # The item is out of the queue, but not written: `wait_written` must wait for it too.
             self._is_writing = True
             return item
 
     def _write_out(self, data: bytes) -> None:
-        if data and self._is_cut:  # half a line stands there
+        if data and self._is_inside_line:  # the last write ended inside a line
             data = b"\n" + data
         at = 0
         try:
             while at < len(data):
                 try:
                     at += os.write(self._descriptor, data[at : at + _AT_ONCE])
-                except BlockingIOError:  # another process made the description non-blocking
+                except BlockingIOError:  # another process set O_NONBLOCK
                     ready = select.poll()
                     ready.register(self._descriptor, select.POLLOUT)
                     ready.poll()
         finally:
-            self._is_cut = 0 < at < len(data) or (self._is_cut and not at)
+            self._is_inside_line = 0 < at < len(data) or (self._is_inside_line and not at)
 
 
 def _count_lines(data: bytes) -> int:
@@ -219,11 +218,12 @@ def _count_lines(data: bytes) -> int:
 
 @contextlib.contextmanager
 def unblocked_output(*names: Literal["stdout", "stderr"]) -> Iterator[None]:
-    """Let nobody wait for these streams (both by default) while the context lasts.
+    """Replace these streams (both by default) by unblocked ones while the context lasts.
 
-    Log handlers that write there go the same way. A stream in memory stays as it is.
+    Log handlers of a stream write to the unblocked stream as well. A stream without a file
+    descriptor is not replaced.
     """
-    made: dict[str, UnblockedStream] = {}
+    replaced: dict[str, UnblockedStream] = {}
     every: tuple[str, ...] = names or ("stdout", "stderr")
     for name in every:
         stream = getattr(sys, name)
@@ -232,24 +232,24 @@ def unblocked_output(*names: Literal["stdout", "stderr"]) -> Iterator[None]:
         try:
             stream.flush()
             ours = UnblockedStream(stream)
-        except (AttributeError, OSError, ValueError):  # none, closed, or without a descriptor
+        except (AttributeError, OSError, ValueError):  # no stream, closed, or no descriptor
             continue
-        made[name] = ours
+        replaced[name] = ours
         setattr(sys, name, ours)
-        _exchange(stream, ours)
+        _replace_in_log_handlers(stream, ours)
     try:
         yield
     finally:
         flush_output(FLUSH_LIMIT)
-        for name, ours in made.items():
+        for name, ours in replaced.items():
             ours.end(0)
-            _exchange(ours, ours.stream)
+            _replace_in_log_handlers(ours, ours.stream)
             if getattr(sys, name) is ours:
                 setattr(sys, name, ours.stream)
 
 
 def flush_output(timeout: float) -> None:
-    """Wait for what was written to unblocked streams, `timeout` seconds in all."""
+    """Wait until unblocked streams have written everything, `timeout` seconds in all."""
     deadline = time.monotonic() + timeout
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, UnblockedStream):
@@ -266,12 +266,12 @@ def dropped_lines() -> Mapping[str, int]:
 
 
 def describe_dropped(stream: object, describe: DescribeDropped) -> None:
-    """Choose the line for dropped ones, if `stream` is unblocked."""
+    """Choose the text that replaces dropped lines of `stream`, if it is unblocked."""
     if isinstance(stream, UnblockedStream):
         stream.describe_dropped = describe
 
 
-def _exchange(old: object, new: object) -> None:
+def _replace_in_log_handlers(old: object, new: object) -> None:
     """Let every log handler that writes to `old` write to `new`."""
     loggers = [logging.getLogger(), *logging.getLogger().manager.loggerDict.values()]
     for logger in loggers:

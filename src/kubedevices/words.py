@@ -1,14 +1,14 @@
-"""Texts for people: suggestions for a misspelt word, counts, and shortened lists."""
+"""Builds parts of messages: a suggestion for a misspelt word, a count, a shortened list."""
 
 from collections.abc import Iterable
 
 
 def closest(word: str, known: Iterable[str], *, alike: float = 0.6) -> str:
-    """Return the known word that `word` was probably meant to be, or an empty string.
+    """Return the known word that was probably meant by `word`, or an empty string.
 
-    Case does not count. `alike` is how similar both must be, from 0 to 1 (equal).
+    Upper and lower case are equal. `alike` is the least similarity, from 0 to 1 (equal).
     """
-    from difflib import get_close_matches  # noqa: PLC0415 -- no plugin misspells while it serves
+    from difflib import get_close_matches  # noqa: PLC0415 -- a serving plugin does not need it
 
     by_lower_case = {name.lower(): name for name in known}
     found = get_close_matches(word.lower(), by_lower_case, n=1, cutoff=alike)
@@ -27,7 +27,7 @@ def counted(number: int, thing: str) -> str:
 
 
 def some_of(words: Iterable[str], limit: int = 5) -> str:
-    """Return words with commas, or the first of them and how many more there are."""
+    """Return words with commas; of more than `limit` words, the first and the number of others."""
     listed = list(words)
     more = len(listed) - limit
     return ", ".join(listed[:limit]) + (f" and {more} more" if more > 0 else "")
