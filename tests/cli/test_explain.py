@@ -11,9 +11,9 @@ import yaml
 from kubedevices import terminal
 from kubedevices.cli import explain as verb
 from kubedevices.cli import main
+from kubedevices.explain.diagnosis import Diagnosis, ResourceReport
 from kubedevices.explain.finding import Step, ok, problem, warning
-from kubedevices.explain.places import Places
-from kubedevices.explain.walk import Diagnosis, ResourceReport
+from kubedevices.explain.host_paths import HostPaths
 from kubedevices.kubelet_api import proxy_client
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, PROXY_SOCKET_NAME, STATE_DIR
@@ -120,7 +120,7 @@ def test_a_problem_exits_1_and_prints_advice_and_command(
     assert explain(node, "example.com/wigdet") == 1
     lines = capsys.readouterr().out.splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("problem  registration"))
-    assert f"there is {RESOURCE}" in lines[at]
+    assert f"known resources: {RESOURCE}" in lines[at]
     assert lines[at + 1].strip() == f"→ did you mean {RESOURCE}?"
     assert lines[at + 2].strip() == f"$ kubedevices explain {RESOURCE}"
 
@@ -239,9 +239,9 @@ def test_every_place_may_be_elsewhere() -> None:
     given = parser.parse_args([*arguments, "--cdi-dir", "/host/a", "--cdi-dir", "/host/b"])
     places = {name: Path(f"/host/{name}") for name in options}
     cdi_dirs = (Path("/host/a"), Path("/host/b"))
-    assert verb._places(given) == Places(**places, cdi_dirs=cdi_dirs)  # type: ignore[arg-type]
+    assert verb._places(given) == HostPaths(**places, cdi_dirs=cdi_dirs)  # type: ignore[arg-type]
     usual = verb._places(parser.parse_args([]))
-    assert usual == Places(DEVICE_PLUGIN_DIR, STATE_DIR)
+    assert usual == HostPaths(DEVICE_PLUGIN_DIR, STATE_DIR)
 
 
 def test_below_a_directory_everything_has_its_usual_place(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kubedevices.cli import main
-from kubedevices.explain.places import find_pod_resources
+from kubedevices.explain.host_paths import find_pod_resources
 from kubedevices.node.doors.pod_resources import PodResourcesServer
 from kubedevices.node.pods.pod import Container, Pod
 from tests.containers import need_root_and

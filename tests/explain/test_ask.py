@@ -42,7 +42,7 @@ async def ask_in(directory: Path, **places: Path) -> ResourceFacts:
     )
 
 
-async def test_a_node_tells_everything(short_dir: Path) -> None:
+async def test_a_node_answers_with_devices_sockets_and_refusals(short_dir: Path) -> None:
     """Devices with their holders, the state of plugins, refusals and the policy."""
     devices = [*healthy("w0", numa=(1,)), *unhealthy("w1")]
     plugin = FakePlugin(short_dir, devices=devices)
@@ -69,7 +69,7 @@ async def test_a_node_tells_everything(short_dir: Path) -> None:
     assert refusal == RefusedPlugin(RESOURCE, "widget.sock", refusal.reason)
 
 
-async def test_a_kubelet_is_asked_where_there_is_no_node(short_dir: Path) -> None:
+async def test_a_kubelet_is_asked_if_no_node_answers(short_dir: Path) -> None:
     """It tells less: healthy devices and holders."""
     plugin = FakePlugin(short_dir, devices=[*healthy("w0", "w1"), *unhealthy("w2")])
     async with DeviceManager(short_dir) as manager, plugin:
@@ -87,7 +87,7 @@ async def test_a_kubelet_is_asked_where_there_is_no_node(short_dir: Path) -> Non
     assert "no kubedevices node is running" in answers.unasked[0]
 
 
-async def test_a_kubelet_that_does_not_answer_is_known_to_be_there(
+async def test_a_kubelet_that_does_not_answer_is_reported_as_silent(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is told apart from none: its checkpoint is read, and it counts as a kubelet."""
@@ -112,7 +112,7 @@ async def test_without_an_answer_the_asked_sockets_are_named(short_dir: Path) ->
     assert kubelet.startswith("no kubelet answers at")
 
 
-def test_a_holder_without_a_name_is_told_by_its_uid() -> None:
+def test_a_holder_without_a_name_is_named_by_its_uid() -> None:
     """As it is when a node knows a pod from a checkpoint alone."""
     holder = {"namespace": "", "pod": "", "uid": "uid-1", "container": "main"}
     document = {"id": "w0", "health": "Healthy", "numa_nodes": [], "held_by": [holder]}
@@ -128,7 +128,7 @@ def test_a_checkpoint_says_what_containers_were_given(short_dir: Path) -> None:
     assert allocation.response == GIVEN
 
 
-def test_a_resource_that_has_null_devices_has_none(short_dir: Path) -> None:
+def test_a_resource_with_null_devices_has_no_devices(short_dir: Path) -> None:
     """That is how a kubelet writes an empty list."""
     path = short_dir / "checkpoint"
     path.write_bytes(format_checkpoint(Checkpoint(None, {RESOURCE: None})))
@@ -137,7 +137,7 @@ def test_a_resource_that_has_null_devices_has_none(short_dir: Path) -> None:
     assert ask.read_checkpoint(path, ResourceFacts()).registered == {}
 
 
-def test_a_bad_checkpoint_is_told(short_dir: Path) -> None:
+def test_a_bad_checkpoint_is_reported(short_dir: Path) -> None:
     """Corrupt, unreadable; one that is missing is nothing to tell."""
     path = checkpoint(short_dir)
     path.write_bytes(path.read_bytes().replace(b"w1", b"w2"))
@@ -175,7 +175,7 @@ async def test_the_plugin_registry_is_asked(short_dir: Path) -> None:
         good, stale, other = await ask.ask_registry(short_dir / "r")
     await server.stop()
     assert (good.info, good.problem) == (OFFER, "")
-    assert (stale.info, stale.problem) == (None, "nobody answers: connection refused")
+    assert (stale.info, stale.problem) == (None, "no plugin answers: connection refused")
     assert other.info is None
     assert "does not answer GetInfo" in other.problem
     assert await ask.ask_registry(short_dir / "none") == ()

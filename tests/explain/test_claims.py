@@ -12,7 +12,7 @@ from kubedevices.cli import main
 from kubedevices.dra.claim_log import ClaimLog
 from kubedevices.dra.claims import Result
 from kubedevices.dra.prepared import FILE_NAME, PreparedClaim, PreparedClaims, PreparedDevice
-from kubedevices.explain.facts import ClaimHere, DriverHere, RefusedClaim
+from kubedevices.explain.facts import ClaimFacts, DriverFacts, RefusedClaim
 from kubedevices.explain.judge_claims import judge_claims
 from kubedevices.explain.look_drivers import look_at_drivers
 from kubedevices.host.boot_id import read_boot_id
@@ -40,11 +40,11 @@ async def host(short_dir: Path) -> Path:
 async def test_the_files_of_a_driver_say_who_has_what(host: Path) -> None:
     """And what was refused; a directory of another driver says nothing."""
     (driver,) = look_at_drivers([host, host / "none"], [host / "cdi"])
-    assert driver == DriverHere(
+    assert driver == DriverFacts(
         DRIVER,
         is_listening=False,
         has_slices=False,
-        claims=(ClaimHere("lab/c1", ("gpu-0",), is_ready=True, lacks_file=True),),
+        claims=(ClaimFacts("lab/c1", ("gpu-0",), is_ready=True, lacks_file=True),),
         refused=(RefusedClaim("lab", "c2", "the pod lab/old holds it"),),
     )
     (host / "plugins_registry" / f"{DRIVER}-reg.1.sock").touch()
@@ -57,9 +57,9 @@ async def test_the_files_of_a_driver_say_who_has_what(host: Path) -> None:
 
 def test_a_claim_that_is_not_prepared_is_a_problem_with_its_reason() -> None:
     """Those that are prepared are told in one line."""
-    claims = tuple(ClaimHere(f"lab/c{n}", (f"gpu-{n}",), is_ready=True) for n in range(2))
+    claims = tuple(ClaimFacts(f"lab/c{n}", (f"gpu-{n}",), is_ready=True) for n in range(2))
     refused = (RefusedClaim("lab", "c9", "there is no device"),)
-    driver = DriverHere(DRIVER, True, True, claims, refused)
+    driver = DriverFacts(DRIVER, True, True, claims, refused)
     fine, bad = judge_claims([driver])
     assert fine.result == "ok"
     assert fine.found == "2 claims prepared: lab/c0 has gpu-0; lab/c1 has gpu-1"
@@ -68,24 +68,24 @@ def test_a_claim_that_is_not_prepared_is_a_problem_with_its_reason() -> None:
     assert not [*judge_claims([driver], "other.com")]
 
 
-def test_a_driver_that_is_away_is_told() -> None:
+def test_a_driver_that_does_not_run_is_reported() -> None:
     """With claims its pods cannot end; without, its slices go."""
-    claim = ClaimHere("lab/c1", ("gpu-0",), is_ready=True)
-    (found,) = judge_claims([DriverHere(DRIVER, False, True, (claim,))])
+    claim = ClaimFacts("lab/c1", ("gpu-0",), is_ready=True)
+    (found,) = judge_claims([DriverFacts(DRIVER, False, True, (claim,))])
     assert (found.result, found.found) == (
         "problem",
-        "it is away, and 1 claim of it are prepared: their pods cannot end",
+        "the driver does not run, but has 1 prepared claim: their pods cannot end",
     )
-    (found,) = judge_claims([DriverHere(DRIVER, False, True)])
+    (found,) = judge_claims([DriverFacts(DRIVER, False, True)])
     assert found.result == "warning"
 
 
 def test_a_missing_file_is_a_problem() -> None:
     """The runtime refuses the container."""
-    claim = ClaimHere("lab/c1", ("gpu-0",), is_ready=True, lacks_file=True)
-    *_, found = judge_claims([DriverHere(DRIVER, True, True, (claim,))])
+    claim = ClaimFacts("lab/c1", ("gpu-0",), is_ready=True, lacks_file=True)
+    *_, found = judge_claims([DriverFacts(DRIVER, True, True, (claim,))])
     assert found.result == "problem"
-    assert found.found.startswith("lab/c1 is prepared, and its CDI file is missing")
+    assert found.found.startswith("lab/c1 is prepared, but its CDI file is missing")
 
 
 @pytest.fixture

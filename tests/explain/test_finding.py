@@ -30,18 +30,20 @@ WRONG = problem(Step.HEALTH, "n", "f", "mend", "mend it")
         ([WRONG, MAYBE], Outcome.PROBLEM),
     ],
 )
-def test_the_worst(findings: list[Finding], expected: Outcome) -> None:
+def test_the_worst_finding_is_the_result(
+    findings: list[Finding], expected: Outcome
+) -> None:
     """A problem before a warning; what is unknown late on the way says nothing about the device."""
     assert worst(findings) is expected
 
 
-def test_the_order_is_that_of_the_way() -> None:
+def test_findings_are_in_the_order_of_the_stations() -> None:
     """Findings of one station stay as they were."""
     second = ok(Step.HELD, "m", "f")
     assert in_order([MAYBE, WRONG, second, FINE]) == (FINE, WRONG, MAYBE, second)
 
 
-def test_a_finding_for_programs() -> None:
+def test_a_finding_as_json() -> None:
     """Plain words under promised keys."""
     assert WRONG.as_dict() == {
         "step": "health",

@@ -48,7 +48,7 @@ def only(findings: list[Finding]) -> Finding:
     ("directory", "result", "says"),
     [
         (GOOD, Outcome.OK, "mode 0750"),
-        (replace(GOOD, link_to=Path("/data/kd")), Outcome.OK, "which is /data/kd"),
+        (replace(GOOD, link_to=Path("/data/kd")), Outcome.OK, "a link to /data/kd"),
         (replace(GOOD, mode=0o777), Outcome.WARNING, "mode 0777"),
         (Directory(PLACE, MISSING), Outcome.PROBLEM, "does not exist"),
         (Directory(PLACE, "it is not a directory"), Outcome.PROBLEM, "it is not a directory"),
@@ -68,7 +68,7 @@ def test_the_directory(directory: Directory, result: Outcome, says: str) -> None
         ("", Outcome.OK, "kubelet (pid 7) accepts"),
         (MISSING, Outcome.PROBLEM, "does not exist"),
         (NO_SOCKET, Outcome.PROBLEM, "not a socket"),
-        (NOBODY, Outcome.PROBLEM, "leaves its file behind"),
+        (NOBODY, Outcome.PROBLEM, "its socket file stays"),
         (NO_PERMISSION, Outcome.UNKNOWN, "no permission"),
         ("AF_UNIX path too long", Outcome.PROBLEM, "too long"),
     ],
@@ -101,7 +101,7 @@ def test_the_command_starts_what_serves_that_directory() -> None:
         (Path("/host") / DEVICE_PLUGIN_DIR.relative_to("/"), "systemctl status kubelet"),
     ):
         missing = only(judge_directory(Directory(place, MISSING), []))
-        assert (missing.command, missing.advice.split()[:2]) == (command, ["a", "kubelet"])
+        assert (missing.command, missing.advice.split()[:2]) == (command, ["a", "kubelet,"])
         for refusal, advice in ((MISSING, "start a kubelet"), (NOBODY, "start the kubelet")):
             socket = replace(SERVED, refusal=refusal)
             deserted = only(
@@ -123,7 +123,7 @@ def test_a_resource_too_long_for_a_socket_of_its_name() -> None:
     assert judge_path_length(DEVICE_PLUGIN_DIR, "example.com/widget") == []
     finding = only(judge_path_length(DEVICE_PLUGIN_DIR, "example.com/" + "w" * 60))
     assert finding.result is Outcome.WARNING
-    assert "bytes, Linux takes 107" in finding.found
+    assert "bytes, but Linux allows 107" in finding.found
 
 
 PLUGIN = Socket(PLACE / "widget.sock", "", ProcessFacts(9, "widgets"), connections=1)
@@ -180,7 +180,7 @@ def test_an_older_instance_stands_by() -> None:
 
 
 @pytest.mark.parametrize(("since", "is_older"), [(90.0, True), (110.0, False), (0.0, False)])
-def test_a_plugin_from_before_the_restart_is_told(since: float, is_older: bool) -> None:
+def test_a_plugin_from_before_the_restart_is_reported(since: float, is_older: bool) -> None:
     """It did not register with the kubelet that is there now."""
     plugin = replace(PLUGIN, connections=0, since=since)
     restarted = replace(GOOD, kubelet=replace(SERVED, since=100.0), plugins=(plugin,))
@@ -191,7 +191,10 @@ def test_a_plugin_from_before_the_restart_is_told(since: float, is_older: bool) 
 def test_a_listener_without_a_visible_process_is_reported() -> None:
     """A process of another user, or in another container, has no name for us."""
     nameless = replace(GOOD, kubelet=replace(SERVED, listener=None))
-    assert "somebody accepts" in only(judge_kubelet_socket(nameless, [], ResourceFacts())).found
+    assert (
+        "a process that cannot be seen accepts"
+        in only(judge_kubelet_socket(nameless, [], ResourceFacts())).found
+    )
     plugin = replace(PLUGIN, listener=None, connections=0)
     finding = only(judge_plugin_sockets(replace(GOOD, plugins=(plugin,)), ResourceFacts()))
     assert (finding.result, finding.command) == (Outcome.PROBLEM, "")
@@ -220,7 +223,7 @@ def test_an_unregistered_plugin_gets_log_and_restart_commands(
     plugin = replace(PLUGIN, listener=listener, connections=0, since=110)
     served = replace(GOOD, kubelet=replace(SERVED, since=100.0))
     never = only(judge_plugin_sockets(replace(served, plugins=(plugin,)), ResourceFacts()))
-    assert (never.command, "its log" in never.advice) == (log, True)
+    assert (never.command, "the log of the plugin" in never.advice) == (log, True)
     old = replace(plugin, since=90)
     missed = only(judge_plugin_sockets(replace(served, plugins=(old,)), ResourceFacts()))
     assert (missed.command, "restart the plugin" in missed.advice) == (restart, True)
@@ -248,7 +251,7 @@ def test_a_kubelet_that_does_not_answer_is_a_problem() -> None:
     silent = ResourceFacts(is_kubelet=True, is_silent=True, waited=5)
     finding = only(judge_kubelet_socket(GOOD, [], silent))
     assert finding.result is Outcome.PROBLEM
-    assert "kubelet (pid 7) accepts connections, but answered nothing within 5 s" in finding.found
+    assert "kubelet (pid 7) accepts connections, but did not answer within 5 s" in finding.found
 
 
 def test_a_missing_connection_is_right_without_a_kubelet() -> None:
@@ -266,8 +269,8 @@ def test_a_plugin_whose_socket_was_deleted(connections: int | None, result: Outc
     lost = LostSocket(PLACE / "widget.sock", ProcessFacts(9, "widgets"), connections)
     finding = only(judge_plugin_sockets(replace(GOOD, lost=(lost,)), ResourceFacts()))
     assert finding.result is result
-    assert "widgets (pid 9) listens on it, but the file is gone" in finding.found
-    assert ("devices are served" in finding.advice) == bool(connections)
+    assert "widgets (pid 9) listens on it, but the file was deleted" in finding.found
+    assert ("serves its devices" in finding.advice) == bool(connections)
     assert "kill" not in finding.command
 
 
@@ -277,7 +280,7 @@ def test_a_plugin_with_a_directory_of_its_own(pod: str, result: Outcome) -> None
     lost = LostSocket(DEVICE_PLUGIN_DIR / "w.sock", ProcessFacts(9, "w", pod), 0, is_apart=True)
     finding = only(judge_plugin_sockets(replace(GOOD, lost=(lost,)), ResourceFacts()))
     assert (finding.result, finding.command) == (result, "")
-    assert "in a directory of its own" in finding.found
+    assert "in a directory of its container" in finding.found
     assert "hostPath" in finding.advice
 
 
@@ -294,7 +297,7 @@ def test_a_refused_plugin_counts_until_it_is_connected() -> None:
     assert only(judge_plugin_sockets(directory, answers)).result is Outcome.OK
 
 
-def test_an_empty_directory_is_told() -> None:
+def test_an_empty_directory_is_reported() -> None:
     """A kubelet without plugins has no devices to give."""
     finding = only(judge_plugin_sockets(GOOD, ResourceFacts()))
     assert finding.result is Outcome.UNKNOWN
@@ -316,14 +319,14 @@ OFFER = PluginInfo("DevicePlugin", "example.com/widget", "", ("v1beta1",))
         (
             RegistrySocket(PLACE, OFFER._replace(supported_versions=("v1",))),
             Outcome.PROBLEM,
-            "in v1, a",
+            "in v1, but a",
         ),
         (
             RegistrySocket(PLACE, OFFER._replace(supported_versions=())),
             Outcome.PROBLEM,
             "no version",
         ),
-        (RegistrySocket(PLACE, problem="nobody answers"), Outcome.WARNING, "nobody answers"),
+        (RegistrySocket(PLACE, problem="no plugin answers"), Outcome.WARNING, "no plugin answers"),
     ],
 )
 def test_the_plugin_registry(watched: RegistrySocket, result: Outcome, says: str) -> None:

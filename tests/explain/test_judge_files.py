@@ -60,7 +60,7 @@ def test_answers_without_devices(
 def test_without_an_allocation_nothing_is_known_of_the_files() -> None:
     """And with one, the files speak for themselves."""
     (finding,) = judge_answers([], "checkpoint")
-    assert "ask again when a container holds one" in finding.found
+    assert "run this again when a container holds" in finding.found
     assert judge_answers([HELD], "checkpoint") == []
 
 
@@ -73,8 +73,8 @@ def test_without_an_allocation_nothing_is_known_of_the_files() -> None:
         (FILE, Outcome.OK, "c 195:0, mode 0666"),
         (FileFacts("/dev/w0"), Outcome.PROBLEM, "no such file"),
         (FileFacts("/dev/w0", problem="permission denied"), Outcome.UNKNOWN, "permission denied"),
-        (FileFacts("/dev/w", "directory"), Outcome.PROBLEM, "a directory, no device node"),
-        (FileFacts("/dev/w", "file"), Outcome.PROBLEM, "a file, no device node"),
+        (FileFacts("/dev/w", "directory"), Outcome.PROBLEM, "a directory, not a device file"),
+        (FileFacts("/dev/w", "file"), Outcome.PROBLEM, "a file, not a device file"),
     ],
 )
 def test_the_host_has_the_device_file(file: FileFacts, result: Outcome, says: str) -> None:
@@ -141,7 +141,7 @@ def test_selinux(selinux: Selinux, label: str, result: Outcome) -> None:
     assert finding.result is result
     assert ("container_use_devices 1" in finding.command) == (result is Outcome.WARNING)
     if result is Outcome.WARNING:
-        assert ("labelled device_t" if label else "in a way that cannot be read") in finding.found
+        assert ("labelled device_t" if label else "its label cannot be read") in finding.found
 
 
 # ---------------------------------------------------------------- CDI
@@ -260,7 +260,7 @@ POD = "default/train"
 MAIN = ProcessFacts(40, "train", POD, "main")
 
 
-def test_the_containers_of_a_pod_are_told_apart() -> None:
+def test_the_containers_of_a_pod_are_distinguished() -> None:
     """Root in another container of the pod opens nothing for the user of this one."""
     mine = replace(THERE, process=MAIN, groups=())
     root = replace(
@@ -275,7 +275,7 @@ def test_the_containers_of_a_pod_are_told_apart() -> None:
     "sandbox", [ProcessFacts(20, "anything", POD, SANDBOX), ProcessFacts(20, "catatonit", POD)]
 )
 @pytest.mark.parametrize("others", [(), (replace(THERE, process=replace(MAIN, container="x")),)])
-def test_a_sandbox_is_no_container(
+def test_a_sandbox_is_not_a_container(
     sandbox: ProcessFacts, others: tuple[ContainerFile, ...]
 ) -> None:
     """It never has the device; the container has not started, which its pod's events explain."""
@@ -284,7 +284,7 @@ def test_a_sandbox_is_no_container(
     assert finding.command == "kubectl describe pod --namespace default train"
 
 
-def test_the_first_process_of_a_container_speaks_for_it() -> None:
+def test_the_first_process_of_a_container_decides() -> None:
     """Workers of other users are told, and are no problem: it may open the device for them."""
     first = replace(THERE, process=replace(MAIN, pid=90), is_main=True)
     worker = replace(first, process=MAIN, is_main=False, runs_as=33, groups=(33,))
@@ -310,7 +310,7 @@ def test_the_first_process_of_a_container_speaks_for_it() -> None:
         (None, Outcome.UNKNOWN),
     ],
 )
-def test_permissions_of_the_cgroup(cgroup: str | None, result: Outcome) -> None:
+def test_permissions_of_a_version_1_cgroup(cgroup: str | None, result: Outcome) -> None:
     """Version 1 tells; of version 2 nothing can be read, and a command tries it."""
     finding = only(inside(replace(THERE, cgroup=cgroup)), Step.CGROUP)
     assert finding.result is result

@@ -43,7 +43,7 @@ def test_a_plugin_that_is_away_is_a_problem_once_nothing_is_held(
     assert told.advice
 
 
-def test_a_cordon_is_told_with_the_way_back() -> None:
+def test_a_cordoned_device_is_reported_with_the_command_to_uncordon() -> None:
     """Only that of the resource in question: a plugin may serve several."""
     cordoned = (CordonedDevice(OUTSIDE, "c1", "fan"), CordonedDevice("example.com/b", "c2", "x"))
     both = (*PLUGIN.outside, OutsideResource("example.com/b", 0, 1))
@@ -86,7 +86,7 @@ def test_all_resources_have_a_line_per_plugin_behind_the_proxy() -> None:
     assert [each.result for each in judge_behind([broken], ())] == [Outcome.PROBLEM]
 
 
-def test_what_is_out_of_service_behind_the_proxy() -> None:
+def test_cordoned_devices_behind_the_proxy_are_named() -> None:
     """Of the resource in question, by the names of the kubelet."""
     cordoned = (CordonedDevice(OUTSIDE, "c1", "fan"), CordonedDevice("example.com/b", "c2", "x"))
     assert cordoned_of(OUTSIDE, [PLUGIN._replace(cordoned=cordoned), AWAY]) == {"c1"}

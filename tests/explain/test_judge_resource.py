@@ -91,7 +91,7 @@ def test_without_an_answer_a_resource_is_unknown() -> None:
             [(Step.REGISTRATION, Outcome.OK), (Step.DEVICE_LIST, Outcome.PROBLEM)],
             "not sent a list",
         ),
-        ("stopped", [(Step.REGISTRATION, Outcome.PROBLEM)], "went away"),
+        ("stopped", [(Step.REGISTRATION, Outcome.PROBLEM)], "disconnected"),
         ("missing", [(Step.REGISTRATION, Outcome.PROBLEM)], "within the grace period"),
     ],
 )
@@ -108,7 +108,7 @@ def test_states_of_a_plugin_at_the_node(
     assert judge_registration(NAME, nameless, ())[0].looked_at == "node of /run/kd"
 
 
-def test_a_resource_of_before_that_no_plugin_brought_back() -> None:
+def test_a_resource_that_only_the_checkpoint_knows_is_a_problem() -> None:
     """The checkpoint knows it, the node has never heard of it."""
     answers = replace(NODE, resources={}, registered={NAME: ("w0",)})
     finding = only(judge_registration(NAME, answers, ()))
@@ -125,8 +125,8 @@ def test_a_kubelet_that_lists_devices() -> None:
 @pytest.mark.parametrize(
     ("plugins", "step", "advice"),
     [
-        ((), Step.REGISTRATION, "within five minutes"),
-        ((replace(SERVED, refusal="nobody"),), Step.REGISTRATION, "within five minutes"),
+        ((), Step.REGISTRATION, "for five minutes"),
+        ((replace(SERVED, refusal="nobody"),), Step.REGISTRATION, "for five minutes"),
         ((replace(SERVED, connections=0),), Step.REGISTRATION, "no plugin has a connection"),
         ((replace(SERVED, connections=None),), Step.DEVICE_LIST, "widget.sock may be connected"),
         ((SERVED,), Step.DEVICE_LIST, "widget.sock may be connected"),
@@ -175,7 +175,7 @@ def test_an_asked_plugin_is_not_suggested_to_be_asked_again(
     assert advice in finding.advice
 
 
-def test_a_plugin_that_was_asked_shows_that_all_is_well_but_the_devices() -> None:
+def test_a_plugin_that_was_asked_shows_that_only_devices_are_unhealthy() -> None:
     """Its list reached the kubelet, and nothing in it is healthy: that is told by the health."""
     state = ResourceState(NAME, (DeviceState("w0", "Unhealthy"),), 1, 0, None, "widget.sock")
     findings = judge_registration(NAME, replace(KUBELET, registered={NAME: ()}), [SERVED], state)
@@ -187,7 +187,7 @@ def test_a_plugin_that_was_asked_shows_that_all_is_well_but_the_devices() -> Non
 
 
 @pytest.mark.parametrize(("was_asked", "word"), [(False, "--ask-plugins"), (True, "kubectl")])
-def test_a_kubelet_tells_only_healthy_devices(was_asked: bool, word: str) -> None:
+def test_a_kubelet_lists_only_healthy_devices(was_asked: bool, word: str) -> None:
     """So it is unknown how many are not, until the plugin said so."""
     told = ResourceState(NAME, (W0,), allocatable=1)
     finding = only(judge_health(told, "kubelet", was_asked=was_asked))
@@ -205,7 +205,7 @@ def test_a_kubelet_tells_only_healthy_devices(was_asked: bool, word: str) -> Non
         ((W0, W1), Outcome.OK, "2 of 2"),
         ((W0, DeviceState("w1", "Unhealthy")), Outcome.PROBLEM, "1 of 2 devices are healthy; 1 Un"),
         ((DeviceState("w0", "healthy"),), Outcome.PROBLEM, "1 healthy"),
-        ((DeviceState("w0", ""),), Outcome.PROBLEM, "1 without a word"),
+        ((DeviceState("w0", ""),), Outcome.PROBLEM, "1 with empty health"),
         ((W0, DeviceState("w1", "Unknown")), Outcome.WARNING, "1 held, but no longer listed"),
         ((), Outcome.PROBLEM, "lists no device at all"),
     ],
@@ -217,7 +217,7 @@ def test_health(devices: tuple[DeviceState, ...], result: Outcome, says: str) ->
     assert says in finding.found
 
 
-def test_a_device_out_of_service_is_no_trouble_of_the_plugins() -> None:
+def test_a_device_out_of_service_is_not_a_problem_of_the_plugin() -> None:
     """Nor is a replica of such a device; others are."""
     devices = (W0, DeviceState("w1::0", "Unhealthy"), DeviceState("w2", "Unhealthy"))
     state = replace(STATE, devices=devices)
@@ -229,13 +229,13 @@ def test_a_device_out_of_service_is_no_trouble_of_the_plugins() -> None:
 
 
 @pytest.mark.parametrize("plugin", ["starting", "stopped", "missing"])
-def test_health_says_nothing_where_the_plugin_is_the_reason(plugin: str) -> None:
+def test_health_has_no_finding_if_the_registration_has(plugin: str) -> None:
     """All devices of a plugin that went away are unhealthy: one fault is told once."""
     gone = replace(STATE, plugin=plugin, devices=(DeviceState("w0", "Unhealthy"),))
     assert judge_health(gone, "node") == []
 
 
-def test_all_taken_is_not_missing() -> None:
+def test_held_devices_are_not_missing() -> None:
     """Nothing is wrong, nothing is left; whoever has them is named."""
     held = replace(W0, held_by=("default/train (main)",))
     assert only(judge_held(replace(STATE, devices=(held, W1)), "node")).result is Outcome.OK
@@ -257,10 +257,15 @@ def on(node: int, device: DeviceState, *held_by: str) -> DeviceState:
         ("best-effort", (W0,), Outcome.OK, "no pod is refused"),
         (None, (on(0, W0), W1), Outcome.UNKNOWN, "1 of 2 devices report a NUMA node"),
         ("restricted", (on(0, W0), W1), Outcome.WARNING, "1 of 2 devices report no NUMA node"),
-        ("restricted", (on(0, W0), on(1, W1)), Outcome.OK, "on node 0: 1, on node 1: 1"),
-        ("single-numa-node", (on(0, W0), on(0, W1)), Outcome.OK, "on node 0: 2"),
-        ("single-numa-node", (on(0, W0), on(1, W1)), Outcome.OK, "asks for more than 1 ends in"),
-        ("single-numa-node", (on(0, W0, "pod"), on(1, W1)), Outcome.OK, "on node 1: 1"),
+        ("restricted", (on(0, W0), on(1, W1)), Outcome.OK, "on NUMA node 0: 1, on NUMA node 1: 1"),
+        ("single-numa-node", (on(0, W0), on(0, W1)), Outcome.OK, "on NUMA node 0: 2"),
+        (
+            "single-numa-node",
+            (on(0, W0), on(1, W1)),
+            Outcome.OK,
+            "more than 1 in a container ends in",
+        ),
+        ("single-numa-node", (on(0, W0, "pod"), on(1, W1)), Outcome.OK, "on NUMA node 1: 1"),
         ("single-numa-node", (on(0, W0, "pod"),), Outcome.OK, "no device is free"),
     ],
 )

@@ -64,9 +64,7 @@ def test_a_listener_is_found_with_its_connections(short_dir: Path, open_sockets:
 
 
 @pytest.mark.usefixtures("kubelet")
-def test_a_look_is_not_counted_once_the_listener_noticed_it(
-    short_dir: Path, open_sockets: ExitStack
-) -> None:
+def test_our_own_connection_is_not_counted(short_dir: Path, open_sockets: ExitStack) -> None:
     """A plugin closes what its peer closed, so the next look counts from nothing again."""
     listener = listen(short_dir / "w.sock", open_sockets)
     the_plugin(short_dir)
@@ -107,7 +105,7 @@ def test_paths_that_refuse_a_connection(
     assert seen.refusal == kind
 
 
-def test_a_directory_tells_kubelet_and_plugins_apart(
+def test_kubelet_and_plugin_sockets_are_distinguished(
     short_dir: Path, open_sockets: ExitStack
 ) -> None:
     """Files and directories in it are no plugins."""
@@ -136,7 +134,7 @@ def test_a_deleted_socket_is_found_with_its_owner(short_dir: Path, open_sockets:
     assert deleted.listener.pid == os.getpid()
 
 
-def test_a_renamed_socket_is_not_a_deleted_one(short_dir: Path, open_sockets: ExitStack) -> None:
+def test_a_renamed_socket_is_not_a_deleted_socket(short_dir: Path, open_sockets: ExitStack) -> None:
     """The kernel remembers the path that it was bound to, as of `kubelet.sock` here."""
     listen(short_dir / ".new", open_sockets)
     (short_dir / ".new").rename(short_dir / "kubelet.sock")
@@ -164,7 +162,7 @@ def test_without_root_a_renamed_socket_is_not_reported_as_lost(
     assert [each.path.name for each in look_at_directory(short_dir).lost] == ["w.sock"]
 
 
-def test_paths_that_are_no_directory(short_dir: Path) -> None:
+def test_paths_that_are_not_a_directory(short_dir: Path) -> None:
     """Missing, a file, or not for us."""
     assert look_at_directory(short_dir / "nothing").refusal == MISSING
     (short_dir / "file").touch()

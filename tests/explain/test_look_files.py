@@ -23,7 +23,7 @@ def test_a_device_file_of_the_host() -> None:
     assert seen.mode & 0o666 == 0o666
 
 
-def test_paths_that_are_no_device_file(tmp_path: Path) -> None:
+def test_paths_that_are_not_a_device_file(tmp_path: Path) -> None:
     """Missing, a directory, a file; below another /dev the same."""
     (tmp_path / "w").mkdir()
     (tmp_path / "f").touch()

@@ -48,7 +48,7 @@ def test_every_network_namespace_is_read_once(tmp_path: Path) -> None:
     assert not found.sees(None)
 
 
-def test_accepted_ends_are_those_of_all_who_share_the_listener(tmp_path: Path) -> None:
+def test_connections_accepted_by_a_child_are_counted(tmp_path: Path) -> None:
     """In whichever table they stand: of the kubelet's namespace, accepted by a child."""
     parent = add_process(tmp_path, 9, "a", unix=UNIX.replace("101", "102"))
     child = add_process(tmp_path, 10, "a")

@@ -76,13 +76,13 @@ def test_device_ids_alone_do_not_identify_a_plugin() -> None:
     assert completed(NIC, two, alone) is None
 
 
-def test_a_node_of_ours_needs_no_completion() -> None:
+def test_the_state_of_a_kubedevices_node_is_complete() -> None:
     """It tells unhealthy devices itself."""
     answers = replace(kubelet(gpu="a"), is_kubelet=False)
     assert completed(GPU, [plugin("g", "a", "b")], answers) is answers.resources[GPU]
 
 
-def test_a_resource_without_healthy_devices_has_the_one_plugin_without() -> None:
+def test_a_resource_without_healthy_devices_matches_the_only_plugin_without() -> None:
     """Where there is only one of each."""
     answers = replace(kubelet(nic="x"), registered={GPU: ()})
     found = completed(GPU, [plugin("g", "", "ab"), plugin("n", "x")], answers)
@@ -96,8 +96,11 @@ RIVALS = (plugin("g", "a"), plugin("g2", "b"), plugin("n", "x"))
 @pytest.mark.parametrize(
     ("plugins", "named"),
     [
-        (RIVALS, "g2.sock, somebody"),
-        ((plugin("g", "a"), plugin("g2", "a"), plugin("n", "x")), "g.sock, somebody, g2.sock"),
+        (RIVALS, "g2.sock, a process that cannot be seen"),
+        (
+            (plugin("g", "a"), plugin("g2", "a"), plugin("n", "x")),
+            "g.sock, a process that cannot be seen, g2.sock",
+        ),
         (tuple(map(silent, RIVALS)), "g.sock, g2.sock, n.sock"),
     ],
 )
@@ -111,7 +114,7 @@ def test_two_plugins_of_one_resource(plugins: tuple[Socket, ...], named: str) ->
     assert ("--ask-plugins" in finding.command) == (not asked)
 
 
-def test_as_many_plugins_as_resources_are_none_too_many() -> None:
+def test_as_many_plugins_as_resources_are_fine() -> None:
     """Nor those that are not connected, nor where nobody said which resources there are."""
     answers = kubelet(gpu="a", nic="x")
     assert judge_rivals([RIVALS[0], RIVALS[2]], answers) == []
@@ -120,7 +123,7 @@ def test_as_many_plugins_as_resources_are_none_too_many() -> None:
     assert judge_rivals(RIVALS, ResourceFacts(is_kubelet=True, is_silent=True)) == []
 
 
-def test_our_node_names_the_plugin_of_a_resource() -> None:
+def test_a_kubedevices_node_names_the_plugin_of_a_resource() -> None:
     """So nobody has to be asked."""
     answers = kubelet(gpu="a", nic="x")
     served = {
@@ -128,7 +131,7 @@ def test_our_node_names_the_plugin_of_a_resource() -> None:
     }
     node = replace(answers, is_kubelet=False, resources=served)
     (finding,) = judge_rivals(map(silent, RIVALS), node)
-    assert (finding.looked_at, finding.command) == ("g2.sock, somebody", "")
+    assert (finding.looked_at, finding.command) == ("g2.sock, a process that cannot be seen", "")
 
 
 def test_a_pod_that_ended_holds_nothing() -> None:

@@ -124,7 +124,7 @@ def test_a_plugin_that_was_killed(host: Host) -> None:
     assert stale[:2] == ("plugin socket", "warning")
     assert "no process listens on it" in stale[2]
     assert gone[:2] == ("registration", "problem")
-    assert "its plugin went away" in gone[2]
+    assert "its plugin disconnected" in gone[2]
 
 
 def test_a_node_that_was_killed(host: Host) -> None:
@@ -135,7 +135,7 @@ def test_a_node_that_was_killed(host: Host) -> None:
     node.wait(10)
     findings = host.explain(GPU)
     assert steps(findings) == ["kubelet.sock"]
-    assert "leaves its file behind" in findings[0][2]
+    assert "its socket file stays" in findings[0][2]
 
 
 def test_a_device_that_is_unhealthy(host: Host) -> None:
@@ -193,7 +193,7 @@ def test_at_a_kubelet_a_plugin_that_went_away(host: Host) -> None:
     findings = host.explain(GPU, *elsewhere)
     assert steps(findings) == ["registration"]
     (text,) = [text for step, _, text in findings if step == "registration"]
-    assert text.startswith(f"kubelet at {beside}: no healthy device is listed now")
+    assert text.startswith(f"kubelet at {beside}: the kubelet lists no healthy device now")
 
 
 # ---------------------------------------------------------------- plugins that behave badly
@@ -211,7 +211,7 @@ def test_a_plugin_that_did_not_notice_a_restart(short_dir: Path) -> None:
         findings = explain(RESOURCE, "--socket-dir", node.socket_dir, code=1)
     assert steps(findings) == ["plugin socket", "registration"]
     assert f"{node.plugin.socket}: " in findings[0][2]
-    assert "but the file is gone" in findings[0][2]
+    assert "but the file was deleted" in findings[0][2]
 
 
 def test_a_plugin_that_never_registers(short_dir: Path) -> None:

@@ -29,9 +29,9 @@ from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, default_state_dir
 from kubedevices.words import counted, some_of
 
 if TYPE_CHECKING:
+    from kubedevices.explain.diagnosis import Diagnosis
     from kubedevices.explain.finding import Finding
-    from kubedevices.explain.places import Places
-    from kubedevices.explain.walk import Diagnosis
+    from kubedevices.explain.host_paths import HostPaths
 
 NAME = "explain"
 HELP = """\
@@ -117,8 +117,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings; return 1 if one of them is a problem."""
+    from kubedevices.explain.diagnosis import explain
     from kubedevices.explain.finding import Outcome
-    from kubedevices.explain.walk import explain
 
     report = asyncio.run(explain(_places(args), args.resource or "", ask_plugins=args.ask_plugins))
     if args.output != "table":
@@ -134,8 +134,8 @@ def run(args: argparse.Namespace) -> int:
     return 1 if report.result is Outcome.PROBLEM else 0
 
 
-def _places(args: argparse.Namespace) -> "Places":
-    from kubedevices.explain.places import Places, find_host_root
+def _places(args: argparse.Namespace) -> "HostPaths":
+    from kubedevices.explain.host_paths import HostPaths, find_host_root
 
     is_usual = args.socket_dir == DEVICE_PLUGIN_DIR
     host_root = args.host_root or (find_host_root() if is_usual else Path("/"))
@@ -151,7 +151,7 @@ def _places(args: argparse.Namespace) -> "Places":
         "sysfs_root": args.sysfs_root,
         "cdi_dirs": tuple(args.cdi_dir) if args.cdi_dir else None,
     }
-    return Places.below(
+    return HostPaths.below(
         host_root, **{name: value for name, value in given.items() if value is not None}
     )
 

@@ -137,7 +137,7 @@ def ask_kubelet_of(no_node: NoNode) -> tuple[Path, dict[str, Any]]:
 
 def find_kubelet(no_node: NoNode) -> Path:
     """Return the podresources socket beside the directory; raises `no_node` without a socket."""
-    from kubedevices.explain.places import find_pod_resources
+    from kubedevices.explain.host_paths import find_pod_resources
 
     directory = Path(no_node.socket_dir)
     try:

@@ -1,7 +1,7 @@
-"""Asks whoever knows: a node of ours, a kubelet's podresources socket, the checkpoint, a plugin.
+"""Asks a kubedevices node, a kubelet's podresources socket, the checkpoint and plugins.
 
-Every question has a deadline. Nothing here changes anything; what a plugin is asked is told apart,
-because some plugins lose an update when a second reader comes.
+Every call has a deadline. No call changes anything. The caller decides whether to ask plugins,
+because some plugins lose an update when a second client reads their list.
 """
 
 import asyncio
@@ -42,6 +42,7 @@ from kubedevices.socket_paths import PROXY_SOCKET_NAME
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 DEADLINE = 5.0
+"""Seconds for each call."""
 
 
 async def ask(
@@ -51,7 +52,7 @@ async def ask(
     checkpoint: Path,
     proxy_state_dir: Path | None = None,
 ) -> ResourceFacts:
-    """Return what the node says, or else the kubelet; with the checkpoint, and a proxy's word."""
+    """Return the answers of the node, or else of the kubelet, of the checkpoint and of a proxy."""
     proxied = await ask_proxy((proxy_state_dir or state_dir) / PROXY_SOCKET_NAME)
     unasked = []
     answers = ResourceFacts()
@@ -96,7 +97,10 @@ async def _ask_kubelet(socket: Path) -> ResourceFacts:
 def _resources_of(
     document: Mapping[str, Any], sockets: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, ResourceState]:
-    """Read what `kubedevices devices` shows; `sockets` are those of the plugins."""
+    """Read the document that `kubedevices devices` shows.
+
+    `sockets` maps a resource to the socket path of its plugin.
+    """
     return {
         each["resource"]: ResourceState(
             each["resource"],
@@ -123,7 +127,7 @@ def _device(document: Mapping[str, Any]) -> DeviceState:
 
 
 def read_checkpoint(path: Path, answers: ResourceFacts) -> ResourceFacts:
-    """Return `answers` with what the checkpoint says: what containers were given, and more."""
+    """Return `answers` with the registered devices and the allocations of the checkpoint added."""
     try:
         data = read_bytes(path)
     except CannotAsk as error:
@@ -155,7 +159,10 @@ def read_checkpoint(path: Path, answers: ResourceFacts) -> ResourceFacts:
 
 
 async def ask_registry(directory: Path) -> tuple[RegistrySocket, ...]:
-    """Ask each socket in the plugin registry directory what it is, as a kubelet may at any time."""
+    """Call GetInfo at each socket in the plugin registry directory.
+
+    A kubelet may do this at any time, so no plugin is disturbed.
+    """
     found = await asyncio.to_thread(find_sockets, directory)
     return tuple(await asyncio.gather(*map(_ask_watched, sorted(found))))
 
@@ -166,19 +173,19 @@ async def _ask_watched(socket: Path) -> RegistrySocket:
             client = PluginRegistrationClient(channel)
             return RegistrySocket(socket, await client.get_info(timeout=DEADLINE))
     except DialError as error:
-        return RegistrySocket(socket, problem=f"nobody answers: {error.reason}")
+        return RegistrySocket(socket, problem=f"no plugin answers: {error.reason}")
     except WireError as error:
         return RegistrySocket(socket, problem=f"it does not answer GetInfo: {error}")
 
 
 async def ask_plugins(sockets: Sequence[Path]) -> dict[Path, PluginAnswer]:
-    """Ask every plugin for its options and its first list, all at once."""
+    """Ask every plugin for its options and its first list, all plugins at the same time."""
     answers = await asyncio.gather(*map(ask_plugin, sockets))
     return dict(zip(sockets, answers, strict=True))
 
 
 async def ask_plugin(socket: Path) -> PluginAnswer:
-    """Ask one plugin; the stream is cancelled behind its first list."""
+    """Ask one plugin; the stream is cancelled after its first list."""
     try:
         async with await GrpcChannel.dial(socket, timeout=DEADLINE) as channel:
             client = DevicePluginClient(channel)

@@ -1,27 +1,30 @@
-"""What to type about a process: one in a pod, or one that runs on the host itself."""
+"""Shell commands about a process, in a pod or on the host itself, for the advice of a finding."""
 
 from kubedevices.explain.facts import ProcessFacts
 
 
 def log_of(process: ProcessFacts | None) -> str:
-    """Return the command that shows the log of a process; nothing where its name is not known."""
+    """Return the command that shows the log of a process; empty if its pod's name is not known."""
     return _about(process, "kubectl logs {pod}{container}")
 
 
 def restart_of(process: ProcessFacts | None) -> str:
-    """Return the command that makes a pod anew; of a process on the host, it shows the unit."""
+    """Return the command that deletes the pod, so that its controller creates it again.
+
+    For a process on the host, the command shows the systemd unit.
+    """
     return _about(process, "kubectl delete pod {pod}")
 
 
 def events_of(process: ProcessFacts | None) -> str:
-    """Return the command that shows what happened to the pod of a process."""
+    """Return the command that shows the events of the pod of a process."""
     return _about(process, "kubectl describe pod {pod}") if process and process.pod else ""
 
 
 def open_in(process: ProcessFacts, path: str) -> str:
-    """Return the command that opens a file in the container of a process, as its user there.
+    """Return the command that opens a file in the container of a process, as the container's user.
 
-    Not by nsenter: that enters namespaces, but not the cgroup, which is what permits devices.
+    It is not nsenter: nsenter enters the namespaces, but not the cgroup that permits devices.
     """
     command = f"kubectl exec {{pod}}{{container}} -- head -c 0 {path}"
     return _about(process, command) if process.pod else ""

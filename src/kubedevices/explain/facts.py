@@ -1,6 +1,6 @@
-"""What was seen on a host, as values: gathered by `look_…` and `ask`, judged by `judge_…`.
+"""Facts about a host, as values: `look_…` and `ask` gather them, `judge_…` judges them.
 
-`None` everywhere means that it could not be seen; an empty value means that nothing is there.
+Everywhere `None` means that the fact is not known; an empty value means that nothing is there.
 """
 
 from collections.abc import Mapping
@@ -12,17 +12,17 @@ from kubedevices.device import ReportedDevice
 from kubedevices.proxied_plugin import ProxiedPlugin
 
 SANDBOX = "POD"
-"""What a kubelet calls the process that only holds a pod together; no container may be named so."""
+"""The kubelet's name for the sandbox of a pod. No container can have this name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessFacts:
-    """A running process: its number and the name the kernel knows it by.
+    """A running process: its number and its name in the kernel.
 
-    `pod` is `namespace/name`, or its uid where the name is not known; empty outside of pods.
-    `container` is that of the pod, `POD` for the sandbox, empty where no kubelet made it. `state`
-    is the kernel's letter for what it does, such as S (sleeps), T (stopped by a signal or
-    debugger), D (waits for a disk); empty where nobody looked.
+    `pod` is `namespace/name`, or the pod's uid if the name is not known; empty outside of pods.
+    `container` is the name of the container in the pod, `POD` for the sandbox, empty if no kubelet
+    created the container. `state` is the kernel's letter, such as S (sleeps), T (stopped by a
+    signal or debugger), D (waits for a disk); empty if the state was not read.
     """
 
     pid: int
@@ -38,12 +38,12 @@ class ProcessFacts:
 
 @dataclass(frozen=True, slots=True)
 class Socket:
-    """A file that is, or should be, a socket somebody listens on.
+    """A file that is, or should be, a socket on which a process listens.
 
-    `refusal` is empty when somebody accepts, else one of the words below. `connections` counts the
-    peers of the listener without us, None where not all of them could be seen. `answer` is
-    what the plugin behind it said, if it was asked. `since` is when it was bound, in seconds since
-    1970; 0 when that cannot be seen.
+    `refusal` is empty if a process accepts connections, else one of the words below or an error
+    text. `connections` counts the peers of the listener, without this process; None if not all of
+    them could be seen. `answer` is the plugin's answer, if the plugin was asked. `since` is the
+    time when the socket was created, in seconds since 1970; 0 if that is not known.
     """
 
     path: Path
@@ -59,7 +59,7 @@ MISSING, NO_SOCKET, NOBODY, NO_PERMISSION = "missing", "no socket", "nobody", "n
 
 @dataclass(frozen=True, slots=True)
 class PluginAnswer:
-    """What a plugin said when it was asked directly; `problem` when it did not answer well."""
+    """The answer of a plugin that was asked directly; `problem` says why there is no list."""
 
     devices: tuple[ReportedDevice, ...] | None = None
     problem: str = ""
@@ -67,11 +67,10 @@ class PluginAnswer:
 
 @dataclass(frozen=True, slots=True)
 class LostSocket:
-    """A socket that a process listens on, although no kubelet can reach it any more, or ever could.
+    """A listening socket that no kubelet can reach.
 
-    Its file is gone. Or, `is_apart`: the process is in a container, where the same path is another
-    directory. `connections` as of `Socket`: those that were made
-    before.
+    Its file was deleted. Or, `is_apart`: the process is in a container, where the same path is
+    another directory. `connections` counts the connections that are still open, as in `Socket`.
     """
 
     path: Path
@@ -82,7 +81,7 @@ class LostSocket:
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """The plugin directory; `refusal` is empty when it could be listed."""
+    """The plugin directory; `refusal` is empty if the directory could be listed."""
 
     path: Path
     refusal: str = ""
@@ -93,12 +92,12 @@ class Directory:
     plugins: tuple[Socket, ...] = ()
     lost: tuple[LostSocket, ...] = ()
     elsewhere: tuple[Path, ...] = ()
-    """Other plugin directories whose `kubelet.sock` somebody serves."""
+    """Other plugin directories with a `kubelet.sock` on which a process listens."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegistrySocket:
-    """A socket in the plugin registry directory and what it says it is."""
+    """A socket in the plugin registry directory, with its answer to GetInfo."""
 
     path: Path
     info: PluginInfo | None = None
@@ -107,7 +106,7 @@ class RegistrySocket:
 
 @dataclass(frozen=True, slots=True)
 class Kubelet:
-    """A kubelet that runs here, as far as its command line and configuration file tell."""
+    """A kubelet of this host, as its command line and configuration files describe it."""
 
     process: ProcessFacts
     root_dir: Path
@@ -116,7 +115,7 @@ class Kubelet:
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """One device: what is said about it, and who holds it, as `namespace/pod (container)`."""
+    """One device; `held_by` lists its holders as `namespace/pod (container)`."""
 
     device_id: str
     health: str
@@ -126,10 +125,10 @@ class DeviceState:
 
 @dataclass(frozen=True, slots=True)
 class ResourceState:
-    """What a node or kubelet says of one resource.
+    """The answer of a node or a kubelet about one resource.
 
-    `plugin` is a node's word: connected, starting, stopped, missing. A kubelet tells neither it nor
-    `capacity`.
+    `plugin` is the state of the plugin that a kubedevices node reports: connected, starting,
+    stopped, missing. A kubelet reports neither `plugin` nor `capacity`.
     """
 
     name: str
@@ -142,7 +141,7 @@ class ResourceState:
 
 @dataclass(frozen=True, slots=True)
 class RefusedPlugin:
-    """A plugin that a node of ours did not accept."""
+    """A plugin that a kubedevices node did not accept."""
 
     resource: str
     socket: str
@@ -151,7 +150,10 @@ class RefusedPlugin:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What a container holds of a resource and what the plugin answered, by the checkpoint."""
+    """The devices of one resource that a container holds, and the plugin's answer to Allocate.
+
+    Both come from the checkpoint.
+    """
 
     pod_uid: str
     container: str
@@ -162,12 +164,12 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class ResourceFacts:
-    """What was said about resources; `source` names who said it, empty when nobody did.
+    """All answers about resources; `source` names who answered, empty if nobody answered.
 
-    `registered` is the checkpoint's list: the IDs that were healthy when it was written.
-    `unasked` says why others were not asked. `is_silent` is set when a kubelet accepts connections
-    and let `waited` seconds pass without an answer. `checkpoint` is None when it could not be
-    opened. `proxied` is what a proxy says of the plugins behind it.
+    `registered` comes from the checkpoint: the IDs that were healthy when it was written. `unasked`
+    says why a node or a kubelet could not be asked. `is_silent` means that a kubelet accepts
+    connections, but did not answer within `waited` seconds. `checkpoint` is None if the file could
+    not be opened. `proxied` is the answer of a proxy about the plugins behind it.
     """
 
     source: str = ""
@@ -186,18 +188,18 @@ class ResourceFacts:
 
     @property
     def known(self) -> tuple[str, ...]:
-        """Every resource that anybody has heard of."""
+        """Every resource that any of the sources names."""
         held = {each.resource for each in self.allocations}
         return tuple(sorted({*self.resources, *self.registered, *held}))
 
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """A device file that a container is given, as the host has it.
+    """A device file that a container gets, as the host has it.
 
-    `kind` is c, b or p, `directory`, `file`, or empty when it is missing; with a `problem` it could
-    not be looked at. `link` is its `/dev/char` entry, empty when there is none. `label` is its
-    SELinux context.
+    `kind` is c, b or p, `directory`, `file` or `socket`; empty if the file is missing, or if it
+    could not be read: then `problem` says why. `link` is its entry in `/dev/char` or `/dev/block`,
+    empty if none exists. `label` is its SELinux context.
     """
 
     path: str
@@ -214,7 +216,7 @@ class FileFacts:
 
 @dataclass(frozen=True, slots=True)
 class Selinux:
-    """Whether SELinux is enforced, and the boolean that lets containers use any device."""
+    """Whether SELinux is enforced, and the boolean `container_use_devices`."""
 
     is_enforcing: bool = False
     use_devices: bool | None = None
@@ -222,12 +224,12 @@ class Selinux:
 
 @dataclass(frozen=True, slots=True)
 class ContainerFile:
-    """One device as a process in a container has it; `kind` is empty when it is not there.
+    """One device file as a process in a container sees it; `kind` is empty if it is missing.
 
-    `is_main` is the container's first process. `is_above_modes` where the process may open a file
-    whatever its mode (CAP_DAC_OVERRIDE, over users that its user namespace has); else user, groups
-    and mode decide. `cgroup` is the devices.list of cgroup v1, None where the permissions are a
-    program that cannot be read.
+    `is_main` marks the container's first process. `is_above_modes` means that the process may open
+    the file whatever its mode is: it has CAP_DAC_OVERRIDE, and its user namespace maps the owner of
+    the file. Else user, groups and mode decide. `cgroup` is the devices.list of cgroup version 1;
+    None with version 2, whose permissions cannot be read.
     """
 
     process: ProcessFacts
@@ -246,10 +248,10 @@ class ContainerFile:
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimHere:
+class ClaimFacts:
     """A claim in the checkpoint of a DRA driver; `name` is NAMESPACE/NAME.
 
-    `is_ready` says whether it is prepared, `lacks_file` that its CDI file is missing.
+    `is_ready` says whether the claim is prepared, `lacks_file` whether its CDI file is missing.
     """
 
     name: str
@@ -260,7 +262,7 @@ class ClaimHere:
 
 @dataclass(frozen=True, slots=True)
 class RefusedClaim:
-    """A claim that a kubelet wanted prepared last and that was refused."""
+    """A claim that the driver did not prepare when the kubelet asked last."""
 
     namespace: str
     name: str
@@ -268,15 +270,15 @@ class RefusedClaim:
 
 
 @dataclass(frozen=True, slots=True)
-class DriverHere:
-    """A DRA driver of ours, as its files tell.
+class DriverFacts:
+    """A DRA driver of kubedevices, as its files describe it.
 
-    `is_listening` says whether a registration socket is there, `has_slices` whether its devices
-    may be in DRA.
+    `is_listening` says whether its registration socket exists, `has_slices` whether it may have
+    published ResourceSlices.
     """
 
     name: str
     is_listening: bool
     has_slices: bool
-    claims: tuple[ClaimHere, ...] = ()
+    claims: tuple[ClaimFacts, ...] = ()
     refused: tuple[RefusedClaim, ...] = ()

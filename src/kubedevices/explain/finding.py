@@ -1,4 +1,4 @@
-"""What was looked at, what was found, and what to do about it. For everything in `explain`."""
+"""The result type of `explain`: what was looked at, what was found, and what to do about it."""
 
 import enum
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Outcome(enum.StrEnum):
-    """How a finding came out; `UNKNOWN` where the answer could not be seen."""
+    """The result of a finding; `UNKNOWN` if the fact could not be seen."""
 
     OK = "ok"
     UNKNOWN = "unknown"
@@ -41,7 +41,7 @@ class Step(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One station: `advice` says what to do, `command` what to type for it; both may be empty."""
+    """One station: `advice` says what to do, `command` is a shell command; both may be empty."""
 
     step: Step
     result: Outcome
@@ -51,7 +51,7 @@ class Finding:
     command: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it for JSON and YAML; the keys are a promise."""
+        """Return the finding for JSON and YAML; the keys are public."""
         return {
             "step": str(self.step),
             "result": str(self.result),
@@ -63,22 +63,22 @@ class Finding:
 
 
 def ok(step: Step, looked_at: str, found: str) -> Finding:
-    """All is well here."""
+    """Return a finding without a fault."""
     return Finding(step, Outcome.OK, looked_at, found)
 
 
 def unknown(step: Step, looked_at: str, found: str, advice: str = "", command: str = "") -> Finding:
-    """It could not be seen; `found` says why."""
+    """Return a finding about a fact that could not be seen; `found` says why."""
     return Finding(step, Outcome.UNKNOWN, looked_at, found, advice, command)
 
 
 def warning(step: Step, looked_at: str, found: str, advice: str, command: str = "") -> Finding:
-    """Devices can be given away, but something will or may go wrong."""
+    """Return a finding about a fault that does not stop allocations now, but may do harm later."""
     return Finding(step, Outcome.WARNING, looked_at, found, advice, command)
 
 
 def problem(step: Step, looked_at: str, found: str, advice: str, command: str = "") -> Finding:
-    """This keeps a device from being allocated or used."""
+    """Return a finding about a fault because of which a device cannot be allocated or used."""
     return Finding(step, Outcome.PROBLEM, looked_at, found, advice, command)
 
 
@@ -87,10 +87,10 @@ _MUST_BE_KNOWN = tuple(Step)[: [*Step].index(Step.DEVICE_LIST) + 1]
 
 
 def worst(findings: Iterable[Finding]) -> Outcome:
-    """Return the worst result; `OK` of nothing.
+    """Return the worst result; `OK` without findings.
 
-    What cannot be seen counts up to the list of devices only: whatever is unknown behind that, such
-    as a cgroup of version 2, is so on hosts where all is well.
+    `UNKNOWN` counts only for the stations up to the device list. Later stations, such as a cgroup
+    of version 2, are unknown on a healthy host too.
     """
     counted = (
         each.result
@@ -101,6 +101,6 @@ def worst(findings: Iterable[Finding]) -> Outcome:
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return them in the order of the stations."""
+    """Return the findings in the order of the stations."""
     stations = tuple(Step)
     return tuple(sorted(findings, key=lambda each: stations.index(each.step)))

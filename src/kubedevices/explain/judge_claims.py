@@ -1,35 +1,35 @@
-"""Claims of DRA drivers: who has what, and why a claim is not prepared. Pure."""
+"""Judges the claims of DRA drivers: their devices, and why a claim is not prepared. Pure."""
 
 from collections.abc import Iterable, Iterator
 
-from kubedevices.explain.facts import DriverHere
+from kubedevices.explain.facts import DriverFacts
 from kubedevices.explain.finding import Finding, Step, ok, problem, warning
 from kubedevices.words import counted
 
 
-def judge_claims(drivers: Iterable[DriverHere], domain: str = "") -> Iterator[Finding]:
-    """Follow the claims of every driver, or of the driver `domain`."""
+def judge_claims(drivers: Iterable[DriverFacts], domain: str = "") -> Iterator[Finding]:
+    """Judge the claims of every driver, or of the driver with the name `domain`."""
     for driver in drivers:
         if domain in ("", driver.name):
             yield from _judge(driver)
 
 
-def _judge(driver: DriverHere) -> Iterator[Finding]:
+def _judge(driver: DriverFacts) -> Iterator[Finding]:
     at = f"driver {driver.name}"
     ready = [each for each in driver.claims if each.is_ready]
     if not driver.is_listening and driver.claims:
         yield problem(
             Step.CLAIM,
             at,
-            f"it is away, and {counted(len(driver.claims), 'claim')} of it are prepared: their "
-            "pods cannot end",
-            "start the driver again: pods give their claims back to it",
+            f"the driver does not run, but has {counted(len(driver.claims), 'prepared claim')}: "
+            "their pods cannot end",
+            "start the driver again: a pod ends when the driver has unprepared its claims",
         )
     elif not driver.is_listening and driver.has_slices:
         yield warning(
             Step.CLAIM,
             at,
-            "it is away; the kubelet deletes its ResourceSlices after 30 seconds",
+            "the driver does not run; the kubelet deletes its ResourceSlices after 30 seconds",
             "start the driver again",
         )
     else:
@@ -40,9 +40,9 @@ def _judge(driver: DriverHere) -> Iterator[Finding]:
             yield problem(
                 Step.CLAIM,
                 at,
-                f"{claim.name} is prepared, and its CDI file is missing: its containers do "
+                f"{claim.name} is prepared, but its CDI file is missing: its containers do "
                 "not start",
-                "the driver writes it again within a second: see its log",
+                "a driver that runs writes the file again within a second: see its log",
             )
     for each in driver.refused:
         yield problem(

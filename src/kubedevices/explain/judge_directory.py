@@ -1,4 +1,4 @@
-"""The plugin directory, its `kubelet.sock` and the plugins' sockets: pure judgements over facts."""
+"""Judges the plugin directory, its `kubelet.sock` and the sockets of the plugins. Pure."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,12 +25,13 @@ from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, KUBELET_SOCKET_NAME, Ins
 from kubedevices.words import counted, some_of
 
 _OTHERS_MAY_WRITE = 0o002
-_DEVICE_PLUGIN = "DevicePlugin"
-_AS_ROOT = "ask again as root of the host; in a debugging pod, with --profile=sysadmin"
+_DEVICE_PLUGIN = "DevicePlugin"  # the type in the answer to GetInfo
+_UNSEEN = "a process that cannot be seen"
+_AS_ROOT = "run this again as root of the host; in a debugging pod, with --profile=sysadmin"
 
 
 def judge_directory(directory: Directory, kubelets: Iterable[Kubelet]) -> list[Finding]:
-    """Say whether the directory can be where plugins and kubelet meet."""
+    """Say whether a kubelet and its plugins can use the directory."""
     path = str(directory.path)
     if directory.refusal == MISSING:
         return [
@@ -39,7 +40,7 @@ def judge_directory(directory: Directory, kubelets: Iterable[Kubelet]) -> list[F
                 path,
                 "it does not exist",
                 _elsewhere(directory, kubelets)
-                or "a kubelet creates it when it starts, and so does `kubedevices node`",
+                or "a kubelet, or `kubedevices node`, creates it at its start",
                 _start_of(directory),
             )
         ]
@@ -57,9 +58,9 @@ def judge_directory(directory: Directory, kubelets: Iterable[Kubelet]) -> list[F
         ]
     found = f"mode {directory.mode:04o}, owned by user {directory.uid}"
     if directory.link_to:
-        found += f", which is {directory.link_to}"
+        found += f", a link to {directory.link_to}"
     if directory.mode & _OTHERS_MAY_WRITE:
-        advice = "anybody on this host may replace kubelet.sock or a plugin there"
+        advice = "every user of this host may replace the sockets in it: forbid others to write"
         return [warning(Step.DIRECTORY, path, found, advice, f"chmod o-w {path}")]
     return [ok(Step.DIRECTORY, path, found)]
 
@@ -76,8 +77,7 @@ def judge_kubelet_socket(
     if socket.refusal == MISSING:
         found = "it does not exist: neither a kubelet nor a kubedevices node serves this directory"
         advice = elsewhere or (
-            "start a kubelet or a node; some plugins then register by themselves, restart the "
-            "others"
+            "start a kubelet or a node; then restart the plugins that do not register by themselves"
         )
         return [problem(Step.KUBELET_SOCKET, path, found, advice, _start_of(directory))]
     if socket.refusal == NO_SOCKET:
@@ -89,65 +89,68 @@ def judge_kubelet_socket(
         advice = "correct this and start the kubelet, or the node, again"
         return [problem(Step.KUBELET_SOCKET, path, socket.refusal, advice)]
     if socket.refusal:
-        found = "no process listens on it: a kubelet that ends leaves its file behind"
+        found = "no process listens on it: the kubelet has ended, and its socket file stays"
         advice = elsewhere or "start the kubelet, or the node, again"
         return [problem(Step.KUBELET_SOCKET, path, found, advice, _start_of(directory))]
     if stopped := _judge_stopped(Step.KUBELET_SOCKET, path, socket.listener):
         return [stopped]
-    who = str(socket.listener or "somebody")
+    who = str(socket.listener or _UNSEEN)
     if answers.is_silent:
-        found = f"{who} accepts connections, but answered nothing within {answers.waited:g} s"
-        advice = "it is overloaded, or hangs: its log and its load say why; restart it if it hangs"
+        found = f"{who} accepts connections, but did not answer within {answers.waited:g} s"
+        advice = "it is overloaded or hangs: its log and its load say which; restart it if it hangs"
         return [problem(Step.KUBELET_SOCKET, path, found, advice, log_of(socket.listener))]
     return [ok(Step.KUBELET_SOCKET, path, f"{who} accepts registrations")]
 
 
 def _judge_stopped(step: Step, path: str, listener: ProcessFacts | None) -> Finding | None:
-    """A process that is stopped accepts connections, by the kernel, and never answers."""
+    """Return the finding about a listener that is stopped.
+
+    The kernel accepts connections for a stopped process, but the process never answers.
+    """
     if listener is None or listener.state.upper() != "T":
         return None
-    found = f"{listener} listens, but is stopped: it answers nothing until it is let go on"
-    advice = "a debugger stopped it, or a signal (SIGSTOP); after a signal this lets it go on"
+    found = f"{listener} listens, but is stopped: it does not answer until it continues"
+    advice = "a debugger or a signal (SIGSTOP) stopped it; after a signal, this continues it"
     return problem(step, path, found, advice, f"kill -CONT {listener.pid}")
 
 
 def _start_of(directory: Directory) -> str:
-    """Return the command for who serves such a directory."""
+    """Return the command about the process that serves, or should serve, this directory."""
     if str(directory.path).endswith(str(DEVICE_PLUGIN_DIR)):  # also below /host
         return "systemctl status kubelet"
     return f"kubedevices node --socket-dir {directory.path}"
 
 
 def _elsewhere(directory: Directory, kubelets: Iterable[Kubelet]) -> str:
-    """Say where a kubelet is instead."""
+    """Say where a kubelet serves plugins instead; empty if no kubelet was seen."""
     if directory.elsewhere:
         places = some_of(map(str, directory.elsewhere))
         return f"a kubelet listens in {places}: use that as --socket-dir, for the plugins too"
     for kubelet in kubelets:
         return (
-            f"{kubelet.process} runs with the root directory {kubelet.root_dir}; whatever that "
-            f"is, a kubelet keeps its device plugins in {DEVICE_PLUGIN_DIR}"
+            f"{kubelet.process} runs with the root directory {kubelet.root_dir}; with any root "
+            f"directory, the plugin directory of a kubelet is {DEVICE_PLUGIN_DIR}"
         )
     return ""
 
 
 def judge_path_length(directory: Path, resource: str = "") -> list[Finding]:
-    """Say whether the sockets' paths fit into the 107 bytes that Linux takes."""
+    """Say whether the paths of the sockets fit into the 107 bytes that Linux allows."""
     limit = SocketPathTooLong.limit
     kubelet_socket = directory / KUBELET_SOCKET_NAME
     length = len(bytes(kubelet_socket))
     if length > limit:
-        found = f"{length} bytes, Linux takes {limit}: no process can listen there"
+        found = f"{length} bytes, but Linux allows {limit}: no process can listen there"
         advice = "use a directory with a shorter path"
         return [problem(Step.PATH_LENGTH, str(kubelet_socket), found, advice)]
     if resource:
         path = directory / f"{resource.replace('/', '-')}.sock"
         length = len(bytes(path))
         if length > limit:
-            found = f"{length} bytes, Linux takes {limit}"
+            found = f"{length} bytes, but Linux allows {limit}"
             advice = (
-                "a plugin that calls its socket so cannot listen (ours take a shorter name); give "
-                "it another name, or a directory with a shorter path"
+                "a plugin cannot listen at this path (plugins of kubedevices use a shorter name); "
+                "give the socket another name, or use a directory with a shorter path"
             )
             return [warning(Step.PATH_LENGTH, str(path), found, advice)]
     room = limit - len(bytes(directory)) - 1
@@ -156,7 +159,7 @@ def judge_path_length(directory: Path, resource: str = "") -> list[Finding]:
 
 
 def judge_plugin_sockets(directory: Directory, answers: ResourceFacts) -> list[Finding]:
-    """Say who serves each socket, and which plugins the kubelet does not know."""
+    """Say which process serves each socket, and which plugins the kubelet does not know."""
     is_served = directory.kubelet is not None and not directory.kubelet.refusal
     served_since = directory.kubelet.since if directory.kubelet and is_served else None
     findings = [
@@ -192,12 +195,12 @@ def judge_plugin_sockets(directory: Directory, answers: ResourceFacts) -> list[F
 
 
 def judge_registry(watched: Iterable[RegistrySocket]) -> list[Finding]:
-    """Say of the sockets in the plugin registry directory which are device plugins, and well."""
+    """Say which sockets in the plugin registry directory are device plugins, and their faults."""
     findings = []
     for each in watched:
         path = str(each.path)
         if each.info is None:
-            advice = "start its plugin again; if that is gone for good, remove the socket"
+            advice = "start its plugin again, or remove the socket if the plugin was uninstalled"
             findings.append(warning(Step.PLUGIN_SOCKET, path, each.problem, advice))
         elif each.info.type == _DEVICE_PLUGIN:
             findings.append(_judge_watched(path, each.info))
@@ -211,13 +214,16 @@ def _judge_watched(path: str, info: PluginInfo) -> Finding:
         return problem(Step.PLUGIN_SOCKET, path, found, advice)
     if API_VERSION not in info.supported_versions:
         versions = some_of(info.supported_versions) or "no version"
-        found = f"offers {info.name} in {versions}, a kubelet needs {API_VERSION}"
+        found = f"offers {info.name} in {versions}, but a kubelet needs {API_VERSION}"
         return problem(Step.PLUGIN_SOCKET, path, found, advice)
     return ok(Step.PLUGIN_SOCKET, path, f"offers {info.name} to every kubelet that finds it")
 
 
 def _newer_instance(socket: Socket, others: Iterable[Socket]) -> Socket | None:
-    """Return a newer instance of ours with the same resource, if somebody listens at both."""
+    """Return the socket of a newer instance of the same plugin, if both sockets have a listener.
+
+    Only names that kubedevices gives to sockets say which instance is newer.
+    """
     name = InstanceSocket.parse(socket.path.name)
     for other in others:
         its = InstanceSocket.parse(other.path.name)
@@ -231,15 +237,15 @@ def _judge_standby(socket: Socket, newer: Socket) -> Finding:
     return warning(
         Step.PLUGIN_SOCKET,
         str(socket.path),
-        f"{socket.listener or 'somebody'} stands by: {newer.path.name} serves the same resource "
+        f"{socket.listener or _UNSEEN} stands by: {newer.path.name} serves the same resource "
         "and was started later",
-        "this is right during an update; otherwise two plugins serve the same resource: stop "
+        "this is expected during an update; otherwise two plugins serve the same resource: stop "
         "one of them",
     )
 
 
 def _judge_plugin(socket: Socket, served_since: float | None) -> Finding:
-    """`served_since` is when `kubelet.sock` was made, None when nobody serves it."""
+    """`served_since` is when `kubelet.sock` was created, None if no process listens on it."""
     path = str(socket.path)
     if socket.refusal == NO_PERMISSION:
         return unknown(Step.PLUGIN_SOCKET, path, "no permission to connect", _AS_ROOT)
@@ -249,14 +255,14 @@ def _judge_plugin(socket: Socket, served_since: float | None) -> Finding:
         return warning(
             Step.PLUGIN_SOCKET,
             path,
-            "no process listens on it: its plugin ended without removing it, or crashed",
-            "start the plugin again, and read why it ended; if it listens on another socket by "
-            "now, this file is a harmless rest, which a kubelet removes when it starts",
+            "no process listens on it: its plugin crashed, or ended and did not remove it",
+            "start the plugin again; its log says why it ended. If the plugin listens on another "
+            "socket by now, this file is harmless, and a kubelet removes it at its next start",
             "kubectl logs --previous POD",
         )
     if stopped := _judge_stopped(Step.PLUGIN_SOCKET, path, socket.listener):
         return stopped
-    who = str(socket.listener or "somebody")
+    who = str(socket.listener or _UNSEEN)
     if socket.answer is not None and socket.answer.problem:
         advice = "its log may say why; `kubedevices check` finds the mistakes of a plugin"
         found = f"{who} listens, but {socket.answer.problem}"
@@ -279,13 +285,14 @@ def _judge_unregistered(socket: Socket, found: str, served_since: float) -> Find
     if socket.since and socket.since < served_since:
         found += " since kubelet.sock was created again"
         advice = (
-            "it may not have noticed the kubelet restart: restart the plugin (a DaemonSet creates "
-            "a deleted pod again); `kubedevices check` says if the plugin survives kubelet "
-            "restarts"
+            "the plugin may not have noticed the kubelet restart: restart the plugin (a DaemonSet "
+            "creates a deleted pod again); `kubedevices check` tests whether the plugin survives "
+            "kubelet restarts"
         )
         return problem(Step.PLUGIN_SOCKET, path, found, advice, restart_of(socket.listener))
     advice = (
-        "its log says whether it was refused, or never tried; the kubelet's log has a refusal too"
+        "the log of the plugin says whether the kubelet refused it, or whether it never tried to "
+        "register; the kubelet logs a refusal too"
     )
     return problem(Step.PLUGIN_SOCKET, path, found, advice, log_of(socket.listener))
 
@@ -296,26 +303,25 @@ def _judge_lost(lost: LostSocket, directory: Path) -> Finding:
         found = "a process listens on it, but the file was deleted; the process cannot be seen"
         return unknown(Step.PLUGIN_SOCKET, path, found, _AS_ROOT)
     if lost.is_apart:
-        found = f"{lost.listener} listens there in a directory of its own, not in this one"
+        found = f"{lost.listener} listens at this path in a directory of its container, not here"
         advice = (
-            f"mount the host's {DEVICE_PLUGIN_DIR} into its container, by a hostPath "
-            "volume; a kubelet does not see an emptyDir or a directory of the "
-            "container"
+            f"mount the host's {DEVICE_PLUGIN_DIR} into its container, by a hostPath volume; a "
+            "kubelet does not see an emptyDir or a directory of the container"
         )
         if lost.listener.pod:
             return problem(Step.PLUGIN_SOCKET, path, found, advice)
         return warning(Step.PLUGIN_SOCKET, path, found, advice)
-    found = f"{lost.listener} listens on it, but the file is gone"
+    found = f"{lost.listener} listens on it, but the file was deleted"
     if lost.connections:
-        found += f"; {counted(lost.connections, 'connection')} from before still there"
+        found += f"; open connections: {lost.connections}"
         advice = (
-            "devices are served as long as that lasts; restart the plugin when it suits, before "
-            "the kubelet is restarted"
+            "the plugin serves its devices as long as the connection lasts; restart the plugin "
+            "before the next restart of the kubelet"
         )
         return warning(Step.PLUGIN_SOCKET, path, found, advice, restart_of(lost.listener))
     found += ": a kubelet deletes all sockets when it starts, and this plugin did not notice"
     advice = (
         "restart the plugin, so that it registers again (a DaemonSet creates a deleted pod "
-        "again); `kubedevices check` says if the plugin survives kubelet restarts"
+        "again); `kubedevices check` tests whether the plugin survives kubelet restarts"
     )
     return problem(Step.PLUGIN_SOCKET, path, found, advice, restart_of(lost.listener))

@@ -1,4 +1,4 @@
-"""What a container is given, as the host and the container have it: pure judgements over facts."""
+"""Judges the device files and CDI names of containers, on the host and in the container. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -13,18 +13,21 @@ _GROUP_MAY_USE = 0o060
 _OWNER_MAY_USE = 0o600
 _READ_AND_WRITE = 0o6
 _SANDBOXES = ("pause", "catatonit")
-"""What holds a pod together without being a container of it."""
+"""Names of processes that are the sandbox of a pod, not one of its containers."""
 
 _USABLE_TYPES = ("container_file_t", "svirt_sandbox_file_t")
 _FOLDERS = {"c": "char", "b": "block"}
 
 
 def judge_answers(allocations: Sequence[Allocation], checkpoint: str) -> list[Finding]:
-    """Say where there are no files to look at; what a container gets is known once it has it."""
+    """Say why there are no device files to look at; empty if there are.
+
+    The device files of a container are known only after the plugin has answered Allocate.
+    """
     if not allocations:
         found = (
-            "no container holds a device: ask again when a container holds one, to see its "
-            "device files"
+            "no container holds a device: run this again when a container holds a device, to see "
+            "the device files"
         )
         return [ok(Step.DEVICE_FILE, checkpoint, found)]
     if not any(each.response.devices or each.response.cdi_devices for each in allocations):
@@ -32,16 +35,16 @@ def judge_answers(allocations: Sequence[Allocation], checkpoint: str) -> list[Fi
         if any(each.response.mounts for each in allocations):
             found += ", but mounts"
         else:
-            found += ": variables and annotations have to tell a hook of the runtime what to do"
+            found += ", so a hook of the runtime must act on its variables or annotations"
         return [ok(Step.DEVICE_FILE, checkpoint, found)]
     return []
 
 
 def judge_host_file(file: FileFacts, selinux: Selinux) -> list[Finding]:
-    """Say whether a device file is what a container can be given, and keep."""
+    """Say whether a container can get a device file, and does not lose it later."""
     if file.problem:
-        found = f"cannot be looked at: {file.problem}"
-        return [unknown(Step.DEVICE_FILE, file.path, found, "ask again as root")]
+        found = f"cannot be read: {file.problem}"
+        return [unknown(Step.DEVICE_FILE, file.path, found, "run this again as root")]
     if not file.kind:
         return [
             problem(
@@ -54,8 +57,8 @@ def judge_host_file(file: FileFacts, selinux: Selinux) -> list[Finding]:
             )
         ]
     if file.kind not in ("c", "b", "p"):
-        advice = "runtimes take a device node here; a plugin hands out other files as mounts"
-        return [problem(Step.DEVICE_FILE, file.path, f"a {file.kind}, no device node", advice)]
+        advice = "runtimes need a device file here; a plugin must hand out other files as mounts"
+        return [problem(Step.DEVICE_FILE, file.path, f"a {file.kind}, not a device file", advice)]
     number = f"{file.major}:{file.minor}"
     found = f"{file.kind} {number}, mode {file.mode:04o}, user {file.uid}, group {file.gid}"
     findings = [ok(Step.DEVICE_FILE, file.path, found)]
@@ -70,13 +73,13 @@ def _judge_link(file: FileFacts, number: str) -> list[Finding]:
         return []
     link = f"/dev/{folder}/{number}"
     if file.link:
-        return [ok(Step.LINK, link, "is there")]
+        return [ok(Step.LINK, link, "exists")]
     return [
         warning(
             Step.LINK,
             link,
-            f"missing, or not {file.path}: with systemd's cgroup driver, containers lose the "
-            "device at the next `systemctl daemon-reload`",
+            f"missing, or leads to another device than {file.path}: with systemd's cgroup driver, "
+            "containers lose the device at the next `systemctl daemon-reload`",
             "create the link after each boot (by a udev rule), then delete the pod",
             f"mkdir -p /dev/{folder} && ln -sf {file.path} {link}",
         )
@@ -85,9 +88,9 @@ def _judge_link(file: FileFacts, number: str) -> list[Finding]:
 
 def _judge_mode(file: FileFacts) -> list[Finding]:
     if file.mode & _OTHERS_MAY_USE == _OTHERS_MAY_USE:
-        return [ok(Step.PERMISSIONS, file.path, "everybody may read and write it")]
+        return [ok(Step.PERMISSIONS, file.path, "every user may read and write it")]
     if file.mode & _GROUP_MAY_USE == _GROUP_MAY_USE:
-        found = f"only user {file.uid} and group {file.gid} may use it"
+        found = f"only user {file.uid} and group {file.gid} may read and write it"
     elif file.mode & _OWNER_MAY_USE == _OWNER_MAY_USE:
         found = f"only user {file.uid} may read and write it (mode {file.mode:04o})"
     else:
@@ -98,7 +101,7 @@ def _judge_mode(file: FileFacts) -> list[Finding]:
 
 
 def _access(file: FileFacts | ContainerFile, wanted: int) -> str:
-    """Return what lets another user than root open a file of this owner and mode."""
+    """Return how another user than root can get access to a file of this owner and mode."""
     ways = []
     if (file.mode >> 3) & wanted == wanted:
         ways.append(
@@ -106,7 +109,7 @@ def _access(file: FileFacts | ContainerFile, wanted: int) -> str:
             f"`securityContext: {{supplementalGroups: [{file.gid}]}}`"
         )
     else:
-        ways.append("give the host's file a group or mode that suffices (a udev rule)")
+        ways.append("change the group or mode of the host's file (a udev rule)")
     if (file.mode >> 6) & wanted == wanted:
         ways.append(
             "set device_ownership_from_security_context in the runtime, which gives the "
@@ -127,8 +130,8 @@ def _judge_label(file: FileFacts, selinux: Selinux) -> list[Finding]:
         warning(
             Step.SELINUX,
             file.path,
-            f"labelled {kind or 'in a way that cannot be read'}: confined containers may be "
-            "refused; `ausearch --message avc --start recent` shows whether they were",
+            f"{f'labelled {kind}' if kind else 'its label cannot be read'}: SELinux may refuse "
+            "confined containers; `ausearch --message avc --start recent` shows refusals",
             "let containers use devices",
             "setsebool -P container_use_devices 1",
         )
@@ -139,7 +142,7 @@ def _judge_label(file: FileFacts, selinux: Selinux) -> list[Finding]:
 
 
 def judge_cdi(names: Iterable[str], registry: CdiRegistry) -> list[Finding]:
-    """Say which CDI names a runtime would not find, and why."""
+    """Say which CDI names a runtime cannot resolve, and why."""
     findings = []
     for name in dict.fromkeys(names):
         explained = registry.explain(name)
@@ -150,7 +153,7 @@ def judge_cdi(names: Iterable[str], registry: CdiRegistry) -> list[Finding]:
             continue
         findings.append(ok(Step.CDI, name, explained.reason))
         findings += [
-            warning(Step.CDI, name, text, "compare that with the runtime that is used here")
+            warning(Step.CDI, name, text, "check this against the runtime of this host")
             for text in explained.warnings
         ]
     return findings
@@ -164,7 +167,7 @@ def judge_inside(
 ) -> list[Finding]:
     """Say whether the container that holds devices has them, and whether its process may open them.
 
-    `seen` is None where no process of the pod was found.
+    `seen` is None if no process of the pod could be looked into.
     """
     at = f"container {allocation.container} of pod {allocation.pod_uid}"
     if not allocation.response.devices:
@@ -175,9 +178,10 @@ def judge_inside(
     mine = _of_container(allocation.container, seen or ())
     if not mine:
         found = (
-            "no process of it was found on this host: it has not started, or not again, or ended"
+            "no process of it was found on this host: it has not started, has ended, or has not "
+            "started again"
         )
-        advice = "the events of the pod say which"
+        advice = "the events of the pod say which of these it is"
         return [unknown(Step.CONTAINER, at, found, advice, events_of(pod))]
     findings = []
     for spec in allocation.response.devices:
@@ -186,19 +190,20 @@ def judge_inside(
         if not here:
             found = f"{path} is not in it"
             advice = (
-                "the container was started before it got the device, or by a runtime that left it "
-                "out: delete the pod and let it be made again"
+                "the container started before it got the device, or its runtime left the device "
+                "out: delete the pod, so that it is created again"
             )
             findings.append(problem(Step.CONTAINER, at, found, advice))
             continue
-        findings += _judge_there(at, here, files.get(spec.host_path), spec.permissions)
+        findings += _judge_device(at, here, files.get(spec.host_path), spec.permissions)
     return findings
 
 
 def _of_container(name: str, seen: Iterable[ContainerFile]) -> list[ContainerFile]:
-    """Return what the processes of one container have, its first process in front.
+    """Return the files as the processes of one container see them, its first process in front.
 
-    A kubelet's containers tell their names; of others, all are taken but the usual sandboxes.
+    The name of the container is known if a kubelet created it. Otherwise the files of all processes
+    are returned, except those of the usual sandboxes.
     """
     seen = [*seen]
     if any(each.process.container for each in seen):
@@ -208,7 +213,7 @@ def _of_container(name: str, seen: Iterable[ContainerFile]) -> list[ContainerFil
     return sorted(mine, key=lambda each: (not each.is_main, each.process.pid))
 
 
-def _judge_there(
+def _judge_device(
     at: str, here: Sequence[ContainerFile], host: FileFacts | None, permissions: str
 ) -> list[Finding]:
     inside = here[0]
@@ -220,10 +225,10 @@ def _judge_there(
         return [problem(Step.CONTAINER, at, found, advice)]
     findings = [_judge_users(at, here, permissions)]
     if inside.cgroup is None:
-        found = "version 2 keeps permissions in a program of the kernel, which cannot be read"
+        found = "cgroup version 2 has its permissions in a BPF program, which cannot be read"
         advice = (
-            "open it in the container, by the runtime's exec; not where that alone does something, "
-            "as with a watchdog"
+            "open the device in the container to test it, by the runtime's exec; but do not open "
+            "a device where opening has an effect, as a watchdog has"
         )
         return [
             *findings,
@@ -233,14 +238,14 @@ def _judge_there(
         return [*findings, ok(Step.CGROUP, at, f"permits {permissions} of {path}")]
     found = f"does not permit {permissions} of {inside.kind} {inside.major}:{inside.minor} ({path})"
     advice = (
-        "something took it away after the start, as `systemctl daemon-reload` does where the "
-        "/dev/char link is missing: make the link, then delete the pod"
+        "the permission was removed after the start, as `systemctl daemon-reload` does if the "
+        "/dev/char link is missing: create the link, then delete the pod"
     )
     return [*findings, problem(Step.CGROUP, at, found, advice)]
 
 
 def _judge_users(at: str, here: Sequence[ContainerFile], permissions: str) -> Finding:
-    """Say whether the first process may open it, and which other users in there may not."""
+    """Say whether the container's first process may open the device, and which users may not."""
     wanted = 4 * ("r" in permissions) | 2 * ("w" in permissions)
     first = here[0]
     path = first.container_path
@@ -260,7 +265,7 @@ def _judge_users(at: str, here: Sequence[ContainerFile], permissions: str) -> Fi
 
 
 def _may_open(inside: ContainerFile, wanted: int) -> bool:
-    """Whether user, groups and mode let a process do what is `wanted`: 4 read, 2 write."""
+    """Whether user, groups and mode permit a process `wanted`: 4 to read, 2 to write."""
     mode = inside.mode
     if inside.is_above_modes:
         return True
@@ -272,7 +277,7 @@ def _may_open(inside: ContainerFile, wanted: int) -> bool:
 
 
 def _permits(devices_list: str, inside: ContainerFile, permissions: str) -> bool:
-    """Whether the devices.list of a version 1 cgroup has what a device needs."""
+    """Whether the devices.list of a cgroup of version 1 permits `permissions` of a device."""
     for line in devices_list.splitlines():
         kind, _, rest = line.partition(" ")
         number, _, allowed = rest.partition(" ")

@@ -1,4 +1,4 @@
-"""A proxy between plugin and kubelet: whose plugin is behind a resource, what changes. Pure."""
+"""Judges plugins behind a proxy: which plugin serves a resource, which rules change it. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator
 
@@ -8,7 +8,7 @@ from kubedevices.words import counted, some_of
 
 
 def judge_proxy(resource: str, proxied: Iterable[ProxiedPlugin]) -> list[Finding]:
-    """Follow `resource` from the plugins behind the proxy; nothing where none has to do with it."""
+    """Judge the plugins behind the proxy that serve `resource` or register it; often none."""
     findings: list[Finding] = []
     for plugin in proxied:
         if plugin.serves(resource):
@@ -19,9 +19,9 @@ def judge_proxy(resource: str, proxied: Iterable[ProxiedPlugin]) -> list[Finding
 
 
 def judge_behind(proxied: Iterable[ProxiedPlugin], known: Collection[str]) -> Iterator[Finding]:
-    """Follow every plugin behind the proxy to the kubelet, in a line each.
+    """Judge every plugin behind the proxy, in a line each.
 
-    What is wrong with a resource that is `known` is told with the resource, by `judge_proxy`.
+    For a resource in `known` this says nothing about faults: `judge_proxy` does.
     """
     for plugin in proxied:
         at, names = f"proxy, {plugin.resource}", [each.resource for each in plugin.outside]
@@ -75,7 +75,7 @@ def _judge_served(resource: str, plugin: ProxiedPlugin) -> Iterator[Finding]:
                 Step.PROXY,
                 at,
                 f"{each.id} is out of service: {each.reason}",
-                "put it back when that is over",
+                "put it back into service when the reason is gone",
                 f"kubedevices uncordon {each.resource}/{each.id}",
             )
 
@@ -89,8 +89,8 @@ def _judge_elsewhere(plugin: ProxiedPlugin) -> Finding:
     return problem(
         Step.PROXY,
         at,
-        f"only the plugin calls it so; the kubelet gets it as {some_of(names)}",
-        "ask for that name",
+        f"only the plugin uses this name; the kubelet gets the resource as {some_of(names)}",
+        "use that name in pods",
         f"kubedevices explain {names[0]}",
     )
 

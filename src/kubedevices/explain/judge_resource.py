@@ -1,4 +1,4 @@
-"""One resource, from its name to who holds its devices: pure judgements over facts."""
+"""Judges one resource: its name, registration, list, health, holders and NUMA nodes. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -16,7 +16,7 @@ _LOG = "journalctl --unit kubelet --grep device"
 
 
 def judge_name(resource: str) -> Finding:
-    """Say whether a kubelet takes this name."""
+    """Say whether a kubelet accepts this name."""
     rule = explain_resource_name(resource)
     if not rule:
         return ok(Step.NAME, resource, "a kubelet accepts this name")
@@ -31,9 +31,9 @@ def judge_registration(
     plugins: Sequence[Socket],
     state: ResourceState | None = None,
 ) -> list[Finding]:
-    """Say whether whoever manages devices here knows the resource, and has an open list of it.
+    """Say whether the node or kubelet knows the resource, and has a list from its plugin.
 
-    `state` is what a plugin adds to it that was asked.
+    `state` also has the devices that a plugin listed, if plugins were asked.
     """
     if resource not in answers.known:
         return [_judge_unknown(resource, answers)]
@@ -44,7 +44,7 @@ def judge_registration(
                 Step.REGISTRATION,
                 str(answers.checkpoint),
                 "registered before the checkpoint was written, with "
-                f"{counted(len(ids), 'healthy device')}; there is no newer answer",
+                f"{counted(len(ids), 'healthy device')}; nothing newer is known",
                 "; ".join(answers.unasked),
             )
         ]
@@ -61,11 +61,11 @@ def _judge_unknown(resource: str, answers: ResourceFacts) -> Finding:
     if not answers.source:
         found = "neither a node nor a kubelet could be asked"
         if answers.checkpoint is not None:
-            found += f"; in the checkpoint there is {some_of(known) or 'no resource'}"
+            found += f"; the checkpoint lists {some_of(known) or 'no resource'}"
         return unknown(Step.REGISTRATION, resource, found, "; ".join(answers.unasked))
     meant = closest(resource, known)
     found = "no plugin has registered it"
-    found += f"; there is {some_of(known)}" if known else ", nor anything else"
+    found += f"; known resources: {some_of(known) or 'none'}"
     advice = (
         f"did you mean {meant}?"
         if meant
@@ -82,7 +82,7 @@ def _judge_at_node(state: ResourceState, source: str) -> list[Finding]:
         case "connected":
             return [
                 ok(Step.REGISTRATION, at, "registered and connected"),
-                ok(Step.DEVICE_LIST, at, "the stream of lists is open"),
+                ok(Step.DEVICE_LIST, at, "the ListAndWatch stream is open"),
             ]
         case "starting":
             return [
@@ -91,47 +91,48 @@ def _judge_at_node(state: ResourceState, source: str) -> list[Finding]:
                     Step.DEVICE_LIST,
                     at,
                     "the plugin has not sent a list since it registered",
-                    "a plugin has to send a list as soon as ListAndWatch is called, also an empty "
-                    "list; its log may say why it waits",
+                    "a plugin must send a list, even an empty list, as soon as ListAndWatch is "
+                    "called; the log of the plugin may say why it waits",
                 ),
             ]
         case "stopped":
             found = (
-                "its plugin went away: all its devices are unhealthy, and the resource vanishes "
-                "after the grace period"
+                "its plugin disconnected: all its devices are unhealthy, and the node removes the "
+                "resource after the grace period"
             )
         case _:
-            found = "its plugin went away and did not come back within the grace period"
-    advice = "start the plugin again; pods that run keep their devices"
+            found = "its plugin disconnected and did not register again within the grace period"
+    advice = "start the plugin again; running pods keep their devices"
     return [problem(Step.REGISTRATION, at, found, advice)]
 
 
 def _judge_at_kubelet(
     resource: str, state: ResourceState | None, answers: ResourceFacts, plugins: Sequence[Socket]
 ) -> list[Finding]:
-    """A kubelet tells only healthy devices and held ones: the rest is put together."""
+    """A kubelet lists only healthy and held devices: the connections of plugins say the rest."""
     at = answers.source
     registered = ok(Step.REGISTRATION, at, "registered")
-    told = answers.resources.get(resource)
-    if told is not None and told.allocatable:
-        healthy = f"{counted(told.allocatable, 'healthy device')} in it"
+    listed_by_kubelet = answers.resources.get(resource)
+    if listed_by_kubelet is not None and listed_by_kubelet.allocatable:
+        healthy = f"the list has {counted(listed_by_kubelet.allocatable, 'healthy device')}"
         return [registered, ok(Step.DEVICE_LIST, at, healthy)]
     if state is not None and state.capacity is not None and not state.allocatable:
         listed = f"{state.socket} lists {counted(state.capacity, 'device')}, none of them healthy"
         return [registered, ok(Step.DEVICE_LIST, at, listed)]
-    found = "no healthy device is listed now, so capacity or allocatable is 0"
+    found = "the kubelet lists no healthy device now, so capacity or allocatable is 0"
     before = answers.registered.get(resource, ())
     if before:
         found += f"; {len(before)} were healthy when the checkpoint was written"
     served = [each for each in plugins if not each.refusal]
     if not served:
-        advice = "no plugin listens in this directory: start it again; within five minutes the "
-        advice += "capacity stays, after that it becomes 0"
+        advice = "no plugin listens in this directory: start the plugin again; the capacity stays "
+        advice += "for five minutes, then it becomes 0"
         return [problem(Step.REGISTRATION, at, found, advice, _LOG)]
     connected = [each for each in served if each.connections is None or each.connections]
     if not connected:
         advice = (
-            "no plugin has a connection, so no plugin is registered: see the plugin sockets above"
+            "no plugin has a connection from the kubelet, so none is registered: see the plugin "
+            "sockets above"
         )
         return [problem(Step.REGISTRATION, at, found, advice, _LOG)]
     others = sum(bool(each.allocatable) for each in answers.resources.values())
@@ -141,28 +142,29 @@ def _judge_at_kubelet(
             "healthy devices. Start the plugin, or see the plugin sockets above"
         )
         return [problem(Step.REGISTRATION, at, found, advice, _LOG)]
-    advice, command = _whose_list(resource, connected)
+    advice, command = _advice_for_empty_list(resource, connected)
     return [problem(Step.DEVICE_LIST, at, found, advice, command)]
 
 
-def _whose_list(resource: str, connected: Sequence[Socket]) -> tuple[str, str]:
-    """Return what to do about an empty list, and the command for it, as far as plugins were asked.
+def _advice_for_empty_list(resource: str, connected: Sequence[Socket]) -> tuple[str, str]:
+    """Return the advice about a list without healthy devices, and its command.
 
-    A kubelet does not say which socket is that of which resource.
+    A kubelet does not say which socket serves which resource, so the advice names every plugin that
+    may serve `resource`.
     """
     asked = [each for each in connected if each.answer is not None]
     if not asked:
         names = some_of(each.path.name for each in connected)
         advice = (
             f"{names} may be connected: if it is the plugin of this resource, its list is empty or "
-            "all its devices are unhealthy; its log says why, and it can be asked, although some "
-            "plugins lose an update when a second reader comes"
+            "all its devices are unhealthy, and its log says why. The command asks the plugins for "
+            "their lists; some plugins lose an update when a second client reads their list"
         )
         return advice, f"kubedevices explain {resource} --ask-plugins"
     idle = [each for each in asked if each.answer and not _healthy_ids(each)]
     if not idle:
-        advice = "every plugin that was asked has healthy devices, none of them known of this "
-        return f"{advice}resource: start the plugin of this resource", ""
+        advice = "every plugin that was asked lists healthy devices, but the kubelet has none of "
+        return f"{advice}them for this resource: start the plugin of this resource", ""
     names = some_of(each.path.name for each in idle)
     advice = (
         f"{names} lists no healthy device: if it is the plugin of this resource, its log says why"
@@ -185,16 +187,16 @@ def judge_health(
     was_asked: bool = False,
     cordoned: Collection[str] = (),
 ) -> list[Finding]:
-    """Say how many devices are well, and which are not; `was_asked` says that plugins were.
+    """Say how many devices are healthy, and which are not; `was_asked` says whether plugins were.
 
-    Of devices that are `cordoned` it is known why they are Unhealthy; it is told elsewhere.
+    `judge_proxy` says why the devices in `cordoned` are Unhealthy.
     """
     devices = state.devices
     if state.plugin in ("starting", "stopped", "missing"):
-        return []  # said by the registration
+        return []  # judge_registration says why
     if not devices:
         if state.capacity is None:
-            return []  # the same
+            return []  # judge_registration says why
         return [
             problem(
                 Step.HEALTH,
@@ -208,7 +210,7 @@ def judge_health(
     healthy = [each for each in devices if each.health == Health.HEALTHY]
     found = f"{len(healthy)} of {len(devices)} devices are healthy"
     if state.capacity is None:
-        return _judge_half(state, len(healthy), source, was_asked)
+        return _judge_without_unhealthy(state, len(healthy), source, was_asked)
     bad = [each for each in devices if each.health not in (Health.HEALTHY, "Unknown")]
     unexplained = [
         each
@@ -222,7 +224,7 @@ def judge_health(
             problem(
                 Step.HEALTH,
                 some_of(each.device_id for each in bad),
-                f"{found}; {_words(bad)}",
+                f"{found}; {_health_counts(bad)}",
                 "the plugin reports this; its log says why. Only the plugin can report them "
                 "Healthy again; containers keep their devices",
             )
@@ -233,15 +235,17 @@ def judge_health(
     return [ok(Step.HEALTH, source, found)]
 
 
-def _judge_half(state: ResourceState, healthy: int, source: str, was_asked: bool) -> list[Finding]:
-    """A kubelet lists healthy devices and held ones: others may be there, and be unhealthy."""
+def _judge_without_unhealthy(
+    state: ResourceState, healthy: int, source: str, was_asked: bool
+) -> list[Finding]:
+    """Judge what a kubelet lists: healthy and held devices, but no unhealthy devices."""
     found = f"{counted(healthy, 'healthy device')}; a kubelet does not list unhealthy devices"
     advice = "their number is capacity minus allocatable of this node; "
     if was_asked:
-        advice += "which of the plugins that were asked is that of this resource is not clear"
+        advice += "it is not clear which of the plugins that were asked serves this resource"
         command = _CAPACITY
     else:
-        advice += "the plugin knows which they are"
+        advice += "the plugin knows which devices are unhealthy"
         command = f"kubedevices explain {state.name} --ask-plugins"
     gone = [each.device_id for each in state.devices if each.health != Health.HEALTHY]
     if gone:
@@ -250,16 +254,16 @@ def _judge_half(state: ResourceState, healthy: int, source: str, was_asked: bool
     return [unknown(Step.HEALTH, source, found, advice, command)]
 
 
-def _words(devices: Sequence[DeviceState]) -> str:
-    """Return how many are in which state; any word but Healthy counts as unhealthy."""
+def _health_counts(devices: Sequence[DeviceState]) -> str:
+    """Return how many devices have which health; every word but Healthy counts as unhealthy."""
     counts: dict[str, int] = {}
     for each in devices:
         counts[each.health] = counts.get(each.health, 0) + 1
-    return ", ".join(f"{count} {word or 'without a word'}" for word, count in counts.items())
+    return ", ".join(f"{count} {word or 'with empty health'}" for word, count in counts.items())
 
 
 def judge_held(state: ResourceState, source: str) -> list[Finding]:
-    """Say whether devices are left, and who has them if not."""
+    """Say whether a device is free, and which pods hold the devices if not."""
     healthy = [each for each in state.devices if each.health == Health.HEALTHY]
     if not healthy:
         return []
@@ -273,7 +277,7 @@ def judge_held(state: ResourceState, source: str) -> list[Finding]:
 
 
 def judge_numa(state: ResourceState, policy: str | None) -> list[Finding]:
-    """Say what the topology policy makes of the devices' NUMA nodes."""
+    """Say what the kubelet's topology policy means for devices with these NUMA nodes."""
     healthy = [each for each in state.devices if each.health == Health.HEALTHY]
     if not healthy:
         return []
@@ -285,7 +289,7 @@ def judge_numa(state: ResourceState, policy: str | None) -> list[Finding]:
                 Step.NUMA,
                 "topology policy",
                 f"the policy is not known; {found}",
-                "the kubelet's configuration says it, as topologyManagerPolicy",
+                "it is topologyManagerPolicy in the kubelet's configuration",
                 "kubectl get --raw /api/v1/nodes/NODE/proxy/configz",
             )
         ]
@@ -298,19 +302,21 @@ def judge_numa(state: ResourceState, policy: str | None) -> list[Finding]:
                 Step.NUMA,
                 at,
                 f"{len(without)} of {len(healthy)} devices report no NUMA node: they are "
-                "allocated as if they were near to every node",
-                "let the plugin report the node; /sys says which it is, -1 means that the firmware "
-                "does not know",
+                "allocated as if they were near to every NUMA node",
+                "let the plugin report the NUMA node; /sys has its number, where -1 means that the "
+                "firmware does not know it",
                 "cat /sys/bus/pci/devices/ADDRESS/numa_node",
             )
         ]
     free = _free_per_node([each for each in healthy if not each.held_by])
-    found = "free devices " + ", ".join(f"on node {node}: {count}" for node, count in free.items())
+    found = "free devices " + ", ".join(
+        f"on NUMA node {node}: {count}" for node, count in free.items()
+    )
     if not free:
         found = "no device is free"
     most = max(free.values(), default=0)
     if policy == "single-numa-node" and most < sum(free.values()):
-        found += f"; a container that asks for more than {most} ends in TopologyAffinityError"
+        found += f"; a pod that needs more than {most} in a container ends in TopologyAffinityError"
     return [ok(Step.NUMA, at, found)]
 
 

@@ -1,7 +1,7 @@
-"""Looks at the plugin directory: whether it can be used, and who is behind each socket in it.
+"""Looks at the plugin directory: whether it can be used, and which process listens on each socket.
 
-A listener is found by connecting and leaving at once; no call is made. So a plugin that counts its
-streams is not disturbed.
+To find a listener, this connects and closes the connection at once. No call is made, so a plugin
+that counts its streams is not disturbed.
 """
 
 import errno
@@ -46,12 +46,12 @@ def look_at_directory(
     elsewhere: Iterable[Path] = (),
     pods: Mapping[str, str] = _NO_NAMES,
 ) -> Directory:
-    """Return what is there.
+    """Return the state of the directory at `path` and of its sockets.
 
     `elsewhere` are other directories where a kubelet may listen, `pods` the names of pods by their
-    uid. A kubelet's directory is mounted into containers under its usual path, whatever ours is.
+    uid.
     """
-    opened = open_sockets(proc_root)  # before we connect, so that nothing of it is ours
+    opened = open_sockets(proc_root)  # before we connect, so that our connections are not in it
     real = _real(path)
     link_to = real if real != path.absolute() else None
     others = tuple(each for each in elsewhere if _serves_another(each, path))
@@ -65,13 +65,14 @@ def look_at_directory(
             errno.EACCES: NO_PERMISSION,
         }.get(error.errno or 0, error.strerror or str(error))
         return Directory(path, refusal, link_to=link_to, elsewhere=others)
+    # A container has the directory under its usual path, also if `path` is below /host.
     usual = {DEVICE_PLUGIN_DIR} if path.name == DEVICE_PLUGIN_DIR.name else set()
-    look = _Look(path, opened, pods, {path, real, *usual})
+    look = _SocketLookup(path, opened, pods, {path, real, *usual})
     kubelet = look.at(path / KUBELET_SOCKET_NAME)
     sees_clients = opened.sees(kubelet.listener)
     sockets = [look.at(path / name) for name in names if _is_plugin(path / name)]
     lost = look.lost({*names}, [kubelet, *sockets])
-    if not sees_clients:  # whether a kubelet is connected stands in its table
+    if not sees_clients:  # connections that the kubelet made are in its table, which is unreadable
         sockets = [replace(each, connections=None) for each in sockets]
         lost = [replace(each, connections=None) for each in lost]
     return Directory(
@@ -94,7 +95,7 @@ def _serves_another(directory: Path, ours: Path) -> bool:
 
 
 def _real(path: Path) -> Path:
-    """Return where links lead; those that lead in a circle stay as they are."""
+    """Return `path` with links resolved; links in a circle are not resolved."""
     return Path(os.path.realpath(path))  # Path.resolve would raise
 
 
@@ -103,6 +104,7 @@ def _is_plugin(path: Path) -> bool:
 
 
 def _is_socket(path: Path) -> bool:
+    # lstat, not stat: a link to a socket is left out, so no `judge_…` sees it.
     try:
         return stat.S_ISSOCK(path.lstat().st_mode)
     except OSError:
@@ -110,7 +112,8 @@ def _is_socket(path: Path) -> bool:
 
 
 def _bound_at(path: Path) -> float:
-    """Return when the socket was made: nothing is ever written to it, and a rename keeps it."""
+    """Return when the socket was created, in seconds since 1970; 0 if that is not known."""
+    # Nobody writes to the file of a socket, and a rename does not change its time.
     try:
         return path.lstat().st_mtime
     except OSError:
@@ -118,20 +121,24 @@ def _bound_at(path: Path) -> float:
 
 
 def _connect(probe: socket.socket, path: Path) -> str:
-    """Connect; return why that was not possible, nothing when somebody listens."""
+    """Connect; return why that failed, or an empty string if a process listens."""
     probe.setblocking(False)
     try:
         refusal = probe.connect_ex(str(path))
-    except OSError as error:  # too long a path
+    except OSError as error:  # the path is too long
         return str(error)
-    if refusal in (0, errno.EAGAIN):  # EAGAIN: its queue is full, so it listens
+    if refusal in (0, errno.EAGAIN):  # EAGAIN: the listener's queue is full
         return ""
     return _REFUSALS.get(refusal, os.strerror(refusal).lower())
 
 
 @dataclass(slots=True)
-class _Look:
-    """One look at `directory`; `spellings` are the paths that others may call it by."""
+class _SocketLookup:
+    """Finds the processes behind the sockets of `directory`.
+
+    `opened` has all sockets of the host. `spellings` are the paths that other processes may use for
+    `directory`.
+    """
 
     directory: Path
     opened: OpenSockets
@@ -139,14 +146,14 @@ class _Look:
     spellings: set[Path]
 
     def at(self, path: Path) -> Socket:
-        """Return who accepts at `path` and how many others are connected."""
+        """Return the process that accepts at `path` and how many peers are connected."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             refusal = _connect(probe, path)
             if refusal == NOBODY and not _is_socket(path):
                 refusal = NO_SOCKET
             if refusal:
                 return Socket(path, refusal)
-            # The process that called listen. 0 for a process outside of our process namespace.
+            # The process that called listen; 0 if it is outside of our process namespace.
             credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         listener = process(_CREDENTIALS.unpack(credentials)[0], self.opened.proc_root)
         connections = self._connections(path, listener) if listener else None
@@ -156,10 +163,11 @@ class _Look:
         return found and described(found, self.opened.proc_root, self.pods)
 
     def _connections(self, path: Path, listener: ProcessFacts) -> int | None:
-        """Count accepted connections of the listening socket that is this file, if that is clear.
+        """Count the accepted connections of the listening socket whose file is `path`.
 
-        In a container the directory may have another path, so the name of the file decides; a
-        socket that was renamed keeps its old one, and is known if no other has lost its file.
+        Return None if it is not clear which socket that is. In a container the directory may have
+        another path, so only file names are compared. The kernel still names a renamed socket by
+        its old name: it is recognized if the listener has no other socket without a file.
         """
         mine = self.opened.open_by.get(listener, frozenset())
         here = [
@@ -173,7 +181,7 @@ class _Look:
         return self.opened.accepted(named[0].inode) if len(named) == 1 else None
 
     def _is_here(self, found: UnixSocket, owner: ProcessFacts) -> bool | None:
-        """Whether a socket was made in this directory; None where that cannot be seen."""
+        """Whether a socket was created in this directory; None if that cannot be seen."""
         try:
             return self.opened.folder(found, owner).samefile(self.directory)
         except FileNotFoundError:
@@ -182,10 +190,12 @@ class _Look:
             return None
 
     def lost(self, names: set[str], sockets: Iterable[Socket]) -> list[LostSocket]:
-        """Return what somebody listens on that is not in the directory although it seems to be.
+        """Return the listening sockets that seem to be in the directory, but are not.
 
-        A socket that was renamed keeps its old path here; its owner listens on one that has none.
-        Without root owners are unknown, on either side, and what cannot be compared is left out.
+        `names` are the files of the directory, `sockets` those that are sockets. A renamed socket
+        seems to be lost too, as the kernel names it by its old path; so for every file that no
+        listening socket of its listener names, one socket without a file is left out. Without root
+        the owners of sockets are unknown, and sockets that cannot be compared are left out.
         """
         lost, here = [], []
         for each, owner in self.opened.listening():
@@ -203,7 +213,7 @@ class _Look:
             and not made
             & {(each.listener and each.listener.pid, each.path.name), (None, each.path.name)}
         )
-        # Hidden files come first, as a name to rename from mostly is one.
+        # Hidden files come first: a socket that is renamed later mostly begins as a hidden file.
         for each, owner in sorted(here, key=lambda each: each[0].path):
             path = self.directory / Path(each.path).name
             pid = owner.pid if owner else next((pid for pid, left in renamed.items() if left), None)
@@ -216,7 +226,7 @@ class _Look:
         return lost
 
     def _is_nodes(self, found: UnixSocket, owner: ProcessFacts) -> bool:
-        """Whether its directory is that of another node, which is in a container as a whole."""
+        """Whether the socket is in the plugin directory of another node, one inside a container."""
         return (self.opened.folder(found, owner) / KUBELET_SOCKET_NAME).exists()
 
     def _lost(

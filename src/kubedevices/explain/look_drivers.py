@@ -1,4 +1,4 @@
-"""DRA drivers of ours on this host, as their files tell. Blocking file access."""
+"""Finds the DRA drivers of kubedevices on this host by their files. Blocking file access."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -9,29 +9,29 @@ from kubedevices.dra.claim_log import read_refusals
 from kubedevices.dra.names import cdi_kind
 from kubedevices.dra.prepared import PreparedClaim, PreparedClaims
 from kubedevices.dra.traces import SLICES_FILE
-from kubedevices.explain.facts import ClaimHere, DriverHere, RefusedClaim
+from kubedevices.explain.facts import ClaimFacts, DriverFacts, RefusedClaim
 from kubedevices.host.boot_id import read_boot_id
 from kubedevices.host.cdi_specs import file_name
 
 
 def look_at_drivers(
     kubelet_roots: Iterable[Path], cdi_dirs: Sequence[Path]
-) -> tuple[DriverHere, ...]:
-    """Return the drivers below the root directories of kubelets; what cannot be read is none."""
-    found: dict[str, DriverHere] = {}
+) -> tuple[DriverFacts, ...]:
+    """Return the drivers below the root directories of kubelets; unreadable ones are left out."""
+    found: dict[str, DriverFacts] = {}
     for root in kubelet_roots:
         try:
             directories = sorted((root / "plugins").iterdir())
         except OSError:
             continue
         for directory in directories:
-            driver = _look(root, directory, cdi_dirs)
+            driver = _look_at_driver(root, directory, cdi_dirs)
             if driver is not None:
                 found.setdefault(driver.name, driver)
     return tuple(found.values())
 
 
-def _look(root: Path, directory: Path, cdi_dirs: Sequence[Path]) -> DriverHere | None:
+def _look_at_driver(root: Path, directory: Path, cdi_dirs: Sequence[Path]) -> DriverFacts | None:
     checkpoint, slices = directory / prepared.FILE_NAME, directory / SLICES_FILE
     refused = directory / REFUSED_FILE
     try:
@@ -42,7 +42,7 @@ def _look(root: Path, directory: Path, cdi_dirs: Sequence[Path]) -> DriverHere |
     except OSError:
         return None
     claims = tuple(
-        ClaimHere(
+        ClaimFacts(
             str(each.reference),
             tuple(result.device for result in each.results),
             each.is_ready,
@@ -54,11 +54,11 @@ def _look(root: Path, directory: Path, cdi_dirs: Sequence[Path]) -> DriverHere |
         RefusedClaim(each.claim.namespace, each.claim.name, each.reason)
         for each in read_refusals(refused)
     )
-    return DriverHere(directory.name, has_socket, has_slices, claims, wanted)
+    return DriverFacts(directory.name, has_socket, has_slices, claims, wanted)
 
 
 def _lacks_file(claim: PreparedClaim, driver: str, cdi_dirs: Sequence[Path]) -> bool:
-    if not claim.cdi or claim.boot_id != read_boot_id():
+    if not claim.cdi or claim.boot_id != read_boot_id():  # a reboot removes all CDI files
         return False
     name = file_name(cdi_kind(driver), claim.reference.uid)
     return not any((each / name).exists() for each in cdi_dirs)

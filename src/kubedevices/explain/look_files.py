@@ -1,6 +1,7 @@
 """Looks at device files on the host and inside containers. Blocking file access; opens no device.
 
-`dev_root` is where the host's /dev is for us, `proc_root` its /proc, `sysfs_root` its /sys.
+`dev_root`, `proc_root` and `sysfs_root` are the paths at which this process sees the host's /dev,
+/proc and /sys.
 """
 
 import os
@@ -27,7 +28,7 @@ _KINDS = {
 
 
 def look_at_file(path: str, *, dev_root: Path = DEV_ROOT) -> FileFacts:
-    """Return what the host has at `path`, links followed."""
+    """Return the file that the host has at `path`; links are followed."""
     place = place_of(path, dev_root=dev_root)
     try:
         status = place.stat()
@@ -47,7 +48,7 @@ def look_at_file(path: str, *, dev_root: Path = DEV_ROOT) -> FileFacts:
 
 
 def _node(status: os.stat_result) -> tuple[str, int, int, int, int, int]:
-    """Return kind, major, minor, mode, user and group: on the host as in a container."""
+    """Return kind, major, minor, mode, user and group of a file."""
     return (
         _KINDS.get(stat.S_IFMT(status.st_mode), "file"),
         os.major(status.st_rdev),
@@ -76,11 +77,11 @@ def processes_of_pods(
     proc_root: Path = PROC_ROOT,
     names: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, list[ProcessFacts]]:
-    """Return the processes of each pod that has any: those whose cgroup names its uid.
+    """Return the processes of each pod, by the pod's uid; pods without processes are left out.
 
-    `names` are those of pods by their uid.
+    The cgroup of a process names the uid of its pod. `names` maps uids to names of pods.
     """
-    # With the systemd driver, names of cgroups have underscores in the place of dashes.
+    # With the systemd driver, the names of cgroups have underscores instead of dashes.
     spellings = {uid: (uid, uid.replace("-", "_")) for uid in pod_uids if uid}
     found: dict[str, list[ProcessFacts]] = {}
     if not spellings:
@@ -102,9 +103,10 @@ def look_inside(
     proc_root: Path = PROC_ROOT,
     sysfs_root: Path = SYSFS_ROOT,
 ) -> list[ContainerFile] | None:
-    """Return each of `paths` as these processes have it; None when we may not look into any.
+    """Return each of `paths` as each process of `seen` sees it.
 
-    A process that is not there any more, or hidden from us, is left out.
+    Processes that have ended, or that may not be looked into, are left out. Return None if that
+    leaves no process.
     """
     found: list[ContainerFile] = []
     visible = False
@@ -127,9 +129,9 @@ def look_inside(
 def _inside(
     process: ProcessFacts, root: Path, path: str, about: str, cgroup: str | None
 ) -> ContainerFile:
-    """Look at one device; `about` is the process' status, `cgroup` what it permits."""
+    """Look at one device file. `about` is /proc/PID/status, `cgroup` is devices.list, as text."""
     try:
-        # Not through links: an absolute link in a container would lead to a file of ours.
+        # lstat: an absolute link in a container would lead to a file of the host.
         status = os.lstat(root / path.lstrip("/"))
     except OSError:
         return ContainerFile(process, path)
@@ -137,7 +139,8 @@ def _inside(
     user = [int(each) for each in fields.get("Uid", "0 0").split()]
     group = [int(each) for each in fields.get("Gid", "0 0").split()]
     groups = {group[1], *(int(each) for each in fields.get("Groups", "").split())}
-    # A process with this capability passes all modes, but only for users of its own user namespace.
+    # A process with this capability may open files of any mode, but only if their owner is a user
+    # of its user namespace.
     may_override = bool(int(fields.get("CapEff", "0"), 16) & _CAP_DAC_OVERRIDE)
     return ContainerFile(
         process,
@@ -152,7 +155,7 @@ def _inside(
 
 
 def _has_user(uid_map: Path, uid: int) -> bool:
-    """Whether a user namespace has a user; without root over it, a process has none over files."""
+    """Whether a user namespace, by its uid_map, has the user `uid`."""
     for line in (read_text(uid_map) or "").splitlines():
         _, first, count = map(int, line.split())
         if first <= uid < first + count:
@@ -165,7 +168,7 @@ def _devices_list(process: ProcessFacts, proc_root: Path, sysfs_root: Path) -> s
     groups = read_text(proc_root / str(process.pid) / "cgroup") or ""
     for line in groups.splitlines():
         _, controllers, path = line.split(":", 2)
-        # Version 2 has no such controller: there a BPF program decides, and tells nobody its list.
+        # Version 2 has no such controller: there a BPF program decides, and it cannot be read.
         if "devices" in controllers.split(","):
             folder = sysfs_root / "fs" / "cgroup" / "devices" / path.lstrip("/")
             return read_text(folder / "devices.list")

@@ -1,6 +1,6 @@
-"""Which processes there are, of which pod, and which of them are kubelets: reads /proc.
+"""Reads /proc: all processes, their pods, and which of them are kubelets.
 
-What may not be read is left out. `proc_root` is where /proc is for us.
+Entries that may not be read are left out. `proc_root` is the path of the host's /proc.
 """
 
 import errno
@@ -21,17 +21,17 @@ HOST_ROOT = Path("/")
 _POD = re.compile(
     r"pod([0-9a-f]{32}|[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?![0-9a-f])"
 )
-# The kubelet mounts the container's termination log from here.
+# The kubelet mounts the file for a container's termination message from here.
 _CONTAINER = re.compile(r"/pods/[^/ ]+/containers/([^/ ]+)/")
 _POLICY = re.compile(r'^\s*"?topologyManagerPolicy"?: *"?([a-z-]+)', re.MULTILINE)
-# The limit of the Linux kernel.
+# The Linux kernel follows so many links in a path.
 _LINKS = 40
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 _KUBELETS = {"kubelet", "kubelite", "k3s", "k3s-server", "k3s-agent", "k0s", "hyperkube", "rke2"}
 
 
 def processes(proc_root: Path = PROC_ROOT) -> Iterator[ProcessFacts]:
-    """Yield every process, in the order of their numbers."""
+    """Yield every process, in the order of process IDs."""
     try:
         names = [each.name for each in proc_root.iterdir()]
     except OSError:
@@ -42,7 +42,7 @@ def processes(proc_root: Path = PROC_ROOT) -> Iterator[ProcessFacts]:
 
 
 def process(pid: int, proc_root: Path = PROC_ROOT) -> ProcessFacts | None:
-    """Return the process with this number; None if we do not see it."""
+    """Return the process with this ID; None if it cannot be seen."""
     name = read_text(proc_root / str(pid) / "comm")
     return ProcessFacts(pid, name.strip()) if pid > 0 and name is not None else None
 
@@ -50,11 +50,11 @@ def process(pid: int, proc_root: Path = PROC_ROOT) -> ProcessFacts | None:
 def described(
     found: ProcessFacts, proc_root: Path = PROC_ROOT, names: Mapping[str, str] = _NO_NAMES
 ) -> ProcessFacts:
-    """Return the process with its pod, container and state; `names` are those of pods by uid.
+    """Return the process with its pod, container and state; `names` maps uids to names of pods.
 
-    A kubelet mounts a file for the last words of a container from a directory that has the name of
-    the container: so it is told by the mounts, without asking the runtime. What has none in a
-    cgroup of a kubelet is the sandbox.
+    A kubelet mounts the file for the termination message from a directory that has the name of the
+    container. So the mounts of a process tell the name, and the runtime need not be asked. A
+    process in a cgroup of the kubelet without this mount is the sandbox.
     """
     place = proc_root / str(found.pid)
     cgroup = read_text(place / "cgroup") or ""
@@ -72,13 +72,16 @@ def described(
 
 
 def pod_of(cgroup: str) -> str:
-    """Return the uid of the pod that /proc/PID/cgroup names, empty outside of pods."""
+    """Return the uid of the pod in the text of /proc/PID/cgroup; empty outside of pods."""
     found = _POD.search(cgroup)
     return found[1].replace("_", "-") if found else ""
 
 
 def pod_names(logs: Path) -> dict[str, str]:
-    """Return `namespace/name` of each pod by its uid: so a kubelet names directories of logs."""
+    """Return `namespace/name` of each pod, by its uid.
+
+    A kubelet names the directories of logs NAMESPACE_NAME_UID.
+    """
     try:
         names = [each.name.split("_") for each in logs.iterdir()]
     except OSError:
@@ -87,10 +90,10 @@ def pod_names(logs: Path) -> dict[str, str]:
 
 
 def in_root(root: Path, path: Path) -> Path:
-    """Return where the absolute `path` of a process or container is for us, below its `root`.
+    """Return the path below `root` of the absolute `path` of a process or container.
 
-    Links are followed as there: an absolute one begins at `root` again. Raises `OSError` for a
-    circle; what does not exist is not looked for.
+    Links are followed as in that container: an absolute link begins at `root` again. The path need
+    not exist. Raises `OSError` for links in a circle.
     """
     place, parts, links = root, deque(path.parts[1:]), 0
     while parts:
@@ -114,11 +117,12 @@ def in_root(root: Path, path: Path) -> Path:
 
 
 def kubelets(proc_root: Path = PROC_ROOT, host_root: Path = HOST_ROOT) -> tuple[Kubelet, ...]:
-    """Return the kubelets that run here, where their files are, and their topology policy.
+    """Return the kubelets of this host, their root directories and their topology policies.
 
-    Their files are looked for as they see them, or else below `host_root`: who is not allowed to
-    look into another process may have the host's files mounted there. A kubelet in a process
-    namespace below ours is left out: it serves a node inside a container, such as those of kind.
+    Configuration files are read through the kubelet's own root, /proc/PID/root, or else below
+    `host_root`: a user who may not look into other processes may have the host's files mounted
+    there. A kubelet in a process namespace below ours is left out: it serves a node inside a
+    container, such as a node of kind.
     """
     found = []
     for each in processes(proc_root):
@@ -134,7 +138,7 @@ def kubelets(proc_root: Path = PROC_ROOT, host_root: Path = HOST_ROOT) -> tuple[
 
 def _is_nested(process: Path) -> bool:
     ids = re.search(r"^NSpid:(.*)$", read_text(process / "status") or "", re.MULTILINE)
-    # NSpid has one number for each process namespace that the process is in, below ours.
+    # NSpid has one number for each process namespace of the process, from ours inwards.
     return ids is not None and len(ids[1].split()) > 1
 
 
@@ -149,10 +153,11 @@ def _option(words: list[str], name: str) -> str:
 
 
 def _policy_of(words: list[str], roots: Iterable[Path]) -> str | None:
-    """Return the topology policy of a kubelet's configuration; `none` where it names none.
+    """Return the topology policy in a kubelet's configuration; `none` if it names no policy.
 
-    None where that is not known: a kubelet that is part of another program, such as k3s, gets its
-    configuration inside. Files of --config-dir add to that of --config, in order of their names.
+    Return None if the policy is not known: a kubelet that is part of another program, such as k3s,
+    has its configuration in that program. The files of --config-dir replace values of --config, in
+    the order of their names.
     """
     if not words[0].endswith("kubelet"):
         return None
@@ -173,7 +178,7 @@ def _policy_of(words: list[str], roots: Iterable[Path]) -> str | None:
 
 
 def _readable(path: Path, roots: Iterable[Path]) -> Path | None:
-    """Return where `path` is for us, below the first of `roots` that lets us read it."""
+    """Return `path` below the first of `roots` where it can be read."""
     for root in roots:
         with suppress(OSError):
             place = in_root(root, path)
@@ -183,7 +188,7 @@ def _readable(path: Path, roots: Iterable[Path]) -> Path | None:
 
 
 def read_text(path: Path) -> str | None:
-    """Return what a file says; None when it may not or can not be read."""
+    """Return the text of a file; None if it cannot be read."""
     try:
         return path.read_text(errors="replace")
     except OSError:

@@ -1,8 +1,8 @@
-"""Which Unix sockets there are on this host, of all network namespaces, and who has them open.
+"""Lists the Unix sockets of all network namespaces, and the processes that have them open.
 
-A socket stands in the table of the network namespace that made it. A listener is in that of the
-plugin, the end that it accepted in that of the client: a plugin in a pod and the kubelet have
-different ones, so each table alone tells half of it.
+The kernel lists a socket in the table of the network namespace that created it. A plugin in a pod
+and the kubelet have different network namespaces: the listening socket is in the plugin's table,
+an accepted connection in the table of the client. So both tables are needed.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ class UnixSocket(NamedTuple):
 
 
 def unix_sockets(pid: int, proc_root: Path = PROC_ROOT) -> list[UnixSocket] | None:
-    """Return the Unix sockets in the network namespace of a process, None when it is not told."""
+    """Return the Unix sockets in the network namespace of a process; None if unreadable."""
     text = read_text(proc_root / str(pid) / "net" / "unix")
     if text is None:
         return None
@@ -40,10 +40,10 @@ def unix_sockets(pid: int, proc_root: Path = PROC_ROOT) -> list[UnixSocket] | No
 
 @dataclass(slots=True)
 class OpenSockets:
-    """All Unix sockets with a path at one moment, and the inodes that each process has open.
+    """All Unix sockets with a path at one time, and the inodes that each process has open.
 
-    `tables` are the network namespaces whose sockets could be read. A process is missing in
-    `open_by` where we may not see what it has open.
+    `tables` are the network namespaces whose sockets could be read. `open_by` has no process whose
+    open files may not be read.
     """
 
     by_inode: dict[int, UnixSocket] = field(default_factory=dict)
@@ -52,11 +52,11 @@ class OpenSockets:
     proc_root: Path = PROC_ROOT
 
     def listening(self) -> Iterator[tuple[UnixSocket, ProcessFacts | None]]:
-        """Yield every listening socket with a process that has it open."""
+        """Yield every listening socket with a process that has it open; None if none is known."""
         owners: dict[int, ProcessFacts] = {}
         for each, inodes in self.open_by.items():
             for inode in inodes:
-                # The process with the lowest number: mostly the parent of those that inherited the
+                # The process with the lowest ID: mostly the parent of processes that inherited the
                 # socket.
                 owners.setdefault(inode, each)
         for socket in self.by_inode.values():
@@ -64,9 +64,10 @@ class OpenSockets:
                 yield socket, owners.get(socket.inode)
 
     def accepted(self, inode: int) -> int | None:
-        """Return how many ends of a listening socket are open; None when that cannot be seen.
+        """Return how many accepted connections of a listening socket are open.
 
-        They have its path. A child of the listener may be the process that accepted them.
+        Accepted sockets have the path of the listening socket. A child of the listener may have
+        accepted them. Return None if the listener's open files cannot be read.
         """
         listener = self.by_inode[inode]
         mine = [inodes for inodes in self.open_by.values() if inode in inodes]
@@ -78,7 +79,7 @@ class OpenSockets:
         )
 
     def is_still_open(self, socket: UnixSocket, owner: ProcessFacts) -> bool:
-        """Whether a process has not closed a socket since: it may just be ending."""
+        """Whether a process still has a socket open: the process may be about to end."""
         return socket.inode in (_inodes(owner, self.proc_root) or ())
 
     def sees(self, process: ProcessFacts | None) -> bool:
@@ -86,7 +87,7 @@ class OpenSockets:
         return process is not None and _namespace(process, self.proc_root) in self.tables
 
     def folder(self, socket: UnixSocket, owner: ProcessFacts) -> Path:
-        """Return the directory of a socket as its owner has it, as a path for us."""
+        """Return the directory in which `owner` created a socket, as a path of this process."""
         path = Path(socket.path)
         place = self.proc_root / str(owner.pid)
         if not path.is_absolute():
@@ -95,7 +96,10 @@ class OpenSockets:
 
 
 def open_sockets(proc_root: Path = PROC_ROOT) -> OpenSockets:
-    """Read every table and every list of open files once. Take it before you connect."""
+    """Read every table and every list of open files once.
+
+    Call this before connecting to a socket, so that no connection of this process is counted.
+    """
     found = OpenSockets(proc_root=proc_root)
     for each in processes(proc_root):
         namespace = _namespace(each, proc_root)
@@ -107,7 +111,7 @@ def open_sockets(proc_root: Path = PROC_ROOT) -> OpenSockets:
         inodes = _inodes(each, proc_root)
         if inodes is not None:
             found.open_by[each] = inodes
-    found.by_inode.pop(0, None)  # waits to be accepted
+    found.by_inode.pop(0, None)  # connections that wait to be accepted have inode 0
     return found
 
 
@@ -119,7 +123,10 @@ def _namespace(process: ProcessFacts, proc_root: Path) -> str:
 
 
 def _inodes(process: ProcessFacts, proc_root: Path) -> frozenset[int] | None:
-    """Return the sockets that a process has open; files it closes meanwhile are left out."""
+    """Return the inodes of the sockets that a process has open.
+
+    Files that the process closes meanwhile are left out. Return None if the list is not readable.
+    """
     found = []
     try:
         for file in (proc_root / str(process.pid) / "fd").iterdir():

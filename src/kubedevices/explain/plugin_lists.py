@@ -1,9 +1,9 @@
-"""Which plugin is that of which resource, and which pods hold devices yet, told by lists: pure.
+"""Compares lists of devices: which plugin serves which resource, and who holds devices. Pure.
 
-A kubelet does not say which socket is that of which resource, nor which devices are unhealthy. A
-plugin that is asked says what it lists, but not of which resource; and IDs are unique within one
-resource only. So a plugin belongs to a resource where both have the same healthy devices, and
-nobody else has.
+A kubelet does not say which socket serves which resource, nor which devices are unhealthy. A plugin
+that is asked lists its devices, but does not name its resource; and IDs are unique within one
+resource only. So a plugin serves a resource if both have the same healthy devices, and no other
+plugin and no other resource has them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,10 @@ from kubedevices.words import counted, some_of
 
 
 def completed(name: str, plugins: Sequence[Socket], answers: ResourceFacts) -> ResourceState | None:
-    """Return what is known of a resource; its plugin, if it was asked, adds unhealthy devices."""
+    """Return the state of a resource, with the devices that its plugin listed if it was asked.
+
+    The plugin's list adds unhealthy devices and NUMA nodes, which a kubelet does not report.
+    """
     state = answers.resources.get(name)
     if not answers.is_kubelet or name not in answers.known:
         return state
@@ -35,10 +38,10 @@ def completed(name: str, plugins: Sequence[Socket], answers: ResourceFacts) -> R
         )
         for each in listed
     }
-    gone = {each_id: each for each_id, each in known.items() if each_id not in devices}
+    unlisted = [each for each_id, each in known.items() if each_id not in devices]
     return ResourceState(
         name,
-        (*devices.values(), *gone.values()),
+        (*devices.values(), *unlisted),
         len(devices),
         len(healthy),
         None,
@@ -47,10 +50,11 @@ def completed(name: str, plugins: Sequence[Socket], answers: ResourceFacts) -> R
 
 
 def held_now(resource: str, answers: ResourceFacts, names: Mapping[str, str]) -> list[Allocation]:
-    """Return what containers hold by the checkpoint, without pods that have ended.
+    """Return the checkpoint's allocations of `resource`, without pods that have ended.
 
-    A kubelet drops these when it admits the next pod; until then it names them no more. `names` are
-    those of pods by their uid: a pod whose name is not known is not known to have ended.
+    A kubelet removes ended pods from its checkpoint only when it admits the next pod, but its
+    podresources service no longer lists them. `names` maps uids of pods to `namespace/name`; a pod
+    without a known name is returned, because it cannot be compared.
     """
     found = [each for each in answers.allocations if each.resource == resource]
     state = answers.resources.get(resource)
@@ -62,9 +66,10 @@ def held_now(resource: str, answers: ResourceFacts, names: Mapping[str, str]) ->
 
 
 def judge_rivals(plugins: Iterable[Socket], answers: ResourceFacts) -> list[Finding]:
-    """Say whether more plugins are connected than there are resources, and which are too many.
+    """Say whether more plugins are connected than resources exist, and which are too many.
 
-    A node of ours says which socket serves a resource; at a kubelet plugins have to be asked.
+    A kubedevices node says which socket serves a resource; a kubelet does not, so there the plugins
+    have to be asked.
     """
     connected = [each for each in plugins if not each.refusal and each.connections]
     known = answers.known
@@ -79,23 +84,27 @@ def judge_rivals(plugins: Iterable[Socket], answers: ResourceFacts) -> list[Find
     if not answers.is_kubelet:
         serving = {each.socket for each in answers.resources.values()}
         rivals = [each for each in connected if each.path.name not in serving]
-        found += "no resource is taken from this one"
+        found += "this plugin serves no resource"
     elif asked:
         rivals = _too_many(asked, [_healthy(each, answers) for each in known])
-        found += "lists what no resource has, or what another plugin lists too"
+        found += "this plugin lists devices that no resource has, or that another plugin lists too"
     else:
         found += "two plugins serve the same resource, or a plugin has not sent a list yet"
         at = some_of(each.path.name for each in connected)
         advice = (
-            f"{last}; plugins that are asked tell them apart, although some lose an update then"
+            f"{last}. The command asks the plugins for their lists to tell them apart; some "
+            "plugins lose an update when a second client reads their list"
         )
         return [warning(Step.REGISTRATION, at, found, advice, "kubedevices explain --ask-plugins")]
-    at = some_of(f"{each.path.name}, {each.listener or 'somebody'}" for each in rivals or connected)
+    at = some_of(
+        f"{each.path.name}, {each.listener or 'a process that cannot be seen'}"
+        for each in rivals or connected
+    )
     return [warning(Step.REGISTRATION, at, found, stop)]
 
 
 def _too_many(asked: Iterable[Socket], resources: Sequence[frozenset[str]]) -> list[Socket]:
-    """Return the plugins that list the same as others, if fewer resources have such devices."""
+    """Return the plugins with the same list as other plugins, if too few resources have it."""
     groups: dict[frozenset[str], list[Socket]] = {}
     for each in asked:
         groups.setdefault(_healthy_ids(each), []).append(each)
@@ -117,7 +126,7 @@ def _healthy_ids(plugin: Socket) -> frozenset[str]:
 
 
 def _healthy(name: str, answers: ResourceFacts) -> frozenset[str]:
-    """Return the healthy devices of a resource, as the kubelet tells."""
+    """Return the IDs of the healthy devices that the kubelet lists for a resource."""
     state = answers.resources.get(name)
     devices = state.devices if state else ()
     return frozenset(each.device_id for each in devices if each.health == Health.HEALTHY)

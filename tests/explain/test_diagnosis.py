@@ -3,10 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-from kubedevices.explain import walk
+from kubedevices.explain import diagnosis
+from kubedevices.explain.diagnosis import explain
 from kubedevices.explain.facts import Kubelet, ProcessFacts, RegistrySocket, Socket
-from kubedevices.explain.places import Places, below_kubelet_root, find_host_root
-from kubedevices.explain.walk import explain
+from kubedevices.explain.host_paths import HostPaths, below_kubelet_root, find_host_root
 from tests.explain.test_judge_directory import GOOD, OFFER, SERVED
 
 NAME = "example.com/widget"
@@ -29,15 +29,15 @@ def test_a_plugin_of_the_registry_belongs_to_the_resource_it_names() -> None:
     watched = [
         RegistrySocket(Path("/r/w.sock"), OFFER),
         RegistrySocket(Path("/r/other.sock"), OFFER._replace(name="example.com/other")),
-        RegistrySocket(Path("/r/left.sock"), problem="nobody answers"),
+        RegistrySocket(Path("/r/left.sock"), problem="no plugin answers"),
     ]
     directory = replace(GOOD, plugins=(plugin,))
-    assert walk._plugins_of(NAME, directory, watched) == (plugin, Socket(Path("/r/w.sock")))
+    assert diagnosis._plugins_of(NAME, directory, watched) == (plugin, Socket(Path("/r/w.sock")))
 
 
 async def test_an_unreadable_checkpoint_is_a_problem(short_dir: Path) -> None:
     """Whatever else is known; one that cannot be opened is unknown, one that is missing is none."""
-    places = Places(short_dir, short_dir / "s", short_dir / "nobody.sock", short_dir / "none")
+    places = HostPaths(short_dir, short_dir / "s", short_dir / "nobody.sock", short_dir / "none")
     assert not [each for each in (await explain(places)).findings if each.step == "held"]
     (short_dir / "kubelet_internal_checkpoint").write_text("{}")
     (told,) = [each for each in (await explain(places)).findings if each.step == "held"]
@@ -54,10 +54,10 @@ def test_the_policy_is_that_of_the_kubelet_that_serves_the_directory() -> None:
     ours = Kubelet(ProcessFacts(7, "kubelet"), Path("/k"), "restricted")
     other = Kubelet(ProcessFacts(5, "kubelet"), Path("/k"), "none")
     directory = replace(GOOD, kubelet=SERVED)
-    assert walk._policy(directory, [other, ours]) == "restricted"
-    assert walk._policy(directory, [other]) == "none"
-    assert walk._policy(replace(directory, kubelet=None), [other, ours]) is None
-    assert walk._policy(directory, []) is None
+    assert diagnosis._policy(directory, [other, ours]) == "restricted"
+    assert diagnosis._policy(directory, [other]) == "none"
+    assert diagnosis._policy(replace(directory, kubelet=None), [other, ours]) is None
+    assert diagnosis._policy(directory, []) is None
 
 
 def test_a_debugging_pod_is_known_by_its_mount(tmp_path: Path) -> None:

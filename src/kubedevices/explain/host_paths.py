@@ -1,4 +1,4 @@
-"""Where to look on a host: the usual places, or the same below a directory where its files are."""
+"""In which directories and files of a host `explain` looks, also of a host that is mounted."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,20 +16,19 @@ KUBELET_ROOTS = (
     Path("/var/lib/rancher/k3s/agent/kubelet"),
     Path("/var/snap/microk8s/common/var/lib/kubelet"),
 )
-"""Where distributions keep, or kept, what a kubelet keeps in the first of them."""
-
+"""Root directories of kubelets: the default, then those that k0s, k3s and MicroK8s use or used."""
 
 POD_LOGS = Path("/var/log/pods")
 POD_RESOURCES = "pod-resources/kubelet.sock"
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Where to look; every one of them may be somewhere else in a test or a container.
+class HostPaths:
+    """Where to look; a test or a container may have each of these paths elsewhere.
 
-    `pod_resources` and `plugin_registry` are by default those of the kubelet's root directory.
-    A proxy keeps its state in `proxy_state_dir`, by default in `state_dir`.
-    `host_root` is where the host's files are, for what is known by its path there.
+    By default `pod_resources` and `plugin_registry` are found in the kubelet's root directory, and
+    `proxy_state_dir` is `state_dir`. `host_root` is the directory where the files of the host are
+    mounted: `on_host` puts it before a path that the host itself uses.
     """
 
     socket_dir: Path
@@ -47,7 +46,10 @@ class Places:
 
     @classmethod
     def below(cls, host_root: Path, **given: Any) -> Self:
-        """Return the usual places of a host whose files are below `host_root`, but `given` ones."""
+        """Return the usual paths of a host whose files are below `host_root`.
+
+        `given` replaces single paths.
+        """
 
         def there(path: Path) -> Path:
             return _below(host_root, path)
@@ -63,26 +65,28 @@ class Places:
         }
         return cls(host_root=host_root, **usual | given)
 
-    def there(self, path: Path) -> Path:
-        """Return where a path of the host is for us."""
+    def on_host(self, path: Path) -> Path:
+        """Return the path at which this process sees `path` of the host."""
         return _below(self.host_root, path)
 
 
 def _below(host_root: Path, path: Path) -> Path:
-    """Return `path` itself where the host is here: so it is told in the words of its users."""
+    """Return `path` below `host_root`."""
+    # Links are not resolved on this host itself: findings name the path that the user knows.
     return path if host_root == HOST_ROOT else in_root(host_root, path)
 
 
 def find_host_root(debugging: Path = Path("/host"), here: Path = DEVICE_PLUGIN_DIR) -> Path:
-    """Return where the host's files are: `kubectl debug node` mounts them at /host."""
+    """Return the directory with the host's files: `kubectl debug node` mounts them at /host."""
     there = in_root(debugging, DEVICE_PLUGIN_DIR)
     return debugging if there.is_dir() and not here.exists() else HOST_ROOT
 
 
 def below_kubelet_root(socket_dir: Path, roots: Iterable[Path], name: str) -> Path:
-    """Return what a kubelet keeps in its root directory, which --root-dir moves.
+    """Return the path of `name` in a kubelet's root directory.
 
-    The plugin directory alone stays, so its neighbours are not always beside it.
+    `--root-dir` of the kubelet moves that directory, except for the plugin directory. So `name` is
+    not always beside the plugin directory, and all of `roots` are tried too.
     """
     candidates = [root / name for root in (socket_dir.parent, *roots)]
     return next((each for each in candidates if _is_there(each)), candidates[0])
@@ -91,7 +95,7 @@ def below_kubelet_root(socket_dir: Path, roots: Iterable[Path], name: str) -> Pa
 def _is_there(path: Path) -> bool:
     try:
         return path.exists()
-    except OSError:  # no permission to look
+    except OSError:  # no permission
         return False
 
 

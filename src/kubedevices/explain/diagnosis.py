@@ -1,6 +1,7 @@
-"""The way of a device, from the plugin directory into a container: gathers facts, has them judged.
+"""Follows a device from the plugin directory into a container: gathers facts, has them judged.
 
-The one place in this package that knows both. What `kubedevices explain` prints is a `Diagnosis`.
+Only this module of the package imports both `look_…` and `judge_…`. `kubedevices explain` prints a
+`Diagnosis`.
 """
 
 import asyncio
@@ -23,6 +24,7 @@ from kubedevices.explain.facts import (
     Socket,
 )
 from kubedevices.explain.finding import Finding, Outcome, Step, in_order, problem, unknown, worst
+from kubedevices.explain.host_paths import POD_RESOURCES, HostPaths, below_kubelet_root
 from kubedevices.explain.judge_claims import judge_claims
 from kubedevices.explain.judge_directory import (
     judge_directory,
@@ -49,7 +51,6 @@ from kubedevices.explain.look_files import (
     processes_of_pods,
 )
 from kubedevices.explain.look_processes import kubelets, pod_names
-from kubedevices.explain.places import POD_RESOURCES, Places, below_kubelet_root
 from kubedevices.explain.plugin_lists import completed, held_now, judge_rivals
 from kubedevices.host.cdi_specs import read_registry
 from kubedevices.socket_paths import CHECKPOINT_NAME, DEVICE_PLUGIN_DIR
@@ -57,7 +58,7 @@ from kubedevices.socket_paths import CHECKPOINT_NAME, DEVICE_PLUGIN_DIR
 
 @dataclass(frozen=True, slots=True)
 class ResourceReport:
-    """The findings about one resource, in the order of the way."""
+    """The findings about one resource, in the order of the stations."""
 
     resource: str
     state: ResourceState | None
@@ -69,7 +70,7 @@ class ResourceReport:
         return worst(self.findings)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it for JSON and YAML; the keys are a promise."""
+        """Return the report for JSON and YAML; the keys are public."""
         state = self.state
         held = None if state is None else sum(bool(each.held_by) for each in state.devices)
         return {
@@ -84,7 +85,7 @@ class ResourceReport:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Everything that was found; `source` names who was asked, empty when nobody answered."""
+    """All findings; `source` names the node or kubelet that answered, empty if none answered."""
 
     socket_dir: Path
     source: str
@@ -97,7 +98,7 @@ class Diagnosis:
         return worst([*self.findings, *(each for r in self.resources for each in r.findings)])
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it for JSON and YAML; the keys are a promise."""
+        """Return the diagnosis for JSON and YAML; the keys are public."""
         return {
             "socket_dir": str(self.socket_dir),
             "source": self.source,
@@ -107,11 +108,11 @@ class Diagnosis:
         }
 
 
-async def explain(places: Places, resource: str = "", *, ask_plugins: bool = False) -> Diagnosis:
-    """Look, ask and judge; of all resources, or of one. Raises `CannotAsk`."""
+async def explain(places: HostPaths, resource: str = "", *, ask_plugins: bool = False) -> Diagnosis:
+    """Look, ask and judge, for all resources or for one. Raises `CannotAsk`."""
     running = await asyncio.to_thread(kubelets, places.proc_root, places.host_root)
     roots = dict.fromkeys(
-        (*places.kubelet_roots, *(places.there(each.root_dir) for each in running))
+        (*places.kubelet_roots, *(places.on_host(each.root_dir) for each in running))
     )
     names = await asyncio.to_thread(pod_names, places.pod_logs)
     directory = await asyncio.to_thread(
@@ -121,7 +122,8 @@ async def explain(places: Places, resource: str = "", *, ask_plugins: bool = Fal
         elsewhere=[root / DEVICE_PLUGIN_DIR.name for root in roots],
         pods=names,
     )
-    is_kubelets = places.socket_dir == places.there(DEVICE_PLUGIN_DIR)
+    # A kubelet with another --root-dir still has its plugin directory at the usual path.
+    is_kubelets = places.socket_dir == places.on_host(DEVICE_PLUGIN_DIR)
     own_roots = [*roots] if is_kubelets else []
     answers = await ask.ask(
         places.socket_dir,
@@ -158,7 +160,7 @@ async def explain(places: Places, resource: str = "", *, ask_plugins: bool = Fal
     pods = await asyncio.to_thread(
         processes_of_pods, {each.pod_uid for each in answers.allocations}, places.proc_root, names
     )
-    seen = _Seen(places, directory, watched, answers, pods, names)
+    seen = _HostFacts(places, directory, watched, answers, pods, names)
     reports = await asyncio.to_thread(
         lambda: tuple(_explain_resource(each, seen) for each in wanted)
     )
@@ -168,7 +170,7 @@ async def explain(places: Places, resource: str = "", *, ask_plugins: bool = Fal
 def _policy(directory: Directory, running: Sequence[Kubelet]) -> str | None:
     """Return the topology policy of the kubelet that serves the directory.
 
-    Others may run in containers of this host.
+    Other kubelets may run in containers of this host.
     """
     listener = directory.kubelet.listener if directory.kubelet else None
     policies = [
@@ -182,7 +184,11 @@ def _policy(directory: Directory, running: Sequence[Kubelet]) -> str | None:
 def _plugins_of(
     resource: str, directory: Directory, watched: Iterable[RegistrySocket]
 ) -> tuple[Socket, ...]:
-    """Return the sockets that may be the plugin's of a resource: those of the registry tell."""
+    """Return the sockets that may serve a resource.
+
+    Sockets in the plugin registry directory name their resource; those in the plugin directory do
+    not, so all of them may serve it.
+    """
     found = [Socket(each.path) for each in watched if each.info and each.info.name == resource]
     return (*directory.plugins, *found)
 
@@ -195,31 +201,33 @@ async def _with_plugins_asked(directory: Directory) -> Directory:
 
 
 def _judge_checkpoint(answers: ResourceFacts) -> list[Finding]:
-    """A checkpoint that cannot be read hides what containers got."""
+    """Return a finding if the checkpoint cannot be read: then allocations are not known."""
     if not answers.checkpoint_problem:
         return []
     if answers.checkpoint is None:
-        return [unknown(Step.HELD, "checkpoint", answers.checkpoint_problem, "ask again as root")]
+        advice = "run this again as root"
+        return [unknown(Step.HELD, "checkpoint", answers.checkpoint_problem, advice)]
     path = str(answers.checkpoint)
     return [
         problem(
             Step.HELD,
             path,
             f"it cannot be read: {answers.checkpoint_problem}",
-            "a kubelet that starts ignores it and forgets all allocations; look at its content",
+            "a kubelet ignores it at its next start and forgets all allocations; see its content",
             f"kubedevices checkpoint show {path}",
         )
     ]
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """What was seen and said, for all resources.
+class _HostFacts:
+    """The facts that all resources share.
 
-    `pods` are the processes of pods with devices, `names` the names of pods, by their uid.
+    By the uid of a pod, `pods` has the processes of pods with devices and `names` the names of all
+    pods.
     """
 
-    places: Places
+    places: HostPaths
     directory: Directory
     watched: tuple[RegistrySocket, ...]
     answers: ResourceFacts
@@ -227,8 +235,8 @@ class _Seen:
     names: Mapping[str, str]
 
 
-def _explain_resource(name: str, seen: _Seen) -> ResourceReport:
-    """Explain one; blocks, as it looks at files."""
+def _explain_resource(name: str, seen: _HostFacts) -> ResourceReport:
+    """Explain one resource. Blocking file access."""
     answers = seen.answers
     plugins = _plugins_of(name, seen.directory, seen.watched)
     state = completed(name, plugins, answers)
@@ -247,7 +255,7 @@ def _explain_resource(name: str, seen: _Seen) -> ResourceReport:
     return ResourceReport(name, state, in_order(findings))
 
 
-def _explain_files(name: str, seen: _Seen) -> list[Finding]:
+def _explain_files(name: str, seen: _HostFacts) -> list[Finding]:
     places, answers = seen.places, seen.answers
     allocations = held_now(name, answers, seen.names)
     checkpoint = str(answers.checkpoint or places.socket_dir / CHECKPOINT_NAME)
@@ -263,7 +271,7 @@ def _explain_files(name: str, seen: _Seen) -> list[Finding]:
     if names:
         findings += judge_cdi(names, read_registry(places.cdi_dirs))
     if not seen.pods and not answers.is_kubelet:
-        return findings  # whoever asks a node of ours for devices starts the container
+        return findings  # the caller of a kubedevices node starts the container, maybe elsewhere
     for each in allocations:
         mine = seen.pods.get(each.pod_uid, ())
         paths = [spec.container_path or spec.host_path for spec in each.response.devices]
