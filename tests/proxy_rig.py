@@ -8,9 +8,9 @@ from typing import Any
 
 from kubedevices.device import ReportedDevice
 from kubedevices.kubelet_api import services
+from kubedevices.proxy.live_rules import LiveRules
 from kubedevices.proxy.proxy import Proxy
 from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
-from kubedevices.proxy.rules import LiveRules
 from tests.fake_kubelet import Connected, FakeKubelet
 from tests.fake_plugin import RESOURCE, FakePlugin
 from tests.waiting import until

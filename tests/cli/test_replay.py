@@ -8,7 +8,7 @@ import pytest
 from kubedevices.cli import main
 from tests.cli.commands import running
 from tests.fake_kubelet import FakeKubelet
-from tests.proxy.test_recording import GPU, listed, record
+from tests.proxy.test_record_reader import GPU, listed, record
 from tests.waiting import until
 
 
@@ -25,7 +25,7 @@ async def test_a_record_is_a_plugin(short_dir: Path) -> None:
             await until(lambda: process.poll() is not None, what="the end of the process")
     assert process.returncode == 0
     told = log.read_text()
-    assert f"{path}:4: it is cut off: left out" in told
+    assert f"{path}:4: it is cut off: ignored" in told
     assert "example.com/gpu: 2 lists, 0 answers" in told
     assert "the record is at its end: its last lists stay" in told
 

@@ -82,7 +82,7 @@ def test_all_resources_have_a_line_per_plugin_behind_the_proxy() -> None:
     (told,) = judge_behind([hidden], ())
     assert told.result is Outcome.OK
     assert told.found == f"its plugin is not connected to the proxy; rules: {HIDDEN}"
-    broken = AWAY._replace(rules=("not served, its log says why",), outside=())
+    broken = AWAY._replace(rules=("not served, the log of the proxy says why",), outside=())
     assert [each.result for each in judge_behind([broken], ())] == [Outcome.PROBLEM]
 
 

@@ -19,9 +19,9 @@ from typing import NoReturn
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # started as a script, from anywhere
 from kubedevices.probe.linux import die_with_parent
+from kubedevices.proxy.live_rules import LiveRules
 from kubedevices.proxy.proxy import Proxy, run_until_signal
 from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
-from kubedevices.proxy.rules import LiveRules
 from tests.conformance import good_plugin, mutant
 from tests.waiting import until_sync
 

@@ -7,8 +7,8 @@ import pytest
 from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
 from kubedevices.errors import ConfigError, RpcError
 from kubedevices.middleware.step_control import tell
+from kubedevices.proxy.live_rules import LiveRules
 from kubedevices.proxy.proxy_config import load_proxy_config
-from kubedevices.proxy.rules import LiveRules
 from tests.fake_plugin import RESOURCE, healthy
 from tests.proxy_rig import proxied
 from tests.waiting import until
@@ -80,7 +80,7 @@ def test_a_mistake_has_its_line(tmp_path: Path, rule: str, problem: str) -> None
 
 def test_a_check_in_sysfs_is_a_file_of_the_pci_function(tmp_path: Path) -> None:
     """Of the device that is checked."""
-    from kubedevices.proxy.chain import _check
+    from kubedevices.proxy.middleware_chain import _check
 
     file = tmp_path / "proxy.yaml"
     file.write_text(

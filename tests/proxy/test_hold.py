@@ -7,8 +7,8 @@ import pytest
 
 from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest, PluginOptions
 from kubedevices.errors import RpcError
+from kubedevices.proxy.live_rules import LiveRules
 from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
-from kubedevices.proxy.rules import LiveRules
 from tests.fake_kubelet import Connected
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 from tests.proxy_rig import proxied

@@ -9,6 +9,7 @@ from kubedevices.config.json_schema import make_schema
 from kubedevices.device import DeviceSpec, Mount
 from kubedevices.errors import ConfigError
 from kubedevices.middleware.additions import InjectRule
+from kubedevices.proxy.live_rules import LiveRules
 from kubedevices.proxy.proxy_config import (
     ProxyConfig,
     ProxyRule,
@@ -16,7 +17,6 @@ from kubedevices.proxy.proxy_config import (
     served_names,
 )
 from kubedevices.proxy.rule_keys import CheckKey, make_inject_rule
-from kubedevices.proxy.rules import LiveRules
 
 
 def write(directory: Path, text: str) -> Path:
@@ -143,7 +143,7 @@ def test_the_exact_name_comes_before_patterns(tmp_path: Path) -> None:
         ("resources:\n  a.com/b: {split: {rules: [{to: x.com/y, ids: [a]}]}}", "after the slash"),
         (
             "resources:\n  a.com/b: {rename: c.com/d}\n  c.com/d: {hold: 5m}",
-            "3:12: resources.c.com/d: c.com/d is what a.com/b becomes, too",
+            "3:12: resources.c.com/d: c.com/d is also the outside name of a.com/b",
         ),
         (
             "resources:\n  a.com/*: {rename: c.com/d}",
@@ -151,7 +151,7 @@ def test_the_exact_name_comes_before_patterns(tmp_path: Path) -> None:
         ),
         (
             "resources:\n  a.com/b: {split: {rules: [{to: x, ids: [a]}]}, rename: c.com/d}",
-            "only what is not split off",
+            "only devices that are not split off",
         ),
         (
             "resources:\n  a.com/*: {record: {file: /r.jsonl}}",
@@ -172,7 +172,7 @@ def test_rules_for_nothing_are_told_of(tmp_path: Path) -> None:
     rules = LiveRules.from_file(
         write(tmp_path, "resources:\n  a.com/*: {hold: 5m}\n  b.com/c: {hold: 5m}\n")
     )
-    told = [str(each) for each in rules.idle(["a.com/x", "d.com/e"])]
+    told = [str(each) for each in rules.unused(["a.com/x", "d.com/e"])]
     assert len(told) == 1
     assert ":3:12: resources.b.com/c: no plugin of this name" in told[0]
 

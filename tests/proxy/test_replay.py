@@ -12,7 +12,7 @@ from kubedevices.proxy.replay import Replay
 from kubedevices.testing import Bench, Replayer, conformance
 from tests.conformance.rig import FAST
 from tests.middleware_rig import Scanned, scanned
-from tests.proxy.test_recording import GPU, answered, asked, listed, record, said
+from tests.proxy.test_record_reader import GPU, answered, asked, listed, record, said
 from tests.waiting import until_sync
 from tests.widgets import QUICK, Widgets, widgets
 
@@ -67,7 +67,7 @@ async def test_questions_are_answered_as_they_were(tmp_path: Path) -> None:
         with pytest.raises(RpcError, match="worn") as refused:
             await ask(served, ("g1",))
         assert refused.value.code is StatusCode.RESOURCE_EXHAUSTED
-        with pytest.raises(RpcError, match="g2: the plugin never gave one"):
+        with pytest.raises(RpcError, match="g2: the plugin never answered"):
             await ask(served, ("g2",))
         with pytest.raises(RpcError) as refused:
             await ask(served, ("g9",))
@@ -101,11 +101,11 @@ async def test_the_other_calls_are_answered_too(tmp_path: Path) -> None:
     )
     async with scanned(Replay(path)) as served:
         assert await served.prefer("g1 g0", 1, device_type="gpu") == ["g1"]
-        with pytest.raises(RpcError, match="GetPreferredAllocation of 2 of g0,g1: nobody asked"):
+        with pytest.raises(RpcError, match="GetPreferredAllocation of 2 of g0,g1; recorded"):
             await served.prefer("g0 g1", 2, device_type="gpu")
         server = served.server("gpu")
         await server.pre_start_container(kd.PreStartContainerRequest(("g1",)))
-        with pytest.raises(RpcError, match="PreStartContainer of g0: nobody asked; it has g1"):
+        with pytest.raises(RpcError, match="PreStartContainer of g0; recorded requests: g1"):
             await server.pre_start_container(kd.PreStartContainerRequest(("g0",)))
 
 
@@ -113,7 +113,7 @@ def test_a_plugin_has_one_domain(tmp_path: Path) -> None:
     """Which, is said by the record or by the caller."""
     other = {**listed(0, "d0"), "resource": "other.example/disk"}
     path = record(tmp_path / "r", listed(0, "g0"), other)
-    with pytest.raises(UsageError, match=r"give one of example\.com, other\.example"):
+    with pytest.raises(UsageError, match=r"choose one of example\.com, other\.example"):
         Replay(path)
     assert Replay(path, domain="other.example").domain == "other.example"
     with pytest.raises(UsageError, match=r"no resource of 'x': example\.com, other\.example"):

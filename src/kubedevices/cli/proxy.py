@@ -18,7 +18,7 @@ from kubedevices.socket_paths import (
 from kubedevices.words import counted
 
 if TYPE_CHECKING:
-    from kubedevices.proxy.rules import LiveRules
+    from kubedevices.proxy.live_rules import LiveRules
 
 NAME = "proxy"
 HELP = """\
@@ -155,7 +155,7 @@ def run(args: argparse.Namespace) -> int:
         print_schema()
     elif args.dry_run:
         from kubedevices.cli.proxy_dry_run import print_dry_run
-        from kubedevices.proxy.rules import LiveRules
+        from kubedevices.proxy.live_rules import LiveRules
 
         print_dry_run(
             args, LiveRules() if args.config is None else LiveRules.from_file(args.config)
@@ -188,7 +188,7 @@ def check(args: argparse.Namespace) -> None:
 
 def serve(args: argparse.Namespace) -> None:
     """Serve until SIGTERM or Ctrl-C; SIGHUP reads the file again."""
-    from kubedevices.proxy.rules import LiveRules
+    from kubedevices.proxy.live_rules import LiveRules
 
     # Ignore SIGHUP until the file was read for the first time: by default it ends the process.
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -18,16 +18,16 @@ from kubedevices.cli.scan import scan_once
 from kubedevices.errors import KubedevicesError
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
-from kubedevices.proxy.chain import make_chain
 from kubedevices.proxy.known_sockets import KnownSockets
+from kubedevices.proxy.middleware_chain import make_chain
 from kubedevices.proxy.plugin_scanner import PluginScanner
-from kubedevices.proxy.recording import Change, read_recording
+from kubedevices.proxy.record_reader import Change, read_recording
 from kubedevices.proxy.replay import tree_of
 from kubedevices.resource_name import ResourceName
 
 if TYPE_CHECKING:
+    from kubedevices.proxy.live_rules import LiveRules
     from kubedevices.proxy.proxy_config import ProxyRule
-    from kubedevices.proxy.rules import LiveRules
 
 _ANSWER_TIMEOUT = 5.0
 """Seconds for a plugin to answer."""

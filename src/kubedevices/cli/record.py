@@ -53,9 +53,9 @@ def keeps_running(_: argparse.Namespace) -> bool:
 
 def run(args: argparse.Namespace) -> int:
     """Serve and record until SIGTERM or Ctrl-C."""
+    from kubedevices.proxy.live_rules import LiveRules
     from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
     from kubedevices.proxy.rule_keys import RecordKey
-    from kubedevices.proxy.rules import LiveRules
 
     directory = args.directory.absolute()
     try:

@@ -1,20 +1,21 @@
-"""Plugins of others, with us between them and the kubelet. A map; imports nothing.
+"""The proxy: a process between plugins of other vendors and the kubelet. Imports nothing.
 
-Inside, towards the plugin, a kubelet's half; outside, towards the kubelet, a plugin's.
+"Inside" is the side of the plugins, where the proxy acts as a kubelet. "Outside" is the side of the
+kubelet, where the proxy acts as a plugin.
 
-proxy              every resource, from the start of the process to its end
-proxied_resource   one resource outside: chain and runner, made anew when something about it changes
-chain              the middleware over one plugin, in its fixed order
-rules              the rules in force, followed as their file changes
-proxy_config       what may stand in this file
-rule_keys          the values of its keys, each with its checks
-inside_directory   the directory of the plugins: where they register, and who is known from before
-state_service      what is behind the proxy and what the kubelet gets, for those who ask
-known_sockets      which resource has which socket, kept over our own restarts
-bridge             plugins as DRA drivers, one for each domain
+proxy              the process: every resource, from start to stop
+proxied_resource   one resource outside: its middleware chain and its runner
+middleware_chain   the middleware over one plugin, in its fixed order
+live_rules         the rules in force; reads their file again when it changes
+proxy_config       the schema of this file, and the rule of a resource
+rule_keys          the schema of the keys of one rule, with their checks
+inside_directory   the directory where plugins register, also after a restart of the proxy
+state_service      answers `kubedevices devices` and `explain` about the plugins behind the proxy
+known_sockets      a file with the sockets of plugins, for a restart of the proxy
+dra_bridge         plugins as DRA drivers, one driver for each domain
 plugin_scanner     one plugin as a scanner: its lists as device trees
 plugin_calls       one plugin's calls as abilities, each with a deadline
 foreign_list       a plugin's list as devices
-replay             a record in the place of a plugin
-recording          what the files of a record hold
+replay             serves a record as a plugin
+record_reader      reads the files of a record
 """

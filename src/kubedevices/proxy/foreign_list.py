@@ -1,7 +1,7 @@
-"""A list of another plugin as devices. Pure; what is odd about the list is counted, not refused.
+"""Turns the list of another vendor's plugin into devices. Pure. Faults are counted, not refused.
 
-A kubelet takes every list, so this does, too: of two devices with one ID the unhealthy one counts,
-a health that is not a word of the API is `Unhealthy`, a NUMA node below 0 is none.
+A kubelet accepts every list, so this does too. Of two devices with the same ID, an unhealthy device
+counts. A health that the API does not define is `Unhealthy`. NUMA nodes below 0 are ignored.
 """
 
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ _WORDS = {str(health): health for health in Health}
 
 
 class Oddities(NamedTuple):
-    """How many devices of a list are not as the API says."""
+    """How many devices of a list break which rule of the API."""
 
     doubled: int = 0
     odd_words: int = 0
     negative_nodes: int = 0
     impossible_ids: int = 0
-    """Devices that nothing can be done with; only a list that is passed on as it is has them."""
+    """Devices with IDs that kubedevices cannot serve; only a list passed on unchanged has them."""
 
 
 class ForeignList(NamedTuple):
-    """What one list says."""
+    """One list: as the plugin sent it, as devices, and its faults."""
 
     reports: Sequence[ReportedDevice] = ()
     devices: dict[str, Device] = {}  # noqa: RUF012 - nobody changes it
@@ -34,7 +34,7 @@ class ForeignList(NamedTuple):
 
 
 def read_list(reports: Sequence[ReportedDevice], before: ForeignList) -> ForeignList:
-    """Return `reports` as devices; those that `before` has as well are the same objects."""
+    """Return `reports` as devices; unchanged devices are the same objects as in `before`."""
     if (quick := patch_list(reports, before)) is not None:
         return quick
     known = before.devices
@@ -54,7 +54,7 @@ def read_list(reports: Sequence[ReportedDevice], before: ForeignList) -> Foreign
             doubled += 1
             if not twin.is_healthy:
                 continue
-        if twin is None and report.id in same and _says(known[report.id], report):
+        if twin is None and report.id in same and _is_made_of(known[report.id], report):
             devices[report.id] = known[report.id]
             continue
         try:
@@ -65,15 +65,16 @@ def read_list(reports: Sequence[ReportedDevice], before: ForeignList) -> Foreign
 
 
 def patch_list(reports: Sequence[ReportedDevice], before: ForeignList) -> ForeignList | None:
-    """Return the list where only few devices of a faultless list are other objects; quickly.
+    """Return `before` with the few devices that changed, faster than `read_list`.
 
-    None for any other list: `read_list` takes every list.
+    Return None unless `before` has no faults and few of `reports` are new objects: then `read_list`
+    has to read the whole list.
     """
     if len(reports) != len(before.devices) or before.oddities != Oddities():
         return None
     are_new = [*map(is_not, before.reports, reports)]
     read_again = zip(compress(before.reports, are_new), compress(reports, are_new), strict=True)
-    # A device is read again with its neighbours, most of which say the same.
+    # The decoder makes new objects of a changed device and its neighbours, which are mostly equal.
     changed = [
         (old, new) for old, new in read_again if old != new or _unknown(old) != _unknown(new)
     ]
@@ -87,8 +88,8 @@ def patch_list(reports: Sequence[ReportedDevice], before: ForeignList) -> Foreig
     return ForeignList(reports, {**before.devices, **read.devices}, Oddities())
 
 
-def _says(device: Device, report: ReportedDevice) -> bool:
-    """Whether `device` was made of an equal report, and not of a twin of its."""
+def _is_made_of(device: Device, report: ReportedDevice) -> bool:
+    """Whether `device` comes from an equal report, not from another report with the same ID."""
     return device.health == _WORDS.get(report.health, Health.UNHEALTHY)
 
 
@@ -98,7 +99,7 @@ def _device(report: ReportedDevice) -> Device:
     unknown, topology = _unknown(report)
     if unknown or topology:
         if len(nodes) != len(report.numa_nodes or ()):
-            topology = b""  # a node below 0 is mended, and the rest of its place goes with it
+            topology = b""  # the bytes contain a node below 0: fields of a later API go with them
         return ForeignDevice(
             report.id, health=health, numa_nodes=nodes, unknown=unknown, topology=topology
         )
@@ -106,5 +107,5 @@ def _device(report: ReportedDevice) -> Device:
 
 
 def _unknown(report: ReportedDevice) -> tuple[bytes, bytes]:
-    """Return the fields of a later API that `report` carries, and its topology if that does."""
+    """Return fields of a later API in `report`, and its topology if that has such fields."""
     return getattr(report, "unknown", b""), getattr(report.numa_nodes, "sent", b"")

@@ -1,7 +1,8 @@
-"""The directory of the plugins behind the proxy: a kubelet's half, with a scanner per resource.
+"""The directory in which plugins behind the proxy register; each resource gets a scanner.
 
-The directory is never emptied: plugins may be listening there, and some register only once. Their
-sockets are remembered (`known_sockets`) and dialled again after a restart of ours.
+Unlike a kubelet, the proxy never removes sockets from the directory: plugins may listen on them,
+and some plugins register only once. The proxy remembers their sockets (`known_sockets`) and
+connects to them again after its own restart.
 """
 
 import asyncio
@@ -26,18 +27,18 @@ from kubedevices.proxy.plugin_scanner import PluginScanner
 from kubedevices.resource_name import ResourceName
 
 LOCK_NAME = "proxy.lock"
-"""In the state directory, which a node of ours may use as well."""
+"""In the state directory, which a kubedevices node may use too."""
 
 _DIAL_KNOWN = 2.0
-"""Seconds for a socket that is known from before: nobody waits for an answer."""
+"""Seconds to connect to a remembered socket: no plugin waits for an answer to Register."""
 
 _log = logging.getLogger(__name__)
 
 
 class InsideDirectory:
-    """Takes plugins in at `plugin_dir`; `appeared` is told of the scanner of each new resource.
+    """Accepts plugins at `plugin_dir`; calls `appeared` with the scanner of each new resource.
 
-    `is_mended` says whether a plugin of this resource may be without GetDevicePluginOptions.
+    `is_mended` says whether the plugin of a resource may lack GetDevicePluginOptions.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class InsideDirectory:
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """Take plugins in while the context lasts; raises `CannotAsk`."""
+        """Accept plugins while the context lasts; raises `CannotAsk`."""
         make_directory(self._state_dir, 0o750)
         claim_plugin_directory(
             registration_socket(self.plugin_dir), server="another proxy", option="--plugin-dir"
@@ -97,10 +98,10 @@ class InsideDirectory:
 
     async def _dial_again(self, resource: str, socket: Path) -> None:
         try:
-            # A plugin that comes later registers by itself. If it were dialled, too, its first
-            # stream would end when it registers, and some plugins end with a stream.
+            # A plugin that starts later registers by itself. If it were dialled too, its first
+            # stream would end when it registers, and some plugins exit when a stream ends.
             if not accepts_connections(socket):
-                raise DialPluginFailed("nobody listens there")
+                raise DialPluginFailed("no process listens there")
             await self.connect(resource, socket, dial=_DIAL_KNOWN)
         except (CannotAsk, RegistrationError) as error:
             _log.info("%s: its plugin is not at %s any more: %s", resource, socket, error)
@@ -116,7 +117,7 @@ class InsideDirectory:
         scanner.is_mended = self._is_mended(resource)
         await scanner.connect(socket, dial=dial)
         if self.scanners.setdefault(resource, scanner) is not scanner:
-            # Two instances registered at once for the first time: the other one was faster.
+            # Two instances registered at the same time, and the other instance was faster.
             await scanner.close()
             await self.scanners[resource].connect(socket, dial=dial)
             scanner = self.scanners[resource]
@@ -127,13 +128,13 @@ class InsideDirectory:
         self._known.add(resource, socket)
 
     def expect(self, resource: str) -> None:
-        """Have a scanner of `resource` although its plugin did not register yet."""
+        """Create the scanner of `resource` before its plugin registers."""
         scanner = PluginScanner(ResourceName.parse(resource), self._limits)
         if self.scanners.setdefault(resource, scanner) is scanner:
             scanner.is_announced = True
             self._appeared(scanner)
 
     def disconnect(self, resource: str, socket: Path) -> None:
-        """Let the plugin at `socket` go, which took its registration back."""
+        """Disconnect the plugin at `socket`, because it removed its registration socket."""
         if scanner := self.scanners.get(resource):
             scanner.disconnect(socket)

@@ -1,7 +1,7 @@
-"""Which resource had which socket, kept in a file over our own restarts.
+"""A file with the socket of each resource's plugin, for a restart of the proxy.
 
-A plugin that registers only once would be lost by a restart of ours. So after a start the sockets
-that were known are dialled without waiting for a registration.
+Some plugins register only once. So after its start the proxy connects to the sockets in this file
+and does not wait for registrations.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class KnownSockets:
-    """The file in `state_dir`. A disk that fails costs the memory of a restart, nothing else."""
+    """The file in `state_dir`; without it plugins have to register after a restart."""
 
     def __init__(self, state_dir: Path) -> None:
         self._file = state_dir / FILE_NAME
@@ -30,11 +30,11 @@ class KnownSockets:
         self._changed = asyncio.Event()
 
     def load(self) -> Mapping[str, Path]:
-        """Return the socket of each resource, as they were when we ended; nothing if unreadable."""
+        """Return the socket of each resource by the file; empty if the file is unreadable."""
         remove_leftovers(self._file.parent, FILE_NAME)
         try:
-            told = json.loads(read_bytes(self._file, limit=_LIMIT))
-            found = told["sockets"] if told["version"] == _VERSION else {}
+            document = json.loads(read_bytes(self._file, limit=_LIMIT))
+            found = document["sockets"] if document["version"] == _VERSION else {}
             self._sockets = {
                 name: path
                 for name, path in found.items()
@@ -53,20 +53,20 @@ class KnownSockets:
             self._changed.set()
 
     def remove(self, resource: str, socket: Path) -> None:
-        """Forget a socket that is gone for good."""
+        """Forget a socket on which no plugin listens any more."""
         if self._sockets.get(resource) == str(socket):
             del self._sockets[resource]
             self._changed.set()
 
     async def keep(self) -> None:
-        """Write what changes, until cancelled; then once more, if there is something to write."""
+        """Write every change to the file, until cancelled; then write an unwritten change."""
         try:
             while True:
                 await self._changed.wait()
                 self._changed.clear()
                 await hook_threads.call(self._write)
         finally:
-            # Not in a thread: we are being cancelled, and an await could be cancelled again.
+            # Not in a thread: this task is being cancelled, and an await could be cancelled again.
             if self._changed.is_set():
                 self._write()
 

@@ -1,8 +1,8 @@
 """The calls of a plugin behind the proxy as abilities of a scanner.
 
-What the plugin answers, errors included, is passed on as it is. A plugin that hangs would stop its
-node: a kubelet sets no deadline for Allocate and GetPreferredAllocation, and admits one pod after
-the other. So each call has one of ours.
+The plugin's answers and errors are passed on unchanged. Each call has a deadline of the proxy,
+because a kubelet sets none for Allocate and GetPreferredAllocation and admits one pod after the
+other: a plugin that hangs would stop its node.
 """
 
 import asyncio
@@ -37,25 +37,28 @@ from kubedevices.plugin.capabilities import (
 
 Answer = TypeVar("Answer")
 
-_NEARLY = 0.98
-"""Of a limit: the plugin knows the limit, and may say itself a moment before that it is late."""
+_LATE_SHARE = 0.98
+"""DEADLINE_EXCEEDED after this share of a limit counts as late.
+
+The plugin knows the limit and may itself answer DEADLINE_EXCEEDED shortly before it.
+"""
 
 _log = logging.getLogger(__name__)
 
 
 class CallLimits(NamedTuple):
-    """How long the plugin may take for one answer, in seconds."""
+    """How many seconds the plugin may take for one answer."""
 
     allocate: float = 30.0
     preferred: float = 5.0
-    """After it the answer is: no preference."""
+    """After this time the proxy answers without a preference."""
 
     pre_start: float = 25.0
-    """A kubelet's own limit is 30."""
+    """Less than the kubelet's own limit of 30."""
 
 
 class CallsOnly(StandIn):
-    """The calls of a container's life, as `options` say; nothing else is heard."""
+    """Offers Allocate, and the other calls that `options` names; ignores all other hooks."""
 
     def __init__(self, name: str, options: PluginOptions) -> None:
         self.stands_for, self.unknown_options = name, options.unknown
@@ -67,19 +70,19 @@ class CallsOnly(StandIn):
         self.offered = frozenset(found)
 
     async def post_allocate(self, response: AllocateResponse, request: AllocateRequest) -> None:
-        """Do nothing: no plugin is asked."""
+        """Do nothing: the API has no such call."""
 
     async def on_type_added(self, device_type: str) -> None:
-        """Do nothing: no plugin is told."""
+        """Do nothing: the API has no such call."""
 
     async def on_type_removed(self, device_type: str) -> None:
-        """Do nothing: no plugin is told."""
+        """Do nothing: the API has no such call."""
 
 
 class PluginCalls(CallsOnly):
     """The calls of the plugin of `resource`. `current` returns the instance that answers now.
 
-    Raises `PluginAway`, `PluginLate`, and what the plugin says.
+    Each call raises `PluginAway`, `PluginLate`, and the plugin's own errors.
     """
 
     def __init__(
@@ -139,9 +142,9 @@ class PluginCalls(CallsOnly):
         if plugin is None:
             raise PluginAway(self.resource, call)
         clock = asyncio.get_running_loop().time
-        until = clock() + seconds * _NEARLY
+        until = clock() + seconds * _LATE_SHARE
         try:
-            return await ask(plugin)  # which ends after `seconds`
+            return await ask(plugin)  # the endpoint's own deadline is `seconds`
         except EndpointStopped as error:
             raise PluginAway(self.resource, call) from error
         except WireError as error:
@@ -149,8 +152,8 @@ class PluginCalls(CallsOnly):
             if code is StatusCode.DEADLINE_EXCEEDED and clock() >= until:
                 socket = plugin.socket.name
                 raise PluginLate(self.resource, call, socket, seconds, option) from None
-            # An error on a living connection is what the plugin says. Without one the plugin is
-            # away, and `hold` above may wait for it and ask again.
+            # On an open connection the error is the plugin's answer. Without a connection the
+            # plugin is away, and `hold` above this may wait for it and ask again.
             if plugin.is_connected:
                 raise
             raise PluginAway(self.resource, call) from error

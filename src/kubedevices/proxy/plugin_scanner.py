@@ -1,8 +1,8 @@
-"""A plugin of somebody else as a scanner: its lists become device trees, its calls abilities.
+"""The plugin of another vendor as a scanner: its lists become device trees, its calls abilities.
 
-One per resource, for as long as the proxy lives: instances of the plugin come and go. A new
-instance replaces the one before when its first list is there, so that nobody sees an empty list.
-While no instance is connected, the tree has no device type.
+A resource has one scanner as long as the proxy runs, while instances of the plugin come and go. A
+new instance replaces the older one when it has sent its first list, so that the kubelet gets no
+empty list in between. While no instance is connected, the tree has no device type.
 """
 
 import asyncio
@@ -30,17 +30,18 @@ from kubedevices.resource_name import ResourceName
 
 _log = logging.getLogger(__name__)
 
-# Seconds: the grace period of a kubelet.
 _REOPEN_FOR = 300.0
+"""Seconds for which a lost stream is opened again: the grace period of a kubelet."""
+
 _LARGE_LIST = 256
 """Devices; longer lists are read in a thread."""
 
 
 class PluginScanner(Scanner):
-    """What the plugin of `resource` lists and answers. On one event loop.
+    """The lists and calls of the plugin of `resource`. For one event loop.
 
-    `options_changed` is called when a new instance offers other calls than the one before: a
-    kubelet learns that only from a new registration.
+    `options_changed` is called when a new instance offers other calls than the older instance:
+    only a new registration tells a kubelet.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class PluginScanner(Scanner):
         self.options_changed = options_changed
         self.is_mended = self.has_options = True
         self.is_announced = False
-        """Whether the proxy was told of this resource."""
+        """Whether the proxy knows this scanner."""
 
         self.presence = Presence()
         self.list = ForeignList()
@@ -83,9 +84,9 @@ class PluginScanner(Scanner):
         return current.socket if current else None
 
     def current(self) -> Endpoint | None:
-        """Return the instance that answers calls now: the newest that has sent a list, if any has.
+        """Return the instance that answers calls now: the newest that has sent a list.
 
-        One that came after it takes over as soon as the old one is gone.
+        If no instance with a list is connected, return the newest instance, or None.
         """
         if self._listing is not None and not self._listing.is_stopped:
             return self._listing
@@ -94,7 +95,7 @@ class PluginScanner(Scanner):
     # ------------------------------------------------------------ a scanner
 
     async def scan(self, notifier: Notifier) -> None:
-        """Report what is known, and then every list; may be called again after it has ended."""
+        """Report the last list, then every new list; may be called again after it has ended."""
         self._notifier = notifier
         if self.is_here:
             self._report()
@@ -114,7 +115,7 @@ class PluginScanner(Scanner):
     async def connect(self, socket: Path, *, dial: float = 10) -> None:
         """Connect to an instance that registered; raises `RegistrationError`.
 
-        Nothing changes for the one before until this one has sent a list.
+        The older instance stays in use until this instance has sent a list.
         """
         allocate, preferred, pre_start = self.limits
         endpoint = await Endpoint.connect(
@@ -139,21 +140,21 @@ class PluginScanner(Scanner):
             _log.warning(
                 "%s: more than %d instances, closing the oldest", self.resource, INSTANCE_LIMIT
             )
-            self._let_go(old)
+            self._retire(old)
 
     def disconnect(self, socket: Path) -> None:
-        """Let every instance at `socket` go: its registration was taken back."""
+        """Close every instance at `socket`, because its registration socket was removed."""
         for endpoint in [each for each in self._instances if each.socket == socket]:
-            self.stream_ended(endpoint, "its socket is gone")
-            self._let_go(endpoint)
+            self.stream_ended(endpoint, "its socket was removed")
+            self._retire(endpoint)
 
     async def _follow(self, endpoint: Endpoint) -> None:
         try:
             await endpoint.follow(self, reopen_for=_REOPEN_FOR)
-        except Exception as error:  # a bug of ours must not look like a healthy plugin
+        except Exception as error:  # after a bug in this code, the plugin must not look healthy
             _log.exception("%r: reading its lists failed", endpoint)
             self.stream_ended(endpoint, f"internal error: {error}")
-        self._let_go(endpoint)
+        self._retire(endpoint)
 
     async def list_received(
         self,
@@ -162,41 +163,41 @@ class PluginScanner(Scanner):
         slices: LoopSlices,
         message: bytes,
     ) -> bool:
-        """Take a list; the lists of replaced instances are ignored."""
+        """Use a new list, unless a newer instance has sent one; return whether it is news."""
         del slices
-        if not self._is_news_from(endpoint):
+        if not self._may_replace_list(endpoint):
             return False
         read = patch_list(devices, self.list)
         if read is None and len(devices) > _LARGE_LIST:
-            # An instance may be replaced, or end, while the thread reads.
+            # The instance may be replaced, or may end, while the thread reads.
             read = await hook_threads.call(read_list, devices, self.list)
-            if not self._is_news_from(endpoint):
+            if not self._may_replace_list(endpoint):
                 return False
         elif read is None:
             read = read_list(devices, self.list)
         is_new = message != self._message or not self.is_here
         self.list, self._message, self._listing = read, message, endpoint
-        # After the new list is in place: the end of an older instance takes no device away.
+        # Only now, with the new list in force: the end of an older instance removes no device.
         for old in self._instances[: self._instances.index(endpoint)]:
-            self._let_go(old)
+            self._retire(old)
         self._report()
-        # After the report, as `Presence` demands: whoever waits finds the list.
+        # After the report, as `Presence` demands: tasks that wait for the plugin find the list.
         self.presence.arrive()
         return is_new
 
-    def _is_news_from(self, endpoint: Endpoint) -> bool:
+    def _may_replace_list(self, endpoint: Endpoint) -> bool:
         listing = self._listing
         return endpoint in self._instances and (
             listing is None or listing.generation <= endpoint.generation
         )
 
     def stream_ended(self, endpoint: Endpoint, reason: str) -> bool:
-        """Take note that `endpoint` is gone; say whether it may come back by itself."""
+        """Note that `endpoint` has no stream; return whether the stream may be opened again."""
         if endpoint is self._listing:
             self._listing = None
         if self._listing is None and self.current() is None and not self.presence.is_away:
             _log.warning("%s: its plugin is gone: %s", self.resource, reason)
-            # Before the report: `hold` keeps the last list only if it knows by then that the plugin
+            # Before the report: `hold` keeps the last list only if it already knows that the plugin
             # is away.
             self.presence.leave()
             self._report()
@@ -210,8 +211,8 @@ class PluginScanner(Scanner):
             tree.put_list(self.resource.device_type, self.list.devices, self._message)
         self._notifier.notify(tree)
 
-    def _let_go(self, endpoint: Endpoint) -> None:
-        """Close `endpoint` for good, after the calls that it is still answering."""
+    def _retire(self, endpoint: Endpoint) -> None:
+        """Remove `endpoint`, and close it when its open calls have ended."""
         if endpoint in self._instances:
             self._instances.remove(endpoint)
         task = self._tasks.pop(endpoint, None)

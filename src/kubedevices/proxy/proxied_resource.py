@@ -1,7 +1,7 @@
-"""One inside resource as the kubelet sees it: a chain of middleware over its plugin, and a runner.
+"""One inside resource on its way to the kubelet: a middleware chain over its plugin, and a runner.
 
-Each resource has a task of its own, so that each fails alone: what ends a runner is logged, and the
-runner made anew after a pause.
+Each resource has a task of its own, so that no resource stops another: the error that ends a runner
+is logged, and the runner is created again after a pause.
 """
 
 import asyncio
@@ -15,20 +15,21 @@ from kubedevices.plugin.options import RunnerOptions
 from kubedevices.plugin.runner import PluginRunner
 from kubedevices.plugin.served_type import run_together
 from kubedevices.plugin.timing import back_off
-from kubedevices.proxy.chain import Chain
+from kubedevices.proxy.middleware_chain import MiddlewareChain
 from kubedevices.proxy.plugin_scanner import PluginScanner
 from kubedevices.proxy.proxy_config import ProxyRule
 
 if TYPE_CHECKING:
-    from kubedevices.proxy.bridge import Bridge
+    from kubedevices.proxy.dra_bridge import DraBridge
 
+# Seconds until a failed runner is created again: doubled with each failure.
 _FIRST_PAUSE, _LAST_PAUSE = 1.0, 60.0
 
 _log = logging.getLogger(__name__)
 
 
-MakeChain = Callable[[PluginScanner], Chain | None]
-"""Makes a new chain by the rules of now; None where the resource is not to be served."""
+MakeChain = Callable[[PluginScanner], MiddlewareChain | None]
+"""Creates a chain by the rules in force; returns None if the resource is not to be served."""
 
 
 class ProxiedResource:
@@ -39,32 +40,32 @@ class ProxiedResource:
         plugin: PluginScanner,
         make_chain: MakeChain,
         options: RunnerOptions,
-        bridge: "Bridge | None" = None,
+        bridge: "DraBridge | None" = None,
     ) -> None:
         self.plugin = plugin
         self.runner: PluginRunner | None = None
-        self.chain: Chain | None = None
+        self.chain: MiddlewareChain | None = None
         self._make_chain, self._options, self._bridge = make_chain, options, bridge
-        self._again = asyncio.Event()
-        plugin.options_changed = self.make_again
+        self._must_rebuild = asyncio.Event()
+        plugin.options_changed = self.rebuild
 
-    def make_again(self) -> None:
-        """Serve by the rules of now: the resource registers again."""
-        self._again.set()
+    def rebuild(self) -> None:
+        """Create a new chain by the rules in force: the resource registers again."""
+        self._must_rebuild.set()
 
     def use(self, rule: ProxyRule | None) -> None:
-        """Go on with another rule, None to stop serving; an equal rule changes nothing."""
+        """Serve by another rule, None to stop serving; an equal rule changes nothing."""
         before = self.chain.rule if self.chain is not None else None
-        # Layers that can take a new rule do so: a new chain means new sockets and a new
+        # If possible the existing layers get the new rule: a new chain needs new sockets and a new
         # registration.
         if rule != before and (self.chain is None or rule is None or not self.chain.use(rule)):
-            self.make_again()
+            self.rebuild()
 
     async def run(self) -> NoReturn:
-        """Serve; raises nothing but what is a bug."""
+        """Serve until cancelled; a `KubedevicesError` is logged, and serving begins again."""
         failures = 0
         while True:
-            self._again.clear()
+            self._must_rebuild.clear()
             try:
                 await self._serve()
                 failures = 0
@@ -74,13 +75,13 @@ class ProxiedResource:
                 _log.error(  # a message for the operator
                     "%s: not served: %s (again in %g s)", self.plugin.resource, error, pause
                 )
-                await self._wait_again(pause)
+                await self._wait_rebuild(pause)
 
     async def _serve(self) -> None:
-        """Serve until something about it changes."""
+        """Serve until the chain has to be created again."""
         self.chain = self._make_chain(self.plugin)
         if self.chain is None:
-            await self._again.wait()
+            await self._must_rebuild.wait()
             return
         if self._bridge is not None:
             await self._serve_by(self._bridge, self.chain)
@@ -89,31 +90,34 @@ class ProxiedResource:
         if isinstance(faulty := self.chain.layers.get("faults"), Faulty):
             options["wrap_lists"] = faulty.wrap_lists
         runner = PluginRunner(self.chain.scanner, domain=self.chain.domain, **options)
-        again = asyncio.create_task(self._again.wait(), name=f"{self.plugin.resource} again")
+        rebuild = asyncio.create_task(
+            self._must_rebuild.wait(), name=f"{self.plugin.resource} again"
+        )
         running = asyncio.create_task(runner.run(), name=f"runner of {self.plugin.resource}")
         self.runner = runner
         try:
-            await asyncio.wait({again, running}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({rebuild, running}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # Stopped, not cancelled: the runner removes its sockets and ends calls in its own
+            # `stop`, not a cancellation: the runner removes its sockets and ends calls in its own
             # order.
             runner.stop()
-            again.cancel()
-            await asyncio.wait({again, running})
+            rebuild.cancel()
+            await asyncio.wait({rebuild, running})
             self.runner = None
             error = None if running.cancelled() else running.exception()
         if error is not None:
             raise error
 
-    async def _serve_by(self, bridge: "Bridge", chain: Chain) -> None:
-        """Let a DRA driver have the devices until something about the resource changes."""
+    async def _serve_by(self, bridge: "DraBridge", chain: MiddlewareChain) -> None:
+        """Serve the devices by a DRA driver until the chain has to be created again."""
         await run_together(
-            ("bridge", bridge.serve(chain.domain, chain.scanner)), ("again", self._again.wait())
+            ("bridge", bridge.serve(chain.domain, chain.scanner)),
+            ("again", self._must_rebuild.wait()),
         )
 
-    async def _wait_again(self, pause: float) -> None:
+    async def _wait_rebuild(self, pause: float) -> None:
         try:
             async with asyncio.timeout(pause):
-                await self._again.wait()
+                await self._must_rebuild.wait()
         except TimeoutError:
             return

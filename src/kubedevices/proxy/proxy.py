@@ -1,4 +1,4 @@
-"""The whole proxy: plugins inside, and what of them the kubelet sees outside."""
+"""The whole proxy: takes plugins in, and serves their devices to the kubelet by the rules."""
 
 import asyncio
 import contextlib
@@ -18,19 +18,19 @@ from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.server import PluginServer
 from kubedevices.plugin.stop_signals import StopSignals
 from kubedevices.plugin.timing import Timing
-from kubedevices.proxy.chain import Chain, make_chain
 from kubedevices.proxy.inside_directory import InsideDirectory
+from kubedevices.proxy.live_rules import LiveRules
+from kubedevices.proxy.middleware_chain import MiddlewareChain, make_chain
 from kubedevices.proxy.plugin_calls import CallLimits
 from kubedevices.proxy.plugin_scanner import PluginScanner
 from kubedevices.proxy.proxied_resource import ProxiedResource
 from kubedevices.proxy.proxy_config import ProxyConfig
-from kubedevices.proxy.rules import LiveRules
 from kubedevices.proxy.state_service import serving_state
 from kubedevices.socket_paths import INSIDE_DIR, STATE_DIR
 
 if TYPE_CHECKING:
     from kubedevices.dra.options import DraOptions
-    from kubedevices.proxy.bridge import Bridge
+    from kubedevices.proxy.dra_bridge import DraBridge
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 class Proxy:
     """Serves every plugin that registers in `plugin_dir` at the kubelet of `socket_dir`.
 
-    `run` once; `stop` any time, from any thread.
+    Call `run` once; call `stop` at any time, from any thread.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Proxy:
         timing: Timing | None = None,
         dra: "DraOptions | None" = None,
     ) -> None:
-        """With `dra`, plugins are DRA drivers, and nothing registers in `socket_dir`."""
+        """With `dra`, the plugins become DRA drivers, and the proxy registers no device plugin."""
         self.rules = rules or LiveRules()
         self.rules.changed = self._use
         self._state_dir = state_dir
@@ -63,7 +63,7 @@ class Proxy:
             "on_server_error": "isolate",
             "relay": True,
             "preferred_errors": "fail",
-            "allocate_timeout": math.inf,  # each call inside has a limit
+            "allocate_timeout": math.inf,  # `limits` already limit the calls inside
             "preferred_timeout": math.inf,
             "pre_start_timeout": math.inf,
             "on_allocated": on_allocated,
@@ -85,24 +85,24 @@ class Proxy:
         self._stopped = asyncio.Event()
         self._is_stopped = self.has_started = False
 
-    # ------------------------------------------------------------ for the pages
+    # ------------------------------------------------------------ for the HTTP pages
 
     domain = ""
-    """There is one per resource."""
+    """Empty: each resource has a domain of its own."""
 
     @property
     def scanners(self) -> list[Scanner]:
-        """What is served, each with its middleware."""
+        """The scanner of each resource, with its middleware."""
         return [each.chain.scanner for each in self.resources.values() if each.chain is not None]
 
     @property
     def follower(self) -> ConfigFollower[ProxyConfig] | None:
-        """Who reads the file of the rules again."""
+        """The follower of the configuration file, if there is a file."""
         return self.rules.follower
 
     @property
     def runners(self) -> dict[str, PluginRunner]:
-        """What serves each inside resource now."""
+        """The runner of each inside resource that is served now."""
         return {
             name: each.runner for name, each in self.resources.items() if each.runner is not None
         }
@@ -118,7 +118,7 @@ class Proxy:
 
     @property
     def too_large(self) -> dict[str, DeviceListTooLarge]:
-        """The resources of which not every device is offered, and why."""
+        """The resources whose device list is too large to be offered as a whole."""
         found = [each for runner in self.runners.values() for each in runner.too_large.values()]
         return {error.resource: error for error in found}
 
@@ -138,7 +138,7 @@ class Proxy:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the kubelet knows and watches every resource, those that the file names too."""
+        """Whether the kubelet watches all resources, and plugins list all that the file names."""
         return (
             self.has_started
             and not self.missing
@@ -146,7 +146,7 @@ class Proxy:
         )
 
     def is_registered(self, resource: str) -> bool:
-        """Whether a kubelet knows `resource` from us."""
+        """Whether the proxy has registered `resource` at a kubelet."""
         return any(runner.is_registered(name) for runner, name in self._runners_of(resource))
 
     def is_serving(self, resource: str) -> bool:
@@ -160,14 +160,14 @@ class Proxy:
     # ------------------------------------------------------------ start to stop
 
     def stop(self) -> None:
-        """End `run`. From any thread, any number of times, also before it began."""
+        """End `run`. May be called from any thread, several times, and before `run` began."""
         self._is_stopped = True
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: it ended by itself
+            with contextlib.suppress(RuntimeError):  # the loop is closed: `run` has ended
                 self._loop.call_soon_threadsafe(self._stopped.set)
 
     def unlink_sockets(self) -> None:
-        """Remove our socket files outside at once: for an exit that cannot wait for `run`."""
+        """Remove the socket files outside at once: for an exit that cannot wait for `run`."""
         for resource in self.resources.values():
             if resource.runner is not None:
                 resource.runner.unlink_sockets()
@@ -184,7 +184,7 @@ class Proxy:
                 self.inside.serving(),
                 serving_state(self._state_dir, self.resources, self.rules.of),
             ):
-                for name in self.rules.kept_over_reboot():
+                for name in self.rules.held_over_reboot():
                     self.inside.expect(name)
                 if self.bridge is not None:
                     self._tasks["bridge"] = asyncio.create_task(self.bridge.run(), name="bridge")
@@ -193,7 +193,9 @@ class Proxy:
                 self.has_started = True
                 _log.info("plugins can register in %s", self.inside.plugin_dir)
                 await self._stopped.wait()
-                await self._end_resources()  # before their plugins seem to be gone
+                # Before the plugins inside are disconnected: otherwise the kubelet would see their
+                # devices disappear.
+                await self._end_resources()
         finally:
             await self._end_resources()
 
@@ -210,14 +212,14 @@ class Proxy:
         self.resources[name] = resource
         self._tasks[name] = asyncio.create_task(resource.run(), name=f"proxied {name}")
 
-    def _make_chain(self, plugin: PluginScanner) -> Chain | None:
+    def _make_chain(self, plugin: PluginScanner) -> MiddlewareChain | None:
         name = str(plugin.resource)
         rule = self.rules.of(name)
         if rule is None:
             return None
         with_place = partial(self.rules.with_place, name)
         chain = make_chain(plugin, plugin.resource, rule, self._state_dir, with_place)
-        self.rules.claim(name, rule)
+        self.rules.reserve_names(name, rule)
         return chain
 
     def _is_mended(self, resource: str) -> bool:
@@ -225,22 +227,22 @@ class Proxy:
         return rule is None or rule.mend
 
     def _use(self) -> None:
-        """Go on with the rules of now."""
+        """Apply the rules in force to every resource."""
         for name, resource in self.resources.items():
             resource.use(self.rules.of(name))
 
 
-def make_bridge(options: "DraOptions", state_dir: Path, limits: CallLimits) -> "Bridge":
-    """Return what serves plugins as DRA drivers. Raises `UsageError`."""
+def make_bridge(options: "DraOptions", state_dir: Path, limits: CallLimits) -> "DraBridge":
+    """Return the bridge that serves plugins as DRA drivers. Raises `UsageError`."""
     try:
-        from kubedevices.proxy.bridge import Bridge  # noqa: PLC0415 - half of the memory
+        from kubedevices.proxy.dra_bridge import DraBridge  # noqa: PLC0415 - half of the memory
     except ModuleNotFoundError as error:
         if error.name != "h11":
             raise
         raise UsageError("mode dra needs h11: pip install 'kubedevices[dra]'") from error
     options.setdefault("allocate_timeout", limits.allocate)
     options.setdefault("pre_start_timeout", limits.pre_start)
-    return Bridge(options, state_dir)
+    return DraBridge(options, state_dir)
 
 
 Beside: TypeAlias = Callable[[Proxy], contextlib.AbstractAsyncContextManager[object]]
@@ -249,7 +251,7 @@ Beside: TypeAlias = Callable[[Proxy], contextlib.AbstractAsyncContextManager[obj
 def run_until_signal(proxy: Proxy, beside: Beside | None = None) -> None:
     """Run `proxy` until SIGTERM or SIGINT comes. Raises `KubedevicesError`.
 
-    `beside` makes a context in which it runs, such as pages that tell about it.
+    `beside` returns a context manager in which `proxy` runs, for example HTTP pages about it.
     """
     heap.give_large_blocks_back()
 

@@ -1,4 +1,4 @@
-"""What may stand in the YAML file of `kubedevices proxy`: the schema, with every rule.
+"""The schema of the YAML file of `kubedevices proxy`, and the rule of each resource in it.
 
     resources:
       nvidia.com/gpu:
@@ -7,7 +7,8 @@
       intel.com/*:                        # a resource without rules of its own
         rename: "example.com/{name}"
 
-The order of the middleware is fixed (`proxy.chain`), so the order of keys means nothing.
+The order of the middleware is fixed (`proxy.middleware_chain`), so the order of keys does not
+matter.
 """
 
 # ruff: noqa: RUF009  # `key` makes a field, not a value
@@ -56,61 +57,61 @@ def _new_name(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ProxyRule:
-    """What becomes of one resource, or of each that a pattern names."""
+    """The rule of one resource, or of each resource that a pattern matches."""
 
     HINT: ClassVar[str] = "write 'example.com/gpu: {hold: 5m}'"
 
-    record: RecordKey | None = key(meaning="record what passes", default=None)
-    mend: bool = key(meaning="whether faults of the plugin's answers are made good", default=True)
+    record: RecordKey | None = key(meaning="record all lists and calls in a file", default=None)
+    mend: bool = key(meaning="whether faults in the plugin's answers are corrected", default=True)
     filter: FilterKey | None = key(meaning="devices that are left out", default=None)
-    split: SplitKey | None = key(meaning="one resource as several", default=None)
+    split: SplitKey | None = key(meaning="several resources from one", default=None)
     rename: str | None = key(
-        meaning="another name; {name} and {domain} stand for the parts of the name before",
+        meaning="another name; {name} and {domain} stand for the parts of the old name",
         default=None,
         check=_new_name,
         hint='for example "example.com/{name}"',
     )
     maintenance: bool = key(
-        meaning="whether a device is out of service that `kubedevices cordon` took out",
+        meaning="whether `kubedevices cordon` can take devices out of service",
         default=True,
     )
     health: HealthKey | None = key(
-        meaning="whose word about the health of devices counts, and when", default=None
+        meaning="damping of health changes, and checks beside the plugin's health", default=None
     )
     share: ShareKey | None = key(meaning="several containers per device", default=None)
     hold: float | None = key(
-        meaning="how long the list stays as it was while the plugin is away",
+        meaning="how long the last list stays in force while the plugin is disconnected",
         default=None,
         parse=parse_duration,
         hint=DURATION_HINT,
     )
     allocate_wait: float = key(
-        meaning="how long all calls of one absence together wait for the plugin",
+        meaning="how long calls wait for a disconnected plugin, all calls of one absence together",
         default=10.0,
         parse=parse_duration,
         hint=DURATION_HINT,
     )
     hold_over_reboot: bool = key(
-        meaning="whether the last list is offered before the plugin is back after a reboot",
+        meaning="whether the last list is offered after a reboot, before the plugin registers",
         default=False,
     )
 
     inject: InjectKey | None = key(
-        meaning="what every container gets beside the plugin's answer", default=None
+        meaning="additions to the plugin's answer, for every container", default=None
     )
-    faults: FaultsKey | None = key(meaning="what goes wrong on purpose", default=None)
+    faults: FaultsKey | None = key(meaning="faults on purpose, for tests", default=None)
 
     @classmethod
     def validate(cls, values: Mapping[str, Any], complain: Complain) -> None:
-        """Check what belongs together."""
+        """Check keys that depend on each other."""
         if values.get("split") and "{name}" not in (values.get("rename") or "{name}"):
-            text = "only what is not split off would have this name"
-            complain(("rename",), text, "write {name} where the old name is to stand")
+            text = "only devices that are not split off would have this name"
+            complain(("rename",), text, "write {name} where the old name belongs")
         if values.get("hold") is None:
             for name in ("allocateWait", "holdOverReboot"):
                 field = "allocate_wait" if name == "allocateWait" else "hold_over_reboot"
                 if field in values:
-                    complain((name,), "no effect without hold", "write 'hold: 5m', too")
+                    complain((name,), "no effect without hold", "add 'hold: 5m'")
 
 
 _PLAIN = ProxyRule()
@@ -123,7 +124,7 @@ class ProxyConfig:
     HINT: ClassVar[str] = "resources"
 
     unlisted: str = key(
-        meaning="what becomes of resources that no key below `resources` names",
+        meaning="whether resources that no key below `resources` matches are served",
         default="pass",
         check=one_of("pass", "hide"),
         choices=("pass", "hide"),
@@ -135,10 +136,10 @@ class ProxyConfig:
     )
 
     def find(self, resource: str) -> tuple[str, ProxyRule] | None:
-        """Return the rule of an inside resource, and the key that it stands under.
+        """Return the key and the rule of an inside resource; None if it is not to be served.
 
-        A key that is the very name comes first, then the first pattern that fits. A resource that
-        nothing names has the key "". None: it is not to be served.
+        A key that equals the name comes first, then the first pattern that matches. For a resource
+        that no key matches, the key is "".
         """
         if resource in self.resources:
             return resource, self.resources[resource]
@@ -154,7 +155,7 @@ def is_pattern(name: str) -> bool:
 
 
 def load_proxy_config(file: Path) -> tuple[ProxyConfig, SourceProblems]:
-    """Read `file`; raises `CannotRead`, or `ConfigError` with every mistake in it."""
+    """Read `file`; raises `CannotRead`, or `ConfigError` with all mistakes in the file."""
     config, report = load_config(file, ProxyConfig)
     if problems := [*_merging_patterns(config, report), *_doubled_names(config, report)]:
         raise ConfigError(problems)
@@ -162,11 +163,11 @@ def load_proxy_config(file: Path) -> tuple[ProxyConfig, SourceProblems]:
 
 
 def _merging_patterns(config: ProxyConfig, report: SourceProblems) -> list[ConfigProblem]:
-    """Return patterns that give one name, or one file, to all of their resources."""
+    """Return patterns that give the same name, or the same file, to all of their resources."""
     shared = [
         report.place(("resources", name, "record", "file"))._replace(
-            problem="every resource of this pattern would be recorded there",
-            suggestion="write {name} where the name is to stand",
+            problem="every resource of this pattern would be recorded in this file",
+            suggestion="write {name} where the name belongs",
         )
         for name, rule in config.resources.items()
         if is_pattern(name) and rule.record and not _PLACEHOLDER.search(rule.record.file)
@@ -174,7 +175,7 @@ def _merging_patterns(config: ProxyConfig, report: SourceProblems) -> list[Confi
     return shared + [
         report.place(("resources", name, "rename"))._replace(
             problem=f"every resource of this pattern would be {rule.rename}",
-            suggestion="write {name} where the name is to stand",
+            suggestion="write {name} where the name belongs",
         )
         for name, rule in config.resources.items()
         if is_pattern(name) and rule.rename and not _PLACEHOLDER.search(rule.rename)
@@ -182,7 +183,7 @@ def _merging_patterns(config: ProxyConfig, report: SourceProblems) -> list[Confi
 
 
 def _doubled_names(config: ProxyConfig, report: SourceProblems) -> list[ConfigProblem]:
-    """Return rules of different resources that produce one name."""
+    """Return rules of different resources that produce the same name."""
     makers: dict[str, list[str]] = defaultdict(list)
     for name, rule in config.resources.items():
         if not is_pattern(name):
@@ -190,7 +191,7 @@ def _doubled_names(config: ProxyConfig, report: SourceProblems) -> list[ConfigPr
                 makers[made].append(name)
     return [
         report.place(("resources", name))._replace(
-            problem=f"{made} is what {names[0]} becomes, too",
+            problem=f"{made} is also the outside name of {names[0]}",
             suggestion="choose another name for one of them",
         )
         for made, names in makers.items()
@@ -199,7 +200,7 @@ def _doubled_names(config: ProxyConfig, report: SourceProblems) -> list[ConfigPr
 
 
 def served_names(resource: str, rule: ProxyRule) -> tuple[str, ...]:
-    """Return what a resource is called outside: several names if it is split."""
+    """Return the outside names of an inside resource: several names if it is split."""
     inside = ResourceName.parse(resource)
     types = [part.to for part in rule.split.rules] if rule.split else []
     if rule.split is None or rule.split.rest == "keep":
@@ -208,7 +209,7 @@ def served_names(resource: str, rule: ProxyRule) -> tuple[str, ...]:
 
 
 def places_of_globs(rule: ProxyRule, key: str) -> Mapping[str, Sequence[KeyPath]]:
-    """Return where a rule has which glob for IDs below one of its keys."""
+    """Return the places in the file of each glob of IDs below `key` of a rule."""
     found: dict[str, list[KeyPath]] = defaultdict(list)
     listed: list[tuple[KeyPath, Sequence[str]]] = []
     if key == "filter" and rule.filter:
@@ -227,9 +228,9 @@ def places_of_globs(rule: ProxyRule, key: str) -> Mapping[str, Sequence[KeyPath]
 
 
 def renamed(inside: ResourceName, device_type: str, name: str | None) -> ResourceName:
-    """Return what a type that comes from `inside` is called outside; raises `InvalidResourceName`.
+    """Return the outside name of a type that comes from `inside`; raises `InvalidResourceName`.
 
-    `name` has placeholders; without any it is meant for what is not split off.
+    `name` may have placeholders. Without them it is the name of devices that are not split off.
     """
     if name is None:
         return ResourceName(inside.domain, device_type)

@@ -1,4 +1,4 @@
-"""A record as a plugin: the same lists at the same times, and the same answers. For `replay`."""
+"""Serves a record as a plugin: the same lists at the same times, the same answers. For `replay`."""
 
 import asyncio
 import logging
@@ -25,13 +25,13 @@ from kubedevices.plugin.options import RunnerOptions
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.proxy.foreign_list import ForeignList, read_list
 from kubedevices.proxy.plugin_calls import CallsOnly
-from kubedevices.proxy.recording import (
+from kubedevices.proxy.record_reader import (
     Answer,
     Change,
     RecordedResource,
     key_of,
-    question,
     read_recording,
+    request_text,
 )
 from kubedevices.resource_name import ResourceName
 from kubedevices.words import counted
@@ -43,18 +43,19 @@ OPTIONS: RunnerOptions = {
     "preferred_timeout": math.inf,
     "pre_start_timeout": math.inf,
 }
-"""For who serves a `Replay`: its answers are those of another plugin, and as slow."""
+"""Options of the runner of a `Replay`: it answers as slowly as the recorded plugin did."""
 
 _log = logging.getLogger(__name__)
 
 
 class Replay(Scanner):
-    """Serves what `files` recorded, in any order; all of one domain, `domain` if given.
+    """Serves the resources of one domain from a record, `domain` if given; `files` in any order.
 
-    The first list comes at once, each other after the time that had passed, divided by `speed`;
-    the last stays. Allocate, GetPreferredAllocation and PreStartContainer are answered as they were
-    answered to the same devices: the first time as the first time, and more often as the last time.
-    What was never asked is an error. Raises `CannotRead` and `UsageError`.
+    The first list is sent at once, every other list after its recorded time, divided by `speed`;
+    the last list stays. Allocate, GetPreferredAllocation and PreStartContainer get the recorded
+    answer to a request for the same devices: the first request gets the first answer, and when all
+    answers are used, the last answer is repeated. A request that was never recorded gets an error.
+    Raises `CannotRead` and `UsageError`.
     """
 
     def __init__(self, *files: Path | str, speed: float = 1.0, domain: str = "") -> None:
@@ -70,8 +71,8 @@ class Replay(Scanner):
             raise UsageError("the record has no resource")
         if not domain and len(domains) > 1:
             raise UsageError(
-                f"the record has resources of {len(domains)} domains, and a plugin has one: give "
-                f"one of {', '.join(domains)}"
+                f"the record has resources of {len(domains)} domains, but a plugin has one domain: "
+                f"choose one of {', '.join(domains)}"
             )
         self.domain = domain or domains[0]
         self._resources = {
@@ -84,12 +85,12 @@ class Replay(Scanner):
         }
 
     def abilities_of(self, device_type: str) -> "RecordedAnswers":
-        """Return what answers for one resource."""
+        """Return the recorded answers of one resource."""
         return self._answers[device_type]
 
     async def scan(self, notifier: Notifier) -> None:
-        """Report the lists in their time."""
-        self._tell()
+        """Report the lists at their times."""
+        self._log_content()
         changes = sorted(
             ((change, name) for name, each in self._resources.items() for change in each.changes),
             key=lambda each: each[0].time,
@@ -101,7 +102,7 @@ class Replay(Scanner):
             lists[name] = change
             following = changes[number + 1][0].time if number + 1 < len(changes) else None
             if following is not None and self._due(began, zero, following) <= loop.time():
-                continue  # several at once, or late: only the last of them counts
+                continue  # several lists at the same time, or late: only the last list counts
             notifier.notify(tree_of(lists))
             if following is not None:
                 await asyncio.sleep(self._due(began, zero, following) - loop.time())
@@ -114,7 +115,7 @@ class Replay(Scanner):
     def _due(self, began: float, zero: float, time: float) -> float:
         return began + (time - zero) / self._speed
 
-    def _tell(self) -> None:
+    def _log_content(self) -> None:
         for problem in self.recording.problems:
             _log.warning("%s", problem)
         if self.recording.is_redacted:
@@ -128,7 +129,7 @@ class Replay(Scanner):
 
 
 def tree_of(lists: Mapping[str, Change]) -> DeviceTree:
-    """Return what the plugin listed, by device type; a resource that is gone is not there."""
+    """Return the listed devices, by device type; without resources that are not served."""
     tree = DeviceTree()
     for name, change in lists.items():
         if change.entries is not None:
@@ -147,14 +148,14 @@ class RecordedAnswers(CallsOnly):
         self._asked: Counter[tuple[str, Any]] = Counter()
 
     async def allocate(self, request: AllocateRequest) -> AllocateResponse:
-        """Answer as the plugin did."""
+        """Return the recorded answer."""
         answers = await self._answers(ALLOCATE, request)
         return AllocateResponse([part for each in answers for part in each.containers])
 
     async def get_preferred_allocation(
         self, request: PreferredAllocationRequest
     ) -> PreferredAllocationResponse:
-        """Answer as the plugin did."""
+        """Return the recorded answer."""
         answers = await self._answers(PREFER, request)
         return PreferredAllocationResponse(
             tuple(part for each in answers for part in each.containers)
@@ -163,13 +164,16 @@ class RecordedAnswers(CallsOnly):
     async def pre_start_container(
         self, request: PreStartContainerRequest
     ) -> PreStartContainerResponse:
-        """Answer as the plugin did."""
+        """Return the recorded answer."""
         (answer,) = await self._answers(PRE_START, request)
         assert isinstance(answer, PreStartContainerResponse)
         return answer
 
     async def _answers(self, call: str, request: Any) -> Sequence[Any]:
-        """Return the answer to the request, or those to its containers if they were asked alone."""
+        """Return the recorded answer to the request.
+
+        If it was recorded as one request per container, return the answers of all its containers.
+        """
         key = key_of(call, request)
         keys = [key]
         if (call, key) not in self._resource.answers and len(key) > 1:
@@ -187,9 +191,10 @@ class RecordedAnswers(CallsOnly):
             raise RpcError(
                 StatusCode.NOT_FOUND,
                 f"{self._resource.name}: the record has no answer to {call} of "
-                f"{question(call, request)}: nobody asked; it has {self._resource.asked(call)}",
+                f"{request_text(call, request)}; recorded requests: "
+                f"{self._resource.recorded_requests(call)}",
             )
         turn = self._asked[call, key]
-        # A retry of the kubelet gets the second answer, as the recorded kubelet did.
+        # A retry of the kubelet gets the second recorded answer, as in the recording.
         self._asked[call, key] += 1
         return answers[min(turn, len(answers) - 1)]

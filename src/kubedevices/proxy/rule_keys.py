@@ -1,4 +1,4 @@
-"""The values of the keys of one rule in the proxy's file: schema, with every check."""
+"""The schema of the keys of one rule in the proxy's file, with every check of their values."""
 
 # ruff: noqa: RUF009  # `key` makes a field, not a value
 
@@ -12,6 +12,8 @@ from kubedevices.config.yaml_config import Complain, key
 from kubedevices.device import DeviceSpec, Health, Mount
 from kubedevices.errors import UsageError
 from kubedevices.middleware.additions import InjectRule
+from kubedevices.middleware.check import Check
+from kubedevices.middleware.damping import DampingRule
 from kubedevices.middleware.replicas import SPREADINGS
 from kubedevices.middleware.share import REPLICAS_LIMIT
 from kubedevices.resource_name import explain_resource_name
@@ -84,7 +86,7 @@ class ShareKey:
         meaning="replicas of each device that no rule names", default=1, check=_replicas
     )
     rules: tuple[ShareOfKey, ...] = key(
-        meaning="replicas of some devices; the first that fits", default=()
+        meaning="replicas of some devices; the first rule that matches counts", default=()
     )
     per_container: int | None = key(
         meaning="the most replicas that one container may have", default=None, check=_at_least_1
@@ -93,7 +95,7 @@ class ShareKey:
         meaning="whether replicas of one container must be of different devices", default=False
     )
     allocation: str = key(
-        meaning="whether the least or the most used devices are given first",
+        meaning="whether the least or the most used devices are allocated first",
         default="spread",
         check=one_of(*SPREADINGS),
         choices=SPREADINGS,
@@ -102,7 +104,7 @@ class ShareKey:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordKey:
-    """A record of what passes."""
+    """A record of all lists and calls."""
 
     HINT: ClassVar[str] = "write 'record: {file: /var/log/gpu.jsonl}'"
 
@@ -121,7 +123,7 @@ class RecordKey:
 
 @dataclass(frozen=True, kw_only=True)
 class FilterKey:
-    """Devices that are left out."""
+    """Devices that the kubelet does not get."""
 
     HINT: ClassVar[str] = "write 'filter: {ids: [\"GPU-bad*\"]}'"
     ANY_OF: ClassVar[tuple[str, ...]] = ("ids", "numa")
@@ -132,7 +134,7 @@ class FilterKey:
 
 @dataclass(frozen=True, kw_only=True)
 class PciKey:
-    """What a PCI function must be; everything given must fit."""
+    """A PCI function; all given values must match."""
 
     HINT: ClassVar[str] = """write 'pci: {vendor: "10de", device: "20*"}'"""
     ANY_OF: ClassVar[tuple[str, ...]] = ("vendor", "device", "class", "driver", "address")
@@ -148,7 +150,7 @@ class PciKey:
 
 @dataclass(frozen=True, kw_only=True)
 class SplitPartKey:
-    """Devices that become another resource; everything given must fit."""
+    """Devices that become another resource; all given values must match."""
 
     HINT: ClassVar[str] = "write '{to: gpu-a100, ids: [\"GPU-a*\"]}'"
     ANY_OF: ClassVar[tuple[str, ...]] = ("ids", "numa", "pci")
@@ -161,15 +163,15 @@ class SplitPartKey:
 
 @dataclass(frozen=True, kw_only=True)
 class SplitKey:
-    """One resource as several."""
+    """Several resources from the devices of one."""
 
     HINT: ClassVar[str] = "write 'split: {rules: [{to: gpu-a100, ids: [\"GPU-a*\"]}]}'"
 
     rules: tuple[SplitPartKey, ...] = key(
-        meaning="the first that fits a device says its resource", not_empty=True
+        meaning="the first rule that matches a device says its resource", not_empty=True
     )
     rest: str = key(
-        meaning="whether devices that fit no rule stay in the resource or are left out",
+        meaning="whether devices that match no rule stay in the resource or are left out",
         default="keep",
         check=one_of("keep", "drop"),
         choices=("keep", "drop"),
@@ -202,7 +204,7 @@ class InjectDeviceKey:
 
 @dataclass(frozen=True, kw_only=True)
 class InjectKey:
-    """What every container gets beside the plugin's answer."""
+    """Additions to the plugin's answer, for every container."""
 
     HINT: ClassVar[str] = "write 'inject: {env: {GPU_IDS: \"{id}\"}}'"
 
@@ -212,12 +214,13 @@ class InjectKey:
     annotations: Mapping[str, str] = key(meaning="annotations", default_factory=dict)
     cdi_devices: tuple[str, ...] = key(meaning="qualified names of CDI devices", default=())
     cdi: bool = key(
-        meaning="whether device files and mounts are given by a CDI device of ours", default=False
+        meaning="whether containers get device files and mounts by a CDI device of the proxy",
+        default=False,
     )
 
     @classmethod
     def validate(cls, values: Mapping[str, Any], complain: Complain) -> None:
-        """Check what no container could be started with."""
+        """Report values with which no container could start."""
         try:
             make_inject_rule(cls(**values))
         except UsageError as error:
@@ -240,7 +243,7 @@ def make_inject_rule(inject: InjectKey) -> InjectRule:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckKey:
-    """How to tell whether a device works: what a file says, or how a command ends."""
+    """A check of whether a device works: the content of a file, or the exit code of a command."""
 
     HINT: ClassVar[str] = "write '{file: /sys/..., equals: ok}' or '{command: [...]}'"
     ONE_OF: ClassVar[tuple[str, ...]] = ("file", "command", "sysfs")
@@ -251,7 +254,7 @@ class CheckKey:
         check=_of_device,
     )
     sysfs: str | None = key(
-        meaning="such a file of the device's PCI function, for example enable",
+        meaning="the same for a file of the device's PCI function, for example enable",
         default=None,
         check=_below,
     )
@@ -263,56 +266,71 @@ class CheckKey:
         check=_of_device,
     )
     interval: float = key(
-        meaning="pause between two checks", default=30.0, parse=parse_duration, hint=DURATION_HINT
+        meaning="pause between two checks",
+        default=Check.interval,
+        parse=parse_duration,
+        hint=DURATION_HINT,
     )
-    fail_after: int = key(meaning="failures in a row that count", default=2, check=_at_least_1)
+    fail_after: int = key(
+        meaning="failures in a row that make a device unhealthy",
+        default=Check.fail_after,
+        check=_at_least_1,
+    )
     ok_after: int = key(
-        meaning="successes in a row that count after a failure", default=3, check=_at_least_1
+        meaning="successes in a row that make a device healthy again",
+        default=Check.ok_after,
+        check=_at_least_1,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class HealthKey:
-    """Whose word about the health of devices counts, and when."""
+    """When a change of health is reported, and which checks decide beside the plugin.
+
+    The defaults of damping are those of `DampingRule`.
+    """
 
     HINT: ClassVar[str] = "write 'health: {unhealthyAfter: 5s, healthyAfter: 30s}'"
 
     unhealthy_after: float = key(
         meaning="how long a device must be unhealthy without a break",
-        default=0.0,
+        default=DampingRule.unhealthy_after,
         parse=parse_duration,
         hint=DURATION_HINT,
     )
     healthy_after: float = key(
         meaning="how long a device must be healthy again without a break",
-        default=0.0,
+        default=DampingRule.healthy_after,
         parse=parse_duration,
         hint=DURATION_HINT,
     )
     max_flaps: int | None = key(
-        meaning="how often a device may turn Unhealthy within an hour; once more, and it is out",
-        default=None,
+        meaning="how often a device may turn Unhealthy within an hour; once more puts it out of "
+        "service",
+        default=DampingRule.max_flaps,
     )
     recover_after: float | None = key(
-        meaning="when a device that is out comes back by itself",
-        default=None,
+        meaning="how long until a device that is out of service comes back by itself",
+        default=DampingRule.recover_after,
         parse=parse_duration,
         hint=DURATION_HINT,
     )
     checks: tuple[CheckKey, ...] = key(
-        meaning="a device is healthy if the plugin says so and all of these", default=()
+        meaning="a device is healthy if the plugin says Healthy and all of these checks succeed",
+        default=(),
     )
     ignore: tuple[str, ...] = key(
-        meaning="globs of IDs of devices that are Healthy whatever anybody says", default=()
+        meaning="globs of IDs of devices that are always Healthy, whatever plugin and checks say",
+        default=(),
     )
     recover: CheckKey | None = key(
-        meaning="while the plugin says Unhealthy, this alone decides", default=None
+        meaning="while the plugin says Unhealthy, this check alone decides", default=None
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreStartRule:
-    """What happens when a container with devices starts."""
+    """Faults of PreStartContainer."""
 
     HINT: ClassVar[str] = "write 'preStart: {delay: 1s, failEvery: 3}'"
 
@@ -324,7 +342,7 @@ class PreStartRule:
 
 @dataclass(frozen=True, kw_only=True)
 class TurnKey:
-    """A new health at a time."""
+    """A change of the health of devices at a given time."""
 
     HINT: ClassVar[str] = "write '{at: 30s, id: \"GPU-1*\", health: Unhealthy}'"
 
@@ -339,12 +357,12 @@ class TurnKey:
 
 @dataclass(frozen=True, kw_only=True)
 class FaultsKey:
-    """What goes wrong on purpose, to test what depends on the plugin."""
+    """Faults on purpose, to test programs that depend on the plugin."""
 
     HINT: ClassVar[str] = "write 'faults: {allocateDelay: 1s}'"
 
     allocate_delay: float = key(
-        meaning="how late each answer to Allocate is",
+        meaning="by how much each answer to Allocate is delayed",
         default=0.0,
         parse=parse_duration,
         hint=DURATION_HINT,
@@ -359,20 +377,20 @@ class FaultsKey:
         meaning="globs of IDs: Allocate of such a device fails", default=(), check=_id
     )
     drop_stream_every: float = key(
-        meaning="each stream of lists ends after this time",
+        meaning="time after which each ListAndWatch stream is closed",
         default=0.0,
         parse=parse_duration,
         check=lambda seconds: "" if seconds > 0 else "must be more than 0s",
         hint=DURATION_HINT,
     )
-    never_list: bool = key(meaning="whether streams stay without a list", default=False)
+    never_list: bool = key(meaning="whether ListAndWatch never sends a list", default=False)
     wrong_ids: bool = key(
-        meaning="whether preferred allocation answers with IDs that nobody has",
+        meaning="whether GetPreferredAllocation answers with IDs of no device",
         default=False,
         name="wrongIDs",
     )
     pre_start: PreStartRule | None = key(
-        meaning="PreStartContainer is asked for, and fails now and then", default=None
+        meaning="delays and failures of PreStartContainer", default=None
     )
     timeline: tuple[TurnKey, ...] = key(meaning="when the health of devices changes", default=())
     control: str | None = key(

@@ -1,6 +1,7 @@
-"""Says what is behind the proxy and what the kubelet gets of it; on a socket for its owner only.
+"""Reports the plugins behind the proxy, and which of their devices the kubelet gets.
 
-For `kubedevices devices` and `explain`, which ask by `kubelet_api.proxy_client`.
+`kubedevices devices` and `explain` ask by `kubelet_api.proxy_client`. Only the proxy's own user may
+open the socket.
 """
 
 import contextlib
@@ -29,7 +30,7 @@ _log = logging.getLogger(__name__)
 async def serving_state(
     state_dir: Path, resources: Mapping[str, ProxiedResource], rule_of: RuleOf
 ) -> AsyncIterator[None]:
-    """Answer while the context lasts. Where that is impossible the log says so, and all goes on."""
+    """Answer while the context lasts; if the socket cannot be bound, log it and do not answer."""
 
     async def answer(_: dict[str, Any]) -> dict[str, Any]:
         plugins = [describe(each, rule_of) for _, each in sorted(resources.items())]
@@ -48,14 +49,14 @@ async def serving_state(
 
 
 def describe(resource: ProxiedResource, rule_of: RuleOf) -> ProxiedPlugin:
-    """Return one resource as it is now."""
+    """Return the current state of one resource."""
     plugin, chain, name = resource.plugin, resource.chain, str(resource.plugin.resource)
     rules: list[str] = []
     names: tuple[str, ...] = ()
     cordoned: list[tuple[str, str, str]] = []
     if chain is None:
         is_hidden = rule_of(name) is None
-        rules.append(HIDDEN if is_hidden else "not served, its log says why")
+        rules.append(HIDDEN if is_hidden else "not served, the log of the proxy says why")
     else:
         names = served_names(name, chain.rule)
         for layer in chain.layers.values():

@@ -15,7 +15,7 @@ from kubedevices.kubelet_api import convert, services
 from kubedevices.middleware.maintenance import FILE_NAME
 from kubedevices.middleware.maintenance_file import Cordoned, change_cordoned
 from kubedevices.plugin_pages import PluginPages, describe_plugin
-from kubedevices.proxy.rules import LiveRules
+from kubedevices.proxy.live_rules import LiveRules
 from tests.fake_kubelet import Connected
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
 from tests.prometheus_lint import lint
@@ -140,7 +140,7 @@ async def test_two_resources_with_one_name_outside(
         await rig.plugin(*healthy("a"), resource="a.com/widget")
         await rig.served(1, "c.com/widget")
         await rig.plugin(*healthy("x", "y"), resource="b.com/widget", socket_name="b.sock")
-        told = "resources.*.com/widget: c.com/widget is what a.com/widget is called outside, too"
+        told = "resources.*.com/widget: c.com/widget is already the outside name of a.com/widget"
         await until(lambda: told in caplog.text)
         assert "proxy.yaml:2:" in caplog.text
         await rig.served(1, "c.com/widget")

@@ -1,7 +1,7 @@
-"""What a record holds: the lists of each resource in time, and the answers to what was asked.
+"""Reads the files of a record: the lists of each resource with their times, and the answers.
 
-docs/proxy.md describes the format. A record comes from elsewhere: a line that is damaged, or cut
-off by the end of the recording process, is told and left out, and the rest counts.
+docs/proxy.md describes the format. A line that is damaged, or incomplete because the recording
+process ended, is reported and ignored; all other lines count.
 """
 
 import json
@@ -31,22 +31,25 @@ from kubedevices.resource_name import explain_resource_name
 from kubedevices.words import counted, some_of
 
 _LINE_LIMIT = 64 * 2**20
-"""Bytes: more than any list that a kubelet takes."""
-_TOLD = 5
-"""Damaged lines that are told one by one."""
+"""Bytes: more than any list that a kubelet accepts."""
+_LISTED_PROBLEMS = 5
+"""How many damaged lines are reported one by one."""
 _NO_OPTIONS = PluginOptions()
 _VERSION_KEY = "kubedevices-record"
 
 
 class Change(NamedTuple):
-    """A list from a moment on, as the entries of a ListAndWatchResponse; None: not served."""
+    """A new list at a time, as the entries of a ListAndWatchResponse.
+
+    `entries` is None if the plugin did not serve the resource from then on.
+    """
 
     time: float
     entries: tuple[bytes, ...] | None
 
 
 class Answer(NamedTuple):
-    """What a call returned or raised, and after how many seconds."""
+    """The answer or the error of a call, and after how many seconds it came."""
 
     took: float
     response: Any = None
@@ -55,23 +58,26 @@ class Answer(NamedTuple):
 
 @dataclass
 class RecordedResource:
-    """What is known of one resource."""
+    """The record of one resource."""
 
     name: str
     options: PluginOptions = _NO_OPTIONS
     changes: list[Change] = field(default_factory=list)
     answers: dict[tuple[str, Any], list[Answer]] = field(default_factory=dict)
-    """By call and key, see `key_of`; in the order of the questions."""
+    """By call and key, see `key_of`; in the order of the requests."""
 
-    def asked(self, call: str) -> str:
-        """Return what was asked by a call, for messages."""
+    def recorded_requests(self, call: str) -> str:
+        """Return the recorded requests of a call as text, for messages."""
         found = [_key_text(call, key) for name, key in self.answers if name == call]
         return some_of(found) if found else "nothing"
 
 
 @dataclass
 class ReadRecord:
-    """All that the files of a record hold; `problems` are for people."""
+    """The content of all files of a record.
+
+    `problems` are texts for people, `lost` counts lines that the recorder could not write.
+    """
 
     resources: dict[str, RecordedResource]
     problems: list[str]
@@ -87,14 +93,14 @@ class ReadRecord:
 
 def read_recording(files: Iterable[Path]) -> ReadRecord:
     """Read all `files`, in any order; raises `CannotRead` for one that is not a record."""
-    reading = _Reading()
+    reading = _RecordReader()
     for file in files:
         reading.read(file)
     return reading.finish()
 
 
 def key_of(call: str, request: Any) -> Any:
-    """Return what makes two requests the same question: IDs without their order, by container."""
+    """Return the key of a request: its IDs by container, sorted. Equal requests have equal keys."""
     if call == PRE_START:
         return (tuple(sorted(request.device_ids)),)
     if call == ALLOCATE:
@@ -105,8 +111,8 @@ def key_of(call: str, request: Any) -> Any:
     )
 
 
-def question(call: str, request: Any) -> str:
-    """Return a request in words, for messages."""
+def request_text(call: str, request: Any) -> str:
+    """Return a request as text, for messages."""
     return _key_text(call, key_of(call, request))
 
 
@@ -126,10 +132,10 @@ class _Line(NamedTuple):
 
 
 class _Damaged(ValueError):
-    """A line that says nothing that can be used."""
+    """A line that cannot be used."""
 
 
-class _Reading:
+class _RecordReader:
     """Collects the lines of several files, then puts them in order."""
 
     def __init__(self) -> None:
@@ -155,10 +161,10 @@ class _Reading:
             version = found[_VERSION_KEY]
         except (_Damaged, KeyError):
             raise CannotRead(
-                str(file), "its first line is not that of a record of kubedevices"
+                str(file), "its first line is not the header of a record of kubedevices"
             ) from None
         if version != VERSION:
-            reason = f"it is a record of version {version!r:.20}, and this program knows {VERSION}"
+            reason = f"it is a record of version {version!r:.20}, but this program reads {VERSION}"
             raise CannotRead(str(file), reason)
         self._is_redacted |= "env" in (found.get("redacted") or ())
 
@@ -167,7 +173,7 @@ class _Reading:
             parts = _parsed(text)
             time = seconds(parts.get("time"))
         except ValueError as error:
-            self._problems.append(f"{place}: {error}: left out")
+            self._problems.append(f"{place}: {error}: ignored")
             return
         lost = parts.get("lost")
         if isinstance(lost, int):
@@ -177,25 +183,25 @@ class _Reading:
         self._lines.append(_Line(time, place, parts))
 
     def finish(self) -> ReadRecord:
-        """Return what all lines say, in the order of their times."""
+        """Return the content of all lines, in the order of their times."""
         resources: dict[str, RecordedResource] = {}
         waiting: dict[tuple[str, str, Any], tuple[float, Any]] = {}
         for line in sorted(self._lines, key=lambda each: each.time):
             try:
-                _understand(line, resources, waiting)
+                _add_line(line, resources, waiting)
             except (ValueError, KeyError, TypeError, KubedevicesError) as error:
-                self._problems.append(f"{line.place}: {error}: left out")
-        # Requests without an answer: the plugin hung, which is worth replaying as an error of its
-        # own.
+                self._problems.append(f"{line.place}: {error}: ignored")
+        # The plugin never answered these requests: a replay answers them with an error that says
+        # so.
         for (name, call, _), (_, key) in waiting.items():
             silence = RpcError(
                 StatusCode.DEADLINE_EXCEEDED,
                 f"{name}: the record has no answer to {call} of {_key_text(call, key)}: "
-                "the plugin never gave one",
+                "the plugin never answered",
             )
             resources[name].answers.setdefault((call, key), [Answer(0.0, error=silence)])
-        left_out = len(self._problems) - _TOLD
-        problems = self._problems[:_TOLD] + ([f"and {left_out} more"] if left_out > 0 else [])
+        more = len(self._problems) - _LISTED_PROBLEMS
+        problems = self._problems[:_LISTED_PROBLEMS] + ([f"and {more} more"] if more > 0 else [])
         return ReadRecord(resources, problems, self._is_redacted, self._lost)
 
 
@@ -215,12 +221,15 @@ def _parsed(text: bytes) -> dict[str, Any]:
     return found
 
 
-def _understand(
+def _add_line(
     line: _Line,
     resources: dict[str, RecordedResource],
     waiting: dict[tuple[str, str, Any], tuple[float, Any]],
 ) -> None:
-    """Add what one line says; raises ValueError and the like for what it cannot mean."""
+    """Add one line to `resources`, or to `waiting` if it is a request.
+
+    Raises `ValueError`, `KeyError`, `TypeError` or `KubedevicesError` for a damaged line.
+    """
     parts = line.parts
     name, call = str(parts["resource"]), str(parts["call"])
     if problem := explain_resource_name(name):
@@ -238,7 +247,7 @@ def _understand(
         how = CALLS[call]
         which = (name, call, parts["id"])
         if "hungUp" in parts:
-            return  # the plugin might have answered
+            return  # the kubelet cancelled the call: what the plugin would have said is unknown
         if parts.get("from") == "kubelet":
             message = message_json.to_bytes(how.request, parts["message"])
             waiting[which] = line.time, key_of(call, how.request.from_wire(message))
@@ -251,4 +260,4 @@ def _understand(
             message = message_json.to_bytes(how.response, parts["message"])
             answer = Answer(took, how.response.from_wire(message))
         found.answers.setdefault((call, key), []).append(answer)
-    # What a later version says besides is none of our business.
+    # Calls of a later version are ignored.

@@ -1,7 +1,8 @@
 """Plugins behind the proxy as DRA drivers: one driver for each domain of resources. asyncio.
 
-Each device type of a domain may be a plugin of its own. Their lists are one tree for the driver;
-Prepare becomes an Allocate call for exactly the devices that the scheduler chose. Needs h11.
+Each device type of a domain may come from another plugin. The lists of these plugins become one
+tree for the driver. Prepare becomes an Allocate call for exactly the devices that the scheduler
+chose. Needs h11.
 """
 
 import asyncio
@@ -29,31 +30,33 @@ FILE_NAME = "dra-domains.json"
 FIRST_LIST_TIMEOUT = 5.0
 """Seconds that plugins have to send a list before the driver begins without them."""
 
+# Seconds until a failed driver is started again: doubled with each failure.
 _FIRST_PAUSE, _LAST_PAUSE = 1.0, 60.0
 _SIZE_LIMIT = 2**20
 _log = logging.getLogger(__name__)
 
 
 class DomainScanner(Scanner):
-    """The scanners of a domain as one."""
+    """Joins the scanners of all resources of a domain."""
 
     def __init__(self) -> None:
         self._trees: dict[Scanner, DeviceTree | None] = {}
-        # By device type, also of plugins that are gone: a claim of theirs may still be given back.
+        # By device type, also of removed plugins: the driver may still have to unprepare claims of
+        # their devices.
         self._types: dict[str, Scanner] = {}
         self._changed = asyncio.Event()
 
     def add(self, scanner: Scanner) -> None:
-        """Expect trees of one more."""
+        """Expect trees from `scanner`."""
         self._trees[scanner] = None
 
     def remove(self, scanner: Scanner) -> None:
-        """Take the devices of one away; its calls stay, for claims that are given back."""
+        """Remove the devices of `scanner`; its calls stay, for claims that are unprepared later."""
         self._trees.pop(scanner, None)
         self._changed.set()
 
     def take(self, scanner: Scanner, tree: DeviceTree) -> None:
-        """Take what one of them has found."""
+        """Store the newest tree of `scanner`."""
         self._trees[scanner] = tree
         self._types |= dict.fromkeys(tree, scanner)
         self._changed.set()
@@ -62,8 +65,8 @@ class DomainScanner(Scanner):
         """Report all trees when every scanner has one, or after `FIRST_LIST_TIMEOUT`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_LIST_TIMEOUT):
-                # A tree that lacks a plugin would withdraw its slices for a moment: after our
-                # restart all plugins have `FIRST_LIST_TIMEOUT` to come back.
+                # A tree without a plugin's devices would delete its ResourceSlices. So after a
+                # restart of the proxy all plugins have `FIRST_LIST_TIMEOUT` to send a list.
                 while not self._trees or None in self._trees.values():
                     self._changed.clear()
                     await self._changed.wait()
@@ -78,33 +81,35 @@ class DomainScanner(Scanner):
             await self._changed.wait()
 
     def abilities_of(self, device_type: str) -> object:
-        """Return those of the plugin of this type."""
+        """Return the abilities of the plugin of this type."""
         scanner = self._types.get(device_type)
         return scanner.abilities_of(device_type) if scanner is not None else object()
 
 
-class Bridge:
-    """The drivers, each begun when its first resource is served; `run` before anything else.
+class DraBridge:
+    """The DRA drivers of all domains; a driver starts when its first resource is served.
 
-    Raises `UsageError` and `CannotRead` where no driver could work.
+    `run` has to run while `serve` is called. Raises `UsageError` and `CannotRead` if the settings
+    permit no driver.
     """
 
     def __init__(self, options: DraOptions, state_dir: Path) -> None:
         self._options, self._file = options, state_dir / FILE_NAME
         self._settings = DraSettings(**options)
-        find_access(self._settings.kubeconfig)  # raises at once what each driver would raise
+        # So a wrong kubeconfig is an error at the start, not an error of each driver later.
+        find_access(self._settings.kubeconfig)
         self._scanners: dict[str, DomainScanner] = {}
         self._wanted = asyncio.Event()
         self.drivers: dict[str, DraDriver] = {}
         """The driver of each domain."""
 
     async def serve(self, domain: str, scanner: Scanner) -> None:
-        """Let the driver of `domain` have what `scanner` reports, until cancelled."""
+        """Give the trees of `scanner` to the driver of `domain`, until cancelled."""
         whole = self._scanner_of(domain)
         updates = TreeUpdates()
         whole.add(scanner)
         if domain in self.drivers:
-            # A new chain has relays of its own: those of the chain before must not be asked.
+            # A new middleware chain has its own abilities: the driver must not call the old ones.
             self.drivers[domain].renew_abilities()
         try:
             await run_together(
@@ -121,10 +126,11 @@ class Bridge:
             whole.take(scanner, tree)
 
     async def run(self) -> None:
-        """Run the drivers until cancelled; one that fails is begun again after a pause."""
+        """Run the drivers until cancelled; a driver that fails is started again after a pause."""
         for domain in self._known():
             if StateFiles(self._settings.data_dir(domain)).are_there():
-                self._scanner_of(domain)  # pods give claims back, be the plugin there or not
+                # The kubelet unprepares claims of ended pods, also before the plugin registers.
+                self._scanner_of(domain)
         tasks: dict[str, asyncio.Task[None]] = {}
         try:
             while True:
@@ -169,7 +175,7 @@ class Bridge:
     def _note(self) -> None:
         try:
             self._file.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-            # Never shortened: a domain without plugins may still have claims or slices.
+            # No domain is ever removed: a domain without plugins may still have claims or slices.
             known = sorted({*self._known(), *self._scanners})
             untrusted_files.replace(self._file, json.dumps(known).encode())
         except OSError as error:

@@ -171,7 +171,7 @@ async def test_a_claim_is_given_back_without_its_plugin(
         await rig.claim("pod", widget=1)
         await rig.stop_proxy()
         await plugin.stop()
-        monkeypatch.setattr("kubedevices.proxy.bridge.FIRST_LIST_TIMEOUT", 0.05)
+        monkeypatch.setattr("kubedevices.proxy.dra_bridge.FIRST_LIST_TIMEOUT", 0.05)
         await rig.start_proxy()
         async with asyncio.timeout(60):
             while rig.node.pods:

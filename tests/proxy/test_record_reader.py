@@ -8,7 +8,7 @@ import pytest
 
 from kubedevices.errors import CannotRead
 from kubedevices.middleware.record_format import entries_of
-from kubedevices.proxy.recording import read_recording
+from kubedevices.proxy.record_reader import read_recording
 
 GPU = "example.com/gpu"
 HEAD = {"kubedevices-record": 1, "time": "2026-01-01T00:00:00.000000Z", "redacted": []}
@@ -63,25 +63,25 @@ def test_files_may_come_in_any_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ('{"time": "2026-01-', "3: it is cut off: left out"),
-        ("\x00\x00\x00\n", "3: it is damaged: left out"),
-        ("[" * 100_000 + "\n", "3: it is damaged: left out"),
-        ("3\n", "3: it is not an object: left out"),
-        ('{"time": "noon"}\n', "3: Invalid isoformat string: 'noon': left out"),
+        ('{"time": "2026-01-', "3: it is cut off: ignored"),
+        ("\x00\x00\x00\n", "3: it is damaged: ignored"),
+        ("[" * 100_000 + "\n", "3: it is damaged: ignored"),
+        ("3\n", "3: it is not an object: ignored"),
+        ('{"time": "noon"}\n', "3: Invalid isoformat string: 'noon': ignored"),
         (
             json.dumps({**listed(2), "resource": "no name"}) + "\n",
             "3: 'no name' is not a resource:",
         ),
         (
             json.dumps(said(2, call="ListAndWatch", message={"devices": [{"ID": 1}]})) + "\n",
-            "3: devices: ID: 1 is not text: left out",
+            "3: devices: ID: 1 is not text: ignored",
         ),
-        (json.dumps(answered(2, 77)) + "\n", "3: ('example.com/gpu', 'Allocate', 77): left out"),
-        (json.dumps({**asked(2, 1), "id": []}) + "\n", "3: unhashable type: 'list': left out"),
+        (json.dumps(answered(2, 77)) + "\n", "3: ('example.com/gpu', 'Allocate', 77): ignored"),
+        (json.dumps({**asked(2, 1), "id": []}) + "\n", "3: unhashable type: 'list': ignored"),
         (json.dumps({"time": HEAD["time"], "lost": 12}) + "\n", "3: 12 lines could not be written"),
     ],
 )
-def test_a_damaged_line_is_told_and_left_out(tmp_path: Path, line: str, problem: str) -> None:
+def test_a_damaged_line_is_reported_and_ignored(tmp_path: Path, line: str, problem: str) -> None:
     """With its number; what stands before and after it counts, and a later version may say more."""
     path = record(tmp_path / "r", listed(1, "g0"))
     with path.open("a") as file:
@@ -107,12 +107,12 @@ def test_many_damaged_lines_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("", "its first line is not that of a record"),
-        ('{"some": "json"}\n', "its first line is not that of a record"),
-        (json.dumps({**HEAD, "kubedevices-record": 2}) + "\n", "a record of version 2, and this"),
+        ("", "its first line is not the header of a record"),
+        ('{"some": "json"}\n', "its first line is not the header of a record"),
+        (json.dumps({**HEAD, "kubedevices-record": 2}) + "\n", "a record of version 2, but this"),
     ],
 )
-def test_what_is_no_record_is_refused(tmp_path: Path, content: str, reason: str) -> None:
+def test_a_file_without_a_record_is_refused(tmp_path: Path, content: str, reason: str) -> None:
     """With its name."""
     path = tmp_path / "other.jsonl"
     path.write_text(content)

@@ -1,6 +1,6 @@
-"""The middleware over one plugin, in the one order there is, made of the rules of a file.
+"""The middleware over one plugin, created from the rule of its resource, in a fixed order.
 
-Nearest to the plugin first: record, mend, filter, split, rename, maintenance, health, hold, share,
+From the plugin outwards: record, mend, filter, split, rename, maintenance, health, hold, share,
 inject, faults.
 """
 
@@ -41,24 +41,24 @@ from kubedevices.resource_name import ResourceName
 
 
 @dataclass(eq=False)
-class Chain:
-    """What is served of one plugin: the outermost scanner, and the domain of all its resources."""
+class MiddlewareChain:
+    """The middleware over one plugin: its outermost scanner, and the domain of its resources."""
 
     scanner: Scanner
     domain: str
     rule: ProxyRule
     layers: dict[str, Middleware] = field(default_factory=dict)
-    """By the key of the rule."""
+    """By their keys in the rule."""
 
     def use(self, rule: ProxyRule) -> bool:
-        """Go on with another rule; return whether that is possible without a new chain."""
+        """Apply another rule to this chain; return False if the rule needs a new chain."""
         changed = [each for each in _LAYERS if each.value(self.rule) != each.value(rule)]
         for layer in changed:
             is_there = layer.name in self.layers
             if layer.use is None or not is_there or layer.value(rule) is None:
                 return False
         for layer in changed:
-            # Only now: a chain that is half changed would serve by a mix of two rules.
+            # Only after all checks: a partly changed chain would serve by a mix of two rules.
             assert layer.use is not None
             layer.use(self.layers[layer.name], layer.value(rule))
         self.rule = rule
@@ -66,28 +66,29 @@ class Chain:
 
 
 WithPlace: TypeAlias = Callable[[str, str, str], str]
-"""Returns a text with the place of a glob, of which it gets the key of the rule and the glob."""
+"""(key of the rule, glob, text) -> the text with the place of the glob in the file."""
 
 
-class ChainPlace(NamedTuple):
-    """Where a chain stands."""
+class ChainContext(NamedTuple):
+    """The plugin and the proxy for which a chain is created."""
 
     domain: str
-    """Of the resources outside."""
+    """The domain of the resources outside."""
 
     inside: ResourceName
     state_dir: Path
 
 
 class _Layer(NamedTuple):
-    """How one kind of middleware is made of a rule.
+    """How to create one kind of middleware from a rule.
 
-    `value` returns what a rule says about it, None for nothing.
+    `value` returns the layer's part of a rule, None if the rule does not use the layer. `use`
+    gives another value to existing middleware; without `use` the chain must be created again.
     """
 
     name: str
     value: Callable[[ProxyRule], Any]
-    make: Callable[[Scanner, Any, ChainPlace], Middleware]
+    make: Callable[[Scanner, Any, ChainContext], Middleware]
     use: Callable[[Any, Any], None] | None = None
 
 
@@ -97,13 +98,13 @@ def make_chain(
     rule: ProxyRule,
     state_dir: Path,
     with_place: WithPlace = lambda _key, _glob, text: text,
-) -> Chain:
-    """Return the chain that `rule` asks for over `plugin`, which lists `inside`.
+) -> MiddlewareChain:
+    """Return the middleware of `rule` over `plugin`, which lists the resource `inside`.
 
-    `with_place` puts before a text where the file has a glob. Raises `UsageError`.
+    `with_place` adds the place of a glob in the file to a log text. Raises `UsageError`.
     """
     domain = renamed(inside, inside.device_type, rule.rename).domain
-    place = ChainPlace(domain, inside, state_dir)
+    place = ChainContext(domain, inside, state_dir)
     scanner: Scanner = plugin
     layers: dict[str, Middleware] = {}
     for layer in _LAYERS:
@@ -113,7 +114,7 @@ def make_chain(
             made.subject = str(inside)
             if isinstance(made, RuledMiddleware):
                 made.with_place = partial(with_place, layer.name)
-    return Chain(scanner, domain, rule, layers)
+    return MiddlewareChain(scanner, domain, rule, layers)
 
 
 def _share_rule(share: ShareKey) -> ShareRule:
@@ -182,8 +183,8 @@ def _pci_rule(pci: PciKey) -> PciRule:
     )
 
 
-def _make_renamed(scanner: Scanner, name: str, place: ChainPlace) -> Renamed:
-    """Rename types; the domain is the runner's."""
+def _make_renamed(scanner: Scanner, name: str, place: ChainContext) -> Renamed:
+    """Rename device types only: the runner renames the domain."""
     inside = place.inside
     text = name.replace("{domain}", inside.domain).partition("/")[2]
     names = text if "{name}" in text else {inside.device_type: text}
@@ -202,8 +203,9 @@ def _hold_rule(rule: ProxyRule) -> HoldRule | None:
     )
 
 
-# The order is part of the meaning: `record` hears the plugin itself, all others a mended plugin.
-# `health` writes into the file of `maintenance` below it, and `hold` keeps a list that is damped.
+# The order matters: `record` gets the plugin's own messages, all other layers get corrected
+# messages. `health` writes into the file that `maintenance` below it reads, and `hold` stores a
+# list whose health changes are already damped.
 _LAYERS = (
     _Layer(
         "record",

@@ -1,4 +1,4 @@
-"""The rules in force: of the file, followed; what they produce, and what they are for nothing."""
+"""The rules in force: from a file, which is read again when it changes; warns of unused rules."""
 
 import asyncio
 import logging
@@ -18,14 +18,18 @@ from kubedevices.proxy.proxy_config import (
     served_names,
 )
 
-IDLE_AFTER = 60.0
-"""Seconds without a plugin after which a rule is told of."""
+UNUSED_AFTER = 60.0
+"""Seconds after which a rule without a plugin is logged."""
 
 _log = logging.getLogger(__name__)
 
 
 class LiveRules:
-    """Without a file every resource passes. `changed` is called when the file has changed."""
+    """The rule of each inside resource, and the outside names that the rules produce.
+
+    Without a file, every resource is served unchanged. `changed` is called when the file has
+    changed.
+    """
 
     def __init__(
         self, config: ProxyConfig | None = None, report: SourceProblems | None = None
@@ -39,18 +43,19 @@ class LiveRules:
 
     @classmethod
     def from_file(cls, file: Path) -> Self:
-        """Read `file`; raises `CannotRead` and `ConfigError`, logs what is merely suspicious."""
-        follower = ConfigFollower(file, load_proxy_config)  # first: no change gets lost
+        """Read `file` and log its warnings; raises `CannotRead` and `ConfigError`."""
+        # The follower comes first, so that it notices a change during the first reading.
+        follower = ConfigFollower(file, load_proxy_config)
         config, report = load_proxy_config(file)
         for warning in report.warnings:
             _log.warning("%s", warning)
         rules = cls(config, report)
         rules.follower = follower
-        follower.apply = rules._use
+        follower.apply = rules._apply
         return rules
 
     def reload(self) -> None:
-        """Read the file again soon. From any thread or signal handler."""
+        """Have the file read again. May be called from any thread or signal handler."""
         if self.follower is not None:
             self.follower.request()
 
@@ -59,8 +64,8 @@ class LiveRules:
         found = self.config.find(resource)
         return None if found is None else found[1]
 
-    def kept_over_reboot(self) -> list[str]:
-        """Return the resources that are offered before their plugins are there."""
+    def held_over_reboot(self) -> list[str]:
+        """Return the resources that are offered after a reboot before their plugins register."""
         return [
             name
             for name, rule in self.config.resources.items()
@@ -68,26 +73,30 @@ class LiveRules:
         ]
 
     def named(self) -> list[str]:
-        """Return the resources that have a rule of their own."""
+        """Return the resources that the file names, without patterns."""
         return [name for name in self.config.resources if not is_pattern(name)]
 
-    def claim(self, resource: str, rule: ProxyRule) -> None:
-        """Note what `resource` is called outside; raises `UsageError` if another is called so."""
+    def reserve_names(self, resource: str, rule: ProxyRule) -> None:
+        """Note the outside names of `resource`; raises `UsageError` if another resource has one."""
         self._served = {made: maker for made, maker in self._served.items() if maker != resource}
         for made in served_names(resource, rule):
             maker = self._served.setdefault(made, resource)
             if maker != resource:
-                raise self._mistake(resource, f"{made} is what {maker} is called outside, too")
+                text = f"{made} is already the outside name of {maker}"
+                raise self._name_conflict(resource, text)
 
-    def _mistake(self, resource: str, text: str) -> UsageError:
+    def _name_conflict(self, resource: str, text: str) -> UsageError:
         found = self.config.find(resource)
         if self._report is None or found is None or not found[0]:
-            return UsageError(f"{resource}: {text}: give the other one a rule with `rename`")
+            return UsageError(f"{resource}: {text}: give one of them a rule with `rename`")
         place = self._report.place(("resources", found[0]))
         return ConfigError([place._replace(problem=text, suggestion="rename one of them")])
 
     def with_place(self, resource: str, key: str, glob: str, text: str) -> str:
-        """Return `text` behind the line that has `glob` below `key` of a resource's rule."""
+        """Return `text` with the place in the file where `resource`'s rule has `glob` below `key`.
+
+        Return `text` alone if the file has no such place.
+        """
         found = self.config.find(resource)
         if self._report is None or found is None or not found[0]:
             return text
@@ -96,22 +105,25 @@ class LiveRules:
             return str(place._replace(problem=text, suggestion="is it misspelt?"))
         return text
 
-    def _use(self, config: ProxyConfig, report: SourceProblems) -> None:
+    def _apply(self, config: ProxyConfig, report: SourceProblems) -> None:
         self.config, self._report = config, report
         self._has_news.set()
         self.changed()
 
     async def follow(self, resources: Collection[str]) -> NoReturn:
-        """Follow the file, and tell of rules for nothing; `resources` are those that are there."""
+        """Follow the file, and log rules that no resource uses, until cancelled.
+
+        `resources` are the inside resources whose plugins have registered.
+        """
         follower = None
         if self.follower is not None:
             follower = asyncio.create_task(self.follower.run(), name="configuration file")
         try:
             while True:
                 self._has_news.clear()
-                await asyncio.sleep(IDLE_AFTER)
+                await asyncio.sleep(UNUSED_AFTER)
                 if not self._has_news.is_set():
-                    for warning in self.idle(resources):
+                    for warning in self.unused(resources):
                         _log.warning("%s", warning)
                     await self._has_news.wait()
         finally:
@@ -119,15 +131,15 @@ class LiveRules:
                 follower.cancel()
                 await asyncio.wait({follower})
 
-    def idle(self, resources: Collection[str]) -> list[ConfigProblem]:
-        """Return the rules that none of `resources` follows."""
+    def unused(self, resources: Collection[str]) -> list[ConfigProblem]:
+        """Return the rules that apply to none of `resources`."""
         found = {key for each in resources if (at := self.config.find(each)) and (key := at[0])}
         if self._report is None:
             return []
-        text = f"no plugin of this name has registered within {IDLE_AFTER:g} s"
+        text = f"no plugin of this name has registered within {UNUSED_AFTER:g} s"
         return [
             self._report.place(("resources", name))._replace(
-                problem=text, suggestion="see which plugins there are: kubedevices devices"
+                problem=text, suggestion="this command lists the plugins: kubedevices devices"
             )
             for name in self.config.resources
             if name not in found
