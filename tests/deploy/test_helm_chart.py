@@ -201,8 +201,8 @@ MISTAKES = {
     "metrics: {dashboard: true}\nnodeConfigs: [{name: dashboard, config: x}]": "the dashboard of",
     "livenessProbe: {successThreshold: 2}": "successThreshold must be 1",
     "devDirs: [/opt]": "not a directory below /dev",
-    "labels: {app.kubernetes.io/name: x}": "one of ours",
-    "metrics: {labels: {kubedevices-namespace: x}}": "one of ours",
+    "labels: {app.kubernetes.io/name: x}": "kubedevices sets the label",
+    "metrics: {labels: {kubedevices-namespace: x}}": "kubedevices sets the label",
     f"nameOverride: {'x' * 58}": "at most 57",
     "mode: dra\ndomain: a.example\nnodeConfigs: [{name: a, config: x}]": "not with DRA",
 }

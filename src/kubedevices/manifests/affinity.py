@@ -1,4 +1,4 @@
-"""The affinity of pods with conditions of ours in it. Pure."""
+"""Adds conditions for nodes to an affinity of the admin. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ _TERMS = (*_NODES, "nodeSelectorTerms")
 
 
 def shape_problem(affinity: Mapping[str, Any]) -> tuple[tuple[str, ...], str] | None:
-    """Return where an affinity is not what `with_conditions` takes, and what is wrong."""
+    """Return the path at which `with_conditions` cannot use an affinity, and the reason."""
     value: Any = affinity
     for depth, name in enumerate(_TERMS):
         value = value.get(name)
@@ -32,10 +32,10 @@ def shape_problem(affinity: Mapping[str, Any]) -> tuple[tuple[str, ...], str] | 
 def with_conditions(
     affinity: dict[str, Any], conditions: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return an affinity with conditions for nodes in each of its alternatives.
+    """Return an affinity with `conditions` added to each of its nodeSelectorTerms.
 
-    A node has to meet one of the terms: a condition of ours that stands in one only would not hold.
-    An empty term means no node to Kubernetes, so it must not become one of ours.
+    Kubernetes accepts a node that matches any of the terms, so every term needs the conditions. An
+    empty term matches no node; with conditions it would match some, so empty terms are dropped.
     """
     of_nodes = affinity.get("nodeAffinity") or {}
     given = (of_nodes.get(_REQUIRED) or {}).get("nodeSelectorTerms") or []

@@ -1,5 +1,8 @@
 # ruff: noqa: E501 - the page has the same lines
-"""The alerts for Prometheus, as docs/observe.md has them."""
+"""The alerts for Prometheus. docs/observe.md has the same lines.
+
+The names of metrics come from `kubedevices.metrics`.
+"""
 
 ALERTS = """\
 groups:

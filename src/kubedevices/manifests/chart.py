@@ -1,7 +1,8 @@
-"""The values of the Helm chart deploy/helm/kubedevices, and those that mean a deployment. Pure.
+"""The schema of the Helm chart's values, and the values that describe a deployment. Pure.
 
-A chart cannot read a configuration, so what follows from one, such as the directories that a pod
-must see, are values of their own: `kubedevices manifests … --as-values` prints them.
+The chart is deploy/helm/kubedevices. A chart cannot read a configuration file. So facts that follow
+from the file, such as the directories that a pod must see, are values too; `kubedevices manifests …
+--as-values` prints them.
 """
 
 # ruff: noqa: RUF009  # `key` makes a field, not a value
@@ -33,7 +34,7 @@ class Image:
 
     repository: str = key(meaning="name with its registry", default="localhost/kubedevices")
     tag: str = key(meaning="by default the version of the chart", default="")
-    digest: str = key(meaning="such as sha256:…; wins over the tag", default="")
+    digest: str = key(meaning="such as sha256:…; used instead of the tag", default="")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,7 @@ class ChartMount:
 
 @dataclass(frozen=True, kw_only=True)
 class ChartNodeConfig:
-    """Another configuration, for the nodes with the label; missing keys are those above."""
+    """Another configuration, for nodes with the label; missing keys have the plugin's values."""
 
     HINT: ClassVar[str] = "write '- {name: big, config: ...}'"
 
@@ -87,9 +88,9 @@ class ChartValues(CommonValues):
         meaning="run: arguments such as [widgets:Widgets, --domain, example.com]", default=()
     )
     mounts: tuple[ChartMount, ...] = key(meaning="run: directories of the host", default=())
-    cdi: bool = key(meaning="expose: give devices by CDI alone", default=False)
+    cdi: bool = key(meaning="expose: give devices to containers only by CDI", default=False)
     writes_cdi: bool = key(
-        meaning="true where the configuration asks for CDI: the pod may write CDI files",
+        meaning="true if the configuration asks for CDI: the pod may write CDI files",
         default=False,
     )
     dev_dirs: tuple[str, ...] = key(
@@ -99,23 +100,22 @@ class ChartValues(CommonValues):
         meaning="expose: other directories of the host that the configuration looks into",
         default=(),
     )
-    devices: int = key(
-        meaning="simulate: number of devices, from which the memory follows", default=0
-    )
+    devices: int = key(meaning="simulate: number of devices; the memory follows from it", default=0)
     kubelet_dir: str = key(meaning="the kubelet's --root-dir", default=KUBELET_DIR)
     plugin_dir: str = key(meaning="plugin directory of the kubelet", default=PLUGIN_DIR)
     inside_dir: str = key(
-        meaning="proxy: where the other plugins register, on the host", default=INSIDE_DIR
+        meaning="proxy: directory of the host in which the other plugins register",
+        default=INSIDE_DIR,
     )
     mode: str = key(
         meaning="device-plugin, dra or split", default="device-plugin", **one_of(*get_args(Mode))
     )
     mode_file: str = key(
-        meaning="file of each node that says the mode, or configmap: follow a change of the mode",
+        meaning="file of each node with the mode, or configmap: the plugin follows a change of it",
         default="",
     )
     dra_devices: tuple[str, ...] = key(
-        meaning="split: which devices are in DRA, as globs", default=()
+        meaning="split: globs of the devices that are in DRA", default=()
     )
     domain: str = key(meaning="DRA: name of the driver", default="")
     device_types: tuple[str, ...] = key(
@@ -123,7 +123,7 @@ class ChartValues(CommonValues):
     )
     selinux: bool = key(meaning="true: SELinux type container_device_plugin_t", default=False)
     node_configs: tuple[ChartNodeConfig, ...] = key(
-        meaning="configurations of nodes with the label `nodeConfigLabel`; all other nodes have "
+        meaning="configurations of nodes with the label `nodeConfigLabel`; all other nodes get "
         "`config`",
         default=(),
         unique="name",
@@ -131,7 +131,7 @@ class ChartValues(CommonValues):
 
 
 def chart_values(deployment: Deployment, others: Sequence[Deployment] = ()) -> dict[str, Any]:
-    """Return the values that mean a deployment; the rest are the defaults of the chart."""
+    """Return the values of the chart that describe a deployment, without the chart's defaults."""
     admin = {field.name: getattr(deployment.admin, field.name) for field in _COMMON}
     own = {name: getattr(deployment, name) for name in _SAME}
     values = ChartValues(
@@ -153,7 +153,7 @@ def chart_values(deployment: Deployment, others: Sequence[Deployment] = ()) -> d
                 for each in deployment.mounts
             ),
             "node_configs": tuple(
-                ChartNodeConfig(  # with all keys: those that are missing would be the plugin's
+                ChartNodeConfig(  # with all keys: missing keys would have the plugin's values
                     name=each.node_config,
                     config=each.config or "",
                     host_dirs=each.host_dirs,
@@ -172,7 +172,7 @@ def image_of(name: str) -> Image:
     rest, _, digest = name.partition("@")
     head, slash, last = rest.rpartition("/")
     repository, _, tag = last.partition(":")
-    # The chart's own version would be the tag of an image without any.
+    # Without a tag here, the chart would use its own version as the tag.
     tag = tag or ("" if digest else "latest")
     return Image(repository=f"{head}{slash}{repository}", tag=tag, digest=digest)
 
@@ -191,7 +191,7 @@ def _without_defaults(values: Any) -> dict[str, Any]:
 
 
 def as_written(value: Any) -> Any:
-    """Return a value as a file of values has it."""
+    """Return a value in the form of a file of values."""
     if isinstance(value, ChartNodeConfig):
         names = key_names(ChartNodeConfig)
         return {names[name]: as_written(each) for name, each in vars(value).items()}
@@ -207,5 +207,5 @@ _SAME = (
     *("kubelet_dir", "plugin_dir", "inside_dir", "mode", "dra_devices", "domain", "device_types"),
     "selinux",
 )
-"""Fields of a deployment that are values as they are."""
+"""Fields of a deployment that the chart has as values with the same name and content."""
 _COMMON = dataclasses.fields(CommonValues)

@@ -1,7 +1,7 @@
-"""The Grafana dashboard deploy/grafana/kubedevices.json, made from the table of panels below.
+"""The Grafana dashboard deploy/grafana/kubedevices.json, created from the panels below.
 
 `python -m kubedevices.manifests.dashboard > deploy/grafana/kubedevices.json` writes the file. The
-metrics and their meaning are in docs/observe.md.
+names of metrics come from `kubedevices.metrics`; docs/observe.md explains them.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 PLUGIN = "kubedevices_plugin_"
 CHOSEN = 'node=~"$node",resource=~"$resource"'
 SOURCE = {"type": "prometheus", "uid": "${source}"}
-# Two plugins of a resource overlap while a DaemonSet is updated; both tell of the same devices.
+# During an update of a DaemonSet two pods report the same devices: `max` counts them once.
 DEVICES = f"max by (node, resource, health) ({PLUGIN}devices{{{CHOSEN}}})"
 HELD = (
     "max by (node, resource, device, pod_namespace, pod_name) "
@@ -20,7 +20,7 @@ HELD = (
 
 
 class Panel(NamedTuple):
-    """A panel: `width` of 24, `queries` with the legend of each."""
+    """A panel: `width` in columns of 24, `queries` by their legends."""
 
     title: str
     kind: str
@@ -51,7 +51,7 @@ PANELS = (
         "stat",
         6,
         {"": _count("Unhealthy")},
-        "Also devices that are gone and still in the list.",
+        "Also devices that were removed and are still in the list.",
     ),
     Panel(
         "Devices of pods",
@@ -65,7 +65,7 @@ PANELS = (
         "stat",
         6,
         {"": f"count(max by (node, resource) ({PLUGIN}streams{{{CHOSEN}}}) == 0) or vector(0)"},
-        "Nodes that allocate no device of a resource now.",
+        "Nodes on which no kubelet allocates devices of a resource now.",
     ),
     Panel(
         "Devices by health",
@@ -87,7 +87,7 @@ PANELS = (
         "timeseries",
         12,
         {"{{resource}} median": _quantile(0.5), "{{resource}} 99 %": _quantile(0.99)},
-        "Pods wait for so long.",
+        "How long pods wait for the plugin's answer.",
         "s",
     ),
     Panel(
@@ -108,7 +108,7 @@ PANELS = (
             "{{resource}} kubelet": _per_resource("kubelet_restarts_total"),
             "{{resource}} registrations": _per_resource("registrations_total", ',result="success"'),
         },
-        "Many registrations without a new kubelet: two plugins use one resource name.",
+        "Many registrations without a kubelet restart: two plugins use the same resource name.",
     ),
     Panel(
         "Top holders",
@@ -120,7 +120,7 @@ PANELS = (
 
 
 def dashboard() -> dict[str, Any]:
-    """Return the dashboard as Grafana imports it."""
+    """Return the dashboard as JSON for Grafana's import."""
     panels, x, y = [], 0, 0
     for number, panel in enumerate(PANELS, start=1):
         height = 4 if panel.kind == "stat" else 8

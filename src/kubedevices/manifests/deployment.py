@@ -6,7 +6,7 @@ from hashlib import sha256
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from kubedevices import socket_paths
-from kubedevices.manifests.values import OURS, AdminValues
+from kubedevices.manifests.values import DEFAULT_VALUES, AdminValues
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
 
 Plugin: TypeAlias = Literal["simulate", "expose", "proxy", "run"]
@@ -15,29 +15,29 @@ Mode: TypeAlias = Literal["device-plugin", "dra", "split"]
 NAME = "kubedevices"
 KUBELET_DIR = str(DEVICE_PLUGIN_DIR.parent)
 PLUGIN_DIR = str(DEVICE_PLUGIN_DIR)
-"""Where every kubelet looks for plugins: its `--root-dir` moves podresources, but not this."""
+"""The plugin directory of every kubelet: `--root-dir` moves podresources, but not this."""
 STATE_DIR = str(socket_paths.STATE_DIR)
 INSIDE_DIR = str(socket_paths.INSIDE_DIR)
-"""Where the plugins behind a proxy register, on the host."""
+"""The directory of the host in which plugins behind a proxy register."""
 CDI_DIR = "/var/run/cdi"
 CONFIG_DIR = "/etc/kubedevices"
 CONFIG_FILE = "config.yaml"
 CONFIG_MAP = "configmap"
-"""Where a mode comes from that is not a file of the host."""
+"""The value of `mode_file` if the mode comes from the ConfigMap, not from a file of the host."""
 
 MODE_DIR = "/etc/kubedevices-mode"
-"""Where the container sees the directory of such a file."""
+"""The path in the container of the directory with the host's mode file."""
 
 DEV = "/dev"
 HOST_DEV = "/host/dev"
 METRICS_PORT = 9400
 HOME_OF_PRIORITY = "kube-system"
-"""Where system-node-critical may be used in every cluster; elsewhere some want a ResourceQuota."""
+"""The namespace in which system-node-critical needs no ResourceQuota in any cluster."""
 LABEL = "app.kubernetes.io/name"
 INSTANCE = "app.kubernetes.io/instance"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 PART_OF = "app.kubernetes.io/part-of"
-"""The plugin to which a deployment for some nodes belongs."""
+"""Label of a deployment for some nodes: the name of the plugin to which it belongs."""
 POD_SECURITY = "pod-security.kubernetes.io"
 
 EXAMPLE_DOMAIN = "devices.example.com"
@@ -51,7 +51,7 @@ resources:
 
 
 class HostMount(NamedTuple):
-    """A directory of the host at `path`, and where the container sees it."""
+    """A directory of the host at `path`; the container sees it at `inside`."""
 
     path: str
     inside: str
@@ -62,25 +62,25 @@ class HostMount(NamedTuple):
 class Deployment:
     """What to deploy and where.
 
-    `env` are a simulator's settings, `config` is the text of a configuration file; expose has an
-    example for None. `cdi` gives devices by CDI alone, `writes_cdi` lets the configuration decide.
-    `dev_dirs` are the directories of /dev that expose looks into, `host_dirs` others of the host.
-    `inside_dir` is where the plugins behind a proxy register.
-    `metrics` adds which pod holds which device, and asks Prometheus to come; the other pages are
-    there for the kubelet's probes in any case. `node_labels` select the nodes, `tolerations`
-    are taints of nodes as kubectl writes them, `KEY=VALUE:EFFECT` or a part of that. `name` names
-    every object, so that two plugins can live in one namespace. `selinux` asks for the type that
-    SELinux has for device plugins; the Pod Security level baseline would not allow it. `devices` is
-    how many are simulated, 0 for an unknown number: the memory follows from it. `arguments` and
-    `mounts` are those of `run`, a plugin in an image of its author.
+    `env` are the settings of the simulator. `config` is the text of a configuration file; for None,
+    expose gets an example. With `cdi` containers get devices only by CDI; with `writes_cdi` the
+    configuration decides. `dev_dirs` are the directories of /dev that expose looks into,
+    `host_dirs` other directories of the host. In `inside_dir` the plugins behind a proxy register.
+    With `metrics` the metrics also say which pod holds which device, and annotations ask Prometheus
+    to scrape; all other HTTP pages are always served, for the kubelet's probes. `node_labels`
+    select the nodes. `tolerations` are taints of nodes in the form of kubectl, `KEY=VALUE:EFFECT`
+    or a part of that. `name` names every object, so that two plugins can be in one namespace.
+    `selinux` sets the SELinux type for device plugins, which the Pod Security level baseline does
+    not allow. `devices` is the number of simulated devices, 0 for an unknown number: the memory
+    follows from it. `arguments` and `mounts` belong to `run`, a plugin in its author's image.
 
-    `mode` is that of the first start. `mode_file` says where another may come from: a file of the
-    host, or the ConfigMap for the word `configmap`. `dra_devices` are the globs of mode split.
-    `domain` is the DRA driver, and `device_types` what gets a DeviceClass.
+    `mode` is the mode of the first start. `mode_file` says where a later mode comes from: a file of
+    the host, or `configmap` for the ConfigMap. `dra_devices` are the globs of mode split. `domain`
+    is the name of the DRA driver; each of `device_types` gets a DeviceClass.
 
-    `admin` is the file of `--values`. Its configurations of labelled nodes are deployments of their
-    own, `part_of` this one, which leaves the nodes of its `other_configs` alone; `node_config` is
-    the name of such a configuration.
+    `admin` is the content of `--values`. Each of its configurations for labelled nodes becomes a
+    deployment of its own with this deployment as `part_of` and the configuration's name as
+    `node_config`. This deployment does not run on the nodes of its `other_configs`.
     """
 
     plugin: Plugin
@@ -108,7 +108,7 @@ class Deployment:
     dra_devices: tuple[str, ...] = ()
     domain: str = ""
     device_types: tuple[str, ...] = ()
-    admin: AdminValues = OURS
+    admin: AdminValues = DEFAULT_VALUES
     part_of: str = ""
     node_config: str = ""
     other_configs: tuple[str, ...] = ()
@@ -125,16 +125,16 @@ class Deployment:
 
     @property
     def is_alone(self) -> bool:
-        """Whether a node must not have two pods, not even during an update.
+        """Whether a node must never have two pods of it, not even during an update.
 
-        Not two proxies: plugins register with one of them, and the directory where they do is its
-        own. Nor two pods that may be in both device APIs: each would decide where a device is.
+        Two proxies cannot use the same directory, and a plugin registers with only one of them. Two
+        pods that serve both device APIs would each decide in which API a device is.
         """
         return self.plugin == "proxy" or (self.has_dra and self.has_plugin)
 
     @property
     def selector(self) -> dict[str, str]:
-        """The labels of this plugin's pods, and of no other's."""
+        """The labels by which only this plugin's pods are selected."""
         return {LABEL: NAME, INSTANCE: self.name}
 
     @property
@@ -146,13 +146,13 @@ class Deployment:
 
     @property
     def map_data(self) -> dict[str, str]:
-        """Everything in the ConfigMap, by key; there is none for nothing."""
+        """The data of the ConfigMap, by key; if it is empty, no ConfigMap is created."""
         found = {} if self.config_text is None else {CONFIG_FILE: self.config_text}
         return found | ({"mode": self.mode} if self.mode_file == CONFIG_MAP else {})
 
     @property
     def map_name(self) -> str:
-        """The name of the ConfigMap, which contains the version where each text has its own."""
+        """The name of the ConfigMap, with the version if each text has its own ConfigMap."""
         return f"{self.name}-{self.map_version}" if self.admin.versioned_config else self.name
 
     @property
@@ -163,7 +163,7 @@ class Deployment:
 
 
 def metadata(deployment: Deployment, **labels: str) -> dict[str, Any]:
-    """Return name, namespace and labels of an object of a plugin, which lies in its namespace."""
+    """Return name, namespace and labels of an object in the plugin's namespace."""
     found: dict[str, Any] = {
         "name": deployment.name,
         "namespace": deployment.namespace,
@@ -175,6 +175,6 @@ def metadata(deployment: Deployment, **labels: str) -> dict[str, Any]:
 
 
 def own_labels(deployment: Deployment) -> dict[str, str]:
-    """Return the labels of every object, by which they are found again."""
+    """Return the labels of every object; `undeploy` finds the objects by them."""
     part_of = {PART_OF: deployment.part_of} if deployment.part_of else {}
     return {**deployment.admin.labels, **deployment.selector, MANAGED_BY: NAME, **part_of}

@@ -1,7 +1,7 @@
-"""What a DRA driver may do in a cluster, and the classes of its devices. Pure.
+"""The rights of a DRA driver in a cluster, and the DeviceClasses of its devices. Pure.
 
-These objects belong to no namespace. Their names contain the namespace of the driver, because two
-drivers may have one name in two namespaces.
+These objects have no namespace. Their names contain the namespace of the driver, because drivers in
+two namespaces may have the same name.
 """
 
 import re
@@ -14,10 +14,10 @@ RBAC = "rbac.authorization.k8s.io"
 ADMISSION = "admissionregistration.k8s.io/v1"
 DRA = "resource.k8s.io"
 OF_NAMESPACE = "kubedevices-namespace"
-"""Label: the namespace to which an object belongs that is in none."""
+"""Label of an object without a namespace: the namespace of the driver to which it belongs."""
 
 NODE_OF_TOKEN = "authentication.kubernetes.io/node-name"
-"""What the API server notes of the token of a pod: the node of the pod."""
+"""The key under which the API server gives the node of the pod that has a token."""
 
 RULES: list[dict[str, Any]] = [
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
@@ -28,14 +28,17 @@ RULES: list[dict[str, Any]] = [
         "verbs": ["list", "watch", "create", "update", "delete"],
     },
 ]
-"""All that a driver may do; docs/dra.md has the same."""
+"""All rights of a driver; docs/dra.md lists the same."""
 
 _NAME_LIMIT = 253
 _NOT_IN_NAME = re.compile("[^a-z0-9.-]+")
 
 
 def cluster_objects(deployment: Deployment) -> list[dict[str, Any]]:
-    """Return what lies in no namespace, in the order to apply it; nothing for a device plugin."""
+    """Return the objects without a namespace, in the order to apply them.
+
+    A device plugin has none.
+    """
     if not deployment.has_dra:
         return []
     return [
@@ -48,7 +51,7 @@ def cluster_objects(deployment: Deployment) -> list[dict[str, Any]]:
 
 
 def cluster_role(deployment: Deployment) -> dict[str, Any]:
-    """Return what the driver may do."""
+    """Return the role with the rights of the driver."""
     return {
         "apiVersion": f"{RBAC}/v1",
         "kind": "ClusterRole",
@@ -58,7 +61,7 @@ def cluster_role(deployment: Deployment) -> dict[str, Any]:
 
 
 def cluster_role_binding(deployment: Deployment) -> dict[str, Any]:
-    """Return that its account, and no other, may do it."""
+    """Return the binding that gives the role to the driver's account."""
     account = {
         "kind": "ServiceAccount",
         "name": deployment.name,
@@ -74,9 +77,10 @@ def cluster_role_binding(deployment: Deployment) -> dict[str, Any]:
 
 
 def admission_policy(deployment: Deployment) -> dict[str, Any]:
-    """Return that a pod of the driver writes slices of its own node and of its own driver only.
+    """Return a policy by which a pod of the driver writes only slices of its node and its driver.
 
-    RBAC knows no nodes: without it, who takes over one node could offer devices on all of them.
+    RBAC cannot limit rights to a node. Without the policy, an attacker on one node could offer
+    devices on all nodes.
     """
     account = f"system:serviceaccount:{deployment.namespace}:{deployment.name}"
     rule = {
@@ -119,7 +123,7 @@ def admission_policy(deployment: Deployment) -> dict[str, Any]:
 
 
 def admission_policy_binding(deployment: Deployment) -> dict[str, Any]:
-    """Return that the policy is in force."""
+    """Return the binding that puts the policy into force."""
     return {
         "apiVersion": ADMISSION,
         "kind": "ValidatingAdmissionPolicyBinding",
@@ -132,7 +136,7 @@ def admission_policy_binding(deployment: Deployment) -> dict[str, Any]:
 
 
 def device_classes(deployment: Deployment) -> list[dict[str, Any]]:
-    """Return a class for each device type, with the name by which pods say `limits:`."""
+    """Return a class for each device type, with the resource name for `limits:` of pods."""
     return [_device_class(deployment, each) for each in deployment.device_types]
 
 
@@ -153,7 +157,10 @@ def _device_class(deployment: Deployment, device_type: str) -> dict[str, Any]:
 
 
 def class_name(domain: str, device_type: str) -> str:
-    """Return the name of the class of a device type, such as gpu.example.com."""
+    """Return the name of the class of a device type, such as gpu.example.com.
+
+    A type with characters that the name cannot have gets a hash, so that two types do not collide.
+    """
     clean = _NOT_IN_NAME.sub("-", device_type.lower()).strip("-.")
     if clean != device_type:
         tail = sha256(device_type.encode()).hexdigest()[:8]
@@ -166,7 +173,7 @@ def _cluster_name(deployment: Deployment) -> str:
 
 
 def cluster_metadata(deployment: Deployment) -> dict[str, Any]:
-    """Return name and labels of an object that lies in no namespace."""
+    """Return name and labels of an object without a namespace."""
     found = metadata(deployment, **{OF_NAMESPACE: deployment.namespace})
     del found["namespace"]
     return found | {"name": _cluster_name(deployment)}

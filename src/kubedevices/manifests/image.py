@@ -1,22 +1,22 @@
-"""Which image a name means: a name without a registry means another one than its author thinks."""
+"""Which image Kubernetes pulls for a name: without a registry it may not be the intended image."""
 
 DEFAULT_REGISTRY = "docker.io"
 LOCAL = "localhost"
-"""What podman calls images that it built itself; no cluster can pull from there."""
+"""The registry in the names of images that podman built; no cluster can pull from it."""
 
 
 def registry(image: str) -> str | None:
-    """Return the host that an image's name begins with, None where there is none.
+    """Return the registry at the beginning of an image's name; None if it has no registry.
 
-    The rule is that of https://github.com/distribution/reference: the first part is a host if it
-    has a dot or a colon, or is localhost.
+    The rule of https://github.com/distribution/reference: the first part is a host if it has a dot
+    or a colon, or is localhost.
     """
     first, slash, _ = image.partition("/")
     return first if slash and ("." in first or ":" in first or first == LOCAL) else None
 
 
 def pulled_as(image: str) -> str:
-    """Return the full name by which Kubernetes looks for an image, and pulls it."""
+    """Return the full name by which Kubernetes pulls an image."""
     if registry(image) is not None:
         return image
     path = image if "/" in image else f"library/{image}"
@@ -24,7 +24,7 @@ def pulled_as(image: str) -> str:
 
 
 def remark(image: str) -> str:
-    """Return which image is meant, for people who read a manifest; '' where the name says it."""
+    """Return a note about the registry of an image, for readers of a manifest; '' if not needed."""
     host = registry(image)
     if host is None:
         return f"{image} names no registry: Kubernetes pulls {pulled_as(image)}"

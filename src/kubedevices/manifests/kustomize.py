@@ -1,7 +1,7 @@
-"""The files below deploy/kustomize: overlays, complete each, for an overlay of the user's own.
+"""The files below deploy/kustomize: complete overlays, as bases for overlays of users.
 
-`kubectl apply -k deploy/kustomize/overlays/simulator` deploys one of them. Their objects are called
-after the overlay, so that two of them can live in one namespace.
+`kubectl apply -k deploy/kustomize/overlays/simulator` deploys an overlay. Its objects are named
+after the overlay, so that two overlays can be in the same namespace.
 """
 
 from collections.abc import Mapping
@@ -20,11 +20,11 @@ resources:
 - name: accelerator
   match: [{pci: {class: "1200", driver: vfio-pci}}]
 """
-"""What the rule of the overlay nfd finds."""
+"""The configuration of the overlay nfd: devices that its NodeFeatureRule looks for."""
 
 
 def overlays(image: str) -> Mapping[str, Deployment]:
-    """Return what each overlay deploys, by its name."""
+    """Return the deployment of each overlay, by its name."""
     settings = {"RESOURCE_NAME": "example.com/simple-device", "NUMBER_DEVICES": "2"}
     example: Any = {"domain": EXAMPLE_DOMAIN, "device_types": ("null",)}
     found = {
@@ -72,7 +72,7 @@ def node_feature_rule(deployment: Deployment) -> dict[str, Any]:
         "feature": "pci.device",
         "matchExpressions": {"class": {"op": "In", "value": ["1200"]}},
     }
-    # A driver may be a module or built into the kernel; older releases know only of modules.
+    # A driver may be a module or built into the kernel; older releases of NFD know only modules.
     drivers = [
         {"feature": f"kernel.{modules}", "matchExpressions": {"vfio_pci": {"op": "Exists"}}}
         for modules in ("loadedmodule", "enabledmodule")

@@ -1,26 +1,31 @@
-"""How much memory a plugin gets: what it takes with few devices, and what each further one adds.
+"""The memory request and limit of a plugin, by its number of devices.
 
-`python -m benchmarks memory` measures both; idle, a plugin needs less than 1 ms of CPU a second.
+`python -m benchmarks memory` measures the memory of a plugin with few devices and the memory of
+each further device. An idle plugin needs less than 1 ms of CPU per second.
 """
 
 from typing import Any
 
 REQUEST_MIB = 40
 LEAST_LIMIT_MIB = 128
-"""For up to 10,000 devices, and where their number is not known before the start."""
+"""The smallest limit. It is also the limit of a plugin whose number of devices is not known.
+
+`limit_mib` takes half of it for a plugin without devices, and `resources` adds half of what the
+limit has above it to the request.
+"""
 BYTES_PER_DEVICE = 4096
 """3 kB at the peak, and head room."""
-_STEP_MIB = 64
+_STEP_MIB = 64  # limits are multiples of this
 
 
 def limit_mib(devices: int) -> int:
-    """Return the limit of a plugin with so many devices, 0 for an unknown number, in MiB."""
+    """Return the memory limit of a plugin with so many devices, in MiB; 0 devices: unknown."""
     wanted = LEAST_LIMIT_MIB // 2 + devices * BYTES_PER_DEVICE // 2**20
     return max(LEAST_LIMIT_MIB, -(-wanted // _STEP_MIB) * _STEP_MIB)
 
 
 def resources(devices: int) -> dict[str, Any]:
-    """Return requests and limits of the container; no CPU limit, which would throttle Allocate."""
+    """Return requests and limits of the container, without a CPU limit: that slows Allocate."""
     request = REQUEST_MIB + (limit_mib(devices) - LEAST_LIMIT_MIB) // 2
     return {
         "requests": {"cpu": "10m", "memory": f"{request}Mi"},

@@ -1,4 +1,4 @@
-"""Objects for Prometheus, Grafana and the network around the pages of a plugin. Pure."""
+"""Objects for Prometheus, Grafana and the network, for the HTTP pages of a plugin. Pure."""
 
 import json
 from typing import Any
@@ -11,7 +11,7 @@ from kubedevices.manifests.deployment import Deployment, metadata
 from kubedevices.manifests.values import plain
 
 PAGES = "pages"
-"""The name of the port."""
+"""The name of the port of the HTTP pages."""
 _OPERATOR = "monitoring.coreos.com/v1"
 _SIDECAR = {"grafana_dashboard": "1"}
 
@@ -32,7 +32,7 @@ def monitoring(deployment: Deployment) -> list[dict[str, Any]]:
 
 
 def network_policy(deployment: Deployment) -> dict[str, Any]:
-    """Return that only the named peers reach the pages; the pods themselves dial nobody."""
+    """Return a policy by which only the named peers reach the pages; pods open no connections."""
     rule = {"from": plain(deployment.admin.network_policy.peers), "ports": [{"port": PAGES}]}
     return {
         "apiVersion": "networking.k8s.io/v1",
@@ -41,14 +41,14 @@ def network_policy(deployment: Deployment) -> dict[str, Any]:
         "spec": {
             "podSelector": {"matchLabels": deployment.selector},
             "policyTypes": ["Ingress"],
-            # A rule without peers would allow everybody, no rule allows nobody.
+            # A rule without peers would allow every peer; an empty list of rules allows none.
             "ingress": [rule] if rule["from"] else [],
         },
     }
 
 
 def _pod_monitor(deployment: Deployment) -> dict[str, Any]:
-    # honorLabels: node, pod and container of a device are not those of the pod that tells of it.
+    # honorLabels: node, pod and container of a device's holder are not those of the plugin's pod.
     endpoint = {"port": PAGES, "path": "/metrics", "honorLabels": True}
     return {
         "selector": {"matchLabels": deployment.selector},

@@ -1,4 +1,4 @@
-"""What OpenShift asks for beside the manifests. Pure."""
+"""The object that OpenShift needs in addition to the manifests. Pure."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from kubedevices.manifests.deployment import Deployment
 
 
 def security_context_constraints(deployment: Deployment) -> dict[str, Any]:
-    """Return what OpenShift asks for: hostPath volumes and user 0, nothing else of `privileged`."""
+    """Return SecurityContextConstraints that permit hostPath volumes and user 0, but no more."""
     account = f"system:serviceaccount:{deployment.namespace}:{deployment.name}"
     constraints: dict[str, Any] = {
         "apiVersion": "security.openshift.io/v1",
@@ -30,7 +30,7 @@ def security_context_constraints(deployment: Deployment) -> dict[str, Any]:
         "fsGroup": {"type": "RunAsAny"},
         "supplementalGroups": {"type": "RunAsAny"},
         "users": [account],
-        # The token of a driver comes in a projected volume.
+        # Kubernetes mounts the token of a driver as a projected volume.
         "volumes": ["configMap", "hostPath", *(["projected"] if deployment.has_dra else [])],
     }
     return constraints

@@ -1,7 +1,7 @@
-"""What may be changed and deleted in a cluster: what we made, and nothing else.
+"""Which objects in a cluster `deploy` and `undeploy` may change and delete: only their own.
 
-Objects of ours carry `app.kubernetes.io/managed-by: kubedevices`. A namespace carries it only if it
-was not there before, and goes only when nothing of others is left in it.
+The own objects have the label `app.kubernetes.io/managed-by: kubedevices`. A namespace has it only
+if `deploy` created it, and `undeploy` deletes the namespace only if it has no other objects.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,10 +18,10 @@ from kubedevices.manifests.deployment import (
 from kubedevices.manifests.dra_access import OF_NAMESPACE
 
 KINDS = ("daemonset", "configmap", "serviceaccount", "resourcequota", "networkpolicy")
-"""What a plugin consists of, but for its namespace."""
+"""The kinds of a plugin's objects, except for its namespace."""
 
 OPERATOR_KINDS = ("podmonitor", "prometheusrule")
-"""What it may have in its namespace, in clusters that know these kinds."""
+"""Further kinds in the plugin's namespace, if the cluster knows them."""
 
 CLUSTER_KINDS = (
     "clusterrole",
@@ -30,7 +30,7 @@ CLUSTER_KINDS = (
     "validatingadmissionpolicybinding",
     "deviceclass",
 )
-"""What a DRA driver has beside them, in no namespace."""
+"""Kinds of a DRA driver's objects that have no namespace."""
 OPENSHIFT_KINDS = ("securitycontextconstraints",)
 
 _ENOUGH = "privileged"
@@ -44,14 +44,15 @@ _TOKEN = "kubernetes.io/service-account-token"
 
 
 def selector(labels: Mapping[str, str]) -> str:
-    """Return what kubectl selects our objects by that carry these labels."""
+    """Return the label selector, for kubectl, of own objects with these labels."""
     return ",".join(f"{key}={value}" for key, value in {**labels, MANAGED_BY: NAME}.items())
 
 
 def is_of_another(found: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    """Whether an object of ours with the name of a wanted one belongs to another deployment.
+    """Whether an own object with the name of a wanted object belongs to another deployment.
 
-    A configuration of some nodes adds its name to that of the plugin, a version its hash.
+    Names can collide: a configuration for some nodes adds its name to the name of the plugin, and a
+    version of a ConfigMap adds its hash.
     """
     theirs = found["metadata"].get("labels") or {}
     mine = wanted["metadata"]["labels"]
@@ -59,7 +60,7 @@ def is_of_another(found: dict[str, Any], wanted: dict[str, Any]) -> bool:
 
 
 def belonging(deployment: Deployment) -> list[dict[str, str]]:
-    """Return the labels of a plugin's objects, and of those for some nodes only."""
+    """Return the labels of a plugin's objects, and of its objects for some nodes only."""
     return [deployment.selector, {PART_OF: deployment.name}]
 
 
@@ -68,10 +69,10 @@ def superfluous(
     wanted: Iterable[dict[str, Any]],
     revisions: Iterable[dict[str, Any]],
 ) -> list[str]:
-    """Return which objects of a plugin it no longer has.
+    """Return the names of objects in `found` that the plugin no longer needs.
 
-    A version of its configuration stays while a revision of a DaemonSet, to which a user may go
-    back, needs it.
+    A version of its configuration is needed as long as a revision of a DaemonSet uses it: the user
+    may roll back to this revision.
     """
     kept = {name_of(each) for each in wanted}
     for revision in revisions:
@@ -83,22 +84,22 @@ def superfluous(
 
 
 def is_ours(document: dict[str, Any]) -> bool:
-    """Whether we made an object."""
+    """Whether kubedevices created an object."""
     labels = document["metadata"].get("labels") or {}
     return bool(labels.get(MANAGED_BY) == NAME)
 
 
 def as_ours(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a namespace that says that we made it."""
+    """Return a namespace with the label of kubedevices."""
     metadata = document["metadata"]
     labels = {**metadata["labels"], MANAGED_BY: NAME}
     return {**document, "metadata": {**metadata, "labels": labels}}
 
 
 def policy_refusal(namespace: dict[str, Any]) -> str | None:
-    """Return why the Pod Security level of a namespace refuses our pods; None if it does not.
+    """Return why the Pod Security level of a namespace refuses the pods; None if it does not.
 
-    The level of a namespace without a label is the cluster's, which only its events tell.
+    A namespace without a label has the cluster's default level, which only events reveal.
     """
     name = namespace["metadata"]["name"]
     labels = namespace["metadata"].get("labels") or {}
@@ -106,23 +107,23 @@ def policy_refusal(namespace: dict[str, Any]) -> str | None:
     if level == _ENOUGH:
         return None
     return (
-        f"namespace {name} was there before and enforces the Pod Security level {level!r}, which "
-        f"refuses hostPath volumes: take another namespace, or have its owner run `kubectl label "
+        f"namespace {name} existed before and enforces the Pod Security level {level!r}, which "
+        f"refuses hostPath volumes: use another namespace, or ask its owner to run `kubectl label "
         f"namespace {name} {POD_SECURITY}/enforce={_ENOUGH} --overwrite`"
     )
 
 
 def name_of(document: dict[str, Any]) -> str:
-    """Return an object as kubectl calls it, such as daemonset/kubedevices-simulate."""
+    """Return the name of an object for kubectl, such as daemonset/kubedevices-simulate."""
     return f"{document['kind'].lower()}/{document['metadata']['name']}"
 
 
 def of_others(
     documents: Iterable[dict[str, Any]], deleted: Iterable[dict[str, Any]]
 ) -> Sequence[str]:
-    """Return what is in a namespace beside what Kubernetes itself and we put there.
+    """Return the objects in a namespace that neither Kubernetes nor kubedevices created.
 
-    What belongs to a deleted object goes with it, and so does what belongs to that.
+    Objects that a deleted object owns, directly or not, are deleted with it and do not count.
     """
     waiting = [each for each in documents if not _is_made_by_kubernetes(each)]
     gone = {each["metadata"]["uid"] for each in deleted}

@@ -1,17 +1,17 @@
-"""How far the roll-out of a DaemonSet is, and why it does not go on, as the API says it."""
+"""How far the roll-out of a DaemonSet is, and why it does not go on, by objects of the API."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 PENDING = "not ready yet"
-"""What is said of a pod that gives no reason; soon after its start that is none."""
+"""The reason for a pod whose status has none, which is normal shortly after its start."""
 LOG_LINES = 5
-"""Of a container that ended badly: the last word of ours is the reason."""
+"""Lines of the log of a container that failed: the last line of kubedevices is the reason."""
 _NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName")
 
 
 class Progress(NamedTuple):
-    """On how many nodes a pod of the newest version is wanted, and available."""
+    """The numbers of nodes with a wanted pod, and with an available pod of the newest version."""
 
     wanted: int
     available: int
@@ -19,7 +19,7 @@ class Progress(NamedTuple):
 
 
 def progress(daemon_set: dict[str, Any]) -> Progress:
-    """Return how far a DaemonSet is; one that its controller has not seen yet is not done."""
+    """Return how far a DaemonSet is; before its controller has seen it, it is not done."""
     status = daemon_set.get("status") or {}
     is_seen = status.get("observedGeneration", 0) >= daemon_set["metadata"].get("generation", 0)
     wanted = status.get("desiredNumberScheduled", 0)
@@ -31,7 +31,10 @@ def progress(daemon_set: dict[str, Any]) -> Progress:
 def obstacles(
     daemon_set: dict[str, Any], pods: Sequence[dict[str, Any]], events: Sequence[dict[str, Any]]
 ) -> list[str]:
-    """Return what stands in the way, one for each pod that is not ready and for each refusal."""
+    """Return the reasons for which the roll-out does not go on, one text for each pod.
+
+    If pods are missing, the last warning about the DaemonSet is the first reason.
+    """
     found = [
         f"{daemon_set['metadata']['name']}: {reason}"
         for reason in _warnings(events, daemon_set)[-1:]
@@ -47,23 +50,23 @@ def obstacles(
 
 
 def _at_start(warning: str) -> str:
-    """Mark a probe that fails: every pod has that before it serves."""
+    """Mark the warning about a failed probe: every pod has this warning before it serves."""
     return f"{PENDING}: {warning}" if warning.startswith("Unhealthy") else warning
 
 
 def is_ready(pod: dict[str, Any]) -> bool:
-    """Whether a pod serves."""
+    """Whether a pod has the condition Ready."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def runs(pod: dict[str, Any]) -> bool:
-    """Whether a container of the pod runs, so that its log is worth a look."""
+    """Whether a container of the pod runs, so that its log may have a reason."""
     return any("running" in (each.get("state") or {}) for each in _containers(pod))
 
 
 def _is_refused(daemon_set: dict[str, Any], pods: Sequence[dict[str, Any]]) -> bool:
-    """Whether pods are missing: then the last warning of the DaemonSet says why."""
+    """Whether the DaemonSet has fewer pods than it wants, because their creation was refused."""
     wanted: int = (daemon_set.get("status") or {}).get("desiredNumberScheduled", 0)
     return len(pods) < wanted
 
@@ -98,22 +101,22 @@ def _reasons(pod: dict[str, Any]) -> Iterator[str]:
 
 
 def _warnings(events: Sequence[dict[str, Any]], about: dict[str, Any]) -> list[str]:
-    """Return the warnings about an object, the newest last."""
+    """Return the warnings about an object, from old to new."""
     name = about["metadata"]["name"]
-    ours = [
+    warnings = [
         each
         for each in events
         if each.get("type") == "Warning" and each["involvedObject"].get("name") == name
     ]
-    return [_text(each) for each in sorted(ours, key=_moment)]
+    return [_text(each) for each in sorted(warnings, key=_time_of)]
 
 
-def _moment(event: dict[str, Any]) -> str:
+def _time_of(event: dict[str, Any]) -> str:
     return str(event.get("lastTimestamp") or event.get("eventTime") or "")
 
 
 def _reason(said: Any) -> str:
-    return str(said.get("reason") or "no reason told")
+    return str(said.get("reason") or "no reason given")
 
 
 def _text(said: Any) -> str:

@@ -11,7 +11,7 @@ _CONTROL_PLANE = "node-role.kubernetes.io/control-plane:NoSchedule"
 
 
 def scheduling(deployment: Deployment) -> dict[str, Any]:
-    """Return what the spec of a pod says about its nodes."""
+    """Return the fields of a pod's spec that choose its nodes."""
     admin = deployment.admin
     nodes = {"kubernetes.io/os": "linux", **admin.node_selector, **deployment.node_labels}
     if deployment.node_config:
@@ -33,10 +33,9 @@ def scheduling(deployment: Deployment) -> dict[str, Any]:
 
 
 def as_toleration(taint: str) -> dict[str, Any]:
-    """Return what goes with `KEY`, `KEY=VALUE`, either with `:EFFECT`.
-
-    Not all taints: a virtual node, on which no pod of ours ever starts, would hold up every update.
-    """
+    """Return the toleration for a taint: `KEY` or `KEY=VALUE`, each also with `:EFFECT`."""
+    # Pods do not tolerate all taints: a pod never starts on a virtual node, so an update would
+    # never end.
     rest, _, effect = taint.partition(":")
     key, equals, value = rest.partition("=")
     toleration: dict[str, Any] = {"key": key, "operator": "Equal" if equals else "Exists"}
@@ -46,7 +45,7 @@ def as_toleration(taint: str) -> dict[str, Any]:
 
 
 def _affinity(admin: AdminValues, other_configs: Sequence[str]) -> dict[str, Any]:
-    """Return the admin's affinity with our conditions."""
+    """Return the admin's affinity with the conditions for architecture and node configuration."""
     conditions: list[dict[str, Any]] = []
     if admin.arch:
         arch = {"key": "kubernetes.io/arch", "operator": "In", "values": [*admin.arch]}

@@ -1,4 +1,4 @@
-"""Directories of a host that no plugin may see: they open the host or the cluster. Pure."""
+"""Directories of a host that no plugin may see: they give access to host or cluster. Pure."""
 
 import re
 
@@ -13,11 +13,11 @@ _WITH_ALL_BELOW = (
     "/var/lib/kubelet/(pki|pods)",
 )
 PATTERN = f"^({'|'.join(_ALONE)}|({'|'.join(_WITH_ALL_BELOW)})(/[\\s\\S]*)?)$"
-"""All of them, for the regular expressions of Python and of Go."""
+"""Matches all of these directories, as a regular expression for Python and for Go."""
 
-ADVICE = "has secrets or sockets of the host: use a directory of its own, such as /run/widgets"
+ADVICE = "has secrets or sockets of the host: use a separate directory, such as /run/widgets"
 
 
 def is_secret(directory: str) -> bool:
-    """Whether a directory has what a plugin must not see, such as keys or a runtime's socket."""
+    """Whether a directory has files that a plugin must not see: keys or a runtime's socket."""
     return re.fullmatch(PATTERN, directory) is not None

@@ -1,8 +1,8 @@
-"""Units of systemd: a plugin or a node as a service of the host.
+"""Systemd units: a plugin or a node as a service of the host.
 
-A plugin is ordered before every kubelet, and counts as started when it serves: so it registers as
-soon as a kubelet listens. A kubelet that has to start its plugin itself, as a DaemonSet, refuses
-the pods with devices that it had before a reboot.
+The plugin starts before every kubelet, and counts as started when it serves, so that it registers
+as soon as the kubelet listens. A kubelet that starts the plugin itself, as a DaemonSet, rejects the
+pods with devices that ran before a reboot.
 """
 
 import re
@@ -50,28 +50,28 @@ SystemCallArchitectures=native
 SystemCallFilter=@system-service
 """
 
-_RELOADED = ("expose", "proxy")
+_RELOADED = ("expose", "proxy")  # read their configuration again at SIGHUP
 
 
 def plugin_unit(program: str, arguments: Sequence[str], env: Mapping[str, str]) -> str:
-    """Return the unit of a plugin beside a kubelet or a node of ours."""
+    """Return the unit of a plugin beside a kubelet or a kubedevices node."""
     service = [
         *(f"Environment={_word(f'{name}={value}')}" for name, value in env.items()),
         f"ExecStart={_command(program, arguments)}",
         *(["ExecReload=/bin/kill -HUP $MAINPID"] if arguments[0] in _RELOADED else []),
-        "# A kubelet that waits for this is held up no longer.",
+        "# A kubelet does not wait longer than this for the plugin.",
         "TimeoutStartSec=30",
         "Restart=always",
         "RestartSec=1",
-        "# A mistake in the configuration: trying again would not mend it.",
+        "# Exit code 2 is a mistake in the configuration: a restart does not help.",
         "RestartPreventExitStatus=2",
-        "# A busy kubelet refuses the pods for which it registers too late.",
+        "# If the plugin registers too late on a busy host, the kubelet rejects pods.",
         "Nice=-10",
     ]
     about = [
         "Description=Kubernetes device plugin, kubedevices " + arguments[0],
         "After=local-fs.target",
-        "# After a reboot, pods get their devices again only if the plugin is there first.",
+        "# After a reboot, pods get their devices again only if the plugin starts first.",
         f"Before={' '.join(KUBELETS)}",
     ]
     return _unit(about, service)

@@ -1,7 +1,7 @@
-"""What an admin sets about the objects of a plugin, as `--values` and the Helm chart take it.
+"""The schema of the settings of an admin for a plugin's objects: `--values` and the Helm chart.
 
-The defaults are what `kubedevices manifests` prints without such a file. Objects of Kubernetes,
-such as an affinity, are not judged here: the API server does.
+The defaults are what `kubedevices manifests` prints without such a file. Values that are objects of
+Kubernetes, such as an affinity, are not checked here: the API server checks them.
 """
 
 # ruff: noqa: RUF009  # `key` makes a field, not a value
@@ -18,14 +18,14 @@ from kubedevices.resource_name import DOMAIN, LABEL_LIMIT, LABEL_VALUE
 
 PRIORITY_CLASS = "system-node-critical"
 CONFIG_NAME_LIMIT = 20
-"""Characters: the name of a node's configuration is part of the name of its DaemonSet."""
+"""Characters. The limit exists because the name is part of the name of a DaemonSet."""
 
 _OUR_LABELS = ("app.kubernetes.io/", "kubedevices-namespace")
 _TOO_MUCH = ("/dev", "/sys", "/usr")
 
 
 def one_of(*words: str) -> dict[str, Any]:
-    """Return the rules of a key that takes one of some words."""
+    """Return the arguments of `key` for a value that is one of `words`."""
 
     def check(text: str) -> str:
         return "" if text in words else f"must be one of {', '.join(filter(None, words))}"
@@ -55,7 +55,7 @@ def _own_directory(path: str) -> str:
     if is_secret(path):
         return ADVICE
     if path in _TOO_MUCH or f"{path}/".startswith("/var/lib/kubelet/"):
-        return "must be a directory of its own, for example /run/kubedevices-simulator"
+        return "must be a separate directory, for example /run/kubedevices-simulator"
     return ""
 
 
@@ -68,7 +68,7 @@ def _not_negative(number: int) -> str:
 
 
 def config_name(text: str) -> str:
-    """Return what is wrong with the name of a configuration of nodes."""
+    """Return what is wrong with the name of a node configuration; empty if nothing is."""
     if re.fullmatch("[a-z0-9]([a-z0-9-]*[a-z0-9])?", text) and len(text) <= CONFIG_NAME_LIMIT:
         return ""
     return f"use a-z, 0-9 and '-', at most {CONFIG_NAME_LIMIT} of them"
@@ -83,7 +83,7 @@ _LABELS: dict[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeTimes:
-    """Times of a probe; a key that is missing keeps our time."""
+    """Times of a probe; for a missing key, the default time stays."""
 
     HINT: ClassVar[str] = "write '{periodSeconds: 5}'"
 
@@ -99,10 +99,10 @@ class ProbeTimes:
         meaning="seconds to wait for an answer", default=None, check=_positive
     )
     failure_threshold: int | None = key(
-        meaning="failures in a row that count", default=None, check=_positive
+        meaning="failures in a row until the probe counts as failed", default=None, check=_positive
     )
     success_threshold: int | None = key(
-        meaning="successes in a row that count; 1 for the liveness probe",
+        meaning="successes in a row until the probe counts as passed; 1 for the liveness probe",
         default=None,
         check=_positive,
     )
@@ -110,13 +110,13 @@ class ProbeTimes:
 
 @dataclass(frozen=True, kw_only=True)
 class MonitoringValues:
-    """What Prometheus and Grafana get."""
+    """Objects and annotations for Prometheus and Grafana."""
 
     HINT: ClassVar[str] = "write '{enabled: true}'"
 
     enabled: bool = key(
-        meaning="true: the metrics also say which pod holds which device, and the pods have the "
-        "annotations that ask Prometheus to come",
+        meaning="true: the metrics also say which pod holds which device, and the pods have "
+        "annotations that ask Prometheus to scrape them",
         default=False,
     )
     annotations: bool = key(
@@ -131,32 +131,32 @@ class MonitoringValues:
         default=False,
     )
     labels: Mapping[str, str] = key(
-        meaning="labels of these three objects, by which an operator chooses them", **_LABELS
+        meaning="labels of these three objects, by which an operator selects them", **_LABELS
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkPolicy:
-    """Who may ask for the pages of the pods."""
+    """Which peers may connect to the HTTP pages of the pods."""
 
     HINT: ClassVar[str] = "write '{enabled: true, from: [...]}'"
 
     enabled: bool = key(
-        meaning="true: nothing may connect to the pods but what `from` names; the kubelet's probes "
-        "come from the node, which network plugins always allow",
+        meaning="true: only the peers in `from` may connect to the pods; the kubelet's probes come "
+        "from the node, which network plugins always allow",
         default=False,
     )
     peers: tuple[Mapping[str, Any], ...] = key(
         name="from",
         meaning="peers of a NetworkPolicy, such as {namespaceSelector: {matchLabels: {name: "
-        "monitoring}}}; nobody for an empty list",
+        "monitoring}}}; none for an empty list",
         default=(),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommonValues:
-    """What `manifests --values` and the chart both have."""
+    """Values that `manifests --values` and the chart have in common."""
 
     labels: Mapping[str, str] = key(meaning="further labels of all objects", **_LABELS)
     annotations: Mapping[str, str] = key(
@@ -193,12 +193,12 @@ class CommonValues:
         meaning="priority class of the pods; an empty text for none", default=PRIORITY_CLASS
     )
     update_strategy: Mapping[str, Any] = key(
-        meaning="update strategy of the DaemonSet; by default a new pod starts before the old one "
-        "ends, where two may run beside each other",
+        meaning="update strategy of the DaemonSet; by default a new pod starts before the old pod "
+        "ends, unless a node must not have two pods",
         default_factory=dict,
     )
     termination_grace_period_seconds: int | None = key(
-        meaning="seconds that a pod has to end", default=None, check=_positive
+        meaning="seconds that a pod has to end after SIGTERM", default=None, check=_positive
     )
     resources: Mapping[str, Any] = key(
         meaning="requests and limits of the container; by default they follow from the number of "
@@ -214,18 +214,18 @@ class CommonValues:
         meaning="text (default) or json", default="", **one_of("", "text", "json")
     )
     metrics: MonitoringValues = key(
-        meaning="what Prometheus and Grafana get", default=MonitoringValues()
+        meaning="objects and annotations for Prometheus and Grafana", default=MonitoringValues()
     )
     network_policy: NetworkPolicy = key(
-        meaning="who may ask for the pages of the pods", default=NetworkPolicy()
+        meaning="which peers may connect to the HTTP pages of the pods", default=NetworkPolicy()
     )
     resource_quota: bool = key(
-        meaning="false: no ResourceQuota, which clusters that restrict priority classes want",
+        meaning="false: no ResourceQuota; clusters that restrict priority classes need it",
         default=True,
     )
     openshift: bool = key(
-        meaning="true: SecurityContextConstraints for our account, and the SELinux type of device "
-        "plugins",
+        meaning="true: SecurityContextConstraints for the plugin's account, and the SELinux type "
+        "of device plugins",
         default=False,
     )
     control_socket_dir: str = key(
@@ -234,19 +234,19 @@ class CommonValues:
         check=_own_directory,
     )
     versioned_config: bool = key(
-        meaning="true: each text of the configuration is a ConfigMap of its own, so that `kubectl "
-        "rollout undo` or `helm rollback` also undoes the configuration",
+        meaning="true: each text of the configuration gets its own ConfigMap, so that `kubectl "
+        "rollout undo` or `helm rollback` also restores the configuration",
         default=False,
     )
     node_config_label: str = key(
-        meaning="label of nodes whose value is the name of one of `nodeConfigs`",
+        meaning="label of nodes; its value is the name of one of `nodeConfigs`",
         default="kubedevices-config",
         check=_label_key,
     )
 
     @classmethod
     def validate(cls, values: Mapping[str, Any], complain: Complain) -> None:
-        """Check that no label of ours is replaced, and that conditions of ours find their place."""
+        """Check that no label of kubedevices is replaced, and the shape of the affinity."""
         metrics: MonitoringValues = values.get("metrics", MonitoringValues())
         given: list[tuple[tuple[str, ...], Mapping[str, str]]] = [
             (("labels",), values.get("labels", {})),
@@ -256,7 +256,7 @@ class CommonValues:
         for path, labels in given:
             for label in labels:
                 if label.startswith(_OUR_LABELS):
-                    complain((*path, label), "this label is one of ours", "take another one")
+                    complain((*path, label), "kubedevices sets this label", "use another label")
         if found := shape_problem(values.get("affinity", {})):
             complain(("affinity", *found[0]), found[1], "")
 
@@ -275,23 +275,23 @@ class NodeConfig:
 class AdminValues(CommonValues):
     """The file of `manifests`, `deploy` and `undeploy --values`."""
 
-    create_namespace: bool = key(meaning="false: leave the namespace out", default=True)
+    create_namespace: bool = key(meaning="false: do not create the namespace", default=True)
     pod_security_labels: bool = key(
-        meaning="false: a namespace without the labels of Pod Security", default=True
+        meaning="false: create the namespace without the labels of Pod Security", default=True
     )
     node_configs: tuple[NodeConfig, ...] = key(
-        meaning="configurations of nodes with the label; all other nodes have --config",
+        meaning="configurations of nodes with the label; all other nodes get that of --config",
         default=(),
         unique="name",
     )
 
 
-OURS = AdminValues()
-"""What holds without a file."""
+DEFAULT_VALUES = AdminValues()
+"""The values without a file."""
 
 
 def plain(value: Any) -> Any:
-    """Return a value with dicts and lists in place of what cannot be changed."""
+    """Return a value with dicts and lists instead of immutable mappings and tuples."""
     if isinstance(value, Mapping):
         return {name: plain(each) for name, each in value.items()}
     if isinstance(value, tuple | list):

@@ -1,4 +1,4 @@
-"""Directories of the host that a container sees: no more than it needs. Pure."""
+"""Which directories of the host a container sees: only those that it needs. Pure."""
 
 import posixpath
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ Kind: TypeAlias = Literal["Directory", "DirectoryOrCreate"]
 
 
 class Volume(NamedTuple):
-    """A directory of the host, and where the container sees it."""
+    """A directory of the host, and its path in the container."""
 
     name: str
     path: str
@@ -39,7 +39,7 @@ class Volume(NamedTuple):
 
 
 def volumes_of(deployment: Deployment) -> list[Volume]:
-    """Return what the container of a plugin sees of its host."""
+    """Return the directories of the host that a plugin's container sees."""
     volumes = []
     if deployment.has_plugin:
         volumes.append(_same("plugins", deployment.plugin_dir, "Directory"))
@@ -47,7 +47,7 @@ def volumes_of(deployment: Deployment) -> list[Volume]:
         volumes += _of_dev(deployment)
     if deployment.plugin == "proxy":
         volumes.append(_same("inside", deployment.inside_dir, "DirectoryOrCreate"))
-    # What `kubedevices cordon` writes on the host outlives each pod; a proxy keeps more there.
+    # `kubedevices cordon` on the host writes the file that every pod reads. A proxy also writes.
     is_read_only = deployment.plugin != "proxy"
     volumes.append(
         Volume("state", STATE_DIR, STATE_DIR, "DirectoryOrCreate", read_only=is_read_only)
@@ -79,13 +79,13 @@ def volumes_of(deployment: Deployment) -> list[Volume]:
 
 
 def _same(name: str, path: str, kind: Kind) -> Volume:
-    """Return a directory that is written to, where the host has it too."""
+    """Return a writable directory with the same path on the host and in the container."""
     return Volume(name, path, path, kind, read_only=False)
 
 
 def _of_dev(deployment: Deployment) -> Iterator[Volume]:
     for number, path in enumerate(deployment.dev_dirs):
         name = "dev" if path == DEV else f"dev-{number}"
-        # A directory of a driver that is not loaded must not hold up the pod.
+        # The directory of a driver may be missing: this must not stop the pod from starting.
         kind: Kind = "Directory" if path == DEV else "DirectoryOrCreate"
         yield Volume(name, path, HOST_DEV + path.removeprefix(DEV), kind, read_only=True)

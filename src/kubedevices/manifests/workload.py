@@ -1,13 +1,13 @@
 """A plugin as a DaemonSet, a node as a Pod: documents ready to be written as YAML.
 
-Unprivileged: the plugin directory belongs to root, so user 0 without any capability can create its
-socket there. A device plugin does not use the Kubernetes API, so it has no rights and no token.
-What a DRA driver may do is in `dra_access`.
+The container is not privileged: the plugin directory belongs to root, so user 0 can create a socket
+there without any capability. A device plugin does not use the Kubernetes API, so it has no rights
+and no token. The rights of a DRA driver are in `dra_access`.
 
-Directories are mounted and not single device files, so that what is plugged in later appears. By
-default it is all of /dev, read-only: drivers delete a directory of theirs, such as /dev/dri, and
-make another, which a mount of the old one never shows. No file in it can be opened, for a container
-is only allowed the devices that it is given.
+The container sees directories, not single device files, so that devices that are plugged in later
+appear. By default it sees all of /dev, read-only: a driver may delete its directory, such as
+/dev/dri, and create it again, and a mount of the old directory would not show the new one. The
+container cannot open the files: its cgroup permits only devices that it was given.
 """
 
 import posixpath
@@ -45,14 +45,14 @@ CONTROL = "control.sock"
 
 
 def documents(deployment: Deployment) -> list[dict[str, Any]]:
-    """Return everything to apply, in order."""
+    """Return all objects, in the order to apply them."""
     admin = deployment.admin
     made = [namespace(deployment.namespace, is_labelled=admin.pod_security_labels)]
     return [*(made if admin.create_namespace else []), *objects(deployment)]
 
 
 def objects(deployment: Deployment) -> list[dict[str, Any]]:
-    """Return all but the namespace, in the order to apply it."""
+    """Return all objects except the namespace, in the order to apply them."""
     admin = deployment.admin
     wanted = [service_account(deployment)]
     needs_quota = admin.resource_quota and admin.priority_class_name
@@ -84,7 +84,7 @@ def namespace(name: str, *, is_labelled: bool = True) -> dict[str, Any]:
 
 
 def service_account(deployment: Deployment) -> dict[str, Any]:
-    """Return an account of our own, so that rights for us are rights for nobody else."""
+    """Return an account of its own, so that no other pod gets the rights of the plugin."""
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -94,7 +94,7 @@ def service_account(deployment: Deployment) -> dict[str, Any]:
 
 
 def resource_quota(deployment: Deployment) -> dict[str, Any]:
-    """Return what clusters that restrict priority classes, such as GKE, want for ours: no limit."""
+    """Return a quota without a limit: GKE and others permit the priority class only with one."""
     name = deployment.admin.priority_class_name
     scope = {"scopeName": "PriorityClass", "operator": "In", "values": [name]}
     return {
@@ -106,7 +106,7 @@ def resource_quota(deployment: Deployment) -> dict[str, Any]:
 
 
 def config_map(deployment: Deployment) -> dict[str, Any]:
-    """Return configuration and mode; expose, and every mode, follow a change without a restart."""
+    """Return configuration and mode: expose follows both without a restart, all follow the mode."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -117,7 +117,7 @@ def config_map(deployment: Deployment) -> dict[str, Any]:
 
 
 def daemon_set(deployment: Deployment) -> dict[str, Any]:
-    """Return one pod per node, two during an update: the new one takes over from the old one."""
+    """Return one pod per node. During an update a node has two, and the new pod takes over."""
     surge = {"maxSurge": 1, "maxUnavailable": 0}
     alone = {"maxSurge": 0, "maxUnavailable": 1}
     ours = {"type": "RollingUpdate", "rollingUpdate": alone if deployment.is_alone else surge}
@@ -146,13 +146,13 @@ def _annotations(deployment: Deployment) -> dict[str, str]:
         }
     has_version = deployment.admin.versioned_config
     if deployment.plugin == "simulate" and deployment.config_text is not None and not has_version:
-        # The simulator reads its file once: another text must make other pods.
+        # The simulator reads its file once: a changed text must create new pods.
         found["checksum/config"] = sha256(deployment.config_text.encode()).hexdigest()[:16]
     return found
 
 
 def pod_spec(deployment: Deployment) -> dict[str, Any]:
-    """Return what runs on each node."""
+    """Return the spec of the pod on each node."""
     volumes = volumes_of(deployment)
     container = _container(deployment.image, _arguments(deployment), volumes)
     admin = deployment.admin
@@ -163,13 +163,13 @@ def pod_spec(deployment: Deployment) -> dict[str, Any]:
     container["ports"] = [{"name": PAGES, "containerPort": METRICS_PORT}]
     container["readinessProbe"] = {
         "httpGet": {"path": "/readyz", "port": PAGES},
-        "periodSeconds": 1,  # an update waits for it at each node
+        "periodSeconds": 1,  # an update waits for this probe on each node
         "timeoutSeconds": 3,
         **_times(admin.readiness_probe),
     }
     container["livenessProbe"] = {
         "httpGet": {"path": "/healthz", "port": PAGES},
-        # A blocked event loop is noticed within 3 × 4 + 3 s: meanwhile no pod is admitted.
+        # A blocked event loop is noticed within 3 × 4 + 3 s; until then no pod is admitted.
         "periodSeconds": 4,
         "timeoutSeconds": 3,
         "failureThreshold": 3,
@@ -199,7 +199,7 @@ def _times(probe: ProbeTimes) -> dict[str, int]:
 
 
 def node_pod(image: str, plugin_dir: str = PLUGIN_DIR) -> dict[str, Any]:
-    """Return the node for a host without Kubernetes, as `podman kube play` takes it."""
+    """Return the node for a host without Kubernetes, for `podman kube play`."""
     volumes = [
         Volume("plugins", plugin_dir, plugin_dir, "DirectoryOrCreate", read_only=False),
         Volume("state", STATE_DIR, STATE_DIR, "DirectoryOrCreate", read_only=False),
@@ -232,7 +232,7 @@ def _arguments(deployment: Deployment) -> list[str]:
     arguments += ["--state-dir", STATE_DIR]
     if deployment.cdi:
         arguments += ["--inject", "cdi"]
-    # The probes come from the node, not from within the pod, and in some clusters by IPv6.
+    # The kubelet's probes come from outside of the pod, in some clusters by IPv6.
     arguments += ["--listen", f"*:{METRICS_PORT}"]
     if deployment.metrics and deployment.has_plugin:
         socket = f"{deployment.kubelet_dir}/pod-resources/kubelet.sock"
@@ -259,7 +259,7 @@ def _dra_arguments(deployment: Deployment) -> list[str]:
 
 
 def _environment(env: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return variables; the node's name is the pod's to know."""
+    """Return the variables of the container; NODE_NAME always comes from the pod's spec."""
     node_name = {"fieldRef": {"fieldPath": "spec.nodeName"}}
     given = [{"name": name, "value": value} for name, value in env.items() if name != "NODE_NAME"]
     return [{"name": "NODE_NAME", "valueFrom": node_name}, *given]
@@ -275,7 +275,7 @@ def _pod(*, selinux: bool, is_driver: bool = False) -> dict[str, Any]:
         security["seLinuxOptions"] = {"type": "container_device_plugin_t"}
     return {
         "automountServiceAccountToken": is_driver,
-        # A driver lets calls of the kubelet end first: hooks of an author have 20 s.
+        # A driver first lets open calls of the kubelet end: an author's hooks have 20 s.
         "terminationGracePeriodSeconds": 30 if is_driver else 5,
         "securityContext": security,
     }
@@ -293,7 +293,7 @@ def _container(image: str, arguments: Sequence[str], volumes: Sequence[Volume]) 
             "capabilities": {"drop": ["ALL"]},
         },
         "resources": memory.resources(0),
-        # The last lines of the log are the reason in `kubectl describe pod`.
+        # So `kubectl describe pod` shows the last lines of the log.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [volume.mount for volume in volumes],
     }

@@ -50,7 +50,7 @@
 {{- end }}
 {{- range $labels := list $v.labels $v.podLabels $v.metrics.labels }}
 {{- range $key, $_ := $labels }}
-{{- if or (hasPrefix "app.kubernetes.io/" $key) (hasPrefix "kubedevices-namespace" $key) }}{{ fail (printf "label %s is one of ours" $key) }}{{ end }}
+{{- if or (hasPrefix "app.kubernetes.io/" $key) (hasPrefix "kubedevices-namespace" $key) }}{{ fail (printf "kubedevices sets the label %s" $key) }}{{ end }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -74,7 +74,7 @@
 {{- fail (printf "%q is not an absolute path of a directory" .) }}
 {{- end }}
 {{- if regexMatch $secret . }}
-{{- fail (printf "%q has secrets or sockets of the host: use a directory of its own, such as /run/widgets" .) }}
+{{- fail (printf "%q has secrets or sockets of the host: use a separate directory, such as /run/widgets" .) }}
 {{- end }}
 {{- end }}
 {{- range $v.devDirs }}
