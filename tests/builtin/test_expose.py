@@ -69,7 +69,7 @@ def test_paths_outside_dev_are_the_hosts_own(dev: Path, tmp_path: Path) -> None:
     assert found.real_path == f"{tmp_path}/elsewhere/thing"
 
 
-def test_a_link_is_followed_and_told_as_the_host_sees_it(dev: Path, tmp_path: Path) -> None:
+def test_a_link_is_followed_to_the_hosts_path(dev: Path, tmp_path: Path) -> None:
     """A by-id link leads to the file in the host's /dev, not to where we see it."""
     touch(dev, "ttyUSB0", "serial/by-id/x")
     (dev / "serial/by-id/usb-A").symlink_to("../../ttyUSB0")
@@ -118,7 +118,7 @@ def test_the_host_has_its_usual_devices(tmp_path: Path) -> None:
     assert list(scanner.list_devices().devices("mem")) == ["null", "zero"]
 
 
-def test_a_file_in_two_resources_is_warned_of_once(
+def test_a_file_in_two_resources_gives_one_warning(
     tmp_path: Path, dev: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Replicas of one resource are meant to share, two resources hardly are."""
@@ -133,12 +133,12 @@ def test_a_file_in_two_resources_is_warned_of_once(
     )
     assert scanner.list_devices() == scanner.list_devices()
     assert caplog.messages == [
-        "/dev/ttyUSB0 is exposed as serial and as modem: each may be given to another container"
+        "/dev/ttyUSB0 is exposed as serial and as modem: two containers may get it at the same time"
     ]
 
 
 @pytest.mark.parametrize("inject", ["nodes", "cdi", "both"])
-def test_a_device_that_fits_no_template_is_left_out(
+def test_a_device_with_an_invalid_filled_template_is_left_out(
     inject: str, tmp_path: Path, dev: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With a warning, once until it is gone and back; everything else goes on."""
@@ -161,7 +161,7 @@ def test_a_device_that_fits_no_template_is_left_out(
     odd, equals = (text for text in caplog.messages if "left out" in text)
     assert odd.startswith("example.com/all: device 'odd::0': '/dev/tty\\udcff' is not valid UTF-8")
     assert equals == (
-        "example.com/all: device 'x=y::0': env: 'D_x=y' cannot be a name; it is left out"
+        "example.com/all: device 'x=y::0': env: 'D_x=y' cannot be a name; the device is left out"
     )
     (dev / "x=y").unlink()
     scanner.list_devices()

@@ -82,7 +82,7 @@ def test_a_preference_that_comes_later_says_when_it_counts(
     for _ in range(2):
         config, report = load_expose_config(tmp_path / "host.yaml")
         scanner.use(config, report)
-    assert caplog.text.count("after a restart of this plugin only") == 1
+    assert caplog.text.count("only after a restart of this plugin") == 1
 
 
 async def test_a_request_for_two_replicas_can_be_refused(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def test_the_serial_number_of_a_hub_names_nothing_behind_it(machine: PretendMach
     assert machine.host.stable_names(Found("/dev/ttyUSB0", file)) == ()
 
 
-def test_a_match_that_is_no_device_is_told_once(
+def test_a_match_that_is_not_a_device_is_logged_once(
     machine: PretendMachine, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A directory in place of a device, as some engines make it; a wildcard passes over such."""
@@ -153,7 +153,7 @@ def test_a_match_that_is_no_device_is_told_once(
     ]
 
 
-def test_a_regular_file_in_a_real_dev_is_told(
+def test_a_regular_file_in_a_real_dev_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A container with it would not start, whichever match found it."""

@@ -122,7 +122,7 @@ def test_another_name_at_a_place_is_another_device(machine: Machine) -> None:
     assert machine.look(31) == {"B": "/dev/tty0"}
 
 
-def test_one_of_several_names_is_enough(machine: Machine) -> None:
+def test_a_device_is_recognized_by_any_of_its_names(machine: Machine) -> None:
     """A disk has many links, made one by one; the one that names it best may come last."""
     machine.files = {"/dev/sda": 1}
     machine.names = {"/dev/sda": ("wwn-1",)}
@@ -133,7 +133,7 @@ def test_one_of_several_names_is_enough(machine: Machine) -> None:
     assert machine.look() == {"wwn-1": "/dev/sda"}
 
 
-def test_a_device_that_comes_back_is_known_before_its_name_is(machine: Machine) -> None:
+def test_a_returning_device_is_recognized_before_its_name_is_known(machine: Machine) -> None:
     """At its old place; as soon as there is a name, the name says where it is."""
     machine.files, machine.names = {"/dev/tty0": 1}, {"/dev/tty0": ("A",)}
     assert machine.look() == {"A": "/dev/tty0"}

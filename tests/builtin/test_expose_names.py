@@ -121,7 +121,7 @@ def test_an_ability_is_that_of_the_rule(host: PretendHost) -> None:
         ("{name}", {"name": "a" * 80}, "a" * 63),
     ],
 )
-def test_a_name_is_made_fit_for_kubernetes(
+def test_a_name_gets_only_characters_that_kubernetes_allows(
     template: str, values: dict[str, str], name: str
 ) -> None:
     """Letters, digits, `-`, `_` and `.`, at most 63 characters."""
@@ -148,7 +148,7 @@ def test_a_directory_is_one_device_with_all_its_files(host: PretendHost) -> None
     assert files(tree, "ut") == {"input": ["/dev/input/event0 /dev/input/event0 rw"]}
 
 
-def test_a_file_that_comes_along_has_its_own_path_and_rights(host: PretendHost) -> None:
+def test_a_companion_file_has_its_own_path_and_permissions(host: PretendHost) -> None:
     """And may be missing on its own, while the others may not."""
     host.add("ttyUSB0", "ttyUSB1", "gpio0", "gpio1", "log0")
     rules = (
@@ -177,10 +177,10 @@ def test_a_file_that_comes_along_has_its_own_path_and_rights(host: PretendHost) 
         ("{name: '{name}_', match: [{path: /dev/x}]}", "'x_'"),
         ("{name: x, match: [{path: /a, directory: /b}]}", "use only one of path and directory"),
         ("{name: x, match: [{path: /a}], with: [{container: /b}]}", "with[0].path: this key is"),
-        ("{name: '{name}', match: [{path: /a}], inject: cdi}", "no CDI device can be called"),
+        ("{name: '{name}', match: [{path: /a}], inject: cdi}", "no CDI device can have the name"),
     ],
 )
-def test_a_mistake_is_told_with_its_place(host: PretendHost, rule: str, problem: str) -> None:
+def test_a_mistake_is_reported_with_its_place(host: PretendHost, rule: str, problem: str) -> None:
     """At the key, in the words of the file."""
     with pytest.raises(ConfigError) as caught:
         host.configure(f"- {rule}\n")
@@ -197,7 +197,7 @@ def test_two_rules_may_name_their_matches_alike(host: PretendHost) -> None:
     assert ids(host.look(rules)) == {"a1": ["a1::0", "a1::1"], "b1": ["b1"]}
 
 
-def test_names_of_devices_that_are_gone_do_not_pile_up(host: PretendHost) -> None:
+def test_names_of_removed_devices_are_limited(host: PretendHost) -> None:
     """A device with a new serial number at each plug does not make sockets without end."""
     rules = "- {name: '{name}', match: [{path: '/dev/a*'}]}\n"
     host.add("b", *(f"a{number}" for number in range(MOST_NAMES + 20)))

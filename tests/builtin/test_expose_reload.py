@@ -111,7 +111,7 @@ async def test_a_config_map_changes_by_a_link_above_the_file(directory: Path) ->
         assert kubelet.connected("example.com/serial") == [serial]
 
 
-async def test_it_can_be_told_to_read_the_file_again(directory: Path) -> None:
+async def test_reload_reads_the_file_again(directory: Path) -> None:
     """Even though nothing changed; each time once."""
     file = directory / "host.yaml"
     file.write_text(HEAD + SERIAL)
@@ -138,7 +138,7 @@ async def test_a_change_before_the_first_scan_is_not_lost(directory: Path) -> No
         await until(lambda: not kubelet.connected("example.com/serial"))
 
 
-async def test_a_file_that_says_the_same_is_not_read_again(directory: Path) -> None:
+async def test_a_file_with_the_same_content_changes_nothing(directory: Path) -> None:
     """A touch, or a ConfigMap that is written anew without a change."""
     file = directory / "host.yaml"
     file.write_text(HEAD + SERIAL)
@@ -158,7 +158,7 @@ def defined(directory: Path, resource: str) -> list[str]:
     return [each.name for each in spec.devices] if spec else []
 
 
-async def test_a_change_of_inject_is_that_of_one_resource(directory: Path) -> None:
+async def test_a_change_of_inject_concerns_one_resource(directory: Path) -> None:
     """T-24 and T-29: it keeps its socket, and its names as long as their devices are there."""
     file, cdi = directory / "host.yaml", directory / "cdi"
     by_cdi = SERIAL.replace("}]}", "}], inject: cdi}")
@@ -202,7 +202,7 @@ async def test_a_change_of_inject_is_that_of_one_resource(directory: Path) -> No
     assert defined(directory, "serial") == ["ttyUSB0"]
 
 
-async def test_a_default_that_cannot_be_met_refuses_a_reload(
+async def test_a_reload_that_breaks_the_default_of_inject_is_refused(
     directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With `--inject cdi`, a resource that CDI has no name for changes nothing."""
@@ -214,7 +214,7 @@ async def test_a_default_that_cannot_be_met_refuses_a_reload(
     file.write_text(HEAD + CAMERA.replace("camera", "3d"))
     await follower._look()
     assert follower.failed_reloads == 1
-    assert "3d: no CDI device can be called example.com/3d=" in caplog.text
+    assert "3d: no CDI device can have the name example.com/3d=" in caplog.text
     assert scanner.config.resources[0].name == "serial"
 
 

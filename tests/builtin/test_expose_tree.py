@@ -160,7 +160,7 @@ def test_replicas_share_the_device(config_file: Path) -> None:
     assert found["kvm::2"].env == {"ID": "kvm::2", "I": "0"}
 
 
-def test_a_device_keeps_its_index_when_another_one_goes(config_file: Path) -> None:
+def test_a_device_keeps_its_index_when_another_device_is_removed(config_file: Path) -> None:
     """A new device gets the lowest free number; after a restart all are counted anew."""
     resource = (
         "  match: [{path: /dev/ttyUSB*}]\n  container: {path: '/dev/{index}'}\n  goneGrace: 0s\n"
@@ -264,7 +264,7 @@ def test_a_vanished_device_is_unhealthy_for_a_while(config_file: Path) -> None:
     assert look(11) == {}
 
 
-def test_a_number_is_not_given_away_within_the_grace(config_file: Path) -> None:
+def test_a_number_is_not_reused_within_the_grace(config_file: Path) -> None:
     """Two devices must not be /dev/ttyS0 when the first one comes back."""
     resource = "  match: [{path: /dev/ttyUSB*}]\n  env: {I: '{index}'}\n"
     memory = ExposeMemory()
@@ -278,7 +278,7 @@ def test_a_number_is_not_given_away_within_the_grace(config_file: Path) -> None:
     }
 
 
-def test_the_grace_of_the_file_holds_where_a_resource_has_none(config_file: Path) -> None:
+def test_a_resource_without_a_grace_has_that_of_the_file(config_file: Path) -> None:
     """30 seconds unless it says otherwise."""
     memory = ExposeMemory()
     resource = "  match: [{path: /dev/ttyUSB*}]\n"
@@ -333,7 +333,7 @@ def test_a_shared_resource_can_be_renamed(config_file: Path) -> None:
     assert list(tree.devices("x.shared")) == ["kvm::0", "kvm::1"]
 
 
-def test_a_device_of_a_bus_brings_all_its_files(config_file: Path) -> None:
+def test_a_device_of_a_bus_has_all_its_files(config_file: Path) -> None:
     """But those that are excluded; its address fills a placeholder."""
     host = PretendHost()
     main = HostFile("tty", "/dev/ttyUSB0")
@@ -363,7 +363,7 @@ CDI = """\
 """
 
 
-def test_a_device_says_in_cdi_all_that_it_gives(config_file: Path) -> None:
+def test_a_cdi_device_has_all_that_the_device_gives(config_file: Path) -> None:
     """With `cdi` nowhere else, with `both` beside; placeholders, replicas and companions too."""
     host = PretendHost("/dev/ttyUSB7", "/dev/control7", "/dev/ttyUSB8")
     plain = devices(scan(config_file, CDI, host))

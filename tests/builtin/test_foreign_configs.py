@@ -120,8 +120,8 @@ def test_a_path_may_be_shared_up_to_its_limit(tmp_path: Path) -> None:
         }
     ]
     assert result.notes == (
-        "/dev/kvm comes along with every /dev/ttyUSB*, no longer with 10 of them at most (line 5)",
-        "/run/udev comes along with every /dev/ttyUSB*, no longer with 5 of them at most (line 7)",
+        "/dev/kvm belongs to every /dev/ttyUSB*, no longer to 10 of them at most (line 5)",
+        "/run/udev belongs to every /dev/ttyUSB*, no longer to 5 of them at most (line 7)",
     )
 
 
@@ -151,10 +151,10 @@ def test_keys_are_read_in_upper_and_lower_case(tmp_path: Path) -> None:
         },
         {"name": "b", "match": [{"path": "/dev/b"}], "container": {"path": "/dev/c/{name}"}},
     ]
-    assert result.notes[0] == "log-level is left out: it says nothing of devices (line 2)"
+    assert result.notes[0] == "log-level is left out: it does not concern devices (line 2)"
 
 
-def test_globs_of_go_are_said_in_our_words(tmp_path: Path) -> None:
+def test_globs_of_go_become_globs_of_expose(tmp_path: Path) -> None:
     """There, `[^0]` is what `[!0]` is here; wildcards side by side are one."""
     text = (
         "{name: a, groups: [{paths: [{path: '/dev/a[^0][0-9]'}, {path: '/dev/b[1-9][0-9]'}, "
@@ -177,9 +177,13 @@ def test_a_changed_meaning_becomes_a_comment(tmp_path: Path) -> None:
     )
     assert result.document["resources"][0]["with"] == ["/dev/snd/controlC{n}"]
     first, second, third = result.notes
-    assert first.startswith("/dev/snd/controlC* goes with /dev/snd/pcmC*D0p by what the wildcard")
-    assert second.startswith('every device of /dev/video* is put at /dev/cam: write "/dev/cam{in')
-    assert third.startswith("several USB devices of a group")
+    assert first.startswith(
+        "/dev/snd/controlC* belongs to the /dev/snd/pcmC*D0p with the same text"
+    )
+    assert second.startswith(
+        'every device of /dev/video* has the path /dev/cam in the container: write "/dev/cam{in'
+    )
+    assert third.startswith("the plugin made one device from several USB")
 
 
 @pytest.mark.parametrize(
@@ -190,7 +194,7 @@ def test_a_changed_meaning_becomes_a_comment(tmp_path: Path) -> None:
         ("devices:\n- groups: []", ":2:3: devices[0]: a name and a list of groups are needed"),
         ("{name: a, groups: [{}]}", ":1:20: groups[0]: a group needs a list of paths or of usb"),
         ("{name: a, groups: [{paths: [{path: /a, type: Mount}]}]}", "a group needs a device file"),
-        ("{name: a, groups: [{paths: [{path: '/a*'}, {path: /b*c*}]}]}", "which of /b*c* belongs"),
+        ("{name: a, groups: [{paths: [{path: '/a*'}, {path: /b*c*}]}]}", "which file of /b*c* belongs"),
         ("{name: a, groups: [5]}", "groups[0]: a group needs a list of paths or of usb"),
         ("{name: a, groups: [{paths: [x]}]}", "groups[0]: a group needs a list of paths or of usb"),
         ("{name: a, groups: [{paths: [{path: 5}]}]}", "groups[0].paths: every entry needs a path"),
@@ -201,7 +205,7 @@ def test_a_changed_meaning_becomes_a_comment(tmp_path: Path) -> None:
         ("{name: a, groups: [{paths: [{path: '/a*'}, {path: /b, type: Mount}]}]}",
          "groups[0].paths[1]: /b belongs to one device"),
         ("{name: a, groups: [{paths: [{path: '/a*'}, {path: /b*, limit: 2}]}]}",
-         "groups[0].paths[1].limit: which match of /b* is used again cannot be said"),
+         "groups[0].paths[1].limit: expose cannot use each match of /b*"),
         ("{name: a, groups: [{paths: [{path: /a, limit: x}]}]}", "limit: 'x' is not a number of"),
         ("{name: a, groups: [{paths: [{path: /a,\nlimt: 3}]}]}",
          ":2:1: groups[0].paths[0].limt: unknown key (did you mean 'limit'?)"),
@@ -219,22 +223,22 @@ def test_a_changed_meaning_becomes_a_comment(tmp_path: Path) -> None:
         ("{name: a, groups: [{paths: [{path: /a, optional: 'no'}]}]}", "must be true or false"),
         ("{name: a, groups: [{paths: [{path: /a, permissions: rx}]}]}", "must be letters of 'rwm'"),
         ("{name: a, groups: []}", ":1:1: a name and a list of groups are needed"),
-        ("{name: a, groups: [{paths: [{path: '/a[!b]'}]}]}", "[!...] and \\ mean something else"),
+        ("{name: a, groups: [{paths: [{path: '/a[!b]'}]}]}", "[!...] and \\ have another meaning"),
         ("{name: a, groups: [{paths: [{path: '/a**'}]}]}", "'**' is not supported"),
         ("{name: a, groups: [{paths: [{path: /dev/snd}, {path: /dev/kvm}]}]}",
-         "/dev/snd is a directory, which expose gives alone and under its own path"),
+         "/dev/snd is a directory, which expose serves only alone and at its own path"),
         ("{name: a, groups: [{paths: [{path: /dev/snd, mountPath: /dev/audio}]}]}", "a directory"),
         ("{name: a, groups: [{paths: [{path: /a}, {path: /b, type: Mount, optional: true}]}]}",
          "a mount cannot be optional"),
         ("{name: a, groups: [{paths: [{path: /a, optional: true}, {path: /b, optional: true}]}]}",
-         "which file of a group is optional cannot be said"),
+         "expose needs one file of a group that is not optional"),
         ("- devicematch: ^a$\n  nummax: 3", ":2:3: [0].nummax: unknown key (did you mean 'nummaxd"),
-        ("hello", ":1:1: this file is neither generic-device-plugin's nor smarter"),
-        ("hello: world", ":1:1: this file is neither generic-device-plugin"),
-        ("- devicematch: ^(a|b)$", ":1:16: [0].devicematch: '^(a|b)$' cannot be said with *"),
-        ("- devicematch: ^ab*$", "'^ab*$' cannot be said with *, ? and [...]"),
-        ("- devicematch: .*", ":1:16: [0].devicematch: '.*' would give away every file"),
-        ("- devicematch: ^b/.*$", "a name for files in directories cannot be said"),
+        ("hello", ":1:1: this is not a file of generic-device-plugin or smarter"),
+        ("hello: world", ":1:1: this is not a file of generic-device-plugin"),
+        ("- devicematch: ^(a|b)$", ":1:16: [0].devicematch: '^(a|b)$' cannot be written with *"),
+        ("- devicematch: ^ab*$", "'^ab*$' cannot be written with *, ? and [...]"),
+        ("- devicematch: .*", ":1:16: [0].devicematch: '.*' would serve every file"),
+        ("- devicematch: ^b/.*$", "expose has no names for files in directories"),
     ],
 )  # fmt: skip
 def test_an_inexpressible_entry_is_refused_with_its_line(
@@ -295,7 +299,7 @@ def test_a_file_of_smarter_device_manager(tmp_path: Path) -> None:
         f"^i2c-[0-9]*$: {DIGITS} (line 7)",
         "^vcsm.*$: matches in lower directories are left out (line 9)",
         f"^ttyUSB[0-9]*$: {DIGITS} (line 11)",
-        "nvidia-gpu is left out: it stood for the files of a Jetson board (line 13)",
+        "nvidia-gpu is left out: it means the files of a Jetson board (line 13)",
     ]
 
 
@@ -318,7 +322,9 @@ def test_files_of_a_group_keep_their_paths_and_rights(tmp_path: Path) -> None:
     assert resource["match"] == [{"directory": "/dev/snd"}]
 
 
-def test_what_cannot_be_converted_is_told_beside_the_rest(tmp_path: Path) -> None:
+def test_entries_that_cannot_be_converted_are_reported_and_the_rest_converted(
+    tmp_path: Path,
+) -> None:
     """With its line; the other entries are converted."""
     result = converted(
         tmp_path,
@@ -327,9 +333,11 @@ def test_what_cannot_be_converted_is_told_beside_the_rest(tmp_path: Path) -> Non
     )
     assert [each["name"] for each in result.document["resources"]] == ["a"]
     (text,) = result.left_out
-    assert text.startswith("line 3: devices[1].groups[0].paths[1]: which of /c*d* belongs")
+    assert text.startswith(
+        "line 3: devices[1].groups[0].paths[1]: it is not clear which file of /c*d* belongs"
+    )
     result = converted(tmp_path, "- devicematch: ^a0$\n- {}\n- devicematch: ^a0$")
     assert [*result.left_out] == [
         "line 2: [1]: a devicematch is needed",
-        "line 3: [2].devicematch: a second resource a0 would come of it",
+        "line 3: [2].devicematch: this would be a second resource a0",
     ]

@@ -76,7 +76,9 @@ def test_a_daemon_set_has_devices_in_its_arguments(tmp_path: Path) -> None:
     assert names(result.document) == ["edge.example.com/serial", "edge.example.com/fuse"]
     (text,) = result.left_out
     line = DAEMON_SET.splitlines().index("            - path: /dev/b*c*") + 1
-    assert text.startswith(f"line {line}: groups[0].paths[1]: which of /dev/b*c* belongs")
+    assert text.startswith(
+        f"line {line}: groups[0].paths[1]: it is not clear which file of /dev/b*c* belongs"
+    )
 
 
 def test_a_config_map_has_a_file_of_its_plugin(tmp_path: Path) -> None:

@@ -54,24 +54,24 @@ def test_a_wildcard_stays_in_its_directory(glob: str, path: str) -> None:
     [
         ("dev/fuse", "must be an absolute path"),
         ("", "a path must not be empty"),
-        ("/dev/", "names a directory"),
+        ("/dev/", "is a directory"),
         ("/dev//fuse", "must not contain"),
         ("/dev/../etc/shadow", "must not contain"),
         ("/dev/./fuse", "must not contain"),
         ("/dev/**/tun", "'**' is not supported"),
-        ("/dev/{a,b}", "give each alternative its own entry"),
+        ("/dev/{a,b}", "write an entry per alternative"),
         ("/dev/tty[0-9", "the '[' in 'tty[0-9' is never closed"),
         ("/dev/tty[]", "is never closed"),
         ("/dev/tty[9-0]", "'[9-0]' is not a range of characters"),
         ("/dev/a\nb", "cannot be printed"),
     ],
 )
-def test_a_pattern_that_cannot_be_meant_is_refused(glob: str, problem: str) -> None:
+def test_an_impossible_pattern_is_refused(glob: str, problem: str) -> None:
     """With a sentence that says why."""
     with pytest.raises(ValueError, match=re.escape(problem)):
         PathPattern(glob)
 
 
-def test_paths_are_judged_without_looking_at_them() -> None:
+def test_paths_are_checked_without_file_access() -> None:
     """An ordinary path is fine, whether it exists or not."""
     assert path_problem("/dev/nothing there") == ""

@@ -2,6 +2,7 @@
 
 import platform
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
 from kubedevices.builtin.simulated_devices import SimulatedDevices
 from kubedevices.builtin.simulator import Simulator
 from kubedevices.builtin.simulator_config import SimulatorConfig
-from kubedevices.builtin.simulator_file import read_simulator_file
+from kubedevices.builtin.simulator_file import ResourceEntry, read_simulator_file
 from kubedevices.builtin.simulator_settings import SETTINGS, merge_resources
 from kubedevices.device import Device, DeviceSpec
 from kubedevices.device_tree import DeviceTree
@@ -108,6 +109,14 @@ def test_every_setting_is_variable_and_flag(
     assert field in {setting.field for setting in SETTINGS if setting.variable == variable}
 
 
+def test_every_setting_and_every_key_is_a_field_of_the_configuration() -> None:
+    """`merge_resources` passes them on by these names."""
+    known = {field.name for field in fields(SimulatorConfig)}
+    of_the_file = {field.name for field in fields(ResourceEntry)}
+    assert {setting.field for setting in SETTINGS} | of_the_file == known
+    assert {setting.field for setting in SETTINGS if setting.yaml_key} <= of_the_file
+
+
 @pytest.mark.parametrize(
     ("line", "field", "value"),
     [
@@ -199,7 +208,7 @@ def test_a_mistake_in_the_file_names_its_place(tmp_path: Path) -> None:
     ]
 
 
-def test_a_value_is_told_wrong_once(tmp_path: Path) -> None:
+def test_a_wrong_value_is_reported_once(tmp_path: Path) -> None:
     """Not for what it replaces as well."""
     with pytest.raises(ConfigError) as caught:
         from_file(tmp_path, "numberDevicesOnNode: -2", NUMBER_DEVICES="x")
@@ -258,7 +267,7 @@ def test_a_wrong_type_in_the_file_is_a_mistake(tmp_path: Path) -> None:
         from_file(tmp_path, "numaNodes: 2")
 
 
-def test_unknown_keys_are_warned_of(tmp_path: Path) -> None:
+def test_unknown_keys_give_a_warning(tmp_path: Path) -> None:
     """The original ignores them."""
     file = tmp_path / "simulate.yaml"
     file.write_text("numberDevices: 3\nhealthPort: 8080\n")
@@ -302,7 +311,7 @@ def test_devices_are_named_by_id_as_the_originals_code_does() -> None:
     )
 
 
-def test_without_prefixes_a_device_brings_nothing() -> None:
+def test_without_prefixes_a_device_gives_nothing() -> None:
     """Two healthy devices without env, annotation, device file or NUMA node."""
     assert make() == [Device("d-n-0", numa_nodes=()), Device("d-n-1", numa_nodes=())]
     assert make(number_devices=0) == []
@@ -340,7 +349,7 @@ async def test_devices_are_reported_once(caplog: pytest.LogCaptureFixture) -> No
     (tree,) = recorder.trees
     assert tree.count("simple-device") == 3
     (warning,) = caplog.messages
-    assert warning.startswith("variables such as GPU_simple-device-n-0 are no names for a shell")
+    assert warning.startswith("a shell drops variables with names such as GPU_simple-device-n-0")
 
 
 async def test_a_simulator_without_devices_is_a_resource_with_none() -> None:
@@ -362,7 +371,7 @@ async def test_an_unknown_device_is_refused_in_the_originals_words() -> None:
     assert (caught.value.code, caught.value.message) == (StatusCode.NOT_FOUND, text)
 
 
-def test_an_answer_has_all_that_the_devices_bring() -> None:
+def test_an_answer_has_all_that_the_devices_give() -> None:
     """Two devices in one container."""
     found = {device.id: device for device in make(number_devices=2, **PREFIXES)}
     request = AllocateRequest((ContainerAllocateRequest(("d-n-1", "d-n-0")),))

@@ -54,7 +54,7 @@ def step(**request: Any) -> Any:
 # ---------------------------------------------------------------- steps
 
 
-def test_each_verb_does_what_it_says() -> None:
+def test_each_kind_of_step_changes_the_devices() -> None:
     """To the devices that a glob names, of one resource or of all."""
     devices = SimulatedDevices([GPU, NIC])
     assert devices.apply(step(set={"id": "*-2", "health": "Unhealthy"})) == 1
@@ -70,7 +70,7 @@ def test_each_verb_does_what_it_says() -> None:
     assert health(devices, "nic") == {"e-n-0": "U"}
     devices.start_again()
     assert health(devices) == {"g-n-0": "H", "g-n-1": "H", "g-n-2": "H"}
-    with pytest.raises(UsageError, match="there is no resource 'x', only gpu, nic"):
+    with pytest.raises(UsageError, match="unknown resource 'x', known: gpu, nic"):
         devices.apply(step(resource="x", count=0))
 
 
@@ -117,16 +117,16 @@ def test_a_count_leaves_the_first_and_adds_what_is_missing() -> None:
         ({"count": -1}, "-1 is not a number of devices"),
         ({"count": 3_000_000}, "3000000 is not a number of devices"),
         ({"count": None}, "None is not a number of devices"),
-        ({"remove": 5}, "remove takes a text, not 5"),
-        ({"remove": ""}, "remove takes a text, not ''"),
-        ({"resource": 5, "count": 1}, "resource takes a text, not 5"),
+        ({"remove": 5}, "remove must be a text, not 5"),
+        ({"remove": ""}, "remove must be a text, not ''"),
+        ({"resource": 5, "count": 1}, "resource must be a text, not 5"),
         ({"set": None}, "write 'set:"),
-        ({"add": []}, "add takes a list of IDs"),
+        ({"add": []}, "add must be a list of IDs"),
         ({"add": ["a\0b"]}, r"'a\\x00b' cannot be the ID of a device"),
         ({"count": True}, "True is not a number of devices"),
         ({"set": "x"}, "write 'set:"),
         ({"set": {"health": "Sick"}}, "health must be one of Healthy, Unhealthy"),
-        ({"add": "x"}, "add takes a list of IDs"),
+        ({"add": "x"}, "add must be a list of IDs"),
         ({"at": "3s", "count": 1}, "unknown: at"),
         ({"faults": 5}, "must be keys and values, not a number"),
         ({"faults": {"failAllocate": 2}}, "failAllocate: unknown key .did you mean 'failAlloc"),
@@ -167,7 +167,7 @@ def read(tmp_path: Path, text: str) -> tuple[tuple[SimulatorConfig, ...], Timeli
     return merge_resources(settings, {"NODE_NAME": "n"}, {}), settings.timeline
 
 
-def test_resources_say_what_differs(tmp_path: Path) -> None:
+def test_resources_override_the_keys_of_the_file(tmp_path: Path) -> None:
     """Everything else is that of the file; steps are in the order of time."""
     (gpu, nic), timeline = read(tmp_path, FILE)
     assert (gpu.device_type, gpu.number_devices, gpu.numa_nodes) == ("gpu", 8, (0, 1))
@@ -189,7 +189,7 @@ def test_resources_say_what_differs(tmp_path: Path) -> None:
     ("old", "new", "problem"),
     [
         ("example.com/nic", "example.org/nic", ":6:17: resources[1].resourceName: all resources "),
-        ("example.com/nic", "example.com/gpu", "resourceName: 'example.com/gpu' is there already"),
+        ("example.com/nic", "example.com/gpu", "resourceName: 'example.com/gpu' appears twice"),
         ("example.com/nic", "nic", "resources[1].resourceName: 'nic' is not a resource name"),
         ("{0: 1}", "{7: 1}", ":7:14: resources[1].numaNodes: there is no device 7, only 2"),
         ("OnNode: 8", "OnNode: -8", "resources[0].numberDevicesOnNode: -8 is negative"),
@@ -242,10 +242,10 @@ def test_shared_settings_are_checked_for_each_resource(tmp_path: Path) -> None:
         read(tmp_path, text.replace("nic, numberDevicesOnNode: 4", "3d, numberDevicesOnNode: 2"))
     nodes, cdi = map(str, caught.value.problems)
     assert ":3:12: numaNodes: there is no device 2, only 2 devices of example.com/3d" in nodes
-    assert ":2:6: cdi: no CDI device can be called example.com/3d=...: the class" in cdi
+    assert ":2:6: cdi: no CDI device can have the name example.com/3d=...: the class" in cdi
 
 
-def test_a_mistake_that_resources_share_is_told_once(tmp_path: Path) -> None:
+def test_a_mistake_that_resources_share_is_reported_once(tmp_path: Path) -> None:
     """Not for each of them."""
     text = "pluginName: a/b\nresources: [{resourceName: x.y/a}, {resourceName: x.y/b}]\n"
     with pytest.raises(ConfigError) as caught:
@@ -266,8 +266,8 @@ def test_the_preset_is_eight_gpus_on_two_nodes() -> None:
     assert concerned == [1, 1, 4, 8, 1, 7]
 
 
-def test_the_preset_is_as_small_as_is_wanted() -> None:
-    """What happens to other devices happens to none."""
+def test_a_preset_works_with_fewer_devices() -> None:
+    """A step for devices that do not exist changes no other device."""
     settings = read_simulator_file(preset_file("eight-gpus"))
     (config,) = merge_resources(settings, {"NODE_NAME": "n", "NUMBER_DEVICES": "4"}, {})
     devices = SimulatedDevices([config])
@@ -352,10 +352,10 @@ async def test_a_timeline_is_played() -> None:
         await until(lambda: seen(notifier) == {"g-n-0": "H", "spare": "H"})
 
 
-def test_a_step_of_a_resource_that_there_is_not(tmp_path: Path) -> None:
+def test_a_step_of_an_unknown_resource_is_an_error(tmp_path: Path) -> None:
     """Told before it is due, with its place; in the order of the file's lines or not."""
     configs, timeline = read(tmp_path, FILE.replace("resource: gpu", "resource: gpus"))
-    with pytest.raises(ConfigError, match="there is no resource 'gpus', only gpu, nic") as caught:
+    with pytest.raises(ConfigError, match="unknown resource 'gpus', known: gpu, nic") as caught:
         check_timeline(timeline, configs)
     (problem,) = caught.value.problems
     assert (problem.line, problem.key) == (13, "timeline[1].resource")
@@ -363,7 +363,7 @@ def test_a_step_of_a_resource_that_there_is_not(tmp_path: Path) -> None:
     check_timeline(timeline, configs)
 
 
-async def test_a_step_that_fails_is_not_kept_quiet(tmp_path: Path) -> None:
+async def test_the_error_of_a_step_ends_the_scan(tmp_path: Path) -> None:
     """A device file that cannot be made ends the simulator, as it would at its start."""
     made = tmp_path / "dev"
     config = replace(GPU, device_file_prefix="gpu", create_device_files=str(made))
@@ -373,7 +373,7 @@ async def test_a_step_that_fails_is_not_kept_quiet(tmp_path: Path) -> None:
     await until(lambda: notifier.has_tree)
     shutil.rmtree(made)
     made.touch()
-    with pytest.raises(CannotAsk, match="cannot make"):
+    with pytest.raises(CannotAsk, match="cannot create"):
         await asyncio.wait_for(scan, 10)
 
 
@@ -424,12 +424,12 @@ async def test_steps_come_through_the_control_socket(short_dir: Path) -> None:
         assert await tell(socket, {"resource": "gpu", "faults": {"allocateDelay": "1s"}}) == 3
         with pytest.raises(UsageError, match="exactly one of"):
             await tell(socket, {})
-        with pytest.raises(UsageError, match="there is no resource 'x'"):
+        with pytest.raises(UsageError, match="unknown resource 'x'"):
             await tell(socket, {"resource": "x", "count": 1})
     assert not socket.exists()
 
 
-async def test_nothing_is_reported_while_a_file_holds_it_up(
+async def test_nothing_is_reported_while_the_hold_file_exists(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Deleting the file is the word to go."""
@@ -486,7 +486,7 @@ def test_a_device_file_is_a_plain_one_where_no_other_is_permitted(
     (tmp_path / "a/gpu-0").write_text("mine")
     make_device_file(tmp_path / "a/gpu-0")
     assert (tmp_path / "a/gpu-0").read_text() == "mine"
-    with pytest.raises(CannotAsk, match=r"cannot make .*: File exists"):
+    with pytest.raises(CannotAsk, match=r"cannot create .*: File exists"):
         make_device_file(tmp_path / "a/gpu-0/below")
 
 
@@ -536,7 +536,7 @@ async def test_a_plain_file_comes_as_a_mount(tmp_path: Path) -> None:
         assert [each.container_path for each in device.cdi.mounts] == ["/dev/gpu-0"]
 
 
-def test_a_cdi_device_says_all_that_is_given() -> None:
+def test_a_simulated_cdi_device_has_all_that_the_device_gives() -> None:
     """One that gives nothing sets a variable, since in CDI every device must do something."""
     spec = DeviceSpec("/made/gpu-0", "/dev/gpu-0")
     assert with_cdi(Device("g-0", specs=[spec], env={"GPU_g-0": "/dev/0"})).cdi == ContainerEdits(

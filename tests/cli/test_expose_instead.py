@@ -115,7 +115,7 @@ def test_a_resource_that_cdi_has_no_name_for_is_told(
     (directory / "host.yaml").write_text(SERIAL.replace("name: kvm", "name: 3d"))
     assert expose("--check", "--inject", "cdi") == 2
     err = capsys.readouterr().err
-    assert err.startswith("kubedevices: 3d: no CDI device can be called example.com/3d=...: ")
+    assert err.startswith("kubedevices: 3d: no CDI device can have the name example.com/3d=...: ")
     assert err.endswith("(give it the key 'inject: nodes')\n")
     (directory / "host.yaml").write_text(SERIAL.replace("name: kvm", "name: 3d\n  inject: nodes"))
     assert expose("--check", "--inject", "cdi") == 0

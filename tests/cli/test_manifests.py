@@ -300,7 +300,7 @@ def test_a_preset_may_have_fewer_devices(
         ),
         (
             "timeline: [{at: 1s, count: 1, resource: x}]\n",
-            "gpus.yaml:1:41: timeline[0].resource: there is no resource 'x'",
+            "gpus.yaml:1:41: timeline[0].resource: unknown resource 'x'",
         ),
     ],
 )

@@ -67,7 +67,7 @@ async def test_the_originals_file_is_served_as_by_the_original(short_dir: Path) 
                 )
             assert (caught.value.code, caught.value.message) == (StatusCode.NOT_FOUND, text)
     log = (short_dir / "log").read_text()
-    assert log.count("drops them") == 1
+    assert log.count("a shell drops variables") == 1
 
 
 async def test_it_comes_back_after_a_kubelet_restart(short_dir: Path) -> None:
@@ -101,11 +101,11 @@ async def test_it_comes_back_after_a_kubelet_restart(short_dir: Path) -> None:
         (["--cdi", "--inject", "nodes"], 2,
          ["kubedevices: cdi and --inject nodes contradict each other: use one of them"]),
         (["--cdi", "--resource-name", "a.com/3d"], 2,
-         ["kubedevices: command line: --cdi: no CDI device can be called a.com/3d=...: the class"]),
+         ["kubedevices: command line: --cdi: no CDI device can have the name a.com/3d=...: the class"]),
         (["--config", "negative.yaml"], 2,
          ["kubedevices: negative.yaml:1:22: numberDevicesOnNode: -2 is negative; a number of"]),
         (["--config", "steps.yaml"], 2,
-         ["kubedevices: steps.yaml:1:41: timeline[0].resource: there is no resource 'x', only s"]),
+         ["kubedevices: steps.yaml:1:41: timeline[0].resource: unknown resource 'x', known: s"]),
         (["--config", "nope.yaml"], 3,
          ["kubedevices: cannot read nope.yaml: No such file or directory"]),
         (["--config", "."], 3, ["kubedevices: cannot read .: Is a directory"]),

@@ -278,7 +278,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("text", MISTAKES)
-def test_a_mistake_is_told_with_its_place(
+def test_a_mistake_is_reported_with_its_place(
     text: str, short_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (short_dir / "values.yaml").write_text(text)
@@ -302,7 +302,7 @@ def test_a_mistake_is_told_with_its_place(
         ("{}", "node", "--values works with simulate, expose, proxy, run only"),
     ],
 )
-def test_what_does_not_go_together_is_refused(
+def test_values_that_contradict_each_other_are_refused(
     text: str, arguments: str, reason: str, short_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (short_dir / "values.yaml").write_text(text)

@@ -47,7 +47,7 @@ def mounts(pod: dict[str, Any]) -> dict[str, bool]:
     }
 
 
-def test_there_is_an_overlay_for_each_way_to_deploy() -> None:
+def test_each_way_to_deploy_has_an_overlay() -> None:
     """Their names are a promise: `kubectl apply -k` is typed by hand."""
     names = ["simulator", "generic", "cdi", "metrics", "nfd", "openshift", "proxy"]
     names += ["dra", "two-modes"]
@@ -88,7 +88,7 @@ def test_pods_have_no_access_to_the_api(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
-def test_it_runs_on_every_node_that_can_run_it(name: str) -> None:
+def test_a_pod_runs_on_every_node_that_can_run_it(name: str) -> None:
     """Before other pods, also where the control plane is, but not on Windows.
 
     Nor in spite of every taint: a virtual node, where it never starts, would hold up each update.
@@ -153,7 +153,7 @@ def test_an_update_takes_no_device_away(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
-def test_the_kubelet_can_tell_whether_it_works(name: str) -> None:
+def test_the_probes_ask_the_pages_of_the_pod(name: str) -> None:
     """Probes ask the port that is opened on every address; requests and limits are set."""
     (container,) = pod_of(OVERLAYS[name])["containers"]
     (port,) = container["ports"]

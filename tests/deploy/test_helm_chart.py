@@ -216,7 +216,7 @@ def test_mistakes_are_refused(text: str, directory: Path) -> None:
     assert MISTAKES[text] in done.stderr
 
 
-def test_helm_finds_nothing_to_complain_of() -> None:
+def test_helm_lint_finds_no_fault() -> None:
     done = helm("lint", "--strict", CHART)
     assert done.returncode == 0, done.stdout
 

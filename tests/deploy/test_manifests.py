@@ -78,7 +78,7 @@ def test_every_manifest_is_valid(version: str, short_dir: Path) -> None:
     assert f"daemonset/kubedevices-simulator against version {version}" in done.stdout + done.stderr
 
 
-def test_the_judge_judges(short_dir: Path) -> None:
+def test_the_judge_finds_a_wrong_manifest(short_dir: Path) -> None:
     """A wrong key is found."""
     pod = node_pod(IMAGE)
     pod["spec"]["contaners"] = []

@@ -31,7 +31,7 @@ ALLOWED = [
 
 
 @pytest.mark.parametrize("path", SECRET)
-def test_what_opens_the_host_is_secret(path: str) -> None:
+def test_directories_that_give_access_to_the_host_are_secret(path: str) -> None:
     assert is_secret(path)
 
 
@@ -40,7 +40,7 @@ def test_a_directory_of_its_own_is_not(path: str) -> None:
     assert not is_secret(path)
 
 
-def test_no_option_and_no_configuration_opens_it(
+def test_no_option_and_no_configuration_mounts_a_secret_directory(
     short_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = "version: 1\nnamespace: a.example\nresources: [{name: w, match: [{path: %s/w}]}]\n"
@@ -53,4 +53,4 @@ def test_no_option_and_no_configuration_opens_it(
         ["expose", "--config", f"{short_dir}/main.yaml"],
     ):
         assert main(["manifests", *words]) == 2
-        assert "has secrets or sockets of the host: use a dir" in capsys.readouterr().err, words
+        assert "has secrets or sockets of the host: use a sep" in capsys.readouterr().err, words

@@ -150,7 +150,7 @@ async def test_plugins_of_one_domain_are_one_driver(short_dir: Path) -> None:
         await rig.node.release("pod")
 
 
-async def test_what_the_plugin_refuses_is_told_to_the_pod(short_dir: Path) -> None:
+async def test_the_pod_gets_the_error_of_the_plugin(short_dir: Path) -> None:
     """In its words; the claim is free of it afterwards."""
     async with bridged(short_dir) as rig:
         plugin = await rig.plugin(*healthy("a"))
@@ -162,7 +162,7 @@ async def test_what_the_plugin_refuses_is_told_to_the_pod(short_dir: Path) -> No
         assert [*rig.node.cdi_dir.iterdir()]
 
 
-async def test_a_claim_is_given_back_without_its_plugin(
+async def test_a_claim_is_unprepared_without_its_plugin(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The proxy was restarted, and the plugin is gone for good."""

@@ -29,7 +29,7 @@ def ask(device_id: str) -> AllocateRequest:
     return AllocateRequest((ContainerAllocateRequest((device_id,)),))
 
 
-async def test_the_kubelet_gets_the_damage(short_dir: Path) -> None:
+async def test_the_kubelet_gets_the_faults(short_dir: Path) -> None:
     """Of calls, options and health; the socket sets health as that of a simulator does."""
     file, socket = short_dir / "proxy.yaml", short_dir / "c.sock"
     file.write_text(FAULTS.replace("CONTROL", str(socket)))

@@ -13,7 +13,7 @@ from tests.fake_plugin import healthy, unhealthy
 NEW_FIELD = b"\xba\x01\x03new"
 
 
-def test_of_two_devices_with_one_id_the_unhealthy_counts() -> None:
+def test_of_two_devices_with_the_same_id_the_unhealthy_counts() -> None:
     """Whichever comes first; of two equal words the last one counts, as in a kubelet."""
     read = read_list(
         [
@@ -42,7 +42,7 @@ def test_odd_words_nodes_and_ids_are_counted() -> None:
     assert read.oddities == Oddities(odd_words=1, negative_nodes=1, impossible_ids=1)
 
 
-def test_a_device_that_says_the_same_is_the_same_object() -> None:
+def test_an_equal_device_is_the_same_object() -> None:
     """So that comparing two long lists is quick; also behind a device that vanished."""
     reports = healthy("a", "b", "c")
     before = read_list(reports, ForeignList())
@@ -65,7 +65,7 @@ def test_a_long_list_with_one_change_is_patched() -> None:
     assert patch_list(odd, before) is None
 
 
-def test_neighbours_that_are_read_again_stay_the_same_objects() -> None:
+def test_equal_neighbours_of_a_change_stay_the_same_objects() -> None:
     """A list is read in blocks; but a field of a later API is news, though the values are equal."""
     names = [f"widget-{number}" for number in range(20)]
     before = read_list(healthy(*names), ForeignList())
@@ -88,7 +88,7 @@ def test_an_identical_list_gives_the_same_devices() -> None:
     assert read_list((), ForeignList()).devices == {}
 
 
-def test_a_twin_that_leaves_gives_its_word_back() -> None:
+def test_the_health_of_a_removed_duplicate_does_not_count() -> None:
     """The health is that of the devices that are listed now."""
     a = healthy("a")
     before = read_list([*a, *unhealthy("a")], ForeignList())

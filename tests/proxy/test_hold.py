@@ -31,7 +31,7 @@ async def allocated(served: Connected, times: int = 1) -> int:
 
 
 @pytest.mark.timeout(240)
-async def test_a_plugin_restarts_and_nobody_notices(short_dir: Path) -> None:
+async def test_the_restart_of_a_plugin_changes_nothing_outside(short_dir: Path) -> None:
     """No list without devices, one registration; calls wait, a health change arrives."""
     async with proxied(short_dir, rules=ruled(hold=3600.0, allocate_wait=3600.0)) as rig:
         plugin = await rig.plugin(*healthy("a", "b"))
@@ -91,7 +91,7 @@ async def test_after_a_reboot_fifty_pods_wait_for_a_late_plugin(short_dir: Path)
         assert resource.runner is not None
 
 
-async def test_a_plugin_that_never_comes_costs_the_patience_once(short_dir: Path) -> None:
+async def test_calls_wait_only_once_for_a_plugin_that_stays_away(short_dir: Path) -> None:
     """The others are refused at once, with the reason."""
     rules = ruled(hold=3600.0, allocate_wait=0.2, hold_over_reboot=True)
     async with proxied(short_dir, rules=rules) as rig:

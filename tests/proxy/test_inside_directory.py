@@ -55,7 +55,7 @@ async def test_a_second_proxy_is_refused(short_dir: Path) -> None:
                 await second.run()
 
 
-async def test_a_node_of_ours_may_have_the_same_state_directory(short_dir: Path) -> None:
+async def test_a_kubedevices_node_may_use_the_same_state_directory(short_dir: Path) -> None:
     """Both have it by default on a host without a cluster."""
     async with proxied(short_dir) as rig:
         lock = StateLock(rig.state)

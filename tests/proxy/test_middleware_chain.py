@@ -58,7 +58,7 @@ async def allocate(served: Connected, *ids: str) -> dict[str, str]:
     return convert.ALLOCATE_RESPONSE.from_wire(answer).containers[0].env
 
 
-async def test_all_of_them_together(short_dir: Path) -> None:
+async def test_all_rules_together(short_dir: Path) -> None:
     """In the fixed order: the plugin gets its own IDs, the kubelet those of the rules."""
     async with proxied(short_dir, rules=rules(short_dir, EVERYTHING)) as rig:
         plugin = await rig.plugin(*healthy("a", "B1", "bad"))
@@ -107,7 +107,7 @@ async def test_a_held_list_stays_while_the_plugin_restarts(short_dir: Path) -> N
         assert {len(each) for each in rig.kubelet.lists(RESOURCE)} == {2}
 
 
-async def test_a_file_that_changes(short_dir: Path) -> None:
+async def test_a_changed_file_is_applied(short_dir: Path) -> None:
     """A changed number is no new registration, other keys are; what is unchanged notices nothing;
     mistakes change nothing.
     """
@@ -131,7 +131,7 @@ async def test_a_file_that_changes(short_dir: Path) -> None:
         await rig.served(1)
 
 
-async def test_two_resources_with_one_name_outside(
+async def test_two_resources_with_the_same_outside_name(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The second is not served, and the log names file and line."""
@@ -174,7 +174,7 @@ async def test_maintenance_can_be_left_out(short_dir: Path) -> None:
         await rig.kubelet.wait_for(RESOURCE, {"a": "Unhealthy"}, 30)
 
 
-async def test_a_glob_for_no_device_is_warned_of_with_its_line(
+async def test_a_glob_without_a_device_gives_a_warning_with_its_line(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A minute later, by the clock of the loop."""
@@ -190,7 +190,9 @@ async def test_a_glob_for_no_device_is_warned_of_with_its_line(
         assert ":2:39: resources.example.com/widget.filter.ids[0]: 'no*' has fitted" in caplog.text
 
 
-async def test_it_is_ready_when_every_resource_of_the_file_is_listed(short_dir: Path) -> None:
+async def test_the_proxy_is_ready_when_every_resource_of_the_file_is_listed(
+    short_dir: Path,
+) -> None:
     """The pages say which plugin is missed, and what middleware has done for all plugins."""
     text = "resources:\n  example.com/widget: {share: {replicas: 2}}\n"
     async with proxied(short_dir, rules=rules(short_dir, text)) as rig:

@@ -70,7 +70,7 @@ class Echo:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_messages_of_chance_are_equal_at_both_ends(short_dir: Path, seed: int) -> None:
+async def test_random_messages_are_equal_at_both_ends(short_dir: Path, seed: int) -> None:
     """Questions as the plugin gets them, answers as the kubelet does; sixteen at once."""
     luck = Random(seed)
     async with proxied(short_dir, rules=ruled(mend=False)) as rig:
@@ -97,7 +97,7 @@ def has_come(kubelet: FakeKubelet, device_id: str) -> bool:
     return device_id in {each.id for each in kubelet.lists(RESOURCE)[-1]}
 
 
-async def test_lists_of_chance_are_equal_at_both_ends(short_dir: Path) -> None:
+async def test_random_lists_are_equal_at_both_ends(short_dir: Path) -> None:
     """Whatever they say about their devices."""
     luck = Random(1)
     async with proxied(short_dir, rules=ruled(mend=False)) as rig:

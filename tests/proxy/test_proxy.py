@@ -212,7 +212,7 @@ async def test_a_plugin_that_hangs_ends_at_its_deadline(short_dir: Path) -> None
         assert convert.PREFERRED_RESPONSE.from_wire(answer).containers == ((),)
 
 
-async def test_a_kubelet_that_hangs_up_cancels_the_call_inside(short_dir: Path) -> None:
+async def test_a_call_that_the_kubelet_cancels_is_cancelled_inside(short_dir: Path) -> None:
     """The plugin hears that nobody waits any more."""
     async with proxied(short_dir) as rig:
         plugin = await rig.plugin(*healthy("a"))
@@ -246,7 +246,7 @@ async def test_a_health_change_passes(short_dir: Path) -> None:
         await rig.kubelet.wait_for(RESOURCE, {})
 
 
-async def test_a_plugin_that_dies_is_gone_outside(short_dir: Path) -> None:
+async def test_devices_of_a_killed_plugin_are_gone_outside(short_dir: Path) -> None:
     """Without `hold` a kubelet sees what it would see without a proxy; and the return."""
     async with proxied(short_dir) as rig:
         plugin = await rig.plugin(*healthy("a"))
@@ -276,7 +276,7 @@ async def test_a_plugin_that_registers_again_leaves_no_gap(short_dir: Path) -> N
         assert [] not in [[*each] for each in rig.kubelet.lists(RESOURCE)]
 
 
-async def test_other_options_register_again(short_dir: Path) -> None:
+async def test_a_plugin_with_other_options_is_registered_again(short_dir: Path) -> None:
     """A kubelet learns only from a registration what a plugin offers."""
     async with proxied(short_dir) as rig:
         first = await rig.plugin(*healthy("a"))

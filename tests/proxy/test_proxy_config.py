@@ -167,7 +167,7 @@ def test_a_mistake_has_its_line(tmp_path: Path, text: str, told: str) -> None:
     assert any(told in each for each in mistakes(tmp_path, text)), mistakes(tmp_path, text)
 
 
-def test_rules_for_nothing_are_told_of(tmp_path: Path) -> None:
+def test_a_rule_without_a_plugin_gives_a_warning(tmp_path: Path) -> None:
     """With their line; a pattern that something fits is not among them."""
     rules = LiveRules.from_file(
         write(tmp_path, "resources:\n  a.com/*: {hold: 5m}\n  b.com/c: {hold: 5m}\n")
@@ -194,7 +194,7 @@ def test_rules_for_nothing_are_told_of(tmp_path: Path) -> None:
         ("health: {ignore: [x*]}", "health", "2:31: resources.a.com/b.health.ignore[0]"),
     ],
 )
-def test_a_glob_that_fits_no_device_has_its_line(
+def test_a_glob_that_matches_no_device_has_its_line(
     tmp_path: Path, rule: str, key: str, place: str
 ) -> None:
     """Where rules came from no file, the text stands alone."""

@@ -23,7 +23,7 @@ async def ask(served: Scanned, *containers: tuple[str, ...]) -> list[dict[str, s
     return [each.env for each in answer.containers]
 
 
-def test_the_lists_come_in_their_time(tmp_path: Path, bench: Bench, replay: Replayer) -> None:
+def test_lists_are_replayed_at_their_times(tmp_path: Path, bench: Bench, replay: Replayer) -> None:
     """The first at once; at a tenth of the speed it takes ten times as long; the last stays.
 
     `bench.advance` moves the time of the record, so a test of minutes takes none.
@@ -47,7 +47,7 @@ def test_the_lists_come_in_their_time(tmp_path: Path, bench: Bench, replay: Repl
     assert plugin.is_running
 
 
-async def test_questions_are_answered_as_they_were(tmp_path: Path) -> None:
+async def test_calls_get_the_recorded_answers(tmp_path: Path) -> None:
     """By the devices, in any order: first as the first time, then as the last time; errors too."""
     path = record(
         tmp_path / "r",
@@ -72,8 +72,8 @@ async def test_questions_are_answered_as_they_were(tmp_path: Path) -> None:
         with pytest.raises(RpcError) as refused:
             await ask(served, ("g9",))
     assert refused.value.message == (
-        "example.com/gpu: the record has no answer to Allocate of g9: nobody asked; "
-        "it has g0,g1, g0, g1, g2"
+        "example.com/gpu: the record has no answer to Allocate of g9; recorded requests: "
+        "g0,g1, g0, g1, g2"
     )
 
 

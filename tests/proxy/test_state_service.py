@@ -29,7 +29,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proxy_client, "DEADLINE", 30.0)
 
 
-async def test_both_sides_are_told(short_dir: Path) -> None:
+async def test_the_state_has_both_sides(short_dir: Path) -> None:
     """The plugin and its devices, the rules in words, what the kubelet gets, what is cordoned."""
     cordoned = [
         {"resource": name, "id": "a", "reason": "fan", "since": "2026-01-01T00:00:00Z"}
@@ -55,7 +55,7 @@ async def test_both_sides_are_told(short_dir: Path) -> None:
     assert not (short_dir / "state" / PROXY_SOCKET_NAME).exists()
 
 
-async def test_a_hidden_resource_is_told_as_hidden(short_dir: Path) -> None:
+async def test_a_hidden_resource_is_reported_as_hidden(short_dir: Path) -> None:
     """With nothing outside."""
     config = ProxyConfig(resources={"example.org/*": ProxyRule()}, unlisted="hide")
     async with proxied(short_dir, rules=LiveRules(config)) as rig:

@@ -1,27 +1,27 @@
-"""Plugins that are ready to run. A map; imports nothing.
+"""Plugins that are ready to run: the simulator and `expose`. Imports nothing.
 
-simulator          simulated devices, to try everything else
-simulator_config   what is simulated
-simulator_settings  the sources of that: defaults, YAML, environment, flags
-simulator_file     the YAML file of the simulator
-simulator_steps    what can happen to its devices, by timeline or control socket
-simulated_devices  which of them there are now
-simulated_files    what stands in for their device files
-simulator_answers  how they are handed out
-expose             this host's devices, followed as they come and go
-expose_host        what the host has: by path, USB and PCI; what identifies it for good
-expose_tree        which devices a configuration makes of that
-expose_memory      numbers, and devices that have just gone, from one look to the next
-expose_abilities   how one resource answers: preferences and limits
-expose_config      what may stand in its YAML file
-expose_match       how the file finds devices
-expose_names       resources named after their matches
-expose_checks      whether single values of it are right
-expose_profiles    ready files for common hardware, one in profiles/ for each kind
-path_patterns      globs that remember what their wildcards stood for
-foreign_configs    files of other device plugins, turned into expose's
-foreign_sources    where such files have their settings: also in a DaemonSet or a ConfigMap
-foreign_generic    those of generic-device-plugin
-foreign_smarter    those of smarter-device-manager
-conversion         what both need: mistakes and notes
+simulator            simulated devices, to test everything else
+simulator_config     the settings of one simulated resource, as a value
+simulator_settings   merges settings: defaults, YAML file, environment, command line
+simulator_file       the schema of the simulator's YAML file
+simulator_steps      changes of simulated devices, by timeline or control socket
+simulated_devices    the simulated devices of this moment
+simulated_files      files that replace the device files of simulated devices
+simulator_answers    the answers of a simulated resource to the kubelet
+expose               this host's devices, by a YAML file
+expose_host          finds devices of the host by path, USB and PCI, and their stable names
+expose_tree          makes devices and IDs from the host's devices, by the configuration
+expose_memory        remembers devices, their numbers and devices that were just removed
+expose_abilities     the answers of a resource: preferences and limits
+expose_config        the schema of expose's YAML file
+expose_match         the schema of its key `match`
+expose_names         resources that are named after their matches
+expose_checks        checks of single values in the file
+expose_profiles      ready files for common hardware, in profiles/
+path_patterns        globs that remember the text that each wildcard matched
+foreign_configs      converts files of other device plugins into expose's
+foreign_sources      finds these settings in a file, a DaemonSet or a ConfigMap
+foreign_generic      converts settings of generic-device-plugin
+foreign_smarter      converts settings of smarter-device-manager
+foreign_conversion   mistakes and notes of a conversion, for both
 """

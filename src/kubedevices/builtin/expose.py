@@ -1,7 +1,7 @@
-"""This host's devices, by a YAML file: `kubedevices expose`.
+"""Serves this host's devices by a YAML file: `kubedevices expose`.
 
-Looks at the host every `scanInterval` and follows what comes and goes. What makes a device of what
-is decided in `expose_tree`, what is there is found by `expose_host`.
+It looks at the host every `scanInterval` and follows devices that appear and disappear.
+`expose_host` finds the devices of the host; `expose_tree` decides which devices to serve and how.
 """
 
 import asyncio
@@ -29,17 +29,17 @@ from kubedevices.plugin.scanner import PolledScanner
 from kubedevices.words import counted
 
 _MANY = 10
-"""How many devices to which the same happens at once get a line each."""
+"""With more devices than this, one line is logged for all of them together."""
 
 _log = logging.getLogger(__name__)
 
 
 class ExposeScanner(PolledScanner):
-    """Finds what `config` names; made by `from_file`, it follows the file.
+    """Finds the devices that `config` names. If `from_file` created it, it follows the file.
 
-    `inject` is how devices of a resource reach a container if `config` does not say it. The runner
-    needs its own default, "both": it then gives what each device says. `served` is `config` with
-    the resources that are named after their matches, as of the last look.
+    `inject` says how containers get the devices of a resource for which `config` does not say it.
+    The runner itself must have its default, "both", with which each device decides. `served` is
+    `config` with the resources that the last look named after their matches.
     """
 
     follower: ConfigFollower[ExposeConfig] | None = None
@@ -68,12 +68,12 @@ class ExposeScanner(PolledScanner):
 
     @classmethod
     def from_file(cls, file: Path, *, dev_root: Path = DEV_ROOT, inject: Inject = "nodes") -> Self:
-        """Read `file`; raises `CannotRead` and `ConfigError`, logs what is merely suspicious.
+        """Read `file` and log its warnings; raises `CannotRead` and `ConfigError`.
 
-        A `dev_root` that is not a directory is such an error, or nothing would ever be found.
+        A `dev_root` that is not a directory is an error too: no device would ever be found.
         """
         check_dev_root(dev_root)
-        # Before the first reading: no change gets lost.
+        # The follower comes first, so that it notices a change during the first reading.
         follower = ConfigFollower(file, load_expose_config)
         scanner = cls(read_config(file), dev_root=dev_root, inject=inject)
         follower.apply = scanner.use
@@ -81,34 +81,34 @@ class ExposeScanner(PolledScanner):
         return scanner
 
     def reload(self) -> None:
-        """Read the file again soon. From any thread or signal handler."""
+        """Have the file read again. May be called from any thread or signal handler."""
         if self.follower is not None:
             self.follower.request()
 
     def use(self, config: ExposeConfig, report: SourceProblems) -> None:
-        """Go on with `config`; resources that it has unchanged notice nothing."""
+        """Serve by `config` from now on; unchanged resources are not disturbed."""
         if config.namespace != self.config.namespace:
             change = f"a change from {self.config.namespace} to {config.namespace} needs a restart"
             raise ConfigError([report.place(("namespace",))._replace(problem=change)])
         self._check_cdi_kinds(config)
-        self._tell_of_late_preferences(config)
+        self._warn_of_late_preferences(config)
         self.config = config
         self.interval = config.look_interval
         self.trigger()
 
-    def _tell_of_late_preferences(self, config: ExposeConfig) -> None:
-        """A kubelet asks what a plugin can do only when it registers."""
+    def _warn_of_late_preferences(self, config: ExposeConfig) -> None:
+        """Warn of new preferences: a kubelet asks for the plugin's options only at registration."""
         silent = {rule.device_type for rule in self.config.resources if not has_preference(rule)}
         for rule in config.resources:
             if has_preference(rule) and rule.device_type in silent:
                 _log.warning(
-                    "%s: `replicas` and `allocation` decide which devices are given first after a "
-                    "restart of this plugin only",
+                    "%s: `replicas` and `allocation` decide which devices are allocated first only "
+                    "after a restart of this plugin",
                     rule.device_type,
                 )
 
     async def scan(self, notifier: Notifier) -> None:
-        """Look for ever, and follow the file."""
+        """Look at the host until stopped, and follow the file."""
         if self.follower is None:
             await super().scan(notifier)
             return
@@ -122,7 +122,7 @@ class ExposeScanner(PolledScanner):
     def list_devices(self) -> DeviceTree:
         """Look once."""
         self._host.look_again()
-        # A reload may replace the configuration at any time.
+        # Stored once: a reload may replace the configuration at any time.
         config = self.served = expand(self.config, self._host, self._names)
         exposed = list(survey(config, self._host, self._memory, self._clock()))
         self._health.update(
@@ -140,13 +140,13 @@ class ExposeScanner(PolledScanner):
         return tree
 
     def _health_of(self, exposed: Exposed) -> Health:
-        """Return what is known of a device; Unhealthy until its first check ended."""
+        """Return the health of a device; Unhealthy until its first check has ended."""
         if exposed.rule.health is None:
             return Health.HEALTHY
         return self._health.health(_key(exposed)) or Health.UNHEALTHY
 
     def abilities_of(self, device_type: str) -> ExposedResource:
-        """Return what answers the node for one resource, as `config` says now."""
+        """Return the abilities of one resource; they follow changes of the configuration."""
 
         def get_rule() -> ResourceRule | None:
             rules = self.served.resources
@@ -172,7 +172,7 @@ class ExposeScanner(PolledScanner):
                 _log_events(name, f"is now {health}", turned)
 
     def _warn_of_files_in_two_resources(self, exposed: Iterable[Exposed]) -> None:
-        """Nothing keeps two containers from getting such a device at the same time."""
+        """Warn of a device in two resources: two containers could get it at the same time."""
         owner: dict[str, str] = {}
         for each in exposed:
             path, resource = each.part.found.file.real_path, each.rule.device_type
@@ -180,21 +180,21 @@ class ExposeScanner(PolledScanner):
             if first != resource and path not in self._warned:
                 self._warned.add(path)
                 _log.warning(
-                    "%s is exposed as %s and as %s: each may be given to another container",
+                    "%s is exposed as %s and as %s: two containers may get it at the same time",
                     path, first, resource,
                 )  # fmt: skip
 
     def _warn_of_left_out(self, config: ExposeConfig, problems: Collection[str]) -> None:
-        """Once for each, not at every look; again for one that has come back."""
+        """Warn once for each problem, not at every look; again if it disappeared in between."""
         for problem in problems:
             if problem not in self._left_out:
-                _log.warning("%s/%s; it is left out", config.namespace, problem)
+                _log.warning("%s/%s; the device is left out", config.namespace, problem)
         self._left_out = frozenset(problems)
 
     def _check_cdi_kinds(self, config: ExposeConfig) -> None:
-        """Raise `UsageError` for a resource that `inject` makes CDI devices of, but cannot.
+        """Raise `UsageError` if the default `inject` needs a CDI kind that a resource cannot have.
 
-        Those that say it themselves are checked with the file.
+        Resources with their own key `inject` are checked when the file is read.
         """
         if self._inject == "nodes":
             return
@@ -205,9 +205,9 @@ class ExposeScanner(PolledScanner):
 
 
 def check_dev_root(directory: Path) -> None:
-    """Raise `CannotRead` for a directory in which no device can ever be."""
+    """Raise `CannotRead` for a path that is not a directory."""
     if not directory.is_dir():
-        raise CannotRead(str(directory), "this is not a directory in which devices can be")
+        raise CannotRead(str(directory), "this is not a directory with devices")
 
 
 def _key(exposed: Exposed) -> tuple[str, ...]:
@@ -215,7 +215,7 @@ def _key(exposed: Exposed) -> tuple[str, ...]:
 
 
 def _log_events(resource: str, what: str, device_ids: Collection[str]) -> None:
-    """Write a line per device, unless there are many at once: then the list is for debugging."""
+    """Log a line for each device; if there are many, one line, and their list at level debug."""
     in_order = sorted(device_ids, key=natural_key)
     if len(in_order) <= _MANY:
         for device_id in in_order:
@@ -226,7 +226,7 @@ def _log_events(resource: str, what: str, device_ids: Collection[str]) -> None:
 
 
 def read_config(file: Path) -> ExposeConfig:
-    """Read `file`; raises `CannotRead` and `ConfigError`, logs what is merely suspicious."""
+    """Read `file` and log its warnings; raises `CannotRead` and `ConfigError`."""
     config, report = load_expose_config(file)
     for warning in report.warnings:
         _log.warning("%s", warning)

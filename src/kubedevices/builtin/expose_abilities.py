@@ -1,6 +1,6 @@
-"""How one exposed resource answers: which devices it prefers to give away, how many at a time.
+"""The answers of an exposed resource: which devices it prefers, and how many a container gets.
 
-Reads the configuration of the moment, so that a reload needs no new registration.
+They always use the current configuration, so that a reload needs no new registration.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ from kubedevices.plugin.capabilities import (
 
 
 class ExposedResource(Allocator):
-    """The abilities of the resource that `get_rule` and `list_ids` speak of."""
+    """The abilities of one resource: `get_rule` returns its rule, `list_ids` its device IDs."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class ExposedResource(Allocator):
         self._get_rule, self._list_ids = get_rule, list_ids
 
     async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
-        """Refuse several devices for one container where that is not wanted."""
+        """Refuse several devices for one container if the rule does not allow them."""
         rule = self._get_rule()
         if rule is not None and rule.fail_requests_greater_than_one:
             check_shares(request, rule.device_type, per_container=1, distinct=False)
@@ -68,9 +68,9 @@ class _Preferring(ExposedResource, PreferredAllocator):
 def abilities_for(
     get_rule: Callable[[], ResourceRule | None], list_ids: Callable[[], Iterable[str]]
 ) -> ExposedResource:
-    """Return an object that offers a preference only where there is one to tell.
+    """Return the abilities of a resource: with a preference only if the rule has one.
 
-    A kubelet asks whoever offers it before each Allocate.
+    A kubelet calls GetPreferredAllocation before each Allocate of a plugin that offers it.
     """
     rule = get_rule()
     kind = _Preferring if rule is not None and has_preference(rule) else ExposedResource
@@ -78,5 +78,5 @@ def abilities_for(
 
 
 def has_preference(rule: ResourceRule) -> bool:
-    """Whether it matters which devices of the resource are given away first."""
+    """Whether it matters which devices of the resource are allocated first."""
     return rule.replicas > 1 or rule.allocation != "none"

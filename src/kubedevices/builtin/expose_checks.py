@@ -1,6 +1,6 @@
-"""Whether single values of expose's YAML file are right. Pure; for `expose_config`.
+"""Checks of single values of expose's YAML file. Pure; for `expose_config`.
 
-A check takes a value and returns what is wrong with it, or an empty string.
+A check gets a value and returns what is wrong with it, or an empty string.
 """
 
 import re
@@ -16,7 +16,7 @@ from kubedevices.words import closest
 
 PLACEHOLDERS: Mapping[str, str] = MappingProxyType(
     {
-        "n": "text that the first wildcard of the match stands for",
+        "n": "text that the first wildcard of the match matched",
         "name": "the last part of the host path",
         "path": "the host path",
         "address": "the PCI address or USB port; for matches by pci and usb",
@@ -25,7 +25,7 @@ PLACEHOLDERS: Mapping[str, str] = MappingProxyType(
         "container_path": "where the container sees the device",
     }
 )
-"""Every placeholder but `{1}`, `{2}` ...: what the first, second ... wildcard stands for."""
+"""All placeholders except `{1}`, `{2}` ...: texts that the first, second ... wildcard matched."""
 
 OF_THE_NODE = ("n", "name", "path", "address")
 BEFORE_CONTAINER_PATH = (*OF_THE_NODE, "index", "id")
@@ -33,7 +33,7 @@ ID_STYLES = ("stable", "path", "index")
 INJECT = ("nodes", "cdi", "both")
 
 _SHORTEST_INTERVAL = 0.1
-_LAST_NUMA_NODE = 1023  # of any kernel; `numa` knows it too, but is more than a plugin needs
+_LAST_NUMA_NODE = 1023  # the kernel's limit, as in `numa`, which is not imported to save memory
 
 
 def version(number: int) -> str:
@@ -56,14 +56,14 @@ def resource(name: str) -> str:
 
 
 def resource_template(name: str) -> str:
-    """Check a name in which placeholders may stand for parts of a match."""
+    """Check a resource name that may have placeholders for parts of a match."""
     if problem := template("n", "name", "address")(name):
         return problem
     return resource(fill(name, dict.fromkeys(placeholders(name), "x")))
 
 
 def permissions(text: str) -> str:
-    """Check what a container may do with a device file."""
+    """Check the permissions of a device file."""
     return DeviceSpec("/", permissions=text).problem()
 
 
@@ -89,7 +89,7 @@ def template(*known: str) -> Callable[[str], str]:
 
     def check(text: str) -> str:
         if "\0" in text:
-            return f"{text!r} contains a NUL character, which nothing can be given"
+            return f"{text!r} contains a NUL character, which no text may contain"
         for name in placeholders(text):
             if name not in known and not re.fullmatch("[1-9]", name):
                 meant = closest(name, known)
@@ -117,9 +117,9 @@ def path_template(*known: str) -> Callable[[str], str]:
 
 
 def companion(text: str) -> str:
-    """Check the path of a device file that comes along."""
+    """Check the path of a device file of `with`."""
     if re.search(r"[*?\[]", text):
-        return f"{text!r}: wildcards mean nothing here, write {{n}} or name every node"
+        return f"{text!r}: wildcards have no meaning here, write {{n}} or name every device file"
     return path_template(*OF_THE_NODE)(text)
 
 
@@ -136,7 +136,7 @@ def hex_pattern(text: str) -> str:
 
 
 def some_text(text: str) -> str:
-    """Check a pattern that only must not be empty."""
+    """Check that a text is not empty."""
     return "" if text else "this text is empty"
 
 
@@ -161,11 +161,11 @@ inject = one_of(*INJECT)
 
 
 def cdi_kind(resource_name: str) -> str:
-    """Check that CDI devices can have the name of a resource for their kind."""
-    from kubedevices.cdi import explain_kind  # noqa: PLC0415 - only those who use CDI load it
+    """Check that the name of a resource can be the kind of CDI devices."""
+    from kubedevices.cdi import explain_kind  # noqa: PLC0415 - only loaded if CDI is used
 
     problem = explain_kind(resource_name, strict=True)
-    return f"no CDI device can be called {resource_name}=...: {problem}" if problem else ""
+    return f"no CDI device can have the name {resource_name}=...: {problem}" if problem else ""
 
 
 def numa_node(number: int) -> str:

@@ -1,4 +1,4 @@
-"""What may stand in the YAML file of `kubedevices expose`: the schema, with every rule.
+"""The schema of the YAML file of `kubedevices expose`, with every rule.
 
     version: 1
     namespace: devices.example.com
@@ -7,7 +7,7 @@
       match: [{path: /dev/ttyUSB*}]         # every match becomes a device
       container: {path: "/dev/ttyS{index}"}
 
-Only what a file says is judged here; what the host has is for `expose_tree` and `expose_host`.
+This module only checks the file. `expose_host` and `expose_tree` look at the host.
 """
 
 # ruff: noqa: RUF009  # `key` makes a field, not a value
@@ -49,7 +49,7 @@ class ContainerSide:
 
 @dataclass(frozen=True, kw_only=True)
 class MountRule:
-    """A file or directory of the host that comes along."""
+    """A file or directory of the host that a container gets with the device."""
 
     HINT: ClassVar[str] = "write '- host: /path'"
 
@@ -64,7 +64,10 @@ class MountRule:
 
 @dataclass(frozen=True, kw_only=True)
 class Companion:
-    """A device file that comes along; an empty value means that of the resource."""
+    """A device file that a container gets with the device.
+
+    An empty value means the value of the resource.
+    """
 
     HINT: ClassVar[str] = "write '- /dev/...' or '- {path: /dev/..., container: /dev/...}'"
 
@@ -86,7 +89,7 @@ class Companion:
 
 @dataclass(frozen=True, kw_only=True)
 class ExposedHealthRule(Check):
-    """How to tell whether a device works: what a file says, or how a command ends."""
+    """A check of whether a device works: the content of a file, or the exit code of a command."""
 
     HINT: ClassVar[str] = "write 'health: {file: /sys/..., equals: ok}' or {command: [...]}"
     ONE_OF: ClassVar[tuple[str, ...]] = ("file", "command")
@@ -109,21 +112,25 @@ class ExposedHealthRule(Check):
     )
     interval: float = key(
         meaning="pause between two checks, such as 30s",
-        default=30.0,
+        default=Check.interval,
         parse=parse_duration,
         check=checks.interval,
         hint=_DURATION_HINT,
     )
     fail_after: int = key(
-        meaning="failures in a row that make a device Unhealthy", default=2, check=checks.times
+        meaning="failures in a row that make a device Unhealthy",
+        default=Check.fail_after,
+        check=checks.times,
     )
     ok_after: int = key(
-        meaning="successes in a row that make it Healthy again", default=3, check=checks.times
+        meaning="successes in a row that make it Healthy again",
+        default=Check.ok_after,
+        check=checks.times,
     )
 
     @classmethod
     def validate(cls, values: Mapping[str, Any], complain: Complain) -> None:
-        """Check that `equals` has something to compare with, and a program its name."""
+        """Check that `equals` has a file, and that a command has a program."""
         if values.get("command", ("x",))[0] == "":
             complain(("command", 0), "this text is empty", "the program's name comes first")
         if "equals" in values and "command" in values:
@@ -132,17 +139,17 @@ class ExposedHealthRule(Check):
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceRule:
-    """One resource: which device files, and what a container gets with each."""
+    """One resource: its device files, and what a container gets with each."""
 
     HINT: ClassVar[str] = "write '- name: ...' and 'match: [...]'"
 
     name: str = key(
-        meaning="the part of the resource name after the slash; {name}, {n} and {address} make a "
-        "resource of each match",
+        meaning="the part of the resource name after the slash; with {name}, {n} or {address} each "
+        "match becomes a resource",
         check=checks.resource_template,
     )
     match: tuple[Match, ...] = key(
-        meaning="alternatives; each match makes a device",
+        meaning="alternatives; each match becomes a device",
         not_empty=True,
         hint="write '- path: /dev/...'",
     )
@@ -168,9 +175,11 @@ class ResourceRule:
         check=checks.template(*PLACEHOLDERS),
         check_key=checks.env_name,
     )
-    mounts: tuple[MountRule, ...] = key(meaning="files and directories that come along", default=())
+    mounts: tuple[MountRule, ...] = key(
+        meaning="files and directories that a container gets with each device", default=()
+    )
     with_: tuple[str | Companion, ...] = key(
-        meaning="device files that come along with each device",
+        meaning="further device files that a container gets with each device",
         name="with",
         default=(),
         check=checks.companion,
@@ -184,9 +193,11 @@ class ResourceRule:
         default=1,
         check=checks.replicas,
     )
-    rename_shared: bool = key(meaning="with replicas, call the resource NAME.shared", default=False)
+    rename_shared: bool = key(
+        meaning="with replicas, the resource has the name NAME.shared", default=False
+    )
     fail_requests_greater_than_one: bool = key(
-        meaning="refuse a container that asks for several", default=False
+        meaning="refuse a container that asks for several devices", default=False
     )
     allocation: str = key(
         meaning="which devices to allocate first",
@@ -202,10 +213,10 @@ class ResourceRule:
         hint="auto, none, or a list such as [0]",
     )
     health: ExposedHealthRule | None = key(
-        meaning="how to find out if a device works", default=None
+        meaning="a check of whether a device works", default=None
     )
     gone_grace: float | None = key(
-        meaning="how long a device that vanished is Unhealthy before it is dropped",
+        meaning="how long a removed device stays in the list as Unhealthy",
         default=None,
         parse=parse_duration,
         hint=_DURATION_HINT,
@@ -219,31 +230,31 @@ class ResourceRule:
 
     @property
     def companions(self) -> tuple[Companion, ...]:
-        """The files of `with`, each with all that is said of it."""
+        """The files of `with`, each as a `Companion`."""
         return tuple(
             each if isinstance(each, Companion) else Companion(path=each) for each in self.with_
         )
 
     @property
     def is_template(self) -> bool:
-        """Whether each match has a resource of its own, see `expose_names`."""
+        """Whether each match becomes a resource, see `expose_names`."""
         return bool(placeholders(self.name))
 
     @property
     def device_type(self) -> str:
-        """The resource's name after the slash, as pods ask for it."""
+        """The resource's name after the slash, in the form that pods use."""
         return _device_type(self.name, self.rename_shared, self.replicas)
 
     @property
     def numa_nodes(self) -> tuple[int, ...] | None:
-        """What `Device.numa_nodes` is to be."""
+        """The value for `Device.numa_nodes`."""
         if isinstance(self.topology, tuple):
             return self.topology
         return None if self.topology == "auto" else ()
 
     @classmethod
     def validate(cls, values: Mapping[str, Any], complain: Complain) -> None:
-        """Check the name that is served, and that placeholders have something to stand for."""
+        """Check the served name, and that every placeholder has a value."""
         device_type = _device_type(
             values.get("name", "x"), values.get("rename_shared", False), values.get("replicas", 1)
         )
@@ -300,7 +311,7 @@ class ExposeConfig:
     namespace: str = key(
         meaning="the part of every resource name before the slash",
         check=checks.namespace,
-        hint="a domain of yours, for example example.com",
+        hint="your domain, for example example.com",
     )
     scan_interval: float = key(
         meaning="pause between two looks, such as 5s",
@@ -310,28 +321,28 @@ class ExposeConfig:
         hint="for example 5s or 500ms",
     )
     gone_grace: float = key(
-        meaning="how long a device that vanished is Unhealthy before it is dropped",
+        meaning="how long a removed device stays in the list as Unhealthy",
         default=30.0,
         parse=parse_duration,
         hint=_DURATION_HINT,
     )
     resources: tuple[ResourceRule, ...] = key(
-        meaning="what is served", unique="name", not_empty=True
+        meaning="the resources to serve", unique="name", not_empty=True
     )
 
     @property
     def look_interval(self) -> float:
-        """Seconds between two looks: the scan's own, or those of a health check if shorter."""
+        """Seconds between two looks: `scan_interval`, or a shorter interval of a health check."""
         checked = [rule.health.interval for rule in self.resources if rule.health]
         return min([self.scan_interval, *checked])
 
     def gone_grace_of(self, rule: ResourceRule) -> float:
-        """Return for how many seconds a device of `rule` that vanished is reported Unhealthy."""
+        """Return for how many seconds a removed device of `rule` is reported as Unhealthy."""
         return self.gone_grace if rule.gone_grace is None else rule.gone_grace
 
     @classmethod
     def validate(cls, values: Mapping[str, Any], complain: Complain) -> None:
-        """Check that no resource is renamed to what another one is called, and names for CDI."""
+        """Check that resources have different names, and that names are valid kinds for CDI."""
         first: dict[str, str] = {}
         for i, rule in enumerate(values.get("resources", ())):
             is_cdi = rule.inject in {"cdi", "both"} and "namespace" in values
@@ -344,5 +355,5 @@ class ExposeConfig:
 
 
 def load_expose_config(file: Path) -> tuple[ExposeConfig, SourceProblems]:
-    """Read `file`; raises `CannotRead`, or `ConfigError` with every mistake in it."""
+    """Read `file`; raises `CannotRead`, or `ConfigError` with all mistakes in the file."""
     return load_config(file, ExposeConfig)

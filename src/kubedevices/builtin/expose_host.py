@@ -1,6 +1,6 @@
-"""This host's devices for expose: by path, by USB or by PCI, and what identifies them for good.
+"""Finds this host's devices for expose, by path, USB or PCI, and their stable names.
 
-Blocking file access, one look after the other. What becomes of the devices is for `expose_tree`.
+Blocking file access; for one thread at a time. `expose_tree` decides what to do with the devices.
 """
 
 import logging
@@ -31,11 +31,11 @@ _NO_DEVICES = {
 
 
 class HostDevices:
-    """The host's devices; `/dev` may be somewhere else, as in a container that mounts the host's.
+    """The host's devices; a container may see the host's `/dev` at `dev_root`.
 
-    Devices are character and block devices. Regular files count too, so that a configuration can
-    be tried without root; a container runtime would refuse them. Directories, sockets and pipes
-    never count.
+    Devices are character and block devices. Regular files count too, so that a configuration can be
+    tested without root; a container runtime would refuse them. Directories, sockets and pipes never
+    count.
     """
 
     def __init__(self, dev_root: Path = DEV_ROOT, sysfs_root: Path = SYSFS_ROOT) -> None:
@@ -45,11 +45,11 @@ class HostDevices:
         self._warned: set[str] = set()
 
     def look_again(self) -> None:
-        """Forget what may have changed since the last look."""
+        """Forget facts that may have changed since the last look."""
         self._by_id = None
 
     def find(self, match: Match) -> Iterator[Found]:
-        """Yield every device that `match` means."""
+        """Yield every device that matches."""
         if match.path is not None:
             yield from self._by_path(match.path)
         elif match.directory is not None:
@@ -75,13 +75,16 @@ class HostDevices:
         return None
 
     def here(self, path: str) -> str:
-        """Return where we see `path` of the host."""
+        """Return the path at which this process sees `path` of the host."""
         if path == "/dev" or path.startswith("/dev/"):
             return self._dev_root + path.removeprefix("/dev")
         return path
 
     def _there(self, real: str, path: str) -> str:
-        """Return what the host calls the file that we see at `real`, and that `path` leads to."""
+        """Return the host's path of the file that this process sees at `real`.
+
+        `path` is a path of the host that leads to the file.
+        """
         if self._dev_root == "/dev":
             return real
         root = os.path.realpath(self._dev_root)
@@ -107,7 +110,7 @@ class HostDevices:
                 yield found._replace(captures=captures or ())
 
     def _files_below(self, directory: str) -> Iterator[str]:
-        """Yield the device files below a directory; links are names of files that are elsewhere."""
+        """Yield the device files below a directory, without links: their targets are elsewhere."""
         root = Path(self.here(directory))
         for each in root.rglob("*"):
             is_plain = _kind_of(str(each)) == stat.S_IFREG
@@ -115,9 +118,10 @@ class HostDevices:
                 yield f"{directory}/{each.relative_to(root)}"
 
     def _warn_of_no_device(self, path: str, file: HostFile | None, *, is_named: bool) -> None:
-        """Say once of a match that it is not a device: often somebody made it by mistake.
+        """Warn once of a match that is not a device: mostly a program created it by mistake.
 
-        A wildcard passes over directories. Regular files are fine where all of /dev is pretended.
+        A wildcard may match directories without a warning. Regular files are no mistake in a
+        directory that only simulates /dev.
         """
         if path in self._warned:
             return
@@ -134,11 +138,11 @@ class HostDevices:
             )  # fmt: skip
 
     def _is_real(self) -> bool:
-        """Whether this is the /dev of a host and not a directory to try a configuration with."""
+        """Whether this is the /dev of a host, not a directory for tests of a configuration."""
         return _kind_of(self.here("/dev/null")) == stat.S_IFCHR
 
     def paths(self, pattern: PathPattern) -> Iterator[str]:
-        """Yield every path that matches; a wildcard passes over hidden names, as in a shell."""
+        """Yield every path that matches; a wildcard does not match hidden names, as in a shell."""
         yield from self._below("", pattern.steps)
 
     def _below(self, directory: str, steps: tuple[str | re.Pattern[str], ...]) -> Iterator[str]:
@@ -153,7 +157,7 @@ class HostDevices:
     def _names(self, directory: str, wanted: re.Pattern[str]) -> list[str]:
         try:
             names = [entry.name for entry in Path(self.here(directory or "/")).iterdir()]
-        except OSError:  # not there, not ours to read, or no directory: nothing matches
+        except OSError:  # missing, unreadable, or not a directory: nothing matches
             return []
         return [
             name
@@ -173,7 +177,8 @@ class HostDevices:
             sysfs_root=self._sys,
         ):
             files = device_files_below(each.directory, dev_root=self._dev)
-            # A driver's file is what programs open. The bus's own, which lies deepest, is last.
+            # Programs open the file of the driver. The file of the bus itself, in the deepest
+            # directory, comes last.
             in_order = sorted(files, key=_order)
             name = f"usb-{each.vendor}-{each.product}-{_as_id(each.serial or each.port)}"
             yield from self._found(in_order, each.port, name)
@@ -212,12 +217,13 @@ class HostDevices:
             others = tuple(file.real_path for file in files[1:])
             yield Found(files[0].real_path, files[0], (), address, others, stable)
 
-    # ------------------------------------------------------------ what stays
+    # ------------------------------------------------------------ stable names
 
     def stable_names(self, found: Found) -> tuple[str, ...]:
-        """Return all that identifies a device over re-plugs and reboots, the best name first.
+        """Return all names that identify a device over re-plugs and reboots, the best name first.
 
-        A USB serial number, links of udev such as /dev/serial/by-id/…, or a PCI address.
+        Such a name contains a USB serial number, a PCI address, or comes from a link of udev such
+        as /dev/serial/by-id/….
         """
         link = _as_id(found.path.rpartition("/")[2]) if "/by-id/" in found.path else ""
         links = self._links_by_id().get(found.file.real_path, ())
@@ -225,13 +231,13 @@ class HostDevices:
         return tuple(dict.fromkeys(filter(None, names)))
 
     def _usb_name(self, file: HostFile) -> str:
-        """Return vendor, product, serial and interface of a file that a USB driver made."""
+        """Return vendor, product, serial number and interface of the file of a USB driver."""
         directory = self._directory_of(file)
         below: list[str] = []
         while directory is not None and (self._sys / "devices") in directory.parents:
             if vendor := read_hex(directory / "idVendor"):
                 if not (serial := read_attribute(directory / "serial")):
-                    return ""  # what lies above is a hub, whose serial number says nothing of this
+                    return ""  # the parent is a hub: its serial number is not that of this device
                 product = read_hex(directory / "idProduct")
                 interface = "".join(f"-if{part}" for part in below)
                 return f"usb-{vendor}-{product}-{_as_id(serial)}{interface}"
@@ -253,7 +259,7 @@ class HostDevices:
             return None
 
     def _links_by_id(self) -> dict[str, list[str]]:
-        """Return the names in by-id directories of /dev for each file that has one."""
+        """Return the names in by-id directories of /dev, by the file to which they lead."""
         if self._by_id is None:
             self._by_id = {}
             for path in sorted(self.paths(PathPattern("/dev/*/by-id/*")), key=natural_key):
@@ -272,10 +278,10 @@ def _kind_of(path: str) -> int:
 
 
 def _order(path: str) -> tuple[int, str]:
-    """Sort `dri/card0` before `dri/renderD128`, and both after what lies directly in /dev."""
+    """Sort `dri/card0` before `dri/renderD128`, and both after files directly in /dev."""
     return path.count("/"), natural_key(path)
 
 
 def _as_id(text: str) -> str:
-    """Return `text` with everything replaced that a device ID had better not contain."""
+    """Return `text` with `_` for characters that may cause trouble in a device ID."""
     return re.sub(r"[^A-Za-z0-9._:+-]", "_", text)

@@ -1,4 +1,4 @@
-"""How the YAML file of expose finds devices: by path, directory, USB or PCI."""
+"""The schema of `match` in expose's YAML file: devices by path, directory, USB or PCI."""
 
 # ruff: noqa: RUF009  # `key` makes a field, not a value
 
@@ -12,7 +12,7 @@ from kubedevices.config.yaml_config import key
 
 @dataclass(frozen=True, kw_only=True)
 class UsbMatch:
-    """USB devices by what they say of themselves; everything given must fit."""
+    """USB devices by their descriptors; all given values must match."""
 
     HINT: ClassVar[str] = """write 'usb: {vendor: "0403", product: "6001"}'"""
     ANY_OF: ClassVar[tuple[str, ...]] = ("vendor", "product", "serial")
@@ -34,7 +34,7 @@ class UsbMatch:
 
 @dataclass(frozen=True, kw_only=True)
 class PciMatch:
-    """PCI functions by what the kernel says of them; everything given must fit."""
+    """PCI functions by their attributes in sysfs; all given values must match."""
 
     HINT: ClassVar[str] = """write 'pci: {vendor: "8086", driver: vfio-pci}'"""
     ANY_OF: ClassVar[tuple[str, ...]] = ("vendor", "device", "class", "driver")
@@ -62,7 +62,7 @@ class PciMatch:
 
 @dataclass(frozen=True, kw_only=True)
 class Match:
-    """Devices by path, or by what they are."""
+    """Devices by path, or by their bus."""
 
     HINT: ClassVar[str] = "write '- path: /dev/...'"
     ONE_OF: ClassVar[tuple[str, ...]] = ("path", "directory", "usb", "pci")
@@ -73,22 +73,22 @@ class Match:
         parse=PathPattern,
     )
     directory: PathPattern | None = key(
-        meaning="glob of directories; all device files below one are one device",
+        meaning="glob of directories; all device files below a directory are one device",
         default=None,
         parse=PathPattern,
     )
-    usb: UsbMatch | None = key(meaning="USB devices of which everything given fits", default=None)
-    pci: PciMatch | None = key(meaning="PCI functions of which everything given fits", default=None)
+    usb: UsbMatch | None = key(meaning="USB devices that match all given values", default=None)
+    pci: PciMatch | None = key(meaning="PCI functions that match all given values", default=None)
 
     @property
     def wildcards(self) -> int:
-        """How many texts a match remembers."""
+        """How many wildcard texts a match has."""
         pattern = self.path or self.directory
         return pattern.wildcards if pattern else 0
 
     @property
     def text(self) -> str:
-        """The match in a message."""
+        """The match as text, for messages."""
         if pattern := self.path or self.directory:
             return pattern.text
         return "a match by usb" if self.usb else "a match by pci"

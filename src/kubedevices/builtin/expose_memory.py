@@ -1,7 +1,7 @@
-"""What expose remembers from one look to the next: numbers, and devices that have just gone. Pure.
+"""Remembers devices from one look to the next, with their numbers; also removed devices. Pure.
 
-A device that vanishes is kept for a while, so that a short re-plug keeps its ID, and with it the
-container that holds it. It keeps its number (`{index}`) just as long.
+A removed device is remembered for a grace period. If it is plugged in again in this time, it keeps
+its ID, so a container that holds it keeps it too. It also keeps its number (`{index}`).
 """
 
 from collections.abc import Collection, Hashable, Mapping
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Remembered(NamedTuple, Generic[T]):
-    """A device that is there (`gone_at` is None) or was there until then; `number` is its own."""
+    """A present device (`gone_at` is None), or a device that was removed at `gone_at`."""
 
     thing: T
     number: int
@@ -19,19 +19,19 @@ class Remembered(NamedTuple, Generic[T]):
 
 
 class Memory(Generic[T]):
-    """Per resource, what was there by the last look; keys tell devices from each other."""
+    """The devices of the last look by resource and key, also removed devices."""
 
     def __init__(self) -> None:
         self._resources: dict[Hashable, dict[str, Remembered[T]]] = {}
 
     def known(self, resource: Hashable) -> Collection[Remembered[T]]:
-        """Return what was there at the last look, then what was gone, the latest first."""
+        """Return the present devices of the last look, then the removed ones, latest first."""
         return self._resources.get(resource, {}).values()
 
     def update(
         self, resource: Hashable, seen: Mapping[str, T], now: float, grace: float
     ) -> Mapping[str, Remembered[T]]:
-        """Return what is `seen`, and what has been gone for less than `grace` seconds.
+        """Return the devices in `seen`, and devices removed less than `grace` seconds ago.
 
         A new device gets the lowest free number.
         """

@@ -1,6 +1,6 @@
 """Resources of expose that are named after their matches: `name: "{name}"`. Pure.
 
-Each different name is a resource of its own, so that a pod can ask for one certain device.
+Each name becomes a separate resource, so that a pod can ask for a certain device.
 """
 
 import re
@@ -16,12 +16,12 @@ _LIMIT = 63
 
 @dataclass(frozen=True, kw_only=True)
 class NamedRule(ResourceRule):
-    """A resource with a name that `template` makes of some of the matches."""
+    """A resource whose name comes from `template` and a match."""
 
     template: str = ""
 
     def takes(self, placeholders: Mapping[str, str]) -> bool:
-        """Whether a device with these placeholders is of this resource."""
+        """Whether a device with these placeholders belongs to this resource."""
         return name_of(self.template, placeholders) == self.name
 
 
@@ -32,6 +32,6 @@ def named(rule: ResourceRule, name: str) -> NamedRule:
 
 
 def name_of(template: str, placeholders: Mapping[str, str]) -> str:
-    """Return the name of a match: characters that no resource name has become `-`."""
+    """Return the resource name for a match; characters that it cannot have become `-`."""
     name = re.sub(r"[^A-Za-z0-9._-]", "-", fill(template, placeholders))
     return name.strip("-._")[:_LIMIT].rstrip("-._")

@@ -1,7 +1,7 @@
-"""Ready files of `kubedevices expose` for common hardware, one YAML file each in `profiles/`.
+"""Ready files of `kubedevices expose` for common hardware: the YAML files in `profiles/`.
 
-The first line of a file says what it is for; the comment below names the access rights that a host
-usually gives, and where the facts come from. Names of resources are unique over all profiles.
+The first line of a file names the hardware. The comment below it names the usual access rights on a
+host, and the sources of these facts. Each resource name appears in one profile only.
 """
 
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ from kubedevices.words import did_you_mean
 
 PROFILES = Path(__file__).parent / "profiles"
 DOMAIN = "devices.example.com"
-"""The part of resource names before the slash, unless somebody says another."""
+"""The default of the part of resource names before the slash."""
 
 _RESOURCES = "resources:\n"
 
 
 class Profile(NamedTuple):
-    """A ready file: its name, what it is for, and what is in it."""
+    """A ready file: its name, the hardware, and its content."""
 
     name: str
     title: str
@@ -31,12 +31,12 @@ class Profile(NamedTuple):
 
 
 def profile_names() -> list[str]:
-    """Return the names of all profiles, in order."""
+    """Return the names of all profiles, sorted."""
     return sorted(file.stem for file in PROFILES.glob("*.yaml"))
 
 
 def read_profile(name: str) -> Profile:
-    """Return the profile called `name`; raises `UsageError` if there is none."""
+    """Return the profile `name`; raises `UsageError` for an unknown name."""
     names = profile_names()
     if name not in names:
         hint = did_you_mean(name, names) or " (kubedevices expose --list-profiles)"
@@ -55,7 +55,7 @@ def combine(names: Sequence[str], domain: str = DOMAIN) -> ExposeConfig:
 
 
 def combined_text(names: Sequence[str], domain: str = DOMAIN) -> str:
-    """Return the file of several profiles with its comments, to be changed by its reader."""
+    """Return one file of several profiles, with their comments, for users to edit."""
     parts = [f"version: 1\nnamespace: {domain}\n{_RESOURCES}"]
     for profile in _read(names, domain):
         head, _, resources = profile.text.partition(_RESOURCES)

@@ -1,22 +1,23 @@
-"""Which devices a configuration makes of what the host has. Pure: the host is asked by `Host`.
+"""Makes devices from the host's device files, by a configuration. Pure: `Host` is the only input.
 
-Rules worth knowing:
+The rules:
 
-* Two names of one device file (by two matches, or by a symbolic link) make one device; the match
-  that stands first in the file names it.
-* `id: stable` takes what the host knows the device by, whatever its device file is called; else,
-  and with `id: path`, the ID is the path without `/dev/`, with `-` for `/`: `/dev/net/tun` is
-  `net-tun`. `id: index` is the resource's name and the device's number. A device whose ID another
-  one of its resource already has gets a hash of its path behind it, and so does an ID beyond the
-  63 characters of the API.
-* A container holds a device by its ID, so a device keeps its ID until a stable name tells that it
-  is another one: neither a twin nor a name that the host gets to know later renames it.
-* With `replicas: 2` the IDs are `ttyUSB0::0` and `ttyUSB0::1`: `::`, because names of devices
-  contain `-`. Health and NUMA nodes of a device are those of all its replicas.
-* With `inject: cdi` a device is a CDI device of its resource's name and its own ID, which says all
-  that a container gets; with `both` a container gets it in either way.
-* `{index}` is the lowest free number when a device appears, and stays its number until it is gone
-  for good, so that pulling one device does not rename the others.
+* Two names of the same device file (by two matches, or by a symbolic link) make one device; the
+  first match in the file gives its name.
+* `id: stable` uses a stable name of the device, which does not depend on its device file. Without a
+  stable name, and with `id: path`, the ID is the path without `/dev/`, with `-` for `/`:
+  `/dev/net/tun` becomes `net-tun`. `id: index` is the resource's name and the device's number. An
+  ID that another device of the resource already has, or that is longer than the 63 characters of
+  the API, ends in a hash of the path.
+* A container holds a device by its ID. So a device keeps its ID until a stable name shows that
+  another device is at its place. An equal device, or a stable name that appears later, does not
+  change the ID.
+* With `replicas: 2` the IDs are `ttyUSB0::0` and `ttyUSB0::1`. The separator is `::`, because names
+  of devices contain `-`. All replicas have the health and the NUMA nodes of their device.
+* With `inject: cdi` a container gets a device only by a CDI device, whose kind is the resource's
+  name and whose name is the ID. With `both` the plain form is in the answer too.
+* `{index}` is the lowest free number. A device keeps its number until it is forgotten, so that the
+  removal of one device does not rename the others.
 """
 
 import hashlib
@@ -35,8 +36,7 @@ from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import InvalidDevice
 from kubedevices.middleware.replicas import replica_id
 
-ID_LIMIT = 63
-MOST_NAMES = 100
+ID_LIMIT, MOST_NAMES = 63, 100  # characters; resources that one template may create
 _HASH_DIGITS = 10
 
 
@@ -53,7 +53,8 @@ class HostFile(NamedTuple):
 class Found(NamedTuple):
     """A device of the host: its main file, found at `path`, and the `others` that belong to it.
 
-    `captures` are what the wildcards of a path stood for, `address` is that of a bus.
+    `captures` are the texts that the wildcards of a path matched. `address` is the PCI address or
+    the USB port. `stable` is a stable name that the match itself gives.
     """
 
     path: str
@@ -65,7 +66,7 @@ class Found(NamedTuple):
 
     @property
     def placeholders(self) -> dict[str, str]:
-        """What is known of the device alone."""
+        """The values of the placeholders that depend on this device only."""
         numbered = {str(i): text for i, text in enumerate(self.captures, start=1)}
         return {
             "path": self.path,
@@ -77,22 +78,22 @@ class Found(NamedTuple):
 
 
 class Host(Protocol):
-    """What must be known of a host."""
+    """The questions about a host."""
 
     def find(self, match: Match) -> Iterable[Found]:
         """Return every device that matches, in natural order."""
 
     def identify(self, path: str) -> HostFile | None:
-        """Return the device file at `path`; None if there is none, or something else."""
+        """Return the device file at `path`; None if `path` is missing or no device file."""
 
     def stable_names(self, found: Found) -> tuple[str, ...]:
-        """Return everything that identifies the device over re-plugs, the best name first."""
+        """Return all names that identify the device over re-plugs, the best name first."""
 
 
 class DevicePart(NamedTuple):
-    """A device that is there, with its ID and the device files that come along with it.
+    """A device that was found, with its ID and its further device files.
 
-    `names` are the stable ones that are known; none with `id: path`.
+    `names` are its known stable names; with `id: path` it has none.
     """
 
     id: str
@@ -101,7 +102,7 @@ class DevicePart(NamedTuple):
     names: tuple[str, ...] = ()
 
     def shares_name(self, other: "DevicePart") -> bool:
-        """Whether both are certainly the same device, or twins with one serial number."""
+        """Whether both are the same device, or two devices with the same serial number."""
         return not set(self.names).isdisjoint(other.names)
 
     def contradicts(self, other: "DevicePart") -> bool:
@@ -113,7 +114,7 @@ ExposeMemory = Memory[DevicePart]
 
 
 class Exposed(NamedTuple):
-    """A device to be listed. `values` fill placeholders; with replicas the ID lacks its suffix."""
+    """A device to be listed. `values` fill placeholders; `id` has no suffix of a replica."""
 
     rule: ResourceRule
     id: str
@@ -123,15 +124,15 @@ class Exposed(NamedTuple):
 
 
 Names = dict[Hashable, dict[str, None]]
-"""The names that the template of a rule has made, in order."""
+"""The names that the template of each rule has produced, in order of time."""
 
 
 def expand(config: ExposeConfig, host: Host, seen: Names) -> ExposeConfig:
-    """Return `config` with a resource for each name that a template makes of the host's matches.
+    """Return `config` with a resource for each name that a template produces from the matches.
 
-    `seen` has what was made before; a name stays, with no device, when its device vanishes. Of more
-    than `MOST_NAMES`, those without a device go, the oldest first: each is a socket.
-    A name that another resource has already is left to that resource.
+    `seen` has the names of earlier looks. A name stays, without a device, when its device is
+    removed. Of more than `MOST_NAMES`, the oldest names without a device are dropped, because each
+    resource needs a socket. A name of another resource is not used.
     """
     taken = {rule.device_type for rule in config.resources if not rule.is_template}
     rules: list[ResourceRule] = []
@@ -153,8 +154,8 @@ def expand(config: ExposeConfig, host: Host, seen: Names) -> ExposeConfig:
 
 
 def survey(config: ExposeConfig, host: Host, memory: ExposeMemory, now: float) -> Sequence[Exposed]:
-    """Return every device that `config` makes of the host's, replicas not counted."""
-    # Whoever changes `id` wants other IDs, so those before are forgotten at once.
+    """Return every device of the host that `config` exposes, without replicas."""
+    # A change of `id` means that other IDs are wanted: the old IDs are forgotten at once.
     memory.keep_only({(rule.name, rule.id) for rule in config.resources})
     exposed: list[Exposed] = []
     for rule in config.resources:
@@ -174,9 +175,10 @@ def make_tree(
     health: Callable[[Exposed], Health],
     inject: str = "nodes",
 ) -> tuple[DeviceTree, Sequence[str]]:
-    """Return the devices as they are published, and why some are not; every resource is declared.
+    """Return the tree of devices to report, and why some devices are not in it.
 
-    `inject` is how devices reach a container of which the configuration does not say it.
+    The tree declares every resource. `inject` says how containers get devices of a resource for
+    which the configuration does not say it.
     """
     tree, problems = DeviceTree(), list[str]()
     for rule in config.resources:
@@ -188,7 +190,7 @@ def make_tree(
                 _as_cdi(_make_device(each, device_id, state), each.rule.inject or inject)
                 for device_id in _ids(each)
             ]
-        except InvalidDevice as error:  # its names fit no template: not the fault of the others
+        except InvalidDevice as error:  # filled templates are invalid: other devices are not
             problems.append(f"{each.rule.device_type}: {error}")
             continue
         for device in devices:
@@ -207,9 +209,9 @@ def _expose(rule: ResourceRule, remembered: Remembered[DevicePart]) -> Exposed:
 def make_ids(
     named: Sequence[tuple[str, str]], limit: int = ID_LIMIT, taken: Iterable[str] = ()
 ) -> list[str]:
-    """Return an ID of at most `limit` characters for each (name or "", path); see the rules.
+    """Return an ID of at most `limit` characters for each (name or "", path), by the rules above.
 
-    None is among those `taken`. The order of `named` does not count.
+    No ID is in `taken`. The order of `named` does not matter.
     """
     plain = {path: name or _path_name(path) for name, path in named}
     used = set(taken)
@@ -218,7 +220,7 @@ def make_ids(
         device_id, salted = plain[path], path
         while device_id in used or len(device_id) > limit:
             device_id = _hashed(plain[path], salted, limit)
-            salted += "/"  # a twin that is somewhere else now may still have this ID
+            salted += "/"  # an equal device that has moved may still have this ID
         used.add(device_id)
         ids[path] = device_id
     return [ids[path] for _, path in named]
@@ -242,7 +244,10 @@ def _ids(exposed: Exposed) -> list[str]:
 def _find_parts(
     rule: ResourceRule, host: Host, known: Collection[Remembered[DevicePart]]
 ) -> list[DevicePart]:
-    """Return what makes a device of a resource, each with its ID; `known` is what was before."""
+    """Return the devices of a resource that the host has, each with its ID.
+
+    `known` are the devices of the last look.
+    """
     here: dict[Hashable, DevicePart] = {}
     for found in _matches(rule, host):
         if found.file.identity in here:
@@ -257,7 +262,7 @@ def _find_parts(
     if rule.replicas > 1:
         limit -= len(replica_id("", rule.replicas - 1))
     for identity, former in _recognise(here, known, host).items():
-        if len(former.id) <= limit:  # there may be more replicas than before
+        if len(former.id) <= limit:  # with more replicas than before, the limit may be lower
             names = here[identity].names or former.names
             here[identity] = here[identity]._replace(id=former.id, names=names)
     new = {identity: part for identity, part in here.items() if not part.id}
@@ -271,7 +276,7 @@ def _find_parts(
 def _recognise(
     here: Mapping[Hashable, DevicePart], known: Collection[Remembered[DevicePart]], host: Host
 ) -> dict[Hashable, DevicePart]:
-    """Return what devices that are `here` were before, by their identity, if they were `known`."""
+    """Return the former state of the devices that are `here` and were `known`, by identity."""
     were: dict[Hashable, DevicePart] = {}
     taken: set[str] = set()
     for part, former in _guesses(here, known, host):
@@ -285,10 +290,10 @@ def _recognise(
 def _guesses(
     here: Mapping[Hashable, DevicePart], known: Collection[Remembered[DevicePart]], host: Host
 ) -> Iterator[tuple[DevicePart, DevicePart]]:
-    """Yield a device that is here and what it may have been, the best guesses first.
+    """Yield pairs of a present device and a former device that it may be, the best guesses first.
 
-    What is still at its place comes before what has moved, or a twin would take its ID. What was
-    gone may have been replaced, so that a name counts more than the place.
+    A device that is still at its place comes before a moved device; otherwise an equal device could
+    take its ID. For a removed device a stable name counts more than the place: it may be replaced.
     """
     identities: dict[str, Hashable] = {part.found.path: key for key, part in here.items()}
 
@@ -310,8 +315,8 @@ def _guesses(
         for name in part.names:
             yield from ((part, former) for former in by_name.get(name, ()))
     for former, _, gone_at in known:
-        # A device is still the same where only the link is gone that it was found by. One that was
-        # gone is not: its file may be another device's now, and the link would have told.
+        # A present device is the same device also if only the link by which it was found was
+        # removed. For a removed device only the link counts: its file may be another device now.
         place = former.found.file.real_path if gone_at is None else former.found.path
         yield from ((part, former) for part in parts_at(place))
 
@@ -324,7 +329,7 @@ def _matches(rule: ResourceRule, host: Host) -> Iterator[Found]:
 
 
 def _without_excluded(patterns: Sequence[PathPattern], found: Found, host: Host) -> Found | None:
-    """Return `found` with its first file that is not excluded in front; None if all are."""
+    """Return `found` with its first file that is not excluded as main file; None if all are."""
     if not _is_excluded(patterns, found):
         return found
     for i, path in enumerate(found.others, start=1):
@@ -343,7 +348,7 @@ def _is_excluded(patterns: Sequence[PathPattern], found: Found) -> bool:
 
 
 def _companions(rule: ResourceRule, host: Host, found: Found) -> tuple[DeviceSpec, ...] | None:
-    """Return the files of `with`, and the device's others; None if one of `with` is missing."""
+    """Return the device's other files and those of `with`; None if a needed file is missing."""
     permissions = rule.container.permissions
     specs = [
         DeviceSpec(path, path, permissions)
@@ -384,10 +389,10 @@ def _make_device(exposed: Exposed, device_id: str, health: Health) -> Device:
 
 
 def _as_cdi(device: Device, inject: str) -> Device:
-    """Return `device` with all it gives in words of CDI: beside its plain form, or instead."""
+    """Return `device` with CDI edits, in addition to its plain form (`both`) or instead (`cdi`)."""
     if inject == "nodes":
         return device
-    from kubedevices.cdi import edits_of  # noqa: PLC0415 - only those who use CDI load it
+    from kubedevices.cdi import edits_of  # noqa: PLC0415 - only loaded if CDI is used
 
     edits = edits_of(env=device.env.items(), devices=device.specs, mounts=device.mounts)
     if inject == "both":

@@ -1,7 +1,7 @@
-"""Settings of generic-device-plugin and smarter-device-manager, turned into expose's.
+"""Converts settings of generic-device-plugin and smarter-device-manager into expose's.
 
-An entry that one of them can express and expose cannot is left out, with its line; an entry that
-means something a bit different afterwards becomes a note. Pure but for reading the file.
+An entry that expose cannot express is left out, and reported with its line. An entry with a
+slightly different meaning in expose gives a note. Pure, except that `convert` reads the file.
 """
 
 from pathlib import Path
@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 
 from kubedevices.builtin import foreign_generic as generic
 from kubedevices.builtin import foreign_smarter as smarter
-from kubedevices.builtin.conversion import Conversion
+from kubedevices.builtin.foreign_conversion import Conversion
 from kubedevices.builtin.foreign_sources import Source, read_sources
 from kubedevices.config.yaml_source import SourceProblems, read_yaml
 from kubedevices.errors import ConfigError, ConfigProblem
 
 
 class Converted(NamedTuple):
-    """A configuration for expose as plain data, and what a person should know about it.
+    """A configuration for expose as plain data, with notes for its reader.
 
-    `left_out` is what is not in it, one line for each mistake.
+    `left_out` has a line for each entry that is not in the configuration.
     """
 
     document: dict[str, Any]
@@ -29,7 +29,7 @@ class Converted(NamedTuple):
 def convert(file: Path) -> Converted:
     """Read `file`: settings of one of the two plugins, or a DaemonSet, ConfigMap or argument list.
 
-    Raises `CannotRead`, and `ConfigError` if nothing can be said in expose's words.
+    Raises `CannotRead`, and `ConfigError` if no entry can be converted.
     """
     sources = read_sources(file)
     resources: list[dict[str, Any]] = []
@@ -52,9 +52,9 @@ def convert(file: Path) -> Converted:
         root = sources[0].root if sources else read_yaml(file)
         place = SourceProblems(str(file), root).place(())
         text = (
-            f"resources of several domains: {', '.join(namespaces)}; write a file of each"
+            f"resources of several domains: {', '.join(namespaces)}; write a file for each domain"
             if resources
-            else "this file is neither generic-device-plugin's nor smarter-device-manager's"
+            else "this is not a file of generic-device-plugin or smarter-device-manager"
         )
         raise ConfigError([place._replace(problem=text)])
     document = {"version": 1, "namespace": next(iter(namespaces)), "resources": resources}

@@ -1,8 +1,8 @@
-"""Files of generic-device-plugin: its configuration file, or the values of its `--device` flags.
+"""Converts settings of generic-device-plugin: its file, or the values of its `--device` flags.
 
-The plugin makes one device of the first match of every path of a group, another one of the second
-matches and so on, as long as there is one of each. Expose makes a device of every match of one
-path, and the other paths come along.
+That plugin makes its first device from the first match of every path of a group, its second device
+from the second matches, and so on, as long as every path has a match. Expose makes a device from
+every match of one path; the files of the other paths belong to each of these devices.
 """
 
 import re
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import yaml
 
-from kubedevices.builtin.conversion import DIRECTORIES, WILDCARD, Conversion, is_map
 from kubedevices.builtin.expose_checks import permissions as permissions_problem
+from kubedevices.builtin.foreign_conversion import DIRECTORIES, WILDCARD, Conversion, is_map
 from kubedevices.builtin.path_patterns import PathPattern
 from kubedevices.config.yaml_source import KeyPath, entries, find
 
@@ -36,7 +36,7 @@ _WILDCARDS = re.compile(r"(?:[*?]|\[[^]]*\])+")
 
 
 class _Path(NamedTuple):
-    """A path of a group, with the place of its entry, and all that the entry says."""
+    """A path of a group, with the place of its entry, and the entry itself."""
 
     at: KeyPath
     path: str
@@ -61,7 +61,7 @@ class _Path(NamedTuple):
 
 
 def from_generic(work: Conversion) -> tuple[str, list[dict[str, Any]]]:
-    """Return the namespace, and the resources: none if this is no such file."""
+    """Return the namespace and the resources; none if this is not a file of the plugin."""
     root = work.root
     given = {str(key.value).lower() for key, _ in root.value} if _is_mapping(root) else set()
     is_file = bool({"devices", "device"} & given)
@@ -72,7 +72,7 @@ def from_generic(work: Conversion) -> tuple[str, list[dict[str, Any]]]:
     if not is_file:
         return NAMESPACE, _resources(work, (), data)
     for option in (each for each in _OPTIONS if each in data):
-        work.note((option,), f"{option} is left out: it says nothing of devices")
+        work.note((option,), f"{option} is left out: it does not concern devices")
     found = [
         each for key in ("devices", "device") for each in _resources(work, (key,), data.get(key))
     ]
@@ -84,9 +84,9 @@ def _is_mapping(node: yaml.Node) -> bool:
 
 
 def _spell_keys(work: Conversion, node: yaml.Node, at: KeyPath, known: Keys) -> None:
-    """Spell keys as they are documented, below `node` too; others are mistakes.
+    """Spell keys as the plugin documents them, also below `node`; unknown keys are mistakes.
 
-    The plugin reads keys in upper or lower case, and drops what it does not know.
+    The plugin itself ignores upper and lower case, and ignores unknown keys.
     """
     is_list = isinstance(node, yaml.SequenceNode)
     spelled = {name.lower(): name for name in known}
@@ -140,7 +140,7 @@ def _resource(work: Conversion, at: KeyPath, device: Mapping[str, Any]) -> dict[
 
 
 def _group(work: Conversion, at: KeyPath, group: Any) -> dict[str, Any]:
-    """Return what one group makes of a resource."""
+    """Return the keys of a resource that one group gives."""
     if not is_map(group) or _are_maps(group, "paths") == _are_maps(group, "usb"):
         work.mistake(at, "a group needs a list of paths or of usb")
         return {}
@@ -151,7 +151,8 @@ def _group(work: Conversion, at: KeyPath, group: Any) -> dict[str, Any]:
         if len(usb) > 1:
             work.note(
                 (*at, "usb"),
-                "several USB devices of a group were one device, now each USB device is a device",
+                "the plugin made one device from several USB devices of a group, expose makes one "
+                "from each",
             )
     else:
         found = _paths(work, at, group["paths"])
@@ -159,13 +160,13 @@ def _group(work: Conversion, at: KeyPath, group: Any) -> dict[str, Any]:
 
 
 def _are_maps(group: Mapping[str, Any], key: str) -> bool:
-    """Whether `key` is there and has a list of keys and values."""
+    """Whether `key` has a list of mappings that is not empty."""
     listed = group.get(key)
     return isinstance(listed, list) and bool(listed) and all(map(is_map, listed))
 
 
 def _usb(work: Conversion, at: KeyPath, device: Mapping[str, Any]) -> dict[str, str]:
-    """Return what stands in the file: YAML reads `0403` as a number, and not as 403."""
+    """Return the values as texts of the file: YAML would read `0403` as an octal number."""
     found = {}
     for key in ("vendor", "product", "serial"):
         node = find(work.root, (*at, key))
@@ -175,7 +176,7 @@ def _usb(work: Conversion, at: KeyPath, device: Mapping[str, Any]) -> dict[str, 
 
 
 def _paths(work: Conversion, at: KeyPath, listed: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what a group of paths makes of a resource."""
+    """Return the keys of a resource that a group of paths gives."""
     if not all(isinstance(each.get("path"), str) for each in listed):
         work.mistake((*at, "paths"), "every entry needs a path")
         return {}
@@ -183,7 +184,7 @@ def _paths(work: Conversion, at: KeyPath, listed: list[Mapping[str, Any]]) -> di
     mounts = [each for each in paths if each.given.get("type") == "Mount"]
     nodes = [each for each in paths if each not in mounts]
     if not nodes:
-        work.mistake(at, "a group needs a device file besides its mounts")
+        work.mistake(at, "a group needs a device file in addition to its mounts")
         return {}
     _check_limits(work, paths)
     first = min(nodes, key=lambda each: (not each.is_glob, each.is_optional))
@@ -201,7 +202,7 @@ def _paths(work: Conversion, at: KeyPath, listed: list[Mapping[str, Any]]) -> di
 
 
 def _path(work: Conversion, at: KeyPath, given: Mapping[str, Any]) -> _Path:
-    """Return an entry of `paths`, its glob in our words; what cannot be in one is a mistake."""
+    """Return an entry of `paths`, with its glob in the form of expose; report its mistakes."""
     for key, kind in _KINDS.items():
         if key in given and not isinstance(given[key], kind):
             work.mistake((*at, key), f"must be {_KIND_NAMES[kind]}")
@@ -214,7 +215,7 @@ def _path(work: Conversion, at: KeyPath, given: Mapping[str, Any]) -> _Path:
     if is_mount or path.removeprefix("/dev/").rstrip("/") in DIRECTORIES:
         path = path.rstrip("/")
     if "[!" in given["path"] or "\\" in path:
-        work.mistake((*at, "path"), "[!...] and \\ mean something else to expose")
+        work.mistake((*at, "path"), "[!...] and \\ have another meaning in expose")
     try:
         PathPattern(path)
     except ValueError as error:
@@ -223,15 +224,16 @@ def _path(work: Conversion, at: KeyPath, given: Mapping[str, Any]) -> _Path:
 
 
 def _check_limits(work: Conversion, paths: Sequence[_Path]) -> None:
-    """See whether a glob makes as many devices here as there.
+    """Report globs that give another number of devices in expose than in the plugin.
 
-    The plugin uses each match `limit` times, so a path without wildcard is for so many devices.
+    The plugin uses each match `limit` times, so a path without a wildcard serves `limit` devices.
     """
     globs = [each.path for each in paths if each.is_glob]
     for each in paths if globs else ():
         if each.is_glob and len(globs) > 1 and each.limit > 1:
             work.mistake(
-                (*each.at, "limit"), f"which match of {each.path} is used again cannot be said"
+                (*each.at, "limit"),
+                f"expose cannot use each match of {each.path} {each.limit} times",
             )
         elif not each.is_glob and each.limit == 1:
             work.mistake(
@@ -242,20 +244,20 @@ def _check_limits(work: Conversion, paths: Sequence[_Path]) -> None:
         elif not each.is_glob:
             work.note(
                 (*each.at, "limit"),
-                f"{each.path} comes along with every {globs[0]}, "
-                f"no longer with {each.limit} of them at most",
+                f"{each.path} belongs to every {globs[0]}, no longer to {each.limit} of them at "
+                "most",
             )
 
 
 def _container(work: Conversion, first: _Path) -> dict[str, str]:
-    """Return where and how a container sees the device."""
+    """Return the key `container` of the resource: path and permissions in the container."""
     container = {}
     if mount_path := str(first.given.get("mountPath", "")):
         container["path"] = mount_path + "{name}" * mount_path.endswith("/")
         if first.is_glob and "{" not in container["path"]:
             work.note(
                 (*first.at, "mountPath"),
-                f"every device of {first.path} is put at {mount_path}: write "
+                f"every device of {first.path} has the path {mount_path} in the container: write "
                 f'"{mount_path}{{index}}" if a container may have several',
             )
     if sorted(first.permissions) != ["r", "w"]:
@@ -264,20 +266,20 @@ def _container(work: Conversion, first: _Path) -> dict[str, str]:
 
 
 def _check_directories(work: Conversion, first: _Path, others: Sequence[_Path]) -> None:
-    """See that a directory of device files is a device by itself, at its own path."""
+    """Report a directory that has further files or another path in the container."""
     for each in (first, *others):
         if each.is_directory and (others or each.given.get("mountPath", each.path) != each.path):
             work.mistake(
                 (*each.at, "path"),
-                f"{each.path} is a directory, which expose gives alone and under its own path",
-                f"name one of its files, or {each.path}/* for all as single devices",
+                f"{each.path} is a directory, which expose serves only alone and at its own path",
+                f"name one of its files, or {each.path}/* for all files as single devices",
             )
 
 
 def _companions(work: Conversion, first: _Path, others: Sequence[_Path]) -> dict[str, Any]:
-    """Return what comes along with every device."""
+    """Return the keys of the resource for the further files of every device."""
     if first.is_optional:
-        work.mistake(others[0].at, "which file of a group is optional cannot be said")
+        work.mistake(others[0].at, "expose needs one file of a group that is not optional")
     all_optional = all(each.is_optional for each in others)
     found: dict[str, Any] = {"with": [_companion(work, first, each) for each in others]}
     if not all_optional:
@@ -302,23 +304,24 @@ def _companion(work: Conversion, first: _Path, each: _Path) -> Any:
 
 
 def _shortest(entry: Any) -> Any:
-    """Return an entry of `with` as its path, if it says nothing else."""
+    """Return an entry of `with` as a text if it has only a path."""
     return entry["path"] if isinstance(entry, dict) and [*entry] == ["path"] else entry
 
 
 def _of_the_device(work: Conversion, first: _Path, other: _Path) -> str:
-    """Return the path of what comes along, with a placeholder for its wildcard."""
+    """Return the path of a further file, with a placeholder for its wildcard."""
     if not other.is_glob:
         return other.path
     if len(_WILDCARDS.findall(other.path)) > 1 or not first.is_glob:
         work.mistake(
-            other.at, f"which of {other.path} belongs to which of {first.path} cannot be said"
+            other.at,
+            f"it is not clear which file of {other.path} belongs to which of {first.path}",
         )
         return other.path
     work.note(
         other.at,
-        f"{other.path} goes with {first.path} by what the wildcard stands for, "
-        "no longer by their order",
+        f"{other.path} belongs to the {first.path} with the same text for the wildcard, no longer "
+        "with the same position",
     )
     return _WILDCARDS.sub("{n}", other.path)
 

@@ -1,6 +1,6 @@
-"""Files of smarter-device-manager: regular expressions of names below /dev, turned into globs.
+"""Converts files of smarter-device-manager: regular expressions of names below /dev become globs.
 
-A glob cannot say "any number of digits", so each number of them gets a glob of its own.
+A glob cannot express "any number of digits", so each number of digits becomes a separate glob.
 """
 
 import re
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from kubedevices.builtin.conversion import DIRECTORIES, WILDCARD, Conversion, is_map
 from kubedevices.builtin.expose_checks import resource_template as explain_name
+from kubedevices.builtin.foreign_conversion import DIRECTORIES, WILDCARD, Conversion, is_map
 from kubedevices.builtin.path_patterns import PathPattern
 from kubedevices.config.yaml_source import KeyPath, entries, find
 
@@ -34,7 +34,7 @@ _ITEM = re.compile(
 
 
 def is_smarter(root: yaml.Node) -> bool:
-    """Whether this is a list with an expression in it."""
+    """Whether this is a list with a `devicematch`."""
     return isinstance(root, yaml.SequenceNode) and any(
         find(each, ("devicematch",)) is not each for each in root.value
     )
@@ -55,21 +55,21 @@ def from_smarter(work: Conversion) -> list[dict[str, Any]]:
             if not isinstance(expression, str):
                 work.mistake((i,), "a devicematch is needed")
             elif expression == "nvidia-gpu":
-                work.note(at, "nvidia-gpu is left out: it stood for the files of a Jetson board")
+                work.note(at, "nvidia-gpu is left out: it means the files of a Jetson board")
             elif resource := _resource(work, at, expression):
                 plain = {other["name"] for other in found if "{" not in other["name"]}
                 if resource["name"] in plain:
-                    work.mistake(at, f"a second resource {resource['name']} would come of it")
+                    work.mistake(at, f"this would be a second resource {resource['name']}")
                 replicas = work.count((i,), each, "nummaxdevices")
                 found.append(resource | ({"replicas": replicas} if replicas > 1 else {}))
     return found
 
 
 def _resource(work: Conversion, at: KeyPath, expression: str) -> dict[str, Any]:
-    """Return the resource without its replicas, or nothing and a mistake."""
+    """Return the resource without its replicas; after a mistake an empty dict."""
     translated = globs_of(expression)
     if translated is None:
-        work.mistake(at, f"{expression!r} cannot be said with *, ? and [...]")
+        work.mistake(at, f"{expression!r} cannot be written with *, ? and [...]")
         return {}
     globs = translated.globs
     common = commonprefix(globs)  # noqa: RUF071 - of characters, not of directories
@@ -79,27 +79,27 @@ def _resource(work: Conversion, at: KeyPath, expression: str) -> dict[str, Any]:
         matches = [{"directory": f"/dev/{name}"}]
     elif len(globs) > 1 or WILDCARD.search(globs[0]):
         if "*" in globs:
-            work.mistake(at, f"{expression!r} would give away every file of /dev")
+            work.mistake(at, f"{expression!r} would serve every file of /dev")
         if any("/" in glob for glob in globs):
-            work.mistake(at, f"{expression!r}: a name for files in directories cannot be said")
+            work.mistake(at, f"{expression!r}: expose has no names for files in directories")
         name = "{name}"
         for limit in translated.limits:
             work.note(at, f"{expression}: {limit}")
     if problem := explain_name(name):
-        work.mistake(at, f"no resource name can be made of it: {problem}")
+        work.mistake(at, f"this cannot become a resource name: {problem}")
         return {}
     return {"name": name, "match": matches, "id": "path"}
 
 
 class Globs(NamedTuple):
-    """Globs below /dev that together match what an expression matched, up to these `limits`."""
+    """Globs below /dev that together match the same as an expression, except for `limits`."""
 
     globs: tuple[str, ...]
     limits: tuple[str, ...]
 
 
 def globs_of(expression: str) -> Globs | None:
-    """Return the globs that mean the same, or None."""
+    """Return the globs that match the same as an expression, or None if there are none."""
     text = expression.removeprefix("^") if expression.startswith("^") else f".*{expression}"
     text = text.removesuffix("$") if text.endswith("$") else f"{text}.*"
     choices: list[list[str]] = []
@@ -120,7 +120,7 @@ def globs_of(expression: str) -> Globs | None:
 
 
 def _choices(item: re.Match[str], limits: dict[str, None]) -> list[str]:
-    """Return the globs that an item of an expression may stand for; none if it cannot be said."""
+    """Return globs that together match an item of an expression; none if globs cannot."""
     repeat = item["repeat"] or "{1}"
     if item["any"]:
         limits["matches in lower directories are left out"] = None
@@ -141,7 +141,7 @@ def _choices(item: re.Match[str], limits: dict[str, None]) -> list[str]:
 
 
 def _times(repeat: str) -> tuple[int, int | None]:
-    """Return how often an item must stand at least, and how often it may at most."""
+    """Return how often an item must appear at least and at most; None is any number."""
     if repeat in {"*", "+", "?"}:
         return int(repeat == "+"), 1 if repeat == "?" else None
     least, comma, most = repeat.strip("{}").partition(",")

@@ -1,7 +1,7 @@
-"""Where the settings of another plugin stand: a file of its own, or something that starts it.
+"""Finds the settings of another plugin in its own file, or in an object that starts the plugin.
 
-A DaemonSet has them in the arguments of its containers, a ConfigMap in its values, an argument list
-as such. Several documents in a file, and lists of Kubernetes, are taken one after the other.
+A DaemonSet has the settings in the arguments of its containers, a ConfigMap in its values. A list
+of arguments may also be the whole file. A file may have several documents, or a List of Kubernetes.
 """
 
 import re
@@ -20,7 +20,7 @@ _PODS = {"Pod", "DaemonSet", "Deployment", "StatefulSet"}
 
 
 class Source(NamedTuple):
-    """Settings as they would stand in a file; `domain` is that of the arguments beside, if any."""
+    """Settings as YAML; `domain` is the value of `--domain` in the same arguments, if any."""
 
     root: yaml.Node
     domain: str = ""
@@ -77,7 +77,10 @@ def _of_text(value: yaml.Node, file: Path) -> Iterator[Source]:
 
 
 def _of_arguments(words: list[tuple[str, int]], file: Path) -> Iterator[Source]:
-    """Yield the values of `--device`, with that of `--domain`; both as one word or as two."""
+    """Yield the values of `--device`, each with the value of `--domain`.
+
+    The value of an option may be part of its word (`--device=…`) or the next word.
+    """
     given: list[tuple[str, str, int]] = []
     rest = iter(words)
     for word, line in rest:
@@ -91,7 +94,7 @@ def _of_arguments(words: list[tuple[str, int]], file: Path) -> Iterator[Source]:
 
 
 def _word(node: yaml.Node) -> tuple[str, int]:
-    """Return a text, and the line on which it begins, from 0; a block begins below its sign."""
+    """Return a text and the line on which it begins, from 0; a block begins below `|` or `>`."""
     return _text(node), node.start_mark.line + (getattr(node, "style", None) in {"|", ">"})
 
 

@@ -1,8 +1,8 @@
-"""Globs that remember what their wildcards stood for. Pure.
+"""Globs that remember the text that each wildcard matched. Pure.
 
 `/dev/snd/pcmC*D0p` matches `/dev/snd/pcmC1D0p` with `1`, which fills `{n}` in
 `/dev/snd/controlC{n}`. Wildcards are `*`, `?` and `[...]`, within one directory level; wildcards
-that touch each other count as one, so that `card[0-9]*` remembers `12` as a whole.
+without text between them count as one, so that `card[0-9]*` remembers `12` as a whole.
 """
 
 import re
@@ -15,23 +15,23 @@ from kubedevices.device import natural_key
 
 @dataclass(frozen=True)
 class PathPattern:
-    """An absolute path with wildcards; raises ValueError saying what is wrong with `text`."""
+    """An absolute path with wildcards; raises ValueError if `text` is not one."""
 
     text: str
 
     def __post_init__(self) -> None:
-        """Refuse what could never match, or not what its author thinks."""
+        """Refuse patterns that match nothing, or that match other paths than their author meant."""
         if problem := path_problem(self.text):
             raise ValueError(problem)
         if "**" in self.text:
             raise ValueError("'**' is not supported, name every directory level")
         if re.search("[{}]", self.text):
-            raise ValueError("'{' and '}' mean nothing here, give each alternative its own entry")
+            raise ValueError("'{' and '}' have no meaning here: write an entry per alternative")
         _ = self.steps, self._regex
 
     @cached_property
     def steps(self) -> tuple["str | re.Pattern[str]", ...]:
-        """The path below `/`, one step per directory level: a name, or what a name must match."""
+        """The path below `/`, one step per directory level: a name, or an expression for names."""
         steps: list[str | re.Pattern[str]] = []
         for name in self.text.split("/")[1:]:
             pattern, wildcards = _translate(name)
@@ -40,11 +40,11 @@ class PathPattern:
 
     @cached_property
     def wildcards(self) -> int:
-        """How many texts a match remembers."""
+        """How many wildcard texts a match has."""
         return self._regex.groups
 
     def match(self, path: str) -> tuple[str, ...] | None:
-        """Return what the wildcards stand for in `path`, or None if it does not match."""
+        """Return the text of each wildcard in `path`, or None if `path` does not match."""
         found = self._regex.fullmatch(path)
         return found.groups() if found else None
 
@@ -58,19 +58,19 @@ def path_problem(path: str) -> str:
     if not path.startswith("/"):
         return f"{path!r} must be an absolute path" if path else "a path must not be empty"
     if path.endswith("/"):
-        return f"{path!r} names a directory, a file is needed"
+        return f"{path!r} is a directory, but a file is needed"
     if {"", ".", ".."} & set(path.split("/")[1:]):
         return f"{path!r} must not contain '//', '.' or '..'"
     return "" if path.isprintable() else f"{path!r} contains characters that cannot be printed"
 
 
 def natural_sort(paths: Iterable[str]) -> list[str]:
-    """Return `paths` with ttyS2 before ttyS10."""
+    """Return `paths` in natural order: ttyS2 before ttyS10."""
     return sorted(paths, key=natural_key)
 
 
 def _translate(glob: str) -> tuple[str, int]:
-    """Return `glob` as a regular expression with a group per run of wildcards, and their number."""
+    """Return `glob` as a regular expression with a group per run of wildcards, and the number."""
     parts: list[str] = []
     groups = 0
     in_group = False

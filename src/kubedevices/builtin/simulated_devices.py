@@ -1,6 +1,6 @@
-"""Which simulated devices there are now, and what a step makes of them. Pure.
+"""The simulated devices of this moment, and the effect of steps on them. Pure.
 
-For `simulator`, which reports them, and for `simulator_answers`, which hands them out.
+`simulator` reports these devices, and `simulator_answers` allocates them.
 """
 
 import fnmatch
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 _AROUND_AN_ID = 64
-"""Bytes, at most, of what a list says of a device besides its ID."""
+"""Upper limit of the bytes of a device in a list, without its ID."""
 
 
 class SimulatedDevices:
-    """The devices of one resource or several, as steps leave them."""
+    """The devices of all resources, with all steps applied."""
 
     def __init__(self, configs: Sequence[SimulatorConfig]) -> None:
         self._configs = configs
@@ -39,7 +39,7 @@ class SimulatedDevices:
         self._resources = {config.device_type: _Resource(config) for config in self._configs}
 
     def tree(self) -> DeviceTree:
-        """Return what there is now."""
+        """Return all devices."""
         return DeviceTree({name: each.devices.values() for name, each in self._resources.items()})
 
     def of(self, device_type: str) -> Mapping[str, Device]:
@@ -47,16 +47,16 @@ class SimulatedDevices:
         return self._resources[device_type].devices
 
     def apply(self, step: "SimulatorStep") -> int:
-        """Do what `step` says; return how many devices it concerned. Raises `UsageError`."""
+        """Apply `step`; return how many devices it concerned. Raises `UsageError`."""
         names = [step.resource] if step.resource else [*self._resources]
         if step.resource and step.resource not in self._resources:
             known = ", ".join(self._resources)
-            raise UsageError(f"there is no resource {step.resource!r}, only {known}")
+            raise UsageError(f"unknown resource {step.resource!r}, known: {known}")
         return sum(len(self._resources[name].apply(step)) for name in names)
 
 
 class _Resource:
-    """The devices of one resource, no two with the same index: it is the number in their paths."""
+    """The devices of one resource. Each has its own index, the number in its paths."""
 
     def __init__(self, config: SimulatorConfig) -> None:
         self.devices: dict[str, Device] = {}
@@ -65,7 +65,7 @@ class _Resource:
         self._resize(config.number_devices)
 
     def apply(self, step: "SimulatorStep") -> Sequence[str]:
-        """Do what `step` says; return the IDs that it concerned."""
+        """Apply `step`; return the IDs of the devices that it concerned."""
         if step.set_ is not None:
             health = Health(step.set_.health)
             chosen = fnmatch.filter(self.devices, step.set_.id)
@@ -75,7 +75,7 @@ class _Resource:
             return self._resize(step.count)
         if step.remove is not None:
             return self._remove(fnmatch.filter(self.devices, step.remove))
-        if step.faults is not None:  # the devices stay as they are, the answers do not
+        if step.faults is not None:  # faults change the answers, not the devices
             return [*self.devices]
         free = self._free_indexes()
         for device_id in step.add:
@@ -91,13 +91,13 @@ class _Resource:
             if len(self.devices) >= count:
                 break
             device_id = device_id_of(self._config, index)
-            if device_id not in self.devices:  # it may have been added, with another index
+            if device_id not in self.devices:  # a step may have added this ID with another index
                 self._put(device_id, index)
                 added.append(device_id)
         return added
 
     def _free_indexes(self) -> Iterator[int]:
-        """Yield the indexes that no device has now, the lowest first."""
+        """Yield the indexes that no device has, in ascending order."""
         taken = {*self._indexes.values()}
         return (index for index in itertools.count() if index not in taken)
 
@@ -112,12 +112,12 @@ class _Resource:
 
 
 def device_id_of(config: SimulatorConfig, index: int) -> str:
-    """Return the ID of a device that nobody named."""
+    """Return the ID of a device whose ID no step gives."""
     return f"{config.device_id_prefix}-{config.node_name}-{index}"
 
 
 def make_device(config: SimulatorConfig, device_id: str, index: int) -> Device:
-    """Return one device, healthy."""
+    """Return a healthy device."""
     suffix = str(index) if config.device_path_style == "index" else device_id
     env, annotations, specs = {}, {}, []
     if config.env_prefix:
@@ -137,7 +137,7 @@ def make_device(config: SimulatorConfig, device_id: str, index: int) -> Device:
 
 
 def numa_nodes_of(config: SimulatorConfig, index: int) -> tuple[int, ...]:
-    """Return the NUMA node of a device, as a tuple of one or none."""
+    """Return the NUMA node of a device as a tuple, which is empty without a NUMA node."""
     nodes = config.numa_nodes
     if isinstance(nodes, Mapping):
         return (nodes[index],) if index in nodes else ()
@@ -145,7 +145,7 @@ def numa_nodes_of(config: SimulatorConfig, index: int) -> tuple[int, ...]:
 
 
 def list_problem(config: SimulatorConfig) -> str:
-    """Return why the devices fit into no list that a kubelet takes, or an empty string."""
+    """Return why a kubelet would not accept a list with all devices, or an empty string."""
     count, size = config.number_devices, 0
     if count * (len(device_id_of(config, count).encode()) + _AROUND_AN_ID) <= MAX_LIST_SIZE:
         return ""
@@ -161,11 +161,11 @@ def list_problem(config: SimulatorConfig) -> str:
 
 
 def with_cdi(device: Device) -> Device:
-    """Return `device` with all it gives said in CDI as well.
+    """Return `device` with everything that it gives to a container also as CDI edits.
 
-    A CDI device must do something: one that gives nothing sets a variable with its ID.
+    A CDI device needs at least one edit: a device that gives nothing sets a variable with its ID.
     """
-    from kubedevices.cdi import edits_of  # noqa: PLC0415 - most simulators need none of it
+    from kubedevices.cdi import edits_of  # noqa: PLC0415 - most simulators do not use CDI
 
     env = dict(device.env)
     if not (env or device.specs or device.mounts):

@@ -1,7 +1,7 @@
-"""What stands in for the device files of simulated devices: /dev/null by another name.
+"""Files that replace the device files of simulated devices: copies of the device node /dev/null.
 
-Where making device files is not permitted, plain files do, as mounts: no container engine takes
-them for devices. Blocking, and quick. For `simulator`.
+Without permission to create device nodes, plain files replace them. Plain files become mounts,
+because container engines do not accept them as devices. Blocking file access, but fast.
 """
 
 import contextlib
@@ -17,13 +17,13 @@ _NULL = os.makedev(1, 3)
 
 
 class StandInFiles:
-    """The files made so far; others that were there before stay what they are."""
+    """The files that this process created; files that existed before are left unchanged."""
 
     def __init__(self) -> None:
         self._made: set[Path] = set()
 
     def give(self, device: Device) -> Device:
-        """Make the files of `device`; return it with them as what they are. Raises `CannotAsk`."""
+        """Create the files of `device`; return it, plain files as mounts. Raises `CannotAsk`."""
         for spec in device.specs:
             path = Path(spec.host_path)
             if path not in self._made and make_device_file(path):
@@ -36,18 +36,18 @@ class StandInFiles:
         return replace(device, specs=specs, mounts=[*device.mounts, *mounts])
 
     def remove(self) -> None:
-        """Remove every file that was made here."""
+        """Remove every file that this process created."""
         for path in self._made:
-            with contextlib.suppress(OSError):  # somebody was there before us
+            with contextlib.suppress(OSError):  # another program removed it
                 path.unlink()
         self._made.clear()
 
 
 def make_device_file(path: Path) -> bool:
-    """Make a device file that behaves like /dev/null, or a plain file where that is not permitted.
+    """Create a device file that behaves like /dev/null, or a plain file if that is not permitted.
 
-    Return whether it is ours: a file that is there already stays, and is not, unless it is just
-    what would be made, as a simulator that was killed leaves it. Raises `CannotAsk`.
+    Return whether the file may be removed later. An existing file stays and is not removed, unless
+    it is such a device file: a killed simulator left it. Raises `CannotAsk`.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def make_device_file(path: Path) -> bool:
         except PermissionError:
             path.touch()
     except OSError as error:
-        raise CannotAsk(f"cannot make {path}: {error.strerror}") from error
+        raise CannotAsk(f"cannot create {path}: {error.strerror}") from error
     return True
 
 

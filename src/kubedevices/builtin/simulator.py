@@ -1,7 +1,7 @@
-"""Simulated devices, reported and allocated like real ones: `kubedevices simulate`.
+"""Simulated devices, reported and allocated like real devices: `kubedevices simulate`.
 
-Answers as simple-device-plugin does, registers again after a kubelet restart as that does not.
-What happens to the devices comes from a timeline and from the control socket.
+It answers like simple-device-plugin, but unlike that it registers again after a kubelet restart. A
+timeline and a control socket change the devices.
 """
 
 import asyncio
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from kubedevices.middleware.faults import FaultRule
 
 _LOOK = 0.1
-"""Seconds between two looks at the file that holds the registration up."""
+"""Seconds between two looks at the file that delays the registration."""
 
 _log = logging.getLogger(__name__)
 
 
 class Simulator(Scanner):
-    """Reports the devices of one resource or several; all of one domain.
+    """Reports the devices of one or more resources of the same domain.
 
-    `control` is where to listen for steps. Nothing is reported, and so nothing registered, before
-    `hold_file` is gone; after that it means nothing.
+    `control` is the path of the control socket. If `hold_file` exists at the start, nothing is
+    reported and so nothing registered until it is deleted; later it has no effect.
     """
 
     def __init__(
@@ -58,17 +58,17 @@ class Simulator(Scanner):
         self._devices = SimulatedDevices(configs)
         self._faults = {config.device_type: config.all_faults for config in configs}
         self.on_faults: Callable[[Mapping[str, FaultRule]], None] = lambda _: None
-        """Is told of other faults than those of the configurations: the devices do no damage."""
+        """Called when a step changes the faults: the middleware `Faulty` applies them."""
         self._notifier: Notifier | None = None
         self._files = StandInFiles()
 
     def socket_name(self, device_type: str) -> str:
-        """Return the socket's name, which does not follow from the resource's if there is one."""
+        """Return the name of the socket: of a single resource it is that of the plugin."""
         name = self._config_of(device_type).plugin_name
         return f"{name}.sock" if len(self.configs) == 1 else f"{name}-{device_type}.sock"
 
     def abilities_of(self, device_type: str) -> Answers:
-        """Return what answers for one resource."""
+        """Return the abilities of one resource."""
         return answers_for(self._config_of(device_type), self._devices)
 
     def describe(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class Simulator(Scanner):
         }
 
     def take_step(self, step: "SimulatorStep") -> int:
-        """Do what `step` says and report it; return how many devices it concerned."""
+        """Apply `step` and report the devices; return how many devices it concerned."""
         concerned = self._devices.apply(step)
         _log.info("%s (%s)", step, counted(concerned, "device"))
         if step.faults is not None:
@@ -93,7 +93,7 @@ class Simulator(Scanner):
         return concerned
 
     async def scan(self, notifier: Notifier) -> None:
-        """Report, and follow timeline and control socket until the end."""
+        """Report devices, and follow timeline and control socket, until stopped."""
         control = await self._listen()
         try:
             await self._wait_for_release()
@@ -107,7 +107,7 @@ class Simulator(Scanner):
             self._files.remove()
 
     async def _play(self, notifier: Notifier) -> None:
-        """Follow the timeline until the end; raises what a step could not do."""
+        """Follow the timeline until stopped; raises the error of a step."""
         timeline = asyncio.create_task(self._follow_timeline(), name="timeline")
         stopped = asyncio.ensure_future(notifier.wait_stopped())
         try:
@@ -123,13 +123,13 @@ class Simulator(Scanner):
     async def _wait_for_release(self) -> None:
         if self._hold_file is not None and self._hold_file.exists():
             _log.info("not registering before %s is deleted", self._hold_file)
-            while self._hold_file.exists():  # noqa: ASYNC110  # nobody tells us
+            while self._hold_file.exists():  # noqa: ASYNC110  # no event says when it is deleted
                 await asyncio.sleep(_LOOK)
 
     async def _listen(self) -> Any:
         if self._control is None:
             return None
-        # Only now: most simulators listen for nothing.
+        # Imported here: most simulators have no control socket.
         from kubedevices.builtin.simulator_steps import step_of  # noqa: PLC0415
         from kubedevices.middleware.step_control import StepControl  # noqa: PLC0415
 
@@ -140,7 +140,7 @@ class Simulator(Scanner):
         return control
 
     async def _follow_timeline(self) -> None:
-        """Take each step at its time; a loop ends with its last step and undoes all of them."""
+        """Apply each step at its time; a loop undoes all steps after the last step."""
         if self._timeline is None or not self._timeline.steps:
             return
         loop = asyncio.get_running_loop()
@@ -178,8 +178,8 @@ class Simulator(Scanner):
             for name in make_device(config, device_id_of(config, 0), 0).env:
                 if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
                     _log.warning(
-                        "variables such as %s are no names for a shell, which drops them; "
-                        "other programs in the container see them",
+                        "a shell drops variables with names such as %s; other programs in the "
+                        "container see them",
                         name,
                     )
                     return

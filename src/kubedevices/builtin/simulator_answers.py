@@ -1,4 +1,4 @@
-"""How a simulated resource answers. Made by `answers_for`; `middleware.faults` does the damage."""
+"""The answers of a simulated resource to the kubelet. Faults come from `middleware.faults`."""
 
 from kubedevices.allocation import (
     AllocateRequest,
@@ -18,13 +18,13 @@ from kubedevices.plugin.capabilities import (
 
 
 class Answers(Allocator):
-    """Allocates; refuses unknown devices in the words of simple-device-plugin."""
+    """Allocates; refuses unknown devices with the error text of simple-device-plugin."""
 
     def __init__(self, config: SimulatorConfig, devices: SimulatedDevices) -> None:
         self.config, self._devices = config, devices
 
     async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
-        """Refuse what there is not, leave the rest to us."""
+        """Refuse unknown devices; the framework answers for all others."""
         known = self._devices.of(self.config.device_type)
         for container in request.containers:
             for device_id in container.device_ids:
@@ -38,7 +38,7 @@ class _Preferring(Answers, PreferredAllocator):
     async def get_preferred_allocation(
         self, request: PreferredAllocationRequest
     ) -> PreferredAllocationResponse:
-        """Choose by policy; what has the same NUMA nodes counts as one physical device."""
+        """Choose by policy; devices with the same NUMA nodes count as one physical device."""
         return PreferredAllocationResponse(
             tuple(
                 tuple(
@@ -61,5 +61,8 @@ class _Preferring(Answers, PreferredAllocator):
 
 
 def answers_for(config: SimulatorConfig, devices: SimulatedDevices) -> Answers:
-    """Return an object that has a preference if `config` asks for it."""
+    """Return the abilities of a resource: with a preference only if `config` has a policy.
+
+    A kubelet calls GetPreferredAllocation before each Allocate of a plugin that offers it.
+    """
     return (Answers if config.preferred is None else _Preferring)(config, devices)

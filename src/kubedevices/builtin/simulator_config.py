@@ -1,4 +1,7 @@
-"""What is simulated: the settings of one resource, wherever they come from. Values only."""
+"""The settings of one simulated resource, as a value.
+
+`simulator_settings` merges them from all sources; `simulator_file` reads the YAML file.
+"""
 
 import platform
 from collections.abc import Mapping
@@ -8,15 +11,15 @@ from typing import Literal
 from kubedevices.middleware.faults import FaultRule, PreStart
 
 DEVICE_LIMIT = 250_000
-"""More fit into no list, however short their IDs are."""
+"""No list that a kubelet accepts holds more devices, even with the shortest IDs."""
 
 NumaNodes = tuple[int, ...] | Mapping[int, int]
-"""NUMA nodes dealt out in turn, or the node of each device by its index."""
+"""NUMA nodes that devices get in turn, or the NUMA node of each device by its index."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatorConfig:
-    """What is simulated: one resource."""
+    """The settings of one simulated resource."""
 
     resource_name: str = "example.com/simple-device"
     number_devices: int = 2
@@ -42,17 +45,17 @@ class SimulatorConfig:
 
     @property
     def device_type(self) -> str:
-        """The part behind it."""
+        """The part of the resource name after the slash."""
         return self.resource_name.partition("/")[2]
 
     @property
     def all_faults(self) -> FaultRule:
-        """What goes wrong on purpose, when a container starts too."""
+        """The faults, with those of PreStartContainer."""
         return replace(self.faults, pre_start=self.pre_start)
 
 
 def check_count(count: int) -> str:
-    """Check a number of devices."""
+    """Return why a number of devices is wrong, or an empty string."""
     if count < 0:
         return f"{count} is negative; a number of devices is 0 or more"
     return "" if count <= DEVICE_LIMIT else f"{count} is more than any list holds"

@@ -1,8 +1,8 @@
-"""The YAML file of `kubedevices simulate`, which is that of simple-device-plugin and more.
+"""The schema of the YAML file of `kubedevices simulate`: simple-device-plugin's file and more keys.
 
-Read as forgivingly as the original does: unknown keys are warned of, a key without a value counts
-as absent, and a number is good enough where text is wanted. What the values mean is checked in
-`simulator_settings`, because another source may still replace them.
+Like the original it is lenient: unknown keys give a warning, a key without a value counts as
+absent, and a number may stand for text. `simulator_settings` checks the values, because another
+source may still replace them.
 """
 
 # ruff: noqa: RUF009  # `key` makes a field, not a value
@@ -30,7 +30,7 @@ def _check_directory(path: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PreStartKey:
-    """What happens when a container with devices starts."""
+    """Faults of PreStartContainer."""
 
     HINT: ClassVar[str] = "write 'preStart: {delay: 1s, failEvery: 3}'"
 
@@ -40,7 +40,7 @@ class PreStartKey:
 
 @dataclass(frozen=True, kw_only=True)
 class _ResourceKeys:
-    """What can be said of one resource; None where it is absent."""
+    """The keys of one resource; the value of an absent key is None."""
 
     HINT: ClassVar[str] = "for example 'resourceName: example.com/simple-device'"
 
@@ -64,14 +64,14 @@ class _ResourceKeys:
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceEntry(_ResourceKeys):
-    """One of several resources."""
+    """An entry of `resources`."""
 
     resource_name: str = key(hint="for example example.com/gpu")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatorFile(_ResourceKeys):
-    """The whole file; what it says of a resource holds for each of `resources`."""
+    """The whole file; its keys of a resource apply to each of `resources`."""
 
     resources: tuple[ResourceEntry, ...] = key(default=())
     timeline: tuple[TimedStep, ...] = key(default=(), hint="a list of steps")
@@ -79,7 +79,7 @@ class SimulatorFile(_ResourceKeys):
 
 
 def read_simulator_file(file: Path) -> FileSettings:
-    """Read `file`; raises `CannotRead`, and `ConfigError` for what is of the wrong type."""
+    """Read `file`; raises `CannotRead`, and `ConfigError` for values of a wrong type."""
     content, report = load_config(file, SimulatorFile, lenient=True)
     said = _settings(content, report, ())
     in_time = sorted(range(len(content.timeline)), key=lambda i: content.timeline[i].at)

@@ -1,11 +1,12 @@
-"""The settings of `kubedevices simulate`, from four sources: defaults, YAML, environment, flags.
+"""Merges the settings of `kubedevices simulate`: defaults, YAML file, environment, command line.
 
 Variables and YAML keys are those of simple-device-plugin, so that its configuration works here
-unchanged; what it lacks comes with a name in the same manner. A later source wins over an earlier
-one; an empty variable counts as not set, as in its Makefile. All mistakes are told at once, each
-with its source.
+unchanged; further settings have names of the same form. A later source wins over an earlier source.
+An empty variable counts as not set, as in the original's Makefile. All mistakes are reported
+together, each with its source.
 
-The file is read by `simulator_file`, so that PyYAML is only imported when there is one.
+`simulator_file` reads the file, so that PyYAML is imported only if there is a file. `cli.simulate`
+itself reads two further variables, PLUGIN_SOCK_DIR and REGISTER_CONTROL_FILE.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ _TRUE, _FALSE = {"true", "yes", "1"}, {"false", "no", "0"}
 
 
 class Setting(NamedTuple):
-    """One setting and its names; `yaml_key` is empty where only the deployment knows it."""
+    """One setting and its names; `yaml_key` is empty if the file cannot have it."""
 
     field: str
     variable: str
@@ -102,6 +103,7 @@ def _numa_node_problem(number: int) -> str:
     return "" if number < 2**31 else f"{number} is not a NUMA node"
 
 
+# Each `field` is a field of `SimulatorConfig`. Its other fields can only be set in the file.
 SETTINGS = (
     Setting(
         "resource_name",
@@ -179,7 +181,7 @@ SETTINGS = (
         "cdi",
         "CDI_ENABLED",
         "cdi",
-        "devices are CDI devices too, in a file that is kept up to date: true or false",
+        "devices are CDI devices too, in a file that follows every change: true or false",
         _parse_switch,
         is_switch=True,
     ),
@@ -187,24 +189,24 @@ SETTINGS = (
         "namespace",
         "NAMESPACE",
         "",
-        "Kubernetes namespace; used by a deployment, nothing here reads it",
+        "Kubernetes namespace of a deployment; the simulator itself does not use it",
     ),
 )
 
 
 class Timeline(NamedTuple):
-    """What happens to the devices, in the order of time; once, or again and again."""
+    """Changes of the devices, in the order of time; with `loop` they are repeated."""
 
     steps: tuple["TimedStep", ...] = ()
     loop: bool = False
     places: tuple[ConfigProblem, ...] = ()
-    """Where each step names its resource."""
+    """The place in the file where each step names its resource."""
 
 
 class FileSettings(NamedTuple):
-    """What a YAML file says: values and their places, both by field name.
+    """The settings of a YAML file: values and their places, both by field name.
 
-    Each of `resources` says what differs from the rest of the file.
+    Each of `resources` has only the values that differ from the rest of the file.
     """
 
     values: Mapping[str, Any]
@@ -218,12 +220,12 @@ _NOTHING = FileSettings({}, {})
 
 
 class _Given(NamedTuple):
-    """A value with its place, which carries the problem if the value is wrong."""
+    """A value with its place; if the value is wrong, the place contains the problem."""
 
     value: Any
     place: ConfigProblem
     source: int
-    """How far outside it was given; a value from further outside wins."""
+    """`_FILE`, `_VARIABLE` or `_FLAG`; the value with the higher number wins."""
 
 
 _FILE, _VARIABLE, _FLAG = range(3)
@@ -232,10 +234,10 @@ _FILE, _VARIABLE, _FLAG = range(3)
 def merge_resources(
     file: FileSettings | None, environment: Mapping[str, str], flags: Mapping[str, str | None]
 ) -> tuple[SimulatorConfig, ...]:
-    """Return the settings of every resource; what a resource says itself wins over all else.
+    """Return the settings of every resource; a resource's own values in the file always win.
 
-    `flags` are by field name, None where absent. What is wrong and replaced for every resource
-    does not count. Raises `ConfigError` with every mistake that does.
+    `flags` are by field name, None if absent. A wrong value is no mistake if a later source
+    replaces it for every resource. Raises `ConfigError` with all mistakes.
     """
     file = file or _NOTHING
     shared = {**_from_file(file), **dict(_from_outside(environment, flags))}
@@ -250,15 +252,15 @@ def merge_resources(
             mistakes += [*_clashes(config, configs, given), *_contradictions(config, given)]
             configs.append(config)
     if mistakes:
-        raise ConfigError([*dict.fromkeys(mistakes)])  # a shared one is that of each resource
+        raise ConfigError([*dict.fromkeys(mistakes)])  # each resource repeats a shared mistake
     return tuple(configs)
 
 
 def check_timeline(timeline: Timeline, configs: Sequence[SimulatorConfig]) -> None:
-    """Raise `ConfigError` for steps of a resource that there is not."""
+    """Raise `ConfigError` for steps that name an unknown resource."""
     known = dict.fromkeys(config.device_type for config in configs)
     mistakes = [
-        place._replace(problem=f"there is no resource {step.resource!r}, only {', '.join(known)}")
+        place._replace(problem=f"unknown resource {step.resource!r}, known: {', '.join(known)}")
         for step, place in zip(timeline.steps, timeline.places, strict=False)
         if step.resource is not None and step.resource not in known
     ]
@@ -281,7 +283,7 @@ def _from_file(file: FileSettings) -> dict[str, _Given]:
 def _from_outside(
     environment: Mapping[str, str], flags: Mapping[str, str | None]
 ) -> Iterator[tuple[str, _Given]]:
-    """Yield what is given by flag or else by variable, with the field's name."""
+    """Yield the values of flags, or else of variables, with the field's name."""
     for setting in SETTINGS:
         if (text := flags.get(setting.field)) is not None:
             place, source = ConfigProblem("command line", 0, 0, setting.flag, ""), _FLAG
@@ -300,25 +302,25 @@ def _from_outside(
 def _clashes(
     config: SimulatorConfig, others: Sequence[SimulatorConfig], given: Mapping[str, _Given]
 ) -> Iterator[ConfigProblem]:
-    """Yield why a resource cannot be served beside the `others`."""
+    """Yield why a resource cannot be served together with the `others`."""
     if not others:
         return
     place = given["resource_name"].place
     if config.resource_name in {each.resource_name for each in others}:
-        yield place._replace(problem=f"{config.resource_name!r} is there already")
+        yield place._replace(problem=f"{config.resource_name!r} appears twice")
     elif config.domain != others[0].domain:
-        problem = f"all resources must be of one domain, the first is of {others[0].domain}"
+        problem = f"all resources must have the same domain; the first has {others[0].domain}"
         yield place._replace(problem=problem)
 
 
 def _contradictions(
     config: SimulatorConfig, given: Mapping[str, _Given]
 ) -> Iterator[ConfigProblem]:
-    """Yield what cannot be, given the other settings."""
+    """Yield mistakes that follow only from several settings together."""
     if isinstance(config.numa_nodes, Mapping):
         nodes, count = given["numa_nodes"], given.get("number_devices")
         unknown = [index for index in config.numa_nodes if index >= config.number_devices]
-        # A count from further outside may be lower: then the rest of the map is for nobody.
+        # A later source may set a lower count: then the rest of the map is not used.
         if unknown and (count is None or count.source <= nodes.source):
             devices = counted(config.number_devices, "device")
             problem = f"there is no device {unknown[0]}, only {devices} of {config.resource_name}"

@@ -1,4 +1,4 @@
-"""What can happen to simulated devices: the steps of a timeline and of the control socket.
+"""Steps that change simulated devices, of a timeline or of the control socket: their schema.
 
     - at: 30s
       set: {id: "*-3", health: Unhealthy}
@@ -8,7 +8,7 @@
     - {at: 150s, faults: {failAllocateEvery: 2}}
     - {at: 180s, faults: {}}
 
-Only the form is here; what a step does is in `simulated_devices`.
+`simulated_devices` applies them.
 """
 
 import json
@@ -32,18 +32,18 @@ HEALTHS = tuple(str(health) for health in Health)
 
 
 def check_every(number: int) -> str:
-    """Return why something cannot happen every `number` times, or an empty string."""
+    """Return why `number` is wrong for "every n-th call", or an empty string."""
     return "" if number >= 1 else f"{number} must be at least 1"
 
 
 def _check_id(text: str) -> str:
-    """Return why `text` cannot name a device that is added, or an empty string."""
+    """Return why `text` cannot be the ID of an added device, or an empty string."""
     return "" if text and text.isprintable() else f"{text!r} cannot be the ID of a device"
 
 
 @dataclass(frozen=True, kw_only=True)
 class FaultKey:
-    """What goes wrong on purpose."""
+    """Faults on purpose."""
 
     HINT: ClassVar[str] = "write 'faults: {allocateDelay: 1s}'"
 
@@ -62,13 +62,13 @@ class FaultKey:
 
     @property
     def rule(self) -> FaultRule:
-        """The same for who does the damage."""
+        """The faults as a rule for the middleware `Faulty`."""
         return FaultRule(**{item.name: getattr(self, item.name) for item in fields(self)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class SetRule:
-    """A new health for the devices that a glob names."""
+    """A new health for the devices that a glob matches."""
 
     HINT: ClassVar[str] = "write 'set: {id: \"*-3\", health: Unhealthy}'"
 
@@ -78,7 +78,7 @@ class SetRule:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatorStep:
-    """One thing that happens, to one resource or to all."""
+    """One change, of one resource or of all resources."""
 
     HINT: ClassVar[str] = "set, count, remove, add or faults"
     ONE_OF: ClassVar[tuple[str, ...]] = ("set", "count", "remove", "add", "faults")
@@ -112,7 +112,7 @@ class TimedStep(SimulatorStep):
 
 
 def step_of(request: Mapping[str, Any]) -> SimulatorStep:
-    """Return the step that a JSON object means; raises ValueError."""
+    """Return the step of a JSON object; raises ValueError."""
     known = ("resource", *SimulatorStep.ONE_OF)
     if unknown := request.keys() - set(known):
         words = ", ".join(sorted(unknown))
@@ -130,13 +130,13 @@ def step_of(request: Mapping[str, Any]) -> SimulatorStep:
         raise ValueError(f"{count!r} is not a number of devices")
     is_list = isinstance(added, list) and all(isinstance(each, str) for each in added)
     if not is_list or ("add" in request and not added):
-        raise ValueError("add takes a list of IDs")
+        raise ValueError("add must be a list of IDs")
     if problem := next(filter(None, map(_check_id, added)), ""):
         raise ValueError(problem)
     for name in ("resource", "remove"):
         text = request.get(name, "x")
         if not isinstance(text, str) or not text:
-            raise ValueError(f"{name} takes a text, not {text!r}")
+            raise ValueError(f"{name} must be a text, not {text!r}")
     return SimulatorStep(
         resource=request.get("resource"),
         set_=SetRule(id=str(rule.get("id", "*")), health=str(rule["health"])) if rule else None,

@@ -1,4 +1,7 @@
-"""What the conversions of other plugins' files share: mistakes, notes, and looks at values."""
+"""The state of a conversion of another plugin's file: its mistakes and notes.
+
+`foreign_generic` and `foreign_smarter` share it.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +17,7 @@ from kubedevices.errors import ConfigProblem
 WILDCARD = re.compile(r"[*?\[]")
 
 DIRECTORIES = frozenset({"dri", "input", "mapper", "net", "snd", "vfio"})
-"""Names in /dev that are directories of device files: both plugins give them as a whole."""
+"""Directories of device files in /dev: both plugins give such a directory as one device."""
 
 
 @dataclass
@@ -25,32 +28,32 @@ class Conversion:
     report: SourceProblems
     notes: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
-    """What cannot be converted, one line for each mistake in an entry."""
+    """One line for each mistake in an entry that cannot be converted."""
     problems: list[ConfigProblem] = field(default_factory=list)
-    """The same with their places, if nothing else can be converted either."""
+    """The same mistakes with their places, for an error if no entry can be converted."""
 
     @contextmanager
     def entry(self, found: list[dict[str, Any]]) -> Iterator[None]:
-        """Take back what one entry adds to `found` if it has a mistake, and go on without it."""
+        """Convert one entry: if it has a mistake, remove from `found` what it added."""
         before, known = self.report.mistakes, len(found)
         yield
         if problems := self.report.take_mistakes(before):
             del found[known:]
-            self.left_out += [f"line {each.line}: {_words(each)}" for each in problems]
+            self.left_out += [f"line {each.line}: {_as_text(each)}" for each in problems]
             self.problems += problems
 
     def mistake(self, path: KeyPath, text: str, hint: str = "") -> None:
-        """Refuse what stands at `path`."""
+        """Report a mistake at `path`."""
         self.report.mistake(find(self.root, path), path, text, hint)
 
     def note(self, path: KeyPath, text: str) -> None:
-        """Tell that what stands at `path` means something a bit different afterwards."""
+        """Note that the value at `path` has a slightly different meaning in expose."""
         self.notes.append(f"{text} (line {self.report.place(path).line})")
 
     def data(self) -> Any:
-        """Return the file as plain data; anchors are merged in the nodes too, so look there first.
+        """Return the file as plain data. Raises `ConfigError` for a value that breaks its tag.
 
-        Raises `ConfigError` for a value that is not what its tag says.
+        This also merges anchors in the nodes, so read the nodes before.
         """
         try:
             return yaml.SafeLoader("").construct_document(self.root)
@@ -60,11 +63,11 @@ class Conversion:
             raise
 
     def unknown_key(self, node: yaml.Node, path: KeyPath, known: Iterable[str]) -> None:
-        """Refuse a key that would be dropped: it may be one that counts, misspelt."""
+        """Report an unknown key as a mistake: it may be a misspelt key that matters."""
         self.report.mistake(node, path, "unknown key", guess_key(str(path[-1]), known)[1])
 
     def count(self, at: KeyPath, entry: Mapping[str, Any], key: str) -> int:
-        """Return the number that `key` gives, by default 1."""
+        """Return the number at `key`, by default 1."""
         count = entry.get(key, 1)
         if type(count) is int and count >= 1:
             return count
@@ -72,11 +75,11 @@ class Conversion:
         return 1
 
 
-def _words(problem: ConfigProblem) -> str:
+def _as_text(problem: ConfigProblem) -> str:
     hint = f" ({problem.suggestion})" if problem.suggestion else ""
     return f"{problem.key}: {problem.problem}{hint}"
 
 
 def is_map(value: object) -> bool:
-    """Whether `value` has keys."""
+    """Whether `value` is a mapping."""
     return isinstance(value, Mapping)
