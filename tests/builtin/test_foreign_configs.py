@@ -194,7 +194,7 @@ def test_a_changed_meaning_becomes_a_comment(tmp_path: Path) -> None:
         ("devices:\n- groups: []", ":2:3: devices[0]: a name and a list of groups are needed"),
         ("{name: a, groups: [{}]}", ":1:20: groups[0]: a group needs a list of paths or of usb"),
         ("{name: a, groups: [{paths: [{path: /a, type: Mount}]}]}", "a group needs a device file"),
-        ("{name: a, groups: [{paths: [{path: '/a*'}, {path: /b*c*}]}]}", "which file of /b*c* belongs"),
+        ("{name: a, groups: [{paths: [{path: '/a*'}, {path: /b*c*}]}]}", "which file of /b*c*"),
         ("{name: a, groups: [5]}", "groups[0]: a group needs a list of paths or of usb"),
         ("{name: a, groups: [{paths: [x]}]}", "groups[0]: a group needs a list of paths or of usb"),
         ("{name: a, groups: [{paths: [{path: 5}]}]}", "groups[0].paths: every entry needs a path"),

@@ -149,7 +149,9 @@ def test_a_longer_name_takes_nothing_from_another_deployment(
     assert main(["deploy", "expose", "--name", other, "--image", IMAGE]) == 0
     before = cluster.read()["objects"]
     assert run(short_dir, "deploy", values) == 1
-    assert f"/{other} in namespace lab was created for another deployment" in capsys.readouterr().err
+    assert (
+        f"/{other} in namespace lab was created for another deployment" in capsys.readouterr().err
+    )
     assert cluster.read()["objects"] == before
 
 

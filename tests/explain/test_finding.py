@@ -30,9 +30,7 @@ WRONG = problem(Step.HEALTH, "n", "f", "mend", "mend it")
         ([WRONG, MAYBE], Outcome.PROBLEM),
     ],
 )
-def test_the_worst_finding_is_the_result(
-    findings: list[Finding], expected: Outcome
-) -> None:
+def test_the_worst_finding_is_the_result(findings: list[Finding], expected: Outcome) -> None:
     """A problem before a warning; what is unknown late on the way says nothing about the device."""
     assert worst(findings) is expected
 

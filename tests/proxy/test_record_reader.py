@@ -57,7 +57,7 @@ def test_files_may_come_in_any_order(tmp_path: Path) -> None:
     assert key == ("Allocate", (("g0", "g1"),))
     assert (answer.took, answer.response.containers[0].env) == (2.0, {"A": "1"})
     assert [*found.resources] == [GPU, "example.com/disk"]
-    assert (found.problems, found.time_span[1] - found.time_span[0]) == ([], 6.0)
+    assert found.problems == []
 
 
 @pytest.mark.parametrize(

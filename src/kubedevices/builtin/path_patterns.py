@@ -10,8 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from kubedevices.device import natural_key
-
 
 @dataclass(frozen=True)
 class PathPattern:
@@ -62,11 +60,6 @@ def path_problem(path: str) -> str:
     if {"", ".", ".."} & set(path.split("/")[1:]):
         return f"{path!r} must not contain '//', '.' or '..'"
     return "" if path.isprintable() else f"{path!r} contains characters that cannot be printed"
-
-
-def natural_sort(paths: Iterable[str]) -> list[str]:
-    """Return `paths` in natural order: ttyS2 before ttyS10."""
-    return sorted(paths, key=natural_key)
 
 
 def _translate(glob: str) -> tuple[str, int]:

@@ -141,7 +141,9 @@ class CheckSequence:
         passes = statuses == {Status.PASS}
         if check.phase is Phase.QUIET:
             self.harness.shared.record_end(process, _ended_between_calls(process), words)
-            return self._for_all(Verdict(Status.SKIP, f"its process ended during the check ({how})"))
+            return self._for_all(
+                Verdict(Status.SKIP, f"its process ended during the check ({how})")
+            )
         if check.phase is Phase.RESTARTS:
             if passes or (
                 statuses <= {Status.PASS, Status.SKIP} and not process.exited_without_crash()

@@ -8,11 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kubedevices.allocation import ContainerAllocateResponse, PluginInfo
-from kubedevices.device import ReportedDevice
+from kubedevices.device import Health, ReportedDevice
 from kubedevices.proxied_plugin import ProxiedPlugin
 
 SANDBOX = "POD"
 """The kubelet's name for the sandbox of a pod. No container can have this name."""
+
+
+UNSEEN = "a process that cannot be seen"
+"""The text for a listener whose process is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,12 @@ class Socket:
     connections: int | None = None
     since: float = 0
     answer: "PluginAnswer | None" = None
+
+    @property
+    def healthy_ids(self) -> frozenset[str]:
+        """The IDs of the healthy devices in the plugin's answer; empty if it was not asked."""
+        listed = (self.answer.devices if self.answer else None) or ()
+        return frozenset(each.id for each in listed if each.health == Health.HEALTHY)
 
 
 MISSING, NO_SOCKET, NOBODY, NO_PERMISSION = "missing", "no socket", "nobody", "no permission"

@@ -11,6 +11,7 @@ from kubedevices.explain.facts import (
     NO_PERMISSION,
     NO_SOCKET,
     NOBODY,
+    UNSEEN,
     Directory,
     Kubelet,
     LostSocket,
@@ -26,7 +27,6 @@ from kubedevices.words import counted, some_of
 
 _OTHERS_MAY_WRITE = 0o002
 _DEVICE_PLUGIN = "DevicePlugin"  # the type in the answer to GetInfo
-_UNSEEN = "a process that cannot be seen"
 _AS_ROOT = "run this again as root of the host; in a debugging pod, with --profile=sysadmin"
 
 
@@ -94,7 +94,7 @@ def judge_kubelet_socket(
         return [problem(Step.KUBELET_SOCKET, path, found, advice, _start_of(directory))]
     if stopped := _judge_stopped(Step.KUBELET_SOCKET, path, socket.listener):
         return [stopped]
-    who = str(socket.listener or _UNSEEN)
+    who = str(socket.listener or UNSEEN)
     if answers.is_silent:
         found = f"{who} accepts connections, but did not answer within {answers.waited:g} s"
         advice = "it is overloaded or hangs: its log and its load say which; restart it if it hangs"
@@ -237,7 +237,7 @@ def _judge_standby(socket: Socket, newer: Socket) -> Finding:
     return warning(
         Step.PLUGIN_SOCKET,
         str(socket.path),
-        f"{socket.listener or _UNSEEN} stands by: {newer.path.name} serves the same resource "
+        f"{socket.listener or UNSEEN} stands by: {newer.path.name} serves the same resource "
         "and was started later",
         "this is expected during an update; otherwise two plugins serve the same resource: stop "
         "one of them",
@@ -262,7 +262,7 @@ def _judge_plugin(socket: Socket, served_since: float | None) -> Finding:
         )
     if stopped := _judge_stopped(Step.PLUGIN_SOCKET, path, socket.listener):
         return stopped
-    who = str(socket.listener or _UNSEEN)
+    who = str(socket.listener or UNSEEN)
     if socket.answer is not None and socket.answer.problem:
         advice = "its log may say why; `kubedevices check` finds the mistakes of a plugin"
         found = f"{who} listens, but {socket.answer.problem}"

@@ -161,7 +161,7 @@ def _advice_for_empty_list(resource: str, connected: Sequence[Socket]) -> tuple[
             "their lists; some plugins lose an update when a second client reads their list"
         )
         return advice, f"kubedevices explain {resource} --ask-plugins"
-    idle = [each for each in asked if each.answer and not _healthy_ids(each)]
+    idle = [each for each in asked if each.answer and not each.healthy_ids]
     if not idle:
         advice = "every plugin that was asked lists healthy devices, but the kubelet has none of "
         return f"{advice}them for this resource: start the plugin of this resource", ""
@@ -170,11 +170,6 @@ def _advice_for_empty_list(resource: str, connected: Sequence[Socket]) -> tuple[
         f"{names} lists no healthy device: if it is the plugin of this resource, its log says why"
     )
     return advice, log_of(idle[0].listener) if len(idle) == 1 else ""
-
-
-def _healthy_ids(plugin: Socket) -> set[str]:
-    listed = (plugin.answer.devices if plugin.answer else None) or ()
-    return {each.id for each in listed if each.health == Health.HEALTHY}
 
 
 # ---------------------------------------------------------------- devices

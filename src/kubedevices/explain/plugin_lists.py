@@ -10,7 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kubedevices.device import Health
-from kubedevices.explain.facts import Allocation, DeviceState, ResourceFacts, ResourceState, Socket
+from kubedevices.explain.facts import (
+    UNSEEN,
+    Allocation,
+    DeviceState,
+    ResourceFacts,
+    ResourceState,
+    Socket,
+)
 from kubedevices.explain.finding import Finding, Step, warning
 from kubedevices.words import counted, some_of
 
@@ -24,7 +31,7 @@ def completed(name: str, plugins: Sequence[Socket], answers: ResourceFacts) -> R
     if not answers.is_kubelet or name not in answers.known:
         return state
     healthy = _healthy(name, answers)
-    alike = [each for each in _asked(plugins) if _healthy_ids(each) == healthy]
+    alike = [each for each in _asked(plugins) if each.healthy_ids == healthy]
     rivals = [each for each in answers.known if _healthy(each, answers) == healthy]
     if len(alike) != 1 or len(rivals) != 1:
         return state
@@ -96,10 +103,7 @@ def judge_rivals(plugins: Iterable[Socket], answers: ResourceFacts) -> list[Find
             "plugins lose an update when a second client reads their list"
         )
         return [warning(Step.REGISTRATION, at, found, advice, "kubedevices explain --ask-plugins")]
-    at = some_of(
-        f"{each.path.name}, {each.listener or 'a process that cannot be seen'}"
-        for each in rivals or connected
-    )
+    at = some_of(f"{each.path.name}, {each.listener or UNSEEN}" for each in rivals or connected)
     return [warning(Step.REGISTRATION, at, found, stop)]
 
 
@@ -107,7 +111,7 @@ def _too_many(asked: Iterable[Socket], resources: Sequence[frozenset[str]]) -> l
     """Return the plugins with the same list as other plugins, if too few resources have it."""
     groups: dict[frozenset[str], list[Socket]] = {}
     for each in asked:
-        groups.setdefault(_healthy_ids(each), []).append(each)
+        groups.setdefault(each.healthy_ids, []).append(each)
     return [
         each
         for healthy, alike in groups.items()
@@ -118,11 +122,6 @@ def _too_many(asked: Iterable[Socket], resources: Sequence[frozenset[str]]) -> l
 
 def _asked(plugins: Iterable[Socket]) -> list[Socket]:
     return [each for each in plugins if each.answer and each.answer.devices is not None]
-
-
-def _healthy_ids(plugin: Socket) -> frozenset[str]:
-    listed = (plugin.answer.devices if plugin.answer else None) or ()
-    return frozenset(each.id for each in listed if each.health == Health.HEALTHY)
 
 
 def _healthy(name: str, answers: ResourceFacts) -> frozenset[str]:

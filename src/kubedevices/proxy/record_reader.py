@@ -76,19 +76,12 @@ class RecordedResource:
 class ReadRecord:
     """The content of all files of a record.
 
-    `problems` are texts for people, `lost` counts lines that the recorder could not write.
+    `problems` are texts for people.
     """
 
     resources: dict[str, RecordedResource]
     problems: list[str]
     is_redacted: bool
-    lost: int
-
-    @property
-    def time_span(self) -> tuple[float, float]:
-        """The times of the first and of the last list."""
-        times = [change.time for each in self.resources.values() for change in each.changes]
-        return (min(times), max(times)) if times else (0.0, 0.0)
 
 
 def read_recording(files: Iterable[Path]) -> ReadRecord:
@@ -142,7 +135,6 @@ class _RecordReader:
         self._lines: list[_Line] = []
         self._problems: list[str] = []
         self._is_redacted = False
-        self._lost = 0
 
     def read(self, file: Path) -> None:
         """Read one file; raises `CannotRead`."""
@@ -177,7 +169,6 @@ class _RecordReader:
             return
         lost = parts.get("lost")
         if isinstance(lost, int):
-            self._lost += lost
             self._problems.append(f"{place}: {counted(lost, 'line')} could not be written here")
             return
         self._lines.append(_Line(time, place, parts))
@@ -202,7 +193,7 @@ class _RecordReader:
             resources[name].answers.setdefault((call, key), [Answer(0.0, error=silence)])
         more = len(self._problems) - _LISTED_PROBLEMS
         problems = self._problems[:_LISTED_PROBLEMS] + ([f"and {more} more"] if more > 0 else [])
-        return ReadRecord(resources, problems, self._is_redacted, self._lost)
+        return ReadRecord(resources, problems, self._is_redacted)
 
 
 def _bounded_lines(stream: Any) -> Iterator[bytes]:
