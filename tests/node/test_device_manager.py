@@ -1,4 +1,4 @@
-"""The device manager as a whole: its life, its numbers, its pods, whoever waits or listens."""
+"""The device manager as a whole: start and stop, capacity, pods, waiting and events."""
 
 import asyncio
 import contextlib
@@ -42,11 +42,11 @@ def pod(name: str, count: int = 1) -> Pod:
     return Pod(name, containers=(Container("c", {RESOURCE: count}),))
 
 
-# ---------------------------------------------------------------- life
+# ---------------------------------------------------------------- start and stop
 
 
-async def test_it_may_be_stopped_at_any_time(plugins: Path) -> None:
-    """Without a start, and twice."""
+async def test_stop_works_before_start_and_twice(plugins: Path) -> None:
+    """No file is left in the plugin directory."""
     manager = DeviceManager(plugins)
     await manager.stop()
     await manager.start()
@@ -55,15 +55,17 @@ async def test_it_may_be_stopped_at_any_time(plugins: Path) -> None:
     assert names(plugins) == set()
 
 
-async def test_its_directories_are_private(plugins: Path) -> None:
-    """The state directory stands beside the plugins' one, which is cleaned."""
+async def test_the_directories_of_a_manager_are_private(plugins: Path) -> None:
+    """The state directory is beside the plugin directory, because a start deletes sockets in the
+    latter.
+    """
     async with DeviceManager(plugins) as manager:
         assert (mode(plugins), mode(manager.state_dir)) == (0o750, 0o700)
         assert manager.state_dir.parent == plugins.parent
 
 
-async def test_a_second_manager_on_the_same_state_is_refused(plugins: Path) -> None:
-    """It touches nothing, and the lock is free again after the first stopped."""
+async def test_a_second_manager_on_the_same_state_directory_is_refused(plugins: Path) -> None:
+    """The second manager changes no file. When the first manager stops, the lock is free again."""
     async with DeviceManager(plugins), FakePlugin(plugins) as one:
         with pytest.raises(DirectoryInUse):
             await DeviceManager(plugins).start()
@@ -73,7 +75,7 @@ async def test_a_second_manager_on_the_same_state_is_refused(plugins: Path) -> N
 
 
 async def test_a_start_that_failed_can_be_repeated(plugins: Path) -> None:
-    """What was in the way is gone: the lock was given back."""
+    """The failed start released the lock, so the second start succeeds."""
     (plugins / "kubelet.sock").mkdir(parents=True)
     manager = DeviceManager(plugins)
     with pytest.raises(Exception, match="failed to listen to socket"):
@@ -84,7 +86,7 @@ async def test_a_start_that_failed_can_be_repeated(plugins: Path) -> None:
 
 
 async def test_starting_wipes_the_sockets_of_plugins(short_dir: Path) -> None:
-    """That is how plugins learn that they have to register again."""
+    """The missing socket tells plugins that they have to register again."""
     (short_dir / "notes.txt").write_text("mine")
     async with FakePlugin(short_dir):
         assert names(short_dir) == {"widget.sock", "notes.txt"}
@@ -93,7 +95,7 @@ async def test_starting_wipes_the_sockets_of_plugins(short_dir: Path) -> None:
 
 
 async def test_a_start_that_fails_leaves_the_sockets_of_plugins(plugins: Path) -> None:
-    """Some plugins never come back from a wipe; one for nothing is worse than none."""
+    """Some plugins never register again after their socket was deleted."""
     plugins.mkdir()
     async with FakePlugin(plugins) as plugin:
         manager = DeviceManager(plugins)
@@ -104,8 +106,10 @@ async def test_a_start_that_fails_leaves_the_sockets_of_plugins(plugins: Path) -
         assert plugin.socket.exists()
 
 
-async def test_nothing_is_moved_in_from_a_kubelet_that_lives(plugins: Path) -> None:
-    """Its checkpoint is not its last word; what it says when it has ended counts."""
+async def test_no_checkpoint_is_imported_while_its_kubelet_runs(plugins: Path) -> None:
+    """A running kubelet still changes its checkpoint, so the node imports the file only after its
+    end.
+    """
     async with DeviceManager(plugins):
         other = DeviceManager(plugins, state_dir=plugins.with_name("other"))
         with pytest.raises(SocketInUse):
@@ -113,13 +117,13 @@ async def test_nothing_is_moved_in_from_a_kubelet_that_lives(plugins: Path) -> N
     assert not (other.state_dir / "ledger.db").exists()
 
 
-async def test_it_says_where_it_is(plugins: Path) -> None:
-    """One line for failing assertions."""
+async def test_the_repr_of_a_manager_names_its_directory(plugins: Path) -> None:
+    """The text has one line, for failing assertions."""
     manager = DeviceManager(plugins)
     assert repr(manager) == f"<DeviceManager {plugins}: 0 plugins, 0 pods>"
 
 
-# ---------------------------------------------------------------- numbers
+# ---------------------------------------------------------------- capacity
 
 
 def numbers(event: dict[str, Any]) -> tuple[int | None, int | None]:
@@ -133,7 +137,7 @@ def now(manager: DeviceManager) -> tuple[int | None, int | None]:
 
 
 async def test_the_capacity_follows_the_plugin_as_in_the_kubelet(plugins: Path) -> None:
-    """The golden trace, over real sockets: connected, listed, lost, expired, back."""
+    """The golden trace, over real sockets: connected, listed, lost, expired, registered again."""
     wanted = [numbers(event) for event in TRACE["sequence"]]
     resource = TRACE["resource"]
     async with DeviceManager(plugins) as manager:
@@ -161,8 +165,8 @@ async def test_the_capacity_follows_the_plugin_as_in_the_kubelet(plugins: Path) 
             assert now(manager) == wanted[7]
 
 
-async def test_the_capacity_of_several_resources_is_kept_apart(plugins: Path) -> None:
-    """A change in one list touches its own resource only."""
+async def test_each_resource_has_its_own_capacity(plugins: Path) -> None:
+    """A new list of one resource changes only the numbers of this resource."""
     async with (
         DeviceManager(plugins) as manager,
         FakePlugin(plugins, devices=[*healthy("a", "b"), *unhealthy("c")]) as one,
@@ -184,7 +188,7 @@ async def test_the_capacity_of_several_resources_is_kept_apart(plugins: Path) ->
 
 
 async def test_only_healthy_devices_are_allocatable(plugins: Path) -> None:
-    """Held or not; one that becomes healthy appears."""
+    """A held device stays allocatable. A device that becomes healthy is added."""
     async with (
         DeviceManager(plugins) as manager,
         FakePlugin(plugins, devices=[*healthy("a"), *unhealthy("b")]) as one,
@@ -200,7 +204,7 @@ async def test_only_healthy_devices_are_allocatable(plugins: Path) -> None:
 
 
 async def test_held_devices_come_with_their_numa_nodes(plugins: Path) -> None:
-    """A device on two nodes is under both, one without a node under -1."""
+    """A device on two nodes is listed under both. A device without a node is listed under -1."""
     devices = [*healthy("a", numa=(0, 1)), *healthy("b"), *healthy("c", numa=())]
     async with DeviceManager(plugins) as manager, FakePlugin(plugins, devices=devices) as one:
         await one.register()
@@ -218,8 +222,8 @@ async def test_held_devices_come_with_their_numa_nodes(plugins: Path) -> None:
 # ---------------------------------------------------------------- pods
 
 
-async def test_a_released_pod_gives_everything_back(plugins: Path) -> None:
-    """And once only; a pod nobody knows gives nothing."""
+async def test_release_frees_all_devices_of_a_pod(plugins: Path) -> None:
+    """A second release of the same pod returns no device."""
     async with (
         DeviceManager(plugins) as manager,
         FakePlugin(plugins, devices=healthy("a", "b")) as one,
@@ -235,7 +239,10 @@ async def test_a_released_pod_gives_everything_back(plugins: Path) -> None:
 
 
 async def test_pods_that_are_no_longer_active_are_cleaned_up(plugins: Path) -> None:
-    """Before the next admission, as the kubelet does; the pod being admitted may still be new."""
+    """The cleanup runs before the next admission, as in the kubelet.
+
+    `active_pods` need not have the pod that is admitted.
+    """
     active = {"default/p"}
     async with (
         DeviceManager(plugins, active_pods=lambda: active) as manager,
@@ -250,7 +257,7 @@ async def test_pods_that_are_no_longer_active_are_cleaned_up(plugins: Path) -> N
 
 
 class Remembering(PodDevicesInMemory):
-    """A store that has a pod from before."""
+    """A store that has a pod of an earlier start."""
 
     closed = False
 
@@ -265,8 +272,11 @@ class Remembering(PodDevicesInMemory):
         self.closed = True
 
 
-async def test_pods_from_before_keep_their_devices(plugins: Path) -> None:
-    """What the store remembers is held, and its resource waits for its plugin."""
+async def test_pods_of_an_earlier_start_keep_their_devices(plugins: Path) -> None:
+    """The devices in the store are held.
+
+    Their resource has no capacity until its plugin registers.
+    """
     store = Remembering()
     async with (
         DeviceManager(plugins, store=store) as manager,
@@ -280,8 +290,8 @@ async def test_pods_from_before_keep_their_devices(plugins: Path) -> None:
     assert store.closed
 
 
-async def test_events_tell_what_pods_got(plugins: Path) -> None:
-    """Allocated, rejected and released, each once, with names a person knows."""
+async def test_events_name_pods_and_their_devices(plugins: Path) -> None:
+    """Allocated, rejected and released: one event for each change, with the name of the pod."""
     async with (
         DeviceManager(plugins) as manager,
         FakePlugin(plugins, devices=healthy("a")) as one,
@@ -317,7 +327,7 @@ async def test_events_tell_what_pods_got(plugins: Path) -> None:
 
 
 async def test_a_wait_timeout_reports_the_device_counts(plugins: Path) -> None:
-    """The message has all numbers, for a test that failed."""
+    """The message has all counts, so that a failed test explains itself."""
     async with (
         DeviceManager(plugins) as manager,
         FakePlugin(plugins, devices=healthy("a")) as one,
@@ -332,7 +342,7 @@ async def test_a_wait_timeout_reports_the_device_counts(plugins: Path) -> None:
 
 
 async def test_waiting_ends_when_the_manager_stops(plugins: Path) -> None:
-    """Nobody waits for what cannot come any more."""
+    """`wait_for` raises an error at once, because no device can appear any more."""
     manager = DeviceManager(plugins)
     await manager.start()
     waiting = asyncio.ensure_future(manager.wait_for(RESOURCE, timeout=60))
@@ -342,8 +352,8 @@ async def test_waiting_ends_when_the_manager_stops(plugins: Path) -> None:
         await asyncio.wait_for(waiting, 5)
 
 
-async def test_a_stream_of_events_ends_with_the_manager(plugins: Path) -> None:
-    """A listener that iterates gets everything up to the end."""
+async def test_a_stream_of_events_ends_when_the_manager_stops(plugins: Path) -> None:
+    """A listener that iterates gets every event before the end."""
     manager = DeviceManager(plugins)
     events = manager.subscribe()
     async with manager, FakePlugin(plugins, devices=healthy("a")) as one:

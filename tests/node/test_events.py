@@ -1,4 +1,4 @@
-"""Events reach every listener, and no listener holds up the source."""
+"""Every listener gets every event, and no listener blocks the node."""
 
 import asyncio
 
@@ -9,8 +9,8 @@ def event(n: int) -> NodeEvent:
     return NodeEvent(EventKind.LIST_CHANGED, f"example.com/r{n}")
 
 
-async def test_every_stream_gets_every_event_from_its_subscription_on() -> None:
-    """Two listeners each get all events, none from before."""
+async def test_a_stream_has_every_event_since_its_subscription() -> None:
+    """Two listeners each get all events, and no event from before their subscription."""
     source = EventSource()
     source.publish(event(0))
     with source.subscribe() as first, source.subscribe() as second:
@@ -20,8 +20,8 @@ async def test_every_stream_gets_every_event_from_its_subscription_on() -> None:
             assert [await anext(stream), await anext(stream)] == [event(1), event(2)]
 
 
-async def test_a_reader_that_waits_is_woken() -> None:
-    """An event published later ends the wait."""
+async def test_a_new_event_wakes_a_waiting_reader() -> None:
+    """The reader waits before the event is published."""
     source = EventSource()
     with source.subscribe() as stream:
         waiting = asyncio.ensure_future(anext(stream))
@@ -31,8 +31,8 @@ async def test_a_reader_that_waits_is_woken() -> None:
         assert await asyncio.wait_for(waiting, 5) == event(1)
 
 
-async def test_a_slow_reader_loses_the_oldest_and_is_told_how_many() -> None:
-    """Memory stays bounded, and the gap is visible."""
+async def test_a_slow_reader_loses_the_oldest_events_and_gets_their_number() -> None:
+    """This bounds the memory, and the reader knows how many events are missing."""
     source = EventSource()
     with source.subscribe(backlog=2) as stream:
         for n in range(5):
@@ -41,8 +41,8 @@ async def test_a_slow_reader_loses_the_oldest_and_is_told_how_many() -> None:
         assert [await anext(stream), await anext(stream)] == [event(3), event(4)]
 
 
-async def test_a_closed_source_ends_its_streams_after_what_arrived() -> None:
-    """A listener that iterates comes to an end when the node stops."""
+async def test_a_stream_ends_after_its_last_event_when_the_source_is_closed() -> None:
+    """A listener that iterates ends when the node stops."""
     source = EventSource()
     stream = source.subscribe()
     source.publish(event(1))
@@ -51,7 +51,7 @@ async def test_a_closed_source_ends_its_streams_after_what_arrived() -> None:
     assert [e async for e in stream] == [event(1)]
 
 
-def test_an_event_as_json_leaves_out_what_is_empty() -> None:
+def test_an_event_as_json_has_no_empty_fields() -> None:
     """`-o json` prints kind, resource or pod, and the details of the kind."""
     made = NodeEvent(EventKind.RELEASED, pod="default/p", details={"devices": 2})
     assert made.as_dict() == {"event": "released", "pod": "default/p", "devices": 2}

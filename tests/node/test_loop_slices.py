@@ -1,4 +1,4 @@
-"""Long work on the loop, and the turns of others in between."""
+"""Long work on the event loop runs in slices; other tasks run between two slices."""
 
 import asyncio
 import itertools
@@ -19,8 +19,8 @@ from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 DEVICES = 20_000
 
 
-async def test_others_have_a_turn_after_each_slice() -> None:
-    """And the time that the slices took is known, not that of the others."""
+async def test_other_tasks_run_after_each_slice() -> None:
+    """`seconds` counts the time of the slices only, without the time of the other tasks."""
     clock = itertools.count()
     turns = []
 
@@ -43,8 +43,8 @@ async def test_others_have_a_turn_after_each_slice() -> None:
     assert slices.seconds == 4
 
 
-async def test_work_that_yields_more_often_is_not_interrupted_each_time() -> None:
-    """A slice has a length in time: a pass of the loop costs more than a short step."""
+async def test_short_steps_share_a_slice() -> None:
+    """A slice has a minimum length in time: a pass of the loop costs more than a short step."""
     now, turns = 0.0, []
 
     def work() -> Generator[None, None, None]:
@@ -65,10 +65,10 @@ async def test_work_that_yields_more_often_is_not_interrupted_each_time() -> Non
     assert turns == ["step 0", "step 1", "other", "step 2", "step 3", "other"]
 
 
-async def test_a_huge_list_never_has_the_loop_for_more_than_some_devices(
+async def test_other_tasks_run_while_a_huge_list_is_processed(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Read, compared and let go in slices: between any two of them somebody else had a turn."""
+    """The list is read, compared and freed in slices. Other tasks run between any two slices."""
     turn, slices = 0, []
     run = LoopSlices.run
 
@@ -106,13 +106,13 @@ async def test_a_huge_list_never_has_the_loop_for_more_than_some_devices(
     passes = DEVICES / device_lists.DEVICES_AT_ONCE + 3 * DEVICES / list_plan.AT_ONCE
     assert first >= passes
     assert len(slices) - first >= passes
-    # Two generators follow each other without a turn of others in between: their joints.
+    # No other task runs between two generators in sequence.
     joints = sum(a == b for a, b in itertools.pairwise(slices))
     assert joints <= 8
 
 
-async def test_an_answer_of_many_devices_is_made_in_slices(short_dir: Path) -> None:
-    """Who asks for the devices of a node does not hold up the pods of others."""
+async def test_an_answer_with_many_devices_is_encoded_in_slices(short_dir: Path) -> None:
+    """A client that asks for the devices of a node does not delay the admission of pods."""
     turn = 0
 
     async def other() -> None:

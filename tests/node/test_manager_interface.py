@@ -1,4 +1,4 @@
-"""The kubelet's other questions to kubedevices.node.device_manager"""
+"""The other methods of kubedevices.node.device_manager that a kubelet calls."""
 
 import asyncio
 import logging
@@ -55,8 +55,8 @@ async def test_devices_of_a_container_are_aligned(short_dir: Path) -> None:
         await manager.allocate(pod(2, "third"))
 
 
-async def test_hints_are_answered_for_containers_and_pods(short_dir: Path) -> None:
-    """GetTopologyHints and GetPodTopologyHints speak of free devices."""
+async def test_topology_hints_of_containers_and_pods(short_dir: Path) -> None:
+    """GetTopologyHints and GetPodTopologyHints count free devices."""
     topology = check_settings("best-effort", numa_nodes=(0, 1))
     async with (
         DeviceManager(short_dir, settings=NodeSettings(topology=topology)) as manager,
@@ -71,8 +71,11 @@ async def test_hints_are_answered_for_containers_and_pods(short_dir: Path) -> No
         assert manager.get_pod_topology_hints(two) == expected
 
 
-async def test_a_watched_plugin_is_connected_by_the_handler(short_dir: Path) -> None:
-    """GetWatcherHandler: connects without Register, and lets go of that socket alone."""
+async def test_the_watcher_handler_connects_and_disconnects_a_plugin(short_dir: Path) -> None:
+    """GetWatcherHandler: connects without Register.
+
+    A disconnect of another socket changes nothing.
+    """
     async with (
         DeviceManager(short_dir) as manager,
         FakePlugin(short_dir, devices=healthy("a")) as plugin,
@@ -87,7 +90,7 @@ async def test_a_watched_plugin_is_connected_by_the_handler(short_dir: Path) -> 
 
 
 async def test_the_health_check_fails_when_kubelet_sock_is_lost(short_dir: Path) -> None:
-    """GetHealthChecker: fine before the start, while serving and after the stop."""
+    """GetHealthChecker: no error before the start, while the node serves, and after the stop."""
     manager = DeviceManager(short_dir)
     name, check = manager.get_health_checker()
     assert name == "device-plugin"
@@ -101,8 +104,8 @@ async def test_the_health_check_fails_when_kubelet_sock_is_lost(short_dir: Path)
     check()
 
 
-async def test_capacities_are_reset_where_nothing_is_known_from_before(short_dir: Path) -> None:
-    """ResetExtendedResource: with a checkpoint no, without one yes; the ledger is one, too."""
+async def test_capacities_are_reset_only_without_a_checkpoint(short_dir: Path) -> None:
+    """ResetExtendedResource: no reset with a checkpoint or with a ledger."""
     async with DeviceManager(short_dir) as manager:
         assert manager.should_reset_extended_resource_capacity()
         checkpoint = short_dir / "kubelet_internal_checkpoint"
@@ -116,8 +119,8 @@ async def test_capacities_are_reset_where_nothing_is_known_from_before(short_dir
         assert not manager.should_reset_extended_resource_capacity()
 
 
-async def test_statuses_tell_the_health_of_held_devices(short_dir: Path) -> None:
-    """UpdateAllocatedResourcesStatus; and the pod is named in the queue of health updates."""
+async def test_statuses_have_the_health_of_held_devices(short_dir: Path) -> None:
+    """UpdateAllocatedResourcesStatus. The queue of health updates has the UID of the pod."""
     async with (
         DeviceManager(short_dir) as manager,
         FakePlugin(short_dir, devices=healthy("a", "b")) as plugin,
@@ -135,8 +138,8 @@ async def test_statuses_tell_the_health_of_held_devices(short_dir: Path) -> None
         assert raised == {RESOURCE: 1}
 
 
-async def test_a_node_counts_what_happens_on_it(short_dir: Path) -> None:
-    """Registrations, allocations and admissions are counted; gauges say what is there now."""
+async def test_metrics_of_a_node_follow_its_events(short_dir: Path) -> None:
+    """Counters count registrations, allocations and admissions. Gauges show the present numbers."""
     metrics = PrometheusMetrics()
     async with (
         DeviceManager(short_dir, metrics=metrics) as manager,
@@ -170,10 +173,12 @@ async def test_a_node_counts_what_happens_on_it(short_dir: Path) -> None:
         assert value("kubelet_topology_manager_admission_duration_ms_count") == 2
 
 
-async def test_a_lost_stream_is_told_in_the_kubelets_words(
+async def test_a_lost_stream_is_logged_in_the_kubelets_words(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log has the text that tools look for in a kubelet's, with the resource and the reason."""
+    """The log has the text of the kubelet, for which tools search, with the resource and the
+    reason.
+    """
     async with (
         DeviceManager(short_dir) as manager,
         FakePlugin(short_dir, devices=healthy("a")) as plugin,
@@ -191,7 +196,7 @@ async def test_a_lost_stream_is_told_in_the_kubelets_words(
 async def test_a_pod_waits_for_a_plugin_that_restarts(
     short_dir: Path, caplog: pytest.LogCaptureFixture, arrives: str
 ) -> None:
-    """With `admission_wait` the seconds of a plugin's restart reject nobody; without it they do."""
+    """`admission_wait`: the pod arrives before the plugin registers again, or before its list."""
     caplog.set_level("INFO")
     async with DeviceManager(short_dir, settings=NodeSettings(admission_wait=60)) as manager:
         async with FakePlugin(short_dir, devices=healthy("a")) as plugin:

@@ -1,4 +1,4 @@
-"""Whoever asked the device manager for something is told what happened, also when it stops."""
+"""Each caller of the device manager gets a correct answer, also while the manager stops."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
@@ -21,7 +21,7 @@ HELD = {"c": {RESOURCE: ("w0",)}}
 
 
 class SlowLedger(Ledger):
-    """Says how often it was asked to change, and answers when its gate is open."""
+    """Counts its calls. Each call waits until the gate is open."""
 
     def __init__(self, state_dir: Path) -> None:
         super().__init__(state_dir, state_dir / "no checkpoint")
@@ -48,7 +48,7 @@ class SlowLedger(Ledger):
 
 
 class Node:
-    """A device manager with one plugin on a slow ledger, which can be started again."""
+    """A device manager with one plugin on a slow ledger. The manager can be started again."""
 
     def __init__(self, directory: Path) -> None:
         self.directory, self.state = directory / "p", directory / "s"
@@ -63,8 +63,8 @@ class Node:
         await self.plugin.register()
         await until(lambda: self.manager.inventory.has_reported(RESOURCE))
 
-    async def kept(self) -> Any:
-        """Return what the pod holds after the next start."""
+    async def kept_after_restart(self) -> Any:
+        """Return the devices that the pod holds after the next start."""
         self.begin()
         async with self.manager:
             return self.manager.get_allocation(POD.uid)
@@ -77,7 +77,7 @@ class Node:
         return task
 
     async def stopping(self) -> "asyncio.Task[None]":
-        """Begin to stop; return when everybody under way was told."""
+        """Begin to stop; return when the queue has cancelled all work that can be cancelled."""
         task = asyncio.create_task(self.manager.stop())
         await until(lambda: self.manager._pod_queue._is_closed)
         await asyncio.sleep(0)
@@ -86,7 +86,7 @@ class Node:
 
 @pytest.fixture
 async def node(short_dir: Path) -> AsyncIterator[Node]:
-    """Give a node that runs."""
+    """Give a running node."""
     node = Node(short_dir)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(node.manager)
@@ -98,19 +98,19 @@ async def node(short_dir: Path) -> AsyncIterator[Node]:
 
 
 async def test_a_pod_whose_commit_is_under_way_is_admitted(node: Node) -> None:
-    """The ledger has it, so the answer has it."""
+    """The ledger stores the pod, so the admission succeeds."""
     admission = await node.committing()
     stopping = await node.stopping()
     node.ledger.gate.set()
     assert await admission == HELD
     await stopping
-    assert await node.kept() == HELD
+    assert await node.kept_after_restart() == HELD
 
 
 async def test_a_pod_whose_commit_fails_while_the_node_stops_is_refused(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For the reason that it failed, not for the stop."""
+    """The message has the reason of the failed commit, not the stop."""
 
     async def fail(*_: object) -> None:
         raise KubedevicesError("no space left on device")
@@ -125,7 +125,7 @@ async def test_a_pod_whose_commit_fails_while_the_node_stops_is_refused(
 
 
 async def test_a_pod_released_during_its_commit_is_admitted_and_then_released(node: Node) -> None:
-    """In this order: both callers are told what happened."""
+    """Both callers get a result, in this order."""
     admission = await node.committing()
     release = asyncio.create_task(node.manager.release(POD.uid))
     await asyncio.sleep(0)
@@ -135,8 +135,8 @@ async def test_a_pod_released_during_its_commit_is_admitted_and_then_released(no
     assert await release == HELD["c"]
 
 
-async def test_a_release_under_way_is_answered(node: Node) -> None:
-    """With what was released: the ledger has forgotten the pod."""
+async def test_a_release_that_has_begun_is_answered_during_the_stop(node: Node) -> None:
+    """The answer has the released devices, and the ledger has no pod any more."""
     await node.manager.allocate(POD)
     node.ledger.gate.clear()
     release = asyncio.create_task(node.manager.release(POD.uid))
@@ -145,11 +145,14 @@ async def test_a_release_under_way_is_answered(node: Node) -> None:
     node.ledger.gate.set()
     assert await release == HELD["c"]
     await stopping
-    assert await node.kept() == {}
+    assert await node.kept_after_restart() == {}
 
 
-async def test_waiting_admissions_and_releases_end_with_the_stop(node: Node) -> None:
-    """A release behind a commit changes nothing and says so; an admission is refused."""
+async def test_waiting_admissions_and_releases_fail_when_the_node_stops(node: Node) -> None:
+    """A release that waits for a commit changes nothing and raises an error.
+
+    A waiting admission is refused.
+    """
     admission = await node.committing()
     release = asyncio.create_task(node.manager.release(POD.uid))
     again = asyncio.create_task(node.manager.allocate(POD))
@@ -162,11 +165,14 @@ async def test_waiting_admissions_and_releases_end_with_the_stop(node: Node) -> 
     with pytest.raises(AdmissionRejected, match="the node was stopped while"):
         await again
     await stopping
-    assert await node.kept() == HELD
+    assert await node.kept_after_restart() == HELD
 
 
-async def test_a_pod_that_is_being_confirmed_is_admitted(node: Node) -> None:
-    """A pod from before our start is admitted again; noting that it belongs to this boot hangs."""
+async def test_a_pod_whose_boot_is_being_stored_is_admitted(node: Node) -> None:
+    """A pod of an earlier start is admitted again.
+
+    The stop begins while the ledger stores that the pod belongs to this boot.
+    """
     await node.manager.allocate(POD)
     await node.manager.stop()
     node.begin()
@@ -192,10 +198,14 @@ Ask = Callable[[DeviceManager], Awaitable[object]]
 
 @pytest.mark.parametrize("method", ["preferred", "allocate", "pre_start"])
 @pytest.mark.parametrize("how", ["stop", "cancel"])
-async def test_a_stop_is_an_error_and_no_cancellation_for_callers(
+async def test_a_stop_is_an_error_for_callers_and_no_cancellation(
     node: Node, how: str, method: str
 ) -> None:
-    """A plugin hangs: stopped, the caller gets an error with a reason; cancelled, its own end."""
+    """A plugin hangs.
+
+    If the node stops, the caller gets an error with a reason; if the caller is cancelled, it gets
+    CancelledError.
+    """
     if method == "preferred":
         node.plugin = FakePlugin(
             node.directory,
@@ -233,7 +243,7 @@ async def test_a_stop_is_an_error_and_no_cancellation_for_callers(
 
 
 async def test_a_release_in_a_cancelled_task_is_answered(node: Node) -> None:
-    """Whoever cleans up after its own cancellation is told the truth too."""
+    """A task that releases a pod after its own cancellation gets the true answer too."""
     await node.manager.allocate(POD)
     told: list[object] = []
 
@@ -260,8 +270,8 @@ async def test_a_release_in_a_cancelled_task_is_answered(node: Node) -> None:
     assert told[0] == HELD["c"]
 
 
-async def test_a_stop_whose_caller_gives_up_goes_on(node: Node) -> None:
-    """Whoever stops it again waits for the end; then the directory is free for the next node."""
+async def test_a_stop_whose_caller_is_cancelled_goes_on(node: Node) -> None:
+    """A second `stop` waits for the end. Then the directory is free for the next node."""
     node.ledger.gate.clear()
     admission = asyncio.create_task(node.manager.allocate(POD))
     await until(lambda: node.ledger.asked)
@@ -275,4 +285,4 @@ async def test_a_stop_whose_caller_gives_up_goes_on(node: Node) -> None:
     node.ledger.gate.set()
     await again
     assert await admission == HELD
-    assert await node.kept() == HELD
+    assert await node.kept_after_restart() == HELD
