@@ -1,4 +1,4 @@
-"""A pod gets all its devices or none: who gets what, and what is said when it does not."""
+"""A pod gets all its devices or none: which devices it gets, and the message of a refusal."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ def plugins(short_dir: Path) -> Path:
 
 @asynccontextmanager
 async def registered(manager: DeviceManager, *plugins: FakePlugin) -> AsyncIterator[None]:
-    """Serve `plugins` and wait until their devices are there."""
+    """Serve `plugins` and wait until their devices are listed."""
     async with contextlib.AsyncExitStack() as stack:
         for plugin in plugins:
             await stack.enter_async_context(plugin)
@@ -77,11 +77,14 @@ def nothing_is_left(manager: DeviceManager) -> bool:
     )
 
 
-# ---------------------------------------------------------------- who gets what
+# ---------------------------------------------------------------- which devices a pod gets
 
 
 async def test_two_pods_never_share_a_device(plugins: Path) -> None:
-    """Each gets its own; the third is told how many there are."""
+    """Each pod gets its own device.
+
+    The message for the third pod has the number of free devices.
+    """
     async with DeviceManager(plugins) as manager, registered(manager, widgets(plugins, "a", "b")):
         first = await manager.allocate(pod("one", 1))
         second = await manager.allocate(pod("two", 1))
@@ -90,8 +93,8 @@ async def test_two_pods_never_share_a_device(plugins: Path) -> None:
     assert message == rejected_message(MESSAGES["unavailable"].replace("v.example/r", RESOURCE))
 
 
-async def test_two_resources_beside_cpu(plugins: Path) -> None:
-    """2 + 1 devices; the next pod finds none of the first resource, the third the last other."""
+async def test_a_pod_gets_devices_of_two_resources_beside_cpu(plugins: Path) -> None:
+    """Two devices of one resource and one of another. Later pods get only what is left of each."""
     one, two = widgets(plugins, "a", "b"), gadgets(plugins, "x", "y")
     async with DeviceManager(plugins) as manager, registered(manager, one, two):
         limits = {RESOURCE: 2, "cpu": 4, GADGET: 1}
@@ -104,7 +107,7 @@ async def test_two_resources_beside_cpu(plugins: Path) -> None:
 
 
 async def test_the_plugin_gets_one_call_per_container_and_resource(plugins: Path) -> None:
-    """Each with one container request of exactly the devices that are held afterwards."""
+    """Each call has one container request, with exactly the devices that are held afterwards."""
     one, two = widgets(plugins, "a", "b", "c"), gadgets(plugins, "x", "y")
     async with DeviceManager(plugins) as manager, registered(manager, one, two):
         asked = Pod(
@@ -120,8 +123,8 @@ async def test_the_plugin_gets_one_call_per_container_and_resource(plugins: Path
     assert sorted(got["main"][RESOURCE] + got["side"][RESOURCE]) == ["a", "b", "c"]
 
 
-async def test_app_containers_reuse_what_init_containers_had(plugins: Path) -> None:
-    """Init containers with 1 and 2, two apps with 1 each: two devices are enough."""
+async def test_app_containers_reuse_the_devices_of_init_containers(plugins: Path) -> None:
+    """Init containers with 1 and 2 devices, two apps with 1 each: two devices are enough."""
     one = widgets(plugins, "a", "b")
     async with DeviceManager(plugins) as manager, registered(manager, one):
         got = await manager.allocate(
@@ -137,8 +140,10 @@ async def test_app_containers_reuse_what_init_containers_had(plugins: Path) -> N
         assert len(one.allocations) == 4
 
 
-async def test_sidecars_take_from_init_containers_and_keep_it(plugins: Path) -> None:
-    """Plain init 3, sidecars 1 and 2, apps 1 and 2: six devices, only the plain init shares."""
+async def test_sidecars_keep_the_devices_that_they_take_from_init_containers(plugins: Path) -> None:
+    """Plain init 3, sidecars 1 and 2, apps 1 and 2: six devices, only the plain init container
+    shares.
+    """
     async with (
         DeviceManager(plugins) as manager,
         registered(manager, widgets(plugins, *"abcdef")),
@@ -161,33 +166,33 @@ async def test_sidecars_take_from_init_containers_and_keep_it(plugins: Path) -> 
         assert sum(map(len, rest)) == 6
 
 
-async def test_another_pod_does_not_reuse(plugins: Path) -> None:
-    """What an init container of one pod had is not for another."""
+async def test_a_pod_does_not_reuse_devices_of_another_pod(plugins: Path) -> None:
+    """The device of an init container of one pod is not free for another pod."""
     async with DeviceManager(plugins) as manager, registered(manager, widgets(plugins, "a")):
         await manager.allocate(Pod("one", init_containers=(Container("i", {RESOURCE: 1}),)))
         assert "Requested: 1, Available: 0" in await refuse(manager, pod("two", 1))
 
 
-async def test_limits_that_are_no_device_resources_are_left_alone(plugins: Path) -> None:
-    """A resource that no plugin has registered is not the device manager's business."""
+async def test_limits_of_unregistered_resources_are_ignored(plugins: Path) -> None:
+    """A resource that no plugin has registered does not belong to the device manager."""
     async with DeviceManager(plugins) as manager, registered(manager, widgets(plugins, "a")):
         got = await manager.allocate(pod("p", 1, resource="example.com/other"))
         assert got == {}
 
 
-async def test_a_request_of_zero_is_nothing(plugins: Path) -> None:
-    """Also when nothing is healthy, where a kubelet rejects the pod."""
+async def test_a_request_for_zero_devices_is_ignored(plugins: Path) -> None:
+    """Also if no device is healthy; a kubelet rejects the pod in this case."""
     one = FakePlugin(plugins, devices=unhealthy("a"))
     async with DeviceManager(plugins) as manager, registered(manager, one):
         assert await manager.allocate(pod("p", 0)) == {}
         assert one.allocations == []
 
 
-# ---------------------------------------------------------------- again
+# ---------------------------------------------------------------- a pod that is admitted again
 
 
-async def test_the_same_pod_again_gets_the_same_without_a_call(plugins: Path) -> None:
-    """Same counts and healthy devices: nothing is asked of the plugin."""
+async def test_a_pod_admitted_again_keeps_its_devices_without_a_call(plugins: Path) -> None:
+    """With the same counts and healthy devices, the manager calls no plugin."""
     one = widgets(plugins, "a", "b", "c")
     async with DeviceManager(plugins) as manager, registered(manager, one):
         first = await manager.allocate(pod("p", 1, 1))
@@ -196,7 +201,7 @@ async def test_the_same_pod_again_gets_the_same_without_a_call(plugins: Path) ->
 
 
 async def test_another_count_for_the_same_container_is_refused(plugins: Path) -> None:
-    """The pod keeps what it has."""
+    """The pod keeps its devices."""
     async with DeviceManager(plugins) as manager, registered(manager, widgets(plugins, *"abc")):
         await manager.allocate(Pod("x", uid="p", containers=(Container("c", {RESOURCE: 1}),)))
         message = await refuse(
@@ -206,8 +211,8 @@ async def test_another_count_for_the_same_container_is_refused(plugins: Path) ->
         assert manager.get_allocation("p") != {}
 
 
-async def test_held_devices_that_went_bad_are_refused(plugins: Path) -> None:
-    """The pod must not start on them again."""
+async def test_a_pod_whose_held_devices_turned_unhealthy_is_refused(plugins: Path) -> None:
+    """The pod must not start again on these devices."""
     one = widgets(plugins, "a", "b")
     async with DeviceManager(plugins) as manager, registered(manager, one):
         await manager.allocate(pod("p", 1))
@@ -220,7 +225,7 @@ async def test_held_devices_that_went_bad_are_refused(plugins: Path) -> None:
 
 
 async def test_a_pod_admitted_twice_at_the_same_time_gets_its_devices_once(plugins: Path) -> None:
-    """The second waits for the first, and both get the same answer."""
+    """The second admission waits for the first, and both get the same answer."""
     one = widgets(plugins, "a", "b")
     async with DeviceManager(plugins) as manager, registered(manager, one):
         gate = one.hang("allocate")
@@ -264,7 +269,7 @@ async def test_between_registration_and_first_list_the_pod_is_refused(plugins: P
 
 
 async def test_an_error_of_the_plugin_is_passed_on(plugins: Path) -> None:
-    """With the code, as Go prints it; the devices are free again at once."""
+    """The message has the gRPC code as Go prints it. The devices are free again at once."""
     one = widgets(plugins, "a")
     one.errors["allocate"] = RpcError(StatusCode.INTERNAL, "out of smoke")
     async with DeviceManager(plugins) as manager, registered(manager, one):
@@ -276,7 +281,7 @@ async def test_an_error_of_the_plugin_is_passed_on(plugins: Path) -> None:
 
 
 async def test_an_answer_without_containers_is_refused_and_leaves_nothing(plugins: Path) -> None:
-    """A kubelet keeps these devices reserved until some other pod leaves."""
+    """A kubelet keeps these devices reserved until another pod ends."""
     one = widgets(plugins, "a")
     one.allocate_answer = lambda _: AllocateResponse()
     async with DeviceManager(plugins) as manager, registered(manager, one):
@@ -284,8 +289,8 @@ async def test_an_answer_without_containers_is_refused_and_leaves_nothing(plugin
         assert nothing_is_left(manager)
 
 
-async def test_a_failure_in_a_later_container_gives_everything_back(plugins: Path) -> None:
-    """Devices of earlier containers and of other resources too: all or nothing."""
+async def test_a_failure_in_a_later_container_frees_all_devices_of_the_pod(plugins: Path) -> None:
+    """All or nothing: devices of earlier containers and of other resources are free again too."""
     one, two = widgets(plugins, "a", "b"), gadgets(plugins, "x")
     async with DeviceManager(plugins) as manager, registered(manager, one, two):
         await refuse(
@@ -299,15 +304,17 @@ async def test_a_failure_in_a_later_container_gives_everything_back(plugins: Pat
             ),
         )
         assert nothing_is_left(manager)
-        assert (one.allocations, two.allocations) == ([], [])  # it never came to that
+        assert (one.allocations, two.allocations) == ([], [])  # no plugin was called
         two.errors["allocate"] = RpcError(StatusCode.INTERNAL, "no")
         await refuse(manager, Pod("p", containers=(Container("c", {RESOURCE: 2, GADGET: 1}),)))
         assert nothing_is_left(manager)
         await manager.allocate(pod("q", 2))
 
 
-async def test_a_device_that_goes_bad_while_the_plugin_answers_is_not_given(plugins: Path) -> None:
-    """The state is looked at again after the call."""
+async def test_a_device_that_turns_unhealthy_while_the_plugin_answers_is_not_given(
+    plugins: Path,
+) -> None:
+    """The manager checks the health again after the call."""
     one = widgets(plugins, "a")
     async with DeviceManager(plugins) as manager, registered(manager, one):
         gate = one.hang("allocate")
@@ -321,7 +328,7 @@ async def test_a_device_that_goes_bad_while_the_plugin_answers_is_not_given(plug
 
 
 async def test_a_device_that_vanishes_while_the_plugin_answers_is_not_given(plugins: Path) -> None:
-    """Nothing crashes over a device that is no longer there."""
+    """A device that is not listed any more causes no crash."""
     one = widgets(plugins, "a", "b")
     async with DeviceManager(plugins) as manager, registered(manager, one):
         gate = one.hang("allocate")
@@ -334,11 +341,11 @@ async def test_a_device_that_vanishes_while_the_plugin_answers_is_not_given(plug
         assert nothing_is_left(manager)
 
 
-# ---------------------------------------------------------------- side by side
+# ---------------------------------------------------------------- concurrent calls
 
 
 async def test_plugins_of_one_pod_are_called_at_the_same_time(plugins: Path) -> None:
-    """Both Allocate calls are under way before either answers."""
+    """Both Allocate calls have begun before either plugin answers."""
     one, two = widgets(plugins, "a"), gadgets(plugins, "x")
     async with DeviceManager(plugins) as manager, registered(manager, one, two):
         gates = [one.hang("allocate"), two.hang("allocate")]
@@ -352,7 +359,7 @@ async def test_plugins_of_one_pod_are_called_at_the_same_time(plugins: Path) -> 
 
 
 async def test_a_refusal_does_not_wait_for_a_plugin_that_hangs(plugins: Path) -> None:
-    """One resource is refused: the call to the other plugin is cancelled."""
+    """The plugin of one resource refuses: the call to the other plugin is cancelled."""
     one, two = widgets(plugins, "a"), gadgets(plugins, "x")
     one.hang("allocate")
     two.errors["allocate"] = RpcError(StatusCode.INTERNAL, "no")
@@ -363,7 +370,7 @@ async def test_a_refusal_does_not_wait_for_a_plugin_that_hangs(plugins: Path) ->
 
 
 async def test_a_hanging_plugin_delays_no_other_pod(plugins: Path) -> None:
-    """Other pods get devices of other plugins meanwhile, and of the same plugin what is free."""
+    """Meanwhile other pods get devices of other plugins, and free devices of the same plugin."""
     one, two = widgets(plugins, "a", "b"), gadgets(plugins, *"xyz")
     async with DeviceManager(plugins) as manager, registered(manager, one, two):
         gate = one.hang("allocate")
@@ -377,7 +384,7 @@ async def test_a_hanging_plugin_delays_no_other_pod(plugins: Path) -> None:
         assert (await stuck)["c0"] != (await other)["c0"]
 
 
-async def test_a_hanging_plugin_is_given_up_at_its_deadline(plugins: Path) -> None:
+async def test_a_hanging_plugin_is_cancelled_at_its_deadline(plugins: Path) -> None:
     """The pod is refused and its devices are free."""
     one = widgets(plugins, "a")
     one.hang("allocate")
@@ -390,8 +397,8 @@ async def test_a_hanging_plugin_is_given_up_at_its_deadline(plugins: Path) -> No
         assert nothing_is_left(manager)
 
 
-async def test_a_cancelled_admission_leaves_nothing(plugins: Path) -> None:
-    """A cancelled admission gives its devices back and its call to the plugin up."""
+async def test_a_cancelled_admission_frees_its_devices(plugins: Path) -> None:
+    """The call to the plugin is cancelled too."""
     one = widgets(plugins, "a")
     async with DeviceManager(plugins) as manager, registered(manager, one):
         one.hang("allocate")
@@ -406,7 +413,7 @@ async def test_a_cancelled_admission_leaves_nothing(plugins: Path) -> None:
 
 
 async def test_releasing_a_pod_ends_its_admission(plugins: Path) -> None:
-    """The pod is deleted while its plugin is being asked: it is refused, nothing stays."""
+    """The pod is deleted while its plugin answers: the pod is refused and holds no device."""
     one = widgets(plugins, "a")
     async with DeviceManager(plugins) as manager, registered(manager, one):
         one.hang("allocate")
@@ -422,13 +429,16 @@ async def test_releasing_a_pod_ends_its_admission(plugins: Path) -> None:
 
 
 def last_ones(request: ContainerPreferredRequest) -> list[str]:
-    """Prefer the devices at the end, as a plugin should: with those that must be there."""
+    """Prefer the last devices, with the devices that must be included, as a plugin should."""
     rest = [each for each in request.available if each not in request.must_include]
     return [*request.must_include, *rest][-request.size :] if request.size else []
 
 
-async def test_the_plugin_is_asked_and_followed(plugins: Path) -> None:
-    """Available, must-include and size are those of the container; the answer is taken."""
+async def test_the_plugin_is_asked_and_its_preference_is_used(plugins: Path) -> None:
+    """Available, must-include and size are those of the container.
+
+    The pod gets the preferred devices.
+    """
     one = widgets(plugins, *"abcd", preferred=last_ones)
     async with DeviceManager(plugins) as manager, registered(manager, one):
         got = await manager.allocate(pod("p", 2))
@@ -437,7 +447,7 @@ async def test_the_plugin_is_asked_and_followed(plugins: Path) -> None:
 
 
 async def test_reusable_devices_must_be_included(plugins: Path) -> None:
-    """An app container that takes over an init container's device asks for the rest only."""
+    """An app container reuses an init container's device; the plugin chooses the other one."""
     one = widgets(plugins, *"abc", preferred=lambda r: r.must_include or r.available[:1])
     async with DeviceManager(plugins) as manager, registered(manager, one):
         got = await manager.allocate(
@@ -460,10 +470,10 @@ async def test_reusable_devices_must_be_included(plugins: Path) -> None:
         (["a", "a"], "names a device twice"),
     ],
 )
-async def test_a_wrong_preference_is_used_as_far_as_it_makes_sense(
+async def test_the_valid_part_of_a_wrong_preference_is_used(
     plugins: Path, caplog: pytest.LogCaptureFixture, answer: Sequence[str], complaint: str
 ) -> None:
-    """The pod gets exactly what it asked for, of devices that exist, and a warning tells."""
+    """The pod gets the requested number of existing devices, and the log has a warning."""
     one = widgets(plugins, *"abc", preferred=lambda _: answer)
     async with DeviceManager(plugins) as manager, registered(manager, one):
         got = await manager.allocate(pod("p", 2))
@@ -472,10 +482,10 @@ async def test_a_wrong_preference_is_used_as_far_as_it_makes_sense(
     assert complaint in caplog.text
 
 
-async def test_a_preference_that_ignores_must_include_is_mended(
+async def test_a_preference_without_must_include_is_corrected(
     plugins: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The reused device stays; some plugins leave it out."""
+    """Some plugins leave out the reused device. The pod keeps it."""
     one = widgets(plugins, *"abc", preferred=lambda r: ["a"] if r.size == 1 else ["b", "c"])
     async with DeviceManager(plugins) as manager, registered(manager, one):
         got = await manager.allocate(
@@ -490,7 +500,7 @@ async def test_a_preference_that_ignores_must_include_is_mended(
 
 
 async def test_a_failing_preference_refuses_the_pod(plugins: Path) -> None:
-    """With the kubelet's words, and before Allocate is called."""
+    """The message has the kubelet's words. Allocate is not called."""
     one = widgets(plugins, "a", "b", preferred=last_ones)
     one.errors["preferred"] = RpcError(StatusCode.INTERNAL, "no idea")
     async with DeviceManager(plugins) as manager, registered(manager, one):
@@ -500,8 +510,8 @@ async def test_a_failing_preference_refuses_the_pod(plugins: Path) -> None:
         assert nothing_is_left(manager)
 
 
-async def test_changes_during_the_preference_call_count(plugins: Path) -> None:
-    """The preferred device is taken by another pod meanwhile: a free one is given instead."""
+async def test_a_preferred_device_that_another_pod_took_is_replaced(plugins: Path) -> None:
+    """Another pod takes the preferred device during the call: this pod gets a free device."""
     one = widgets(plugins, "a", "b", preferred=lambda _: ["b"])
     async with DeviceManager(plugins) as manager, registered(manager, one):
         gate = one.hang("preferred")
@@ -512,8 +522,8 @@ async def test_changes_during_the_preference_call_count(plugins: Path) -> None:
         assert {first["c0"][RESOURCE], second["c0"][RESOURCE]} == {("a",), ("b",)}
 
 
-async def test_cleaning_up_during_the_preference_call_does_no_harm(plugins: Path) -> None:
-    """Pods that end meanwhile take no reservation of this one with them."""
+async def test_a_cleanup_during_the_preference_call_keeps_the_reservation(plugins: Path) -> None:
+    """Removing pods that have ended does not free the devices reserved for this pod."""
     active = {"default/old", "default/p"}
     one = widgets(plugins, "a", "b", preferred=last_ones)
     async with (
@@ -535,7 +545,7 @@ async def test_cleaning_up_during_the_preference_call_does_no_harm(plugins: Path
 
 
 class FailingStore(PodDevicesInMemory):
-    """A store whose disk is full, or slow, as a test says."""
+    """A store that fails with `error`, or waits until its gate is open."""
 
     def __init__(self) -> None:
         self.error: KubedevicesError | None = None
@@ -556,8 +566,8 @@ class FailingStore(PodDevicesInMemory):
         self.released += pod_uids
 
 
-async def test_a_pod_that_cannot_be_kept_is_refused(plugins: Path) -> None:
-    """Nothing of it stays in memory either."""
+async def test_a_pod_that_cannot_be_stored_is_refused(plugins: Path) -> None:
+    """The pod is not in memory either."""
     store = FailingStore()
     store.error = KubedevicesError("no space left on device")
     async with (
@@ -572,8 +582,8 @@ async def test_a_pod_that_cannot_be_kept_is_refused(plugins: Path) -> None:
         await manager.allocate(pod("p", 1))
 
 
-async def test_a_pod_that_cannot_be_forgotten_keeps_its_devices(plugins: Path) -> None:
-    """Memory never says something else than what is kept."""
+async def test_a_pod_that_cannot_be_removed_from_the_store_keeps_its_devices(plugins: Path) -> None:
+    """Memory always agrees with the store."""
     store = FailingStore()
     async with (
         DeviceManager(plugins, store=store) as manager,
@@ -590,8 +600,10 @@ async def test_a_pod_that_cannot_be_forgotten_keeps_its_devices(plugins: Path) -
 
 
 @pytest.mark.parametrize("outcome", ["kept", "failed"])
-async def test_a_commit_is_finished_although_the_caller_left(plugins: Path, outcome: str) -> None:
-    """What the store ended up with is what the memory has."""
+async def test_a_commit_is_finished_although_its_caller_was_cancelled(
+    plugins: Path, outcome: str
+) -> None:
+    """Afterwards memory and store agree."""
     store = FailingStore()
     async with (
         DeviceManager(plugins, store=store) as manager,

@@ -1,4 +1,4 @@
-"""What a pod is about to get, and the rules that hold whatever happens meanwhile."""
+"""The devices that a pod is about to get, and rules that hold for every order of events."""
 
 from collections.abc import Mapping
 
@@ -97,11 +97,11 @@ def test_a_pod_of_two_resources() -> None:
     assert got == {"c": {"r0", "s0", "s1"}}
 
 
-# ---------------------------------------------------------------- take, commit, roll back
+# ---------------------------------------------------------------- reserve, commit, roll back
 
 
-def test_nothing_stays_of_a_reservation_that_is_given_back() -> None:
-    """Requirement 8: what a failed pod took is free again, all of it, and only once."""
+def test_a_rollback_frees_the_whole_reservation() -> None:
+    """Requirement 8: all devices of a failed pod are free again, and are freed only once."""
     node = Node(r=4)
     pod = Pod("p", "", "", (Container("i", {R: 2}),), (Container("a", {R: 3}),))
     reservation = node.reserve(pod)
@@ -113,7 +113,7 @@ def test_nothing_stays_of_a_reservation_that_is_given_back() -> None:
     assert repr(reservation) == "<Reservation of 2 parts for /p, closed>"
 
 
-def test_a_cleanup_does_not_free_what_is_reserved() -> None:
+def test_a_cleanup_does_not_free_reserved_devices() -> None:
     """Requirement 7: while plugins answer, no cleanup makes pending devices available."""
     node = Node(r=2)
     first = node.reserve(Pod("p", containers=(Container("a", {R: 1}),)))
@@ -123,7 +123,7 @@ def test_a_cleanup_does_not_free_what_is_reserved() -> None:
 
 
 def test_commit_keeps_the_nodes_of_the_devices() -> None:
-    """What is held knows its NUMA nodes and the plugin's answer."""
+    """The held devices have their NUMA nodes and the plugin's answer."""
     node = Node(r=2)
     reservation = node.reserve(Pod("p", "", "p", (), (Container("a", {R: 2}),)))
     response = ContainerAllocateResponse(env={"A": "1"})
@@ -133,8 +133,8 @@ def test_commit_keeps_the_nodes_of_the_devices() -> None:
     assert holding.held.response is response
 
 
-def test_a_pod_that_is_admitted_again_takes_nothing_more() -> None:
-    """Devices that are held already are passed on from init containers just the same."""
+def test_a_pod_admitted_again_reserves_no_further_devices() -> None:
+    """App containers still reuse the held devices of init containers."""
     node = Node(r=2)
     pod = Pod("p", "", "p", (Container("i", {R: 2}),), (Container("a", {R: 1}),))
     before = node.admit(pod)
@@ -148,7 +148,7 @@ def test_a_pod_that_is_admitted_again_takes_nothing_more() -> None:
 
 
 class NodeMachine(RuleBasedStateMachine):
-    """Pods come and go, admissions are under way, lists change, plugins leave and come back."""
+    """Pods come and go, admissions are pending, lists change, plugins disconnect and come back."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -223,21 +223,21 @@ class NodeMachine(RuleBasedStateMachine):
 
     @invariant()
     def reserved_is_derived_or_pending(self) -> None:
-        """Reserved is what is held, and what is about to be; nothing else, nothing less."""
+        """The reserved devices are exactly the held devices and the pending devices."""
         derived = self.pod_devices.reserved().get(R, set())
         pending = set().union(*(ids for _, ids in self.pending()))
         assert set(self.inventory.reserved(R)) == derived | pending
 
     @invariant()
     def no_device_is_held_twice(self) -> None:
-        """Of two pods, held or about to be, no two have a device in common."""
+        """No two pods, held or pending, have a device in common."""
         taken = [(uid, self.pod_devices.of_pod(uid, R)) for uid in self.pod_devices.pod_uids()]
         taken += self.pending()
         assert sum(len(ids) for _, ids in taken) == len(set().union(*(ids for _, ids in taken)))
 
     @invariant()
     def free_is_healthy_and_not_reserved(self) -> None:
-        """What can be chosen is up to date after whatever happened."""
+        """The free devices are always exactly the healthy devices that are not reserved."""
         record = self.inventory.record(R)
         if record is not None:
             free = set(self.inventory.healthy(R)) - set(self.inventory.reserved(R))

@@ -1,4 +1,4 @@
-"""Before the final no an admission waits for what others have under way, and then looks again."""
+"""Before a refusal, an admission waits for ongoing admissions and releases and plans again."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
@@ -24,7 +24,7 @@ GADGET = "example.com/gadget"
 
 
 class Store(PodDevicesInMemory):
-    """Keeps and forgets when its gate is open, or fails."""
+    """Each change waits until the gate is open; then it fails if `error` is set."""
 
     def __init__(self) -> None:
         self.gate = asyncio.Event()
@@ -78,7 +78,7 @@ class Node:
         return task
 
     async def hangs(self, name: str, widgets: int = 0, gadgets: int = 0) -> asyncio.Task[Any]:
-        """Begin an admission that has its devices and waits for Allocate, until `fail` or `go`."""
+        """Begin an admission that has its devices and waits for Allocate until `end`."""
         for plugin, count in ((self.widgets, widgets), (self.gadgets, gadgets)):
             if count:
                 plugin.hang("allocate")
@@ -88,7 +88,7 @@ class Node:
         return task
 
     def end(self, *, fail: bool = False) -> None:
-        """Let every plugin answer Allocate, with an error if it is to `fail` this time."""
+        """Let every plugin answer Allocate; with `fail`, this answer is an error."""
         for plugin in (self.widgets, self.gadgets):
             answer = plugin.allocate_answer
 
@@ -131,8 +131,11 @@ async def refused(task: asyncio.Task[Any]) -> str:
     return error.value.message
 
 
-async def test_devices_that_another_admission_gives_back_are_given(node: Node) -> None:
-    """The other one fails at its plugin, the way a serial kubelet would have met it."""
+async def test_a_pod_gets_the_devices_that_another_admission_gives_back(node: Node) -> None:
+    """The plugin refuses the other pod.
+
+    A serial kubelet would have refused it before this admission.
+    """
     await node.start()
     first = await node.hangs("first", widgets=2)
     [second] = await node.waits(pod("second", widgets=2))
@@ -141,8 +144,8 @@ async def test_devices_that_another_admission_gives_back_are_given(node: Node) -
     assert {*(await second)["c"][RESOURCE]} == {"w0", "w1"}
 
 
-async def test_devices_that_are_given_are_refused_then(node: Node) -> None:
-    """With the numbers of the end, and only after it."""
+async def test_a_pod_is_refused_when_the_other_admission_keeps_the_devices(node: Node) -> None:
+    """The refusal comes after the end of the other admission, with the numbers of that time."""
     await node.start()
     first = await node.hangs("first", widgets=1)
     [second] = await node.waits(pod("second", widgets=2))
@@ -152,7 +155,7 @@ async def test_devices_that_are_given_are_refused_then(node: Node) -> None:
 
 
 async def test_a_waiting_pod_delays_no_other_pod(node: Node) -> None:
-    """A pod that waits holds up nobody, and nobody waits for somebody else's resource."""
+    """Pods with free devices, or of another resource, are admitted while the pod waits."""
     await node.start()
     await node.hangs("first", widgets=1)
     await node.waits(pod("second", widgets=2))
@@ -166,7 +169,7 @@ async def test_a_waiting_pod_delays_no_other_pod(node: Node) -> None:
 
 
 async def test_two_pods_with_the_same_two_resources_do_not_deadlock(node: Node) -> None:
-    """Both wait for both; they hold nothing meanwhile, so the one that came first gets all."""
+    """A waiting pod holds no device, so the first pod gets devices of both resources."""
     await node.start()
     holders = [await node.hangs("a", widgets=1), await node.hangs("b", gadgets=1)]
     first, second = await node.waits(pod("p", 2, 1), pod("q", 1, 2))
@@ -179,8 +182,10 @@ async def test_two_pods_with_the_same_two_resources_do_not_deadlock(node: Node) 
     assert "Available:" in await refused(second)
 
 
-async def test_a_pod_that_cannot_be_kept_makes_room(node: Node) -> None:
-    """Until the store has it, what it took may still come back."""
+async def test_a_pod_that_cannot_be_stored_frees_its_devices_for_others(node: Node) -> None:
+    """Until the store has the first pod, its devices may become free again, so the second pod
+    waits.
+    """
     await node.start()
     node.store.gate.clear()
     first = node.begin(node.manager.allocate(pod("first", widgets=2)))
@@ -194,7 +199,7 @@ async def test_a_pod_that_cannot_be_kept_makes_room(node: Node) -> None:
 
 
 async def test_an_ongoing_release_is_waited_for(node: Node) -> None:
-    """Also one that another admission began, of a pod that has ended."""
+    """Also a release of an ended pod that another admission began."""
     await node.start()
     node.active = {"default/old"}
     await node.manager.allocate(pod("old", widgets=2))
@@ -208,8 +213,10 @@ async def test_an_ongoing_release_is_waited_for(node: Node) -> None:
 
 
 @pytest.mark.parametrize("end", ["cancel", "release", "stop"])
-async def test_a_waiting_admission_ends_with_caller_pod_or_node(node: Node, end: str) -> None:
-    """By the caller, by the pod's release, by the node's end: each answered in its own words."""
+async def test_a_waiting_admission_ends_with_its_caller_its_pod_or_its_node(
+    node: Node, end: str
+) -> None:
+    """Each end has its own error: caller cancelled, pod released, node stopped."""
     await node.start()
     first = await node.hangs("first", widgets=2)
     [second] = await node.waits(pod("second", widgets=1))
@@ -230,10 +237,10 @@ async def test_a_waiting_admission_ends_with_caller_pod_or_node(node: Node, end:
     await first
 
 
-async def test_an_endless_row_of_failures_is_not_waited_for_without_end(
+async def test_the_wait_for_other_admissions_is_bounded(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each admission has its deadlines, but the next may begin before the last has ended."""
+    """Each admission has deadlines, but a further admission may begin before the last has ended."""
     await node.start()
     monkeypatch.setattr(admission, "_LONGEST_WAIT", 0.05)
     await node.hangs("first", widgets=2)
@@ -242,17 +249,17 @@ async def test_an_endless_row_of_failures_is_not_waited_for_without_end(
     )
 
 
-# ---------------------------------------------------------------- what was decided holds
+# ---------------------------------------------------------------- changes after the decision
 
 
 @pytest.mark.parametrize(
     ("policy", "answer"), [("single-numa-node", "Topology"), ("restricted", "Topology"),
                            ("best-effort", "admitted")],
 )  # fmt: skip
-async def test_devices_that_move_while_the_plugin_answers(
+async def test_devices_that_change_numa_nodes_while_the_plugin_answers(
     node: Node, policy: str, answer: str
 ) -> None:
-    """What the decision was made for is no longer so: a strict policy refuses, another does not."""
+    """The decision does not fit any more: strict policies refuse the pod, best-effort admits it."""
     node.widgets = FakePlugin(node.directory, devices=healthy("w0", "w1", numa=(0,)))
     await node.start(policy)
     task = await node.hangs("p", widgets=2)
@@ -273,7 +280,10 @@ def last_one(request: ContainerPreferredRequest) -> Sequence[str]:
 async def test_a_plugin_is_asked_again_when_others_took_what_it_preferred(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is offered what is left then, and nothing is said against it: it did nothing wrong."""
+    """The second call offers the devices that are left.
+
+    No warning is logged: the preference was valid.
+    """
     ids = [f"w{n}" for n in range(4)]
     node.widgets = FakePlugin(node.directory, devices=healthy(*ids), preferred=last_one)
     await node.start()
@@ -287,8 +297,8 @@ async def test_a_plugin_is_asked_again_when_others_took_what_it_preferred(
     assert "preferred allocation" not in caplog.text
 
 
-async def test_a_plugin_is_not_asked_for_ever(node: Node) -> None:
-    """Whatever it prefers is gone each time: after a few times any device does."""
+async def test_a_plugin_is_asked_at_most_four_times(node: Node) -> None:
+    """Each preferred device is gone after the call. After four calls any free device is used."""
     ids = [f"w{n}" for n in range(9)]
     node.widgets = FakePlugin(node.directory, devices=healthy(*ids), preferred=last_one)
     await node.start()

@@ -1,4 +1,4 @@
-"""Admitted pods in memory and in the store: the same in both, whatever goes wrong in between."""
+"""Admitted pods in memory and in the store: both always agree."""
 
 import asyncio
 from collections.abc import Collection, Sequence
@@ -15,7 +15,7 @@ from tests.ledger_rows import GADGET, WIDGET, admitted, holdings, pod
 
 
 class SlowStore(PodDevicesInMemory):
-    """Keeps pods when its gate is opened, or fails."""
+    """Each change waits until the gate is open; then it fails if `error` is set."""
 
     def __init__(self) -> None:
         self.kept: dict[str, list[Holding]] = {}
@@ -59,19 +59,19 @@ class Rig:
         return [str(event.kind) for event in self.events.backlog]
 
     def is_consistent(self) -> bool:
-        """Whether memory and store say the same."""
+        """Whether memory and store have the same pods."""
         uids = {pod.uid for pod in self.admitted}
         return uids == {*self.store.kept} == {*self.pod_devices.pod_uids()}
 
 
 @pytest.fixture
 async def rig() -> Rig:
-    """A rig without pods."""
+    """Give a rig without pods."""
     return Rig()
 
 
-async def test_a_pod_is_there_when_it_is_kept(rig: Rig) -> None:
-    """And known by its uid, from then to its removal."""
+async def test_a_stored_pod_is_known_until_its_removal(rig: Rig) -> None:
+    """The pod is found by its UID."""
     await rig.add()
     assert pod().uid in rig.admitted
     assert rig.admitted.get(pod().uid) == pod()
@@ -86,8 +86,8 @@ async def test_a_pod_is_there_when_it_is_kept(rig: Rig) -> None:
     assert await rig.admitted.remove(pod().uid) == {}
 
 
-async def test_a_pod_that_changes_nothing_is_not_written(rig: Rig) -> None:
-    """Admitted again with what it has: no disk is waited for; another manifest is written."""
+async def test_a_pod_without_a_change_is_not_written(rig: Rig) -> None:
+    """The same pod without new devices is not written; a pod with a changed manifest is."""
     await rig.add()
     rig.store.gate.clear()
     await rig.admitted.add(pod(), ())
@@ -99,16 +99,16 @@ async def test_a_pod_that_changes_nothing_is_not_written(rig: Rig) -> None:
     assert rig.is_consistent()
 
 
-async def test_pods_from_before_hold_their_devices(rig: Rig) -> None:
-    """Without an event: they did not get them now."""
+async def test_pods_of_an_earlier_start_hold_their_devices(rig: Rig) -> None:
+    """No event is published, because the pods did not get the devices now."""
     await rig.admitted.load()
     assert [each.name for each in rig.admitted] == ["old"]
     assert rig.pod_devices.reserved()[WIDGET] == {"w0", "w1"}
     assert rig.told() == []
 
 
-async def test_a_pod_that_cannot_be_kept_holds_nothing(rig: Rig) -> None:
-    """The error goes to the caller; the next try may succeed."""
+async def test_a_pod_that_cannot_be_stored_holds_no_device(rig: Rig) -> None:
+    """The error goes to the caller. The next try can succeed."""
     rig.store.error = LedgerWriteFailed("no space")
     with pytest.raises(LedgerWriteFailed):
         await rig.add()
@@ -119,8 +119,8 @@ async def test_a_pod_that_cannot_be_kept_holds_nothing(rig: Rig) -> None:
     assert rig.is_consistent()
 
 
-async def test_a_pod_that_cannot_be_forgotten_keeps_its_devices(rig: Rig) -> None:
-    """Or they would be given to another, and to both after a restart."""
+async def test_a_pod_that_cannot_be_removed_from_the_store_keeps_its_devices(rig: Rig) -> None:
+    """Otherwise a second pod would get the devices, and both would hold them after a restart."""
     await rig.add()
     rig.store.error = LedgerWriteFailed("no space")
     with pytest.raises(LedgerWriteFailed):
@@ -134,7 +134,7 @@ async def test_a_pod_that_cannot_be_forgotten_keeps_its_devices(rig: Rig) -> Non
 async def test_a_cancelled_commit_is_finished_and_answered(
     rig: Rig, fails: bool, times: int
 ) -> None:
-    """Admission and release: the answer is what happened, not that somebody was impatient."""
+    """The caller of an admission or a release gets its result, not its own cancellation."""
     rig.store.gate.clear()
     rig.store.error = LedgerWriteFailed("no space") if fails else None
     adding = asyncio.create_task(rig.add())

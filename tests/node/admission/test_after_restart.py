@@ -43,7 +43,7 @@ def test_a_running_pod_keeps_all_its_devices() -> None:
 
 
 def test_a_running_container_keeps_the_devices_of_all_its_resources() -> None:
-    """Also for a resource of which the container has no devices: it runs without them."""
+    """Also for a resource of which the container has no devices: it runs without devices."""
     assert gate().is_fixed(POD, "side", WIDGET, runs("side"))
     assert not gate().is_fixed(POD, "side", WIDGET, runs("main"))
 
@@ -60,7 +60,7 @@ def test_without_a_runtime_the_boot_decides() -> None:
 
 
 def test_pods_admitted_since_the_start_are_ignored() -> None:
-    """The admission has checked the devices of such a pod."""
+    """The admission has checked the devices of these pods."""
     assert fixed(RestartGate(), None) == set()
     assert RestartGate().to_verify(POD.uid, "main", None) == ()
     assert not RestartGate().verify(POD.uid, "main", WIDGET)
@@ -70,19 +70,19 @@ def test_pods_admitted_since_the_start_are_ignored() -> None:
 
 
 def test_the_start_of_a_container_that_does_not_run_is_verified() -> None:
-    """In each of its resources, even when the rest of the pod runs."""
+    """Each resource is verified, also if the rest of the pod runs."""
     assert gate().to_verify(POD.uid, "main", runs("side")) == (GADGET, WIDGET)
     assert gate().to_verify(POD.uid, "main", runs("main")) == ()
 
 
 def test_without_a_runtime_only_a_reboot_makes_starts_wait() -> None:
-    """What was admitted in this boot counts as running."""
+    """A pod admitted in this boot counts as running."""
     assert gate().to_verify(POD.uid, "main", None) == ()
     assert gate(is_of_this_boot=False).to_verify(POD.uid, "side", None) == (GADGET,)
 
 
 def test_a_verified_container_is_not_verified_again() -> None:
-    """With its last part the pod is like any other, and says so."""
+    """After the last verification the gate forgets the pod and returns True."""
     made = gate(is_of_this_boot=False)
     told = [made.verify(POD.uid, *part) for part in PARTS]
     assert told == [False, False, False, True]
@@ -91,7 +91,7 @@ def test_a_verified_container_is_not_verified_again() -> None:
 
 
 def test_a_released_pod_is_forgotten() -> None:
-    """A later pod of that uid begins anew."""
+    """A later pod with the same UID is not affected."""
     made = gate()
     made.forget(POD.uid)
     made.forget(POD.uid)
@@ -99,15 +99,15 @@ def test_a_released_pod_is_forgotten() -> None:
     assert made.unverified(POD.uid) == frozenset()
 
 
-def test_a_pod_that_holds_nothing_is_nothing_to_verify() -> None:
-    """It is never asked about."""
+def test_a_pod_without_devices_is_not_verified() -> None:
+    """The gate does not store the pod."""
     made = RestartGate()
     made.restore(POD.uid, (), is_of_this_boot=False)
     assert POD.uid not in made
     assert repr(made) == "<RestartGate of 0 unverified pods>"
 
 
-# ---------------------------------------------------------------- for every history
+# ---------------------------------------------------------------- rules for every history
 
 names = st.sampled_from(["init", "main", "side"])
 views = st.none() | st.frozensets(names).map(lambda containers: runs(*containers))
@@ -117,7 +117,7 @@ views = st.none() | st.frozensets(names).map(lambda containers: runs(*containers
 def test_an_unverified_container_starts_only_if_it_already_runs(
     running: Running | None, is_of_this_boot: bool, verified: list[tuple[str, str]]
 ) -> None:
-    """For every view of the runtime: to verify = unverified, unless the container runs."""
+    """For every view of the runtime: all unverified resources, unless the container runs."""
     made = gate(is_of_this_boot=is_of_this_boot)
     for part in verified:
         made.verify(POD.uid, *part)
@@ -132,7 +132,7 @@ def test_an_unverified_container_starts_only_if_it_already_runs(
 def test_a_running_container_is_never_planned_again(
     running: Running | None, is_of_this_boot: bool
 ) -> None:
-    """So that no plugin that is late can turn its pod down."""
+    """So that a plugin that is late cannot cause a refusal of the pod."""
     made = gate(is_of_this_boot=is_of_this_boot)
     for container in POD:
         if running is not None and (POD.uid, container.name) in running:

@@ -1,4 +1,4 @@
-"""Which devices a container gets, and what is said when it gets none."""
+"""Which devices a container gets, and the message of each refusal."""
 
 import time
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ from tests.golden_data import cases, load
 
 @pytest.mark.parametrize(("number", "case"), cases("filter_by_affinity"))
 def test_devices_are_split_by_affinity_as_in_the_kubelet(number: int, case: Any) -> None:
-    """Aligned, on other nodes, and without any: the same sets, each in natural order."""
+    """Aligned, on other nodes, and without any node: the same sets, each in natural order."""
     devices = {
         name: None if nodes is None else tuple(nodes) for name, nodes in case["devices"].items()
     }
@@ -71,21 +71,21 @@ MESSAGES = load("messages")
     ids=str,
 )
 def test_errors_have_the_kubelets_texts(error: AllocationError, key: str) -> None:
-    """Tools match these texts, so they are the very same."""
+    """Tools match these texts, so they are equal."""
     assert str(error) == MESSAGES[key]
 
 
 @pytest.mark.parametrize("error", [PreferredAllocationFailed("x"), PreStartFailed("x")], ids=str)
 def test_errors_with_a_reason_begin_as_the_kubelets(error: AllocationError) -> None:
-    """The beginning is the kubelet's, the rest is the plugin's."""
+    """The beginning is the kubelet's text, the rest is the plugin's."""
     assert any(str(error) == f"{prefix}x" for prefix in MESSAGES["prefixes"])
 
 
 # ---------------------------------------------------------------- the reference's cases (17.1)
 
 
-def test_devices_until_there_are_none() -> None:
-    """PodContainerDeviceAllocation: two of two, then none is left, then another resource's last."""
+def test_devices_are_given_until_none_is_free() -> None:
+    """PodContainerDeviceAllocation: both devices, then a refusal, then the last free device."""
     node = Node(["d1", "d2"])
     assert node.choose(2) == ("d1", "d2")
     node.hold("d1", "d2")
@@ -98,7 +98,7 @@ def test_devices_until_there_are_none() -> None:
 
 
 def test_a_container_that_holds_devices() -> None:
-    """PodContainerDeviceToAllocate: healthy ones are kept, none or others healthy is an error."""
+    """PodContainerDeviceToAllocate: held healthy devices stay; without them a plan is an error."""
     node = Node(["d1", "d2"])
     node.hold("d1", pod="p")
     assert node.choose(1) == ()
@@ -114,8 +114,8 @@ def test_a_container_that_holds_devices() -> None:
         node.plan(0)
 
 
-def test_a_resource_that_has_not_listed_anything() -> None:
-    """PodContainerDeviceToAllocate: without a list a resource is unregistered."""
+def test_a_resource_without_a_list_is_unregistered() -> None:
+    """PodContainerDeviceToAllocate: the message is the one for an unknown resource."""
     node = Node()
     with pytest.raises(UnregisteredResource, match="cannot allocate unregistered device"):
         node.plan(1)
@@ -125,7 +125,9 @@ def test_a_resource_that_has_not_listed_anything() -> None:
 
 
 def test_devices_vanish_while_the_plugin_is_asked() -> None:
-    """DevicesToAllocateConflictWithUpdateAllocatedDevices: the answer meets the state as it is."""
+    """DevicesToAllocateConflictWithUpdateAllocatedDevices: the answer is checked against the new
+    state.
+    """
     node = Node(["d1", "d2", "d3"], prefers=True)
     node.hold("d1")
     assert node.ask(1).available == ("d2", "d3")
@@ -158,29 +160,29 @@ def test_devices_vanish_while_the_plugin_is_asked() -> None:
 def test_aligned_devices_come_first(
     devices: Mapping[str, Nodes], affinity: Nodes, count: int, chosen: tuple[str, ...]
 ) -> None:
-    """TopologyAlignedAllocation: from the wanted nodes, then from others, then from none."""
+    """TopologyAlignedAllocation: the wanted nodes, then other nodes, then devices without node."""
     assert Node(devices).choose(count, affinity=affinity) == chosen
 
 
-# ---------------------------------------------------------------- right where a kubelet is not
+# ---------------------------------------------------------------- where a kubelet is wrong
 
 
-def test_zero_devices_are_no_request() -> None:
-    """Requirement 23: a limit of zero is ignored; a kubelet refuses it when nothing is healthy."""
+def test_a_request_for_zero_devices_is_ignored() -> None:
+    """Requirement 23: a kubelet refuses a limit of zero if no device is healthy."""
     node = Node(["!d1"])
     assert node.choose(0) == ()
 
 
 def test_an_unhealthy_device_is_not_reused() -> None:
-    """Requirement 24: what an init container leaves is given on only while it is healthy."""
+    """Requirement 24: a device of an init container is reused only while it is healthy."""
     node = Node(["!d1", "d2", "d3"])
     node.hold("d1", "d2", pod="p", container="init")
     assert node.choose(1, reusable=("d1", "d2")) == ("d2",)
     assert node.choose(2, reusable=("d1", "d2")) == ("d2", "d3")
 
 
-def test_a_matching_allocation_is_kept_before_the_plugin_is_back() -> None:
-    """Requirement 1: after our restart a pod keeps its device without a call."""
+def test_a_matching_allocation_stays_before_the_plugin_registers_again() -> None:
+    """Requirement 1: after a restart of the node a pod keeps its device without a call."""
     inventory = Inventory()
     inventory.restore(R, 0)
     pod_devices = PodDevices(inventory)
@@ -198,8 +200,8 @@ def test_a_matching_allocation_is_kept_before_the_plugin_is_back() -> None:
         plan(request, inventory, pod_devices)
 
 
-def test_a_container_that_runs_since_before_our_start_is_left_alone() -> None:
-    """Whether or not its plugin is there, nothing about a running container changes."""
+def test_a_container_that_runs_since_before_the_start_is_not_changed() -> None:
+    """The container keeps its devices, with or without its plugin."""
     node = Node(["!d1"])
     assert node.choose(1, is_fixed=True) == ()
     node.hold("d1", pod="p")
@@ -208,7 +210,7 @@ def test_a_container_that_runs_since_before_our_start_is_left_alone() -> None:
 
 
 def test_a_lost_plugin_has_no_healthy_devices() -> None:
-    """Requests after a disconnect are refused in the words for unhealthy devices."""
+    """Requests after a disconnect are refused with the message about unhealthy devices."""
     node = Node(["d1"])
     node.inventory.disconnect(R, node.generation, 0)
     with pytest.raises(NoHealthyDevices):
@@ -231,7 +233,7 @@ nodes = st.none() | st.lists(st.integers(0, 3), max_size=2).map(tuple)
     answer=st.none() | st.lists(names, max_size=6),
     prefers=st.booleans(),
 )
-def test_a_plan_is_right_or_says_why_not(  # noqa: PLR0917
+def test_a_plan_is_right_or_refused_with_a_true_reason(  # noqa: PLR0917
     devices: dict[str, Nodes],
     unhealthy: set[str],
     held: set[str],
@@ -241,9 +243,9 @@ def test_a_plan_is_right_or_says_why_not(  # noqa: PLR0917
     answer: list[str] | None,
     prefers: bool,
 ) -> None:
-    """Exactly the wanted number of different devices, all healthy, free or reusable.
+    """A plan has exactly the wanted number of different devices, all healthy, free or reusable.
 
-    Reusable ones are used first, aligned ones before others, and who is refused is told the truth.
+    Reusable devices are used first, then aligned devices, then others. A refusal has true numbers.
     """
     listed = {f"!{name}" if name in unhealthy else name: on for name, on in devices.items()}
     node = Node(prefers=prefers)
@@ -282,7 +284,7 @@ def test_a_plan_is_right_or_says_why_not(  # noqa: PLR0917
     assert refused == (len(free) + len(usable) < count or not healthy)
 
 
-def test_choosing_costs_what_is_chosen() -> None:
+def test_the_time_to_choose_does_not_depend_on_the_number_of_devices() -> None:
     """One of 10,000 devices is found as quickly as one of 100."""
     few, many = (Node([f"d{i}" for i in range(size)]) for size in (100, 10_000))
     few.choose(1)

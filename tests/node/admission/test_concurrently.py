@@ -1,4 +1,4 @@
-"""Several things at once: all results in order, or the first failure and nothing still going on."""
+"""Several coroutines at once: all results in order, or the first error after a cancellation."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from tests.waiting import until
 
 
 async def test_results_come_in_order() -> None:
-    """Whoever ends first."""
+    """The order of the arguments counts, not the order in which they end."""
     gate = asyncio.Event()
 
     async def second() -> int:
@@ -24,7 +24,7 @@ async def test_results_come_in_order() -> None:
 
 
 async def test_one_failure_cancels_the_others_and_is_raised() -> None:
-    """As itself, not in a group; the others have ended by then."""
+    """The error is not in a group. The other coroutines have ended before it is raised."""
     ended = []
 
     async def hang() -> None:
@@ -51,8 +51,8 @@ async def test_of_several_failures_the_first_in_order_is_raised() -> None:
         await concurrently([fail("first"), fail("second")])
 
 
-async def test_one_piece_of_work_is_just_done() -> None:
-    """Its error is raised as it is."""
+async def test_a_single_coroutine_is_awaited() -> None:
+    """Its error is raised unchanged."""
 
     async def fail() -> None:
         raise ValueError("alone")
@@ -62,7 +62,7 @@ async def test_one_piece_of_work_is_just_done() -> None:
 
 
 async def test_a_cancelled_caller_cancels_all() -> None:
-    """Nothing goes on without anybody waiting for it."""
+    """No coroutine runs on after its caller ended."""
     started, ended = [], []
 
     async def hang() -> None:

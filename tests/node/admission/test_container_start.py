@@ -1,4 +1,4 @@
-"""Right before a container starts: plugins are told, and its options are made of their answers."""
+"""Before a container starts: PreStartContainer calls, and the options from the plugins' answers."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -50,7 +50,7 @@ def plugins(short_dir: Path) -> Path:
 
 
 async def test_the_options_are_the_plugins_answer(plugins: Path) -> None:
-    """Without PreStartContainer nothing is called."""
+    """A plugin without PreStartContainer gets no call."""
     one = FakePlugin(plugins, devices=healthy("a", "b"))
     async with node(one) as manager:
         await manager.allocate(POD)
@@ -62,7 +62,7 @@ async def test_the_options_are_the_plugins_answer(plugins: Path) -> None:
 
 
 async def test_pre_start_gets_exactly_the_containers_devices(plugins: Path) -> None:
-    """At every start; a container that asks for none does not call it."""
+    """One call at each start. A container without devices causes no call."""
     one = FakePlugin(plugins, devices=healthy("a", "b", "c"), pre_start=True)
     async with node(one) as manager:
         got = await manager.allocate(POD)
@@ -74,7 +74,7 @@ async def test_pre_start_gets_exactly_the_containers_devices(plugins: Path) -> N
 
 
 async def test_a_failing_pre_start_keeps_the_devices(plugins: Path) -> None:
-    """The container's start fails and may be tried again."""
+    """The start of the container fails and can be repeated."""
     one = FakePlugin(plugins, devices=healthy("a", "b"), pre_start=True)
     one.errors["pre_start"] = RpcError(StatusCode.INTERNAL, "reset failed")
     async with node(one) as manager:
@@ -99,7 +99,7 @@ async def test_pre_start_for_a_pod_that_holds_nothing_is_refused(plugins: Path) 
 
 
 async def test_after_the_grace_period_a_container_cannot_start(plugins: Path) -> None:
-    """Nobody is there who could be asked about its devices."""
+    """No plugin exists that could be asked about the devices."""
     one = FakePlugin(plugins, devices=healthy("a", "b"))
     async with node(one, grace_period=0.05) as manager:
         await manager.allocate(POD)
@@ -111,10 +111,13 @@ async def test_after_the_grace_period_a_container_cannot_start(plugins: Path) ->
 
 
 @pytest.mark.parametrize("pre_start", [False, True])
-async def test_within_the_grace_period_it_can_unless_the_plugin_wants_to_know(
+async def test_within_the_grace_period_only_pre_start_needs_the_plugin(
     plugins: Path, pre_start: bool
 ) -> None:
-    """The stored answer is enough; a plugin that prepares devices has to be there."""
+    """The stored answer is enough for a start.
+
+    A plugin with PreStartContainer has to be connected.
+    """
     one = FakePlugin(plugins, devices=healthy("a", "b"), pre_start=pre_start)
     async with node(one) as manager:
         await manager.allocate(POD)
@@ -128,10 +131,13 @@ async def test_within_the_grace_period_it_can_unless_the_plugin_wants_to_know(
 
 
 @pytest.mark.parametrize("pre_start", [False, True])
-async def test_a_resource_that_came_later_is_allocated_at_the_start(
+async def test_a_resource_registered_after_the_admission_is_allocated_at_the_start(
     plugins: Path, pre_start: bool
 ) -> None:
-    """The pod was admitted before its plugin registered; now it gets its devices, prepared."""
+    """The pod was admitted before its plugin registered.
+
+    At its start it gets its devices, after PreStartContainer.
+    """
     one = FakePlugin(plugins, devices=healthy("a", "b"), pre_start=pre_start)
     async with DeviceManager(plugins) as manager, one:
         assert await manager.allocate(POD) == {}
@@ -144,7 +150,7 @@ async def test_a_resource_that_came_later_is_allocated_at_the_start(
 
 
 async def test_a_released_pod_gets_no_options_and_no_devices(plugins: Path) -> None:
-    """It is not allocated again behind everybody's back."""
+    """The start does not allocate devices for the pod again."""
     one = FakePlugin(plugins, devices=healthy("a", "b"))
     async with node(one) as manager:
         await manager.allocate(POD)
@@ -156,7 +162,7 @@ async def test_a_released_pod_gets_no_options_and_no_devices(plugins: Path) -> N
 async def test_options_of_several_resources_are_merged(
     plugins: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In the order of the resource names; what is in conflict is told."""
+    """In the order of the resource names. A conflict is logged."""
     one = FakePlugin(plugins, devices=healthy("a"))
     two = FakePlugin(plugins, GADGET, socket_name="gadget.sock", devices=healthy("x"))
     two.allocate_answer = lambda _: AllocateResponse(

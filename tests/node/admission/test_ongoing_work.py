@@ -1,4 +1,4 @@
-"""Who lacks devices waits for what is under way, and for nothing else."""
+"""A pod that lacks devices waits for admissions and releases of these devices, and for no other."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ async def waits(ongoing: OngoingWork, *resources: str) -> asyncio.Task[bool]:
 
 
 async def test_no_devices_may_be_freed_without_an_admission_of_the_resource() -> None:
-    """Neither at first, nor for other resources, nor after the end."""
+    """Not before an admission, not during one of another resource, and not after the end."""
     ongoing = OngoingWork()
     assert not await ongoing.may_free([WIDGET])
     with ongoing.admission([GADGET]):
@@ -28,7 +28,10 @@ async def test_no_devices_may_be_freed_without_an_admission_of_the_resource() ->
 
 
 async def test_a_failed_admission_wakes_waiters_for_its_devices() -> None:
-    """At once, also when others are still under way; whoever wants other devices sleeps on."""
+    """The waiters wake at once, also while other admissions are ongoing.
+
+    Waiters for other devices sleep on.
+    """
     ongoing, order = OngoingWork(), []
     with ongoing.admission([WIDGET]), ongoing.admission([GADGET]):
         with contextlib.suppress(KubedevicesError), ongoing.admission([WIDGET, "cpu"]):
@@ -44,7 +47,10 @@ async def test_a_failed_admission_wakes_waiters_for_its_devices() -> None:
 
 
 async def test_only_the_last_successful_admission_wakes_waiters() -> None:
-    """What it took is not free; with a thousand waiting each would plan again for nothing."""
+    """A successful admission frees no device.
+
+    Waking a thousand waiters would repeat a thousand plans in vain.
+    """
     ongoing = OngoingWork()
     with ongoing.admission([WIDGET]):
         with ongoing.admission([WIDGET]):
@@ -55,8 +61,8 @@ async def test_only_the_last_successful_admission_wakes_waiters() -> None:
     assert await waiting
 
 
-async def test_a_release_wakes_as_soon_as_it_has_succeeded() -> None:
-    """A release that fails frees nothing: then it is the last one that wakes."""
+async def test_a_successful_release_wakes_waiters_at_once() -> None:
+    """A failed release frees nothing: the waiters wake only if no other work is ongoing."""
     ongoing = OngoingWork()
     with ongoing.admission([WIDGET]):
         with ongoing.release([WIDGET]):
@@ -70,8 +76,8 @@ async def test_a_release_wakes_as_soon_as_it_has_succeeded() -> None:
     assert await waiting
 
 
-async def test_a_cancelled_waiter_is_forgotten() -> None:
-    """Nothing is left of it, and the end of what it waited for does no harm."""
+async def test_a_cancelled_waiter_is_removed() -> None:
+    """The end of the ongoing work does not touch the cancelled waiter."""
     ongoing = OngoingWork()
     with ongoing.admission([WIDGET]):
         waiting = await waits(ongoing, WIDGET)

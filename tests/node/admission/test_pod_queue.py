@@ -1,4 +1,4 @@
-"""One thing after the other per key."""
+"""The work for one key runs in sequence."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from kubedevices.node.admission.concurrency import PodQueue, to_its_end
 from tests.waiting import until
 
 
-async def test_the_same_key_waits_and_another_does_not() -> None:
+async def test_work_on_the_same_key_waits_and_on_another_key_does_not() -> None:
     """The second piece of work on a key starts when the first has ended."""
     queue, gate, log = PodQueue(), asyncio.Event(), []
 
@@ -31,7 +31,7 @@ async def test_the_same_key_waits_and_another_does_not() -> None:
 
 
 async def test_only_cancellable_work_is_cancelled() -> None:
-    """The caller of work that gave way is told so: it was not cancelled itself."""
+    """The caller of cancelled work gets GivenUp, because the caller itself was not cancelled."""
     queue, gate = PodQueue(), asyncio.Event()
 
     async def work() -> str:
@@ -51,7 +51,7 @@ async def test_only_cancellable_work_is_cancelled() -> None:
 
 
 async def test_cancelling_the_caller_ends_the_work() -> None:
-    """The turn is free only when the work has ended."""
+    """The key is free only when the work has ended."""
     queue, ended = PodQueue(), []
 
     async def work() -> None:
@@ -70,8 +70,8 @@ async def test_cancelling_the_caller_ends_the_work() -> None:
     assert not queue.is_taken("k")
 
 
-async def test_everything_is_given_up_at_the_end() -> None:
-    """What is under way, what waits for its turn, and what comes later; until queue begin again."""
+async def test_close_cancels_all_work_until_open() -> None:
+    """Work that runs, waits or comes later ends with GivenUp, until the queue is opened again."""
     queue = PodQueue()
     await queue.close()
     queue.open()
@@ -88,8 +88,8 @@ async def test_everything_is_given_up_at_the_end() -> None:
 
 
 @pytest.mark.parametrize("end", ["cancel_current", "close"])
-async def test_work_that_is_done_all_the_same_is_answered(end: str) -> None:
-    """It was cancelled too late: whoever asked gets what happened."""
+async def test_work_that_ends_in_spite_of_a_cancel_is_answered(end: str) -> None:
+    """The cancellation came too late: the caller gets the result."""
     queue, gate = PodQueue(), asyncio.Event()
 
     async def work() -> str:
@@ -111,8 +111,8 @@ async def test_work_that_is_done_all_the_same_is_answered(end: str) -> None:
         await closing
 
 
-async def test_a_caller_who_is_cancelled_is_told_that_and_nothing_else() -> None:
-    """Once the work has ended, also when that was impatient, or the work did its thing anyway."""
+async def test_a_cancelled_caller_gets_only_its_cancellation() -> None:
+    """The caller gets CancelledError when the work has ended, also after several cancellations."""
     queue, gate, done = PodQueue(), asyncio.Event(), []
 
     async def work() -> None:
@@ -133,8 +133,8 @@ async def test_a_caller_who_is_cancelled_is_told_that_and_nothing_else() -> None
     assert not queue.is_taken("k")
 
 
-async def test_work_that_is_cancelled_itself_says_so() -> None:
-    """At the end of the loop nothing can be finished any more."""
+async def test_work_that_cancels_itself_raises_the_cancellation() -> None:
+    """At the end of the event loop no work can be finished any more."""
 
     async def give_up() -> None:
         raise asyncio.CancelledError

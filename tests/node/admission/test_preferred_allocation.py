@@ -1,4 +1,4 @@
-"""What a plugin is asked before devices are chosen, and what its answer counts for."""
+"""What a plugin is asked before devices are chosen, and how its answer is used."""
 
 import pytest
 
@@ -25,7 +25,7 @@ from tests.allocator_rig import THREE_EACH, Node, Nodes, R
 def test_a_preference_counts_as_far_as_it_makes_sense(
     affinity: Nodes, count: int, answer: tuple[str, ...], chosen: tuple[str, ...]
 ) -> None:
-    """TopologyAlignedAllocation: unaligned, unknown, double and surplus answers do no harm."""
+    """TopologyAlignedAllocation: unaligned, unknown, double and surplus IDs are ignored."""
     node = Node(THREE_EACH, prefers=True)
     assert node.choose(count, affinity=affinity, answer=answer) == chosen
 
@@ -59,15 +59,17 @@ def test_parameters_of_the_preference_call() -> None:
 
 
 def test_only_aligned_devices_are_offered_when_they_suffice() -> None:
-    """The plugin chooses among devices on the wanted nodes, as long as there are enough."""
+    """The plugin chooses among devices on the wanted nodes if there are enough."""
     node = Node(THREE_EACH, prefers=True)
     assert node.ask(2, affinity=(1,)).available == ("d3", "d4", "d5")
     assert node.ask(4, affinity=(1,)).available == tuple(THREE_EACH)
     assert node.ask(2).available == tuple(THREE_EACH)
 
 
-def test_the_plugin_is_not_asked_when_it_does_not_offer_it_or_there_is_no_choice() -> None:
-    """No call without the option, for reused devices only, or when aligned ones just suffice."""
+def test_the_plugin_is_asked_only_with_the_option_and_a_choice() -> None:
+    """No call without the option, for reused devices only, or if there are just enough aligned
+    devices.
+    """
     assert isinstance(Node(THREE_EACH).plan(2), Chosen)
     node = Node(THREE_EACH, prefers=True)
     assert node.choose(3, affinity=(0,)) == ("d0", "d1", "d2")
@@ -76,7 +78,7 @@ def test_the_plugin_is_not_asked_when_it_does_not_offer_it_or_there_is_no_choice
 
 
 def test_a_bad_preference_is_reported() -> None:
-    """Requirement 25: size, membership, doubles and must-include are checked, and said."""
+    """Requirement 25: size, membership, doubles and must-include are checked and reported."""
     node = Node([f"d{n}" for n in range(9)], prefers=True)
     node.hold("d0", pod="p", container="init")
     node.hold("d8")
