@@ -1,4 +1,4 @@
-"""One connected plugin: its calls end in time, its lists come through, its end is noticed."""
+"""One connected plugin: its calls have deadlines, its lists arrive, its end is noticed."""
 
 import asyncio
 import itertools
@@ -41,7 +41,7 @@ SHORT = PluginTimeouts(dial=0.3, preferred=0.05, allocate=0.05, pre_start=0.05)
 
 
 class Recorder:
-    """An `EndpointListener` that writes down what it is told."""
+    """An `EndpointListener` that records its calls."""
 
     def __init__(self) -> None:
         self.lists: list[list[str]] = []
@@ -91,8 +91,8 @@ def following(endpoint: Endpoint, *, reopen_for: float = 0) -> Iterator[Recorder
 # ---------------------------------------------------------------- calls
 
 
-async def test_allocate_passes_the_answer_on(short_dir: Path) -> None:
-    """One request for one container; the first element of the answer is returned unchanged."""
+async def test_allocate_returns_the_answer_of_the_plugin(short_dir: Path) -> None:
+    """One request for one container. The first element of the answer is returned unchanged."""
     async with connected(FakePlugin(short_dir)) as endpoint:
         answer = await endpoint.allocate(("a", "b"))
         assert answer.env == {"IDS": "a,b"}
@@ -100,7 +100,7 @@ async def test_allocate_passes_the_answer_on(short_dir: Path) -> None:
 
 
 async def test_an_answer_without_containers_is_an_error(short_dir: Path) -> None:
-    """The plugin said OK and nothing else."""
+    """The plugin answers OK with an empty list."""
     plugin = FakePlugin(short_dir)
     plugin.allocate_answer = lambda _: AllocateResponse()
     async with connected(plugin) as endpoint:
@@ -109,7 +109,7 @@ async def test_an_answer_without_containers_is_an_error(short_dir: Path) -> None
     assert str(error.value).startswith(MESSAGES["prefixes"][4])
 
 
-async def test_of_several_container_answers_the_first_counts(short_dir: Path) -> None:
+async def test_only_the_first_of_several_container_answers_is_used(short_dir: Path) -> None:
     """Some plugins always answer for a fixed number of containers."""
     plugin = FakePlugin(short_dir)
     plugin.allocate_answer = lambda _: AllocateResponse(
@@ -120,7 +120,7 @@ async def test_of_several_container_answers_the_first_counts(short_dir: Path) ->
 
 
 async def test_a_hanging_allocate_ends_at_its_deadline(short_dir: Path) -> None:
-    """A kubelet waits for ever, and with it every other pod."""
+    """A kubelet waits without a limit, and every other pod waits too."""
     plugin = FakePlugin(short_dir)
     plugin.hang("allocate")
     async with connected(plugin, SHORT) as endpoint:
@@ -129,8 +129,8 @@ async def test_a_hanging_allocate_ends_at_its_deadline(short_dir: Path) -> None:
         assert error.value.code is StatusCode.DEADLINE_EXCEEDED
 
 
-async def test_a_preference_is_passed_on_as_it_is(short_dir: Path) -> None:
-    """Whatever the plugin prefers, judging it is for the allocator."""
+async def test_a_preference_is_returned_unchanged(short_dir: Path) -> None:
+    """The allocator checks the preference, not the endpoint."""
     plugin = FakePlugin(short_dir, preferred=lambda _: ["z", "z", "y"])
     async with connected(plugin) as endpoint:
         request = ContainerPreferredRequest(("a", "b"), ("a",), 2)
@@ -138,10 +138,10 @@ async def test_a_preference_is_passed_on_as_it_is(short_dir: Path) -> None:
         assert plugin.preferred_requests == [request]
 
 
-async def test_the_end_of_a_plugin_that_is_asked_for_its_options_is_told_at_once(
+async def test_a_lost_connection_during_the_options_call_is_an_error_at_once(
     short_dir: Path,
 ) -> None:
-    """A process that dies in GetDevicePluginOptions is not dialled again until the deadline."""
+    """The node does not dial a plugin again that ends during GetDevicePluginOptions."""
     patient = PluginTimeouts(dial=60, options=60)
     async with FakePlugin(short_dir) as plugin, asyncio.timeout(20):
         plugin.hang("options")
@@ -155,8 +155,8 @@ async def test_the_end_of_a_plugin_that_is_asked_for_its_options_is_told_at_once
             await connecting
 
 
-async def test_a_plugin_without_the_option_is_not_asked(short_dir: Path) -> None:
-    """No preference, and no call."""
+async def test_a_plugin_without_the_preference_option_is_not_called(short_dir: Path) -> None:
+    """The preference is empty."""
     plugin = FakePlugin(short_dir)
     async with connected(plugin) as endpoint:
         request = ContainerPreferredRequest(("a",), (), 1)
@@ -168,7 +168,7 @@ async def test_a_plugin_without_the_option_is_not_asked(short_dir: Path) -> None
 async def test_a_failing_preference_has_the_kubelets_words(
     short_dir: Path, misbehaviour: str
 ) -> None:
-    """An error and a missed deadline are told alike."""
+    """Errors and missed deadlines have the same beginning."""
     plugin = FakePlugin(short_dir, preferred=lambda _: [])
     if misbehaviour == "hang":
         plugin.hang("preferred")
@@ -184,7 +184,7 @@ async def test_a_failing_preference_has_the_kubelets_words(
 async def test_a_failing_pre_start_has_the_kubelets_words(
     short_dir: Path, misbehaviour: str
 ) -> None:
-    """An error and a missed deadline are told alike."""
+    """Errors and missed deadlines have the same beginning."""
     plugin = FakePlugin(short_dir, pre_start=True)
     if misbehaviour == "hang":
         plugin.hang("pre_start")
@@ -198,7 +198,7 @@ async def test_a_failing_pre_start_has_the_kubelets_words(
 
 
 async def test_a_stopped_endpoint_refuses_every_call(short_dir: Path) -> None:
-    """No call is sent, and the text has the kubelet's beginning and end."""
+    """No call is sent. The text has the kubelet's beginning and end."""
     plugin = FakePlugin(short_dir)
     async with connected(plugin) as endpoint:
         await endpoint.close()
@@ -210,8 +210,8 @@ async def test_a_stopped_endpoint_refuses_every_call(short_dir: Path) -> None:
     assert plugin.allocations == []
 
 
-async def test_a_call_during_a_crash_ends_at_once(short_dir: Path) -> None:
-    """The connection is lost: nobody waits for the deadline."""
+async def test_a_call_ends_at_once_when_the_connection_is_lost(short_dir: Path) -> None:
+    """The call does not wait for its deadline."""
     plugin = FakePlugin(short_dir)
     plugin.hang("allocate")
     async with connected(plugin) as endpoint:
@@ -223,13 +223,15 @@ async def test_a_call_during_a_crash_ends_at_once(short_dir: Path) -> None:
 
 
 async def test_a_refused_dial_is_an_error_after_the_deadline(short_dir: Path) -> None:
-    """A refused connection is tried again until then."""
+    """The node repeats a refused dial until the deadline."""
     with pytest.raises(DialPluginFailed, match="context deadline exceeded"):
         await Endpoint.connect(RESOURCE, short_dir / "none.sock", timeouts=SHORT)
 
 
-async def test_closing_waits_for_calls_in_flight(short_dir: Path) -> None:
-    """A successor may take over while an Allocate is being answered: that one still counts."""
+async def test_close_waits_for_calls_in_flight(short_dir: Path) -> None:
+    """If a newer instance replaces the endpoint during an Allocate call, the answer still
+    counts.
+    """
     plugin = FakePlugin(short_dir)
     gate = plugin.hang("allocate")
     async with connected(plugin) as endpoint:
@@ -241,8 +243,8 @@ async def test_closing_waits_for_calls_in_flight(short_dir: Path) -> None:
         await closing
 
 
-async def test_closing_does_not_wait_for_ever(short_dir: Path) -> None:
-    """After the grace period calls in flight end with the connection."""
+async def test_close_waits_only_for_its_grace_period(short_dir: Path) -> None:
+    """After the grace period the connection is closed, and calls in flight fail."""
     plugin = FakePlugin(short_dir)
     plugin.hang("allocate")
     async with connected(plugin) as endpoint:
@@ -256,8 +258,8 @@ async def test_closing_does_not_wait_for_ever(short_dir: Path) -> None:
 # ---------------------------------------------------------------- the stream
 
 
-async def test_every_list_comes_through(short_dir: Path) -> None:
-    """The first list and each update are one callback each."""
+async def test_each_list_causes_one_callback(short_dir: Path) -> None:
+    """The first list and each update."""
     plugin = FakePlugin(short_dir, devices=healthy("a", "b", "c"))
     async with connected(plugin) as endpoint:
         with following(endpoint) as seen:
@@ -272,7 +274,10 @@ async def test_every_list_comes_through(short_dir: Path) -> None:
 async def test_the_end_of_the_stream_stops_the_endpoint(
     short_dir: Path, error: RpcError | None
 ) -> None:
-    """A normal end and an error alike; without re-opening there is no second ListAndWatch."""
+    """A normal end and an error have the same effect.
+
+    Without `reopen_for` there is no second ListAndWatch.
+    """
     plugin = FakePlugin(short_dir, devices=healthy("a"))
     async with connected(plugin) as endpoint:
         with following(endpoint) as seen:
@@ -284,8 +289,8 @@ async def test_the_end_of_the_stream_stops_the_endpoint(
             assert plugin.streams_opened == 1
 
 
-async def test_a_lost_stream_is_opened_again(short_dir: Path) -> None:
-    """The connection still stands: a new ListAndWatch on it brings the plugin back."""
+async def test_a_lost_stream_is_opened_again_on_its_connection(short_dir: Path) -> None:
+    """The connection is still open, so a new ListAndWatch call is enough."""
     plugin = FakePlugin(short_dir, devices=healthy("a"))
     async with connected(plugin) as endpoint:
         with following(endpoint, reopen_for=10) as seen:
@@ -298,8 +303,8 @@ async def test_a_lost_stream_is_opened_again(short_dir: Path) -> None:
             assert plugin.streams_opened == 2
 
 
-async def test_a_replaced_endpoint_is_not_reopened(short_dir: Path) -> None:
-    """One that was replaced is not opened again."""
+async def test_the_stream_of_a_replaced_endpoint_is_not_opened_again(short_dir: Path) -> None:
+    """`stream_ended` of the listener returns False."""
     plugin = FakePlugin(short_dir, devices=healthy("a"))
     async with connected(plugin) as endpoint:
         recorder = Recorder()
@@ -314,7 +319,7 @@ async def test_a_replaced_endpoint_is_not_reopened(short_dir: Path) -> None:
 async def test_a_lost_connection_is_dialled_again_while_the_socket_is_the_same(
     short_dir: Path,
 ) -> None:
-    """A plugin that dropped its connections but kept its socket never registers again."""
+    """A plugin that closed its connections but kept its socket never registers again."""
     plugin = FakePlugin(short_dir, devices=healthy("a"))
     async with connected(plugin) as endpoint:
         with following(endpoint, reopen_for=10) as seen:
@@ -326,8 +331,8 @@ async def test_a_lost_connection_is_dialled_again_while_the_socket_is_the_same(
             assert len(seen.ends) == 1
 
 
-async def test_another_socket_at_the_path_is_not_taken_for_the_plugin(short_dir: Path) -> None:
-    """It may serve another resource: it has to register."""
+async def test_a_new_socket_at_the_same_path_is_not_dialled(short_dir: Path) -> None:
+    """The new socket may serve another resource: its plugin has to register."""
     plugin = FakePlugin(short_dir, devices=healthy("a"))
     async with connected(plugin) as endpoint:
         recorder = Recorder()
@@ -341,8 +346,10 @@ async def test_another_socket_at_the_path_is_not_taken_for_the_plugin(short_dir:
             assert other.streams_opened == 0
 
 
-async def test_a_stream_that_ends_again_is_left_to_the_plugin(short_dir: Path) -> None:
-    """A plugin that lists and hangs up each time: its devices would come and go for minutes."""
+async def test_a_stream_that_ends_twice_is_not_opened_again(short_dir: Path) -> None:
+    """Otherwise the devices of a plugin that ends each stream after a list would come and go for
+    minutes.
+    """
     plugin = FakePlugin(short_dir, devices=healthy("a"))
     async with connected(plugin) as endpoint:
         recorder = Recorder()
@@ -357,7 +364,7 @@ async def test_a_stream_that_ends_again_is_left_to_the_plugin(short_dir: Path) -
 
 
 async def test_a_stream_that_fails_at_once_is_opened_once_more(short_dir: Path) -> None:
-    """Its end is told once."""
+    """The listener is called for one end only."""
     plugin = FakePlugin(short_dir, devices=healthy("a"))
     async with connected(plugin) as endpoint:
         recorder = Recorder()
@@ -371,7 +378,7 @@ async def test_a_stream_that_fails_at_once_is_opened_once_more(short_dir: Path) 
         assert plugin.streams_opened == 2
 
 
-async def test_a_list_beyond_the_limit_ends_the_stream_with_a_word(
+async def test_a_list_beyond_the_limit_ends_the_stream_and_is_logged(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The message names the resource and the limit."""
@@ -383,8 +390,8 @@ async def test_a_list_beyond_the_limit_ends_the_stream_with_a_word(
     assert f"{RESOURCE}: the device list was refused (the limit is 500 bytes)" in caplog.text
 
 
-async def test_garbage_for_a_list_ends_the_stream(short_dir: Path) -> None:
-    """Bytes that are no ListAndWatchResponse stop the endpoint, nothing else."""
+async def test_an_invalid_list_ends_the_stream(short_dir: Path) -> None:
+    """Bytes that are no ListAndWatchResponse stop the endpoint. No error is raised."""
     plugin = FakePlugin(short_dir, devices=healthy("a"))
     async with connected(plugin) as endpoint:
         with following(endpoint) as seen:
@@ -394,8 +401,8 @@ async def test_garbage_for_a_list_ends_the_stream(short_dir: Path) -> None:
             assert endpoint.is_stopped
 
 
-async def test_a_flood_leaves_the_loop_to_others(short_dir: Path) -> None:
-    """Changed lists sent without a pause are taken, and everything else goes on."""
+async def test_a_flood_of_lists_does_not_block_the_loop(short_dir: Path) -> None:
+    """A plugin sends changed lists without a pause: the node reads them, and other work goes on."""
     devices = healthy(*(f"device-{n}" for n in range(500)))
     plugin = FakePlugin(short_dir, devices=devices)
 
@@ -417,7 +424,7 @@ async def test_a_flood_leaves_the_loop_to_others(short_dir: Path) -> None:
 
 
 class Hurried(Endpoint):
-    """Writes its pauses down instead of waiting."""
+    """Records its pauses instead of waiting."""
 
     pauses: ClassVar[list[float]]
 
@@ -428,7 +435,7 @@ class Hurried(Endpoint):
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Let every slice of work on the loop take a second, and nothing else any time."""
+    """Let every slice of work take a second, and all other work no time."""
     seconds = itertools.count()
     slices = partial(LoopSlices, clock=lambda: float(next(seconds)))
     monkeypatch.setattr(endpoint_module, "LoopSlices", slices)
@@ -437,10 +444,10 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return Hurried.pauses
 
 
-async def test_an_identical_list_is_not_decoded(
+async def test_an_identical_list_is_not_decoded_again(
     short_dir: Path, pauses: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A plugin that sends the same bytes for ever is compared with what it said, and waits."""
+    """A plugin repeats the same bytes: the node compares them with the last list and pauses."""
     monkeypatch.setattr(endpoint_module, "LoopSlices", partial(LoopSlices, clock=lambda: 0.0))
     plugin = FakePlugin(short_dir, devices=healthy("x" * 100_000))
     async with plugin:
@@ -455,10 +462,10 @@ async def test_an_identical_list_is_not_decoded(
         await endpoint.close()
 
 
-async def test_a_plugin_waits_in_proportion_to_what_its_list_cost(
+async def test_the_pause_after_a_list_is_proportional_to_its_cost(
     short_dir: Path, pauses: list[float]
 ) -> None:
-    """Without an upper bound: three quarters of the loop are for others, however long a list is."""
+    """The pause has no upper bound: three quarters of the time are for other work."""
     devices = healthy(*(f"device-{n}" for n in range(5000)))
     plugin = FakePlugin(short_dir, devices=devices)
     async with plugin:
@@ -470,8 +477,8 @@ async def test_a_plugin_waits_in_proportion_to_what_its_list_cost(
         await endpoint.close()
 
 
-def test_an_endpoint_says_which_instance_it_is() -> None:
-    """One line for logs and failing assertions."""
+def test_the_repr_of_an_endpoint_names_its_instance() -> None:
+    """The text has one line, for logs and failing assertions."""
     endpoint = Endpoint(RESOURCE, Path("/p/widget.sock"))
     endpoint.generation = 3
     assert repr(endpoint) == f"<Endpoint {RESOURCE} at /p/widget.sock #3 connected>"

@@ -1,4 +1,4 @@
-"""Plugins come, go, overlap and come back: what counts is the instance that is there now."""
+"""Plugins register, overlap, end and register again: the newest running instance counts."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ def open_files() -> int:
 
 
 def lowest_allocatable(events: EventStream) -> int:
-    """Return the lowest number of healthy devices that any event so far has told."""
+    """Return the lowest number of healthy devices in any event so far."""
     lowest = 10**9
     while events.backlog:
         event = events.backlog.popleft()
@@ -47,7 +47,9 @@ def lowest_allocatable(events: EventStream) -> int:
 
 @pytest.mark.parametrize("second_socket", ["new.sock", "widget.sock"])
 async def test_a_rolling_update_never_lowers_allocatable(plugins: Path, second_socket: str) -> None:
-    """The new instance registers, lists, then the old one ends: 3 all the way."""
+    """The new instance registers and lists, then the old instance ends: three devices all
+    the time.
+    """
     async with DeviceManager(plugins) as manager, contextlib.AsyncExitStack() as stack:
         old = await stack.enter_async_context(FakePlugin(plugins, devices=healthy("a", "b", "c")))
         await old.register()
@@ -68,7 +70,7 @@ async def test_a_rolling_update_never_lowers_allocatable(plugins: Path, second_s
 
 
 async def test_the_old_instance_may_end_before_the_new_one_has_listed(plugins: Path) -> None:
-    """The old list stays valid in between, and calls go to the instance that lives."""
+    """The old list stays valid meanwhile, and calls go to the running instance."""
     async with (
         DeviceManager(plugins) as manager,
         FakePlugin(plugins, devices=healthy("a", "b")) as old,
@@ -90,7 +92,7 @@ async def test_the_old_instance_may_end_before_the_new_one_has_listed(plugins: P
 
 
 async def test_when_the_new_instance_ends_the_old_one_takes_over_again(plugins: Path) -> None:
-    """A failed update leaves the resource with the devices of the instance that still lives."""
+    """After a failed update the resource has the devices of the instance that still runs."""
     async with (
         DeviceManager(plugins) as manager,
         FakePlugin(plugins, devices=healthy("a", "b")) as old,
@@ -106,7 +108,7 @@ async def test_when_the_new_instance_ends_the_old_one_takes_over_again(plugins: 
 
 
 async def test_lists_of_a_replaced_instance_are_ignored(plugins: Path) -> None:
-    """Both live; the newest registration defines the list."""
+    """Both instances run; the newest registration defines the list."""
     async with (
         DeviceManager(plugins) as manager,
         FakePlugin(plugins, devices=healthy("a")) as old,
@@ -123,7 +125,7 @@ async def test_lists_of_a_replaced_instance_are_ignored(plugins: Path) -> None:
 
 
 async def test_an_allocate_in_flight_survives_the_update(plugins: Path) -> None:
-    """The old instance answers, although a new one on the same socket took over meanwhile."""
+    """The old instance answers, although a new instance on the same socket has replaced it."""
     async with DeviceManager(plugins) as manager, contextlib.AsyncExitStack() as stack:
         old = await stack.enter_async_context(FakePlugin(plugins, devices=healthy("a")))
         await old.register()
@@ -143,7 +145,7 @@ async def test_an_allocate_in_flight_survives_the_update(plugins: Path) -> None:
 
 
 async def test_registering_twenty_times_leaks_nothing(plugins: Path) -> None:
-    """One stream, one connection, no more open files than before, and updates come once."""
+    """One stream, one connection, no more open files than before, and one event for an update."""
     async with DeviceManager(plugins) as manager, FakePlugin(plugins, devices=healthy("a")) as one:
         await one.register()
         await manager.wait_for(RESOURCE, allocatable=1)
@@ -159,8 +161,8 @@ async def test_registering_twenty_times_leaks_nothing(plugins: Path) -> None:
             assert len(events.backlog) == 1
 
 
-async def test_registering_often_without_ever_listing_leaks_nothing(plugins: Path) -> None:
-    """An instance that was replaced before its first list is closed at once."""
+async def test_registering_often_without_a_list_leaks_nothing(plugins: Path) -> None:
+    """An instance that is replaced before its first list is closed at once."""
     async with DeviceManager(plugins) as manager, FakePlugin(plugins) as one:
         await one.send_bytes(None)
         for _ in range(5):
@@ -169,7 +171,9 @@ async def test_registering_often_without_ever_listing_leaks_nothing(plugins: Pat
 
 
 async def test_the_replaced_stream_ends_only_when_the_new_one_has_listed(plugins: Path) -> None:
-    """A plugin that registers whenever it loses its last stream must not go round and round."""
+    """Otherwise a plugin that registers after the loss of its last stream would register without
+    end.
+    """
     async with DeviceManager(plugins) as manager, FakePlugin(plugins, devices=healthy("a")) as one:
         await one.register()
         await manager.wait_for(RESOURCE, allocatable=1)
@@ -182,8 +186,8 @@ async def test_the_replaced_stream_ends_only_when_the_new_one_has_listed(plugins
         await until(lambda: one.open_streams == 1)
 
 
-async def test_a_plugin_with_ever_new_sockets_is_bounded(plugins: Path) -> None:
-    """The oldest instances beyond the limit are closed; the newest counts."""
+async def test_the_number_of_instances_of_a_plugin_is_limited(plugins: Path) -> None:
+    """Beyond the limit the oldest instances are closed. The newest counts."""
     async with DeviceManager(plugins) as manager, contextlib.AsyncExitStack() as stack:
         for n in range(INSTANCE_LIMIT + 2):
             plugin = FakePlugin(plugins, socket_name=f"{n}.sock", devices=healthy(f"d{n}"))
@@ -193,10 +197,10 @@ async def test_a_plugin_with_ever_new_sockets_is_bounded(plugins: Path) -> None:
         await until(lambda: set(manager.inventory.devices(RESOURCE)) == {f"d{n}"})
 
 
-async def test_resources_without_end_are_refused(
+async def test_a_new_resource_beyond_the_limit_is_refused(
     plugins: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A new name beyond the limit is; a plugin that is known may come again."""
+    """A known plugin may register again."""
     monkeypatch.setattr(endpoint_table, "PLUGIN_LIMIT", 1)
     async with (
         DeviceManager(plugins) as manager,
@@ -210,10 +214,10 @@ async def test_resources_without_end_are_refused(
         assert [*manager.inventory] == [RESOURCE]
 
 
-async def test_connections_under_way_count_for_the_limit(
+async def test_connections_being_opened_count_for_the_limit(
     plugins: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Many at once are as many open files; one that failed makes room again."""
+    """Each connection is an open file. After a failed connection another plugin can register."""
     monkeypatch.setattr(endpoint_table, "PLUGIN_LIMIT", 1)
     async with (
         DeviceManager(plugins),
@@ -232,8 +236,10 @@ async def test_connections_under_way_count_for_the_limit(
         await two.register()
 
 
-async def test_the_third_instance_brings_its_own_list(plugins: Path) -> None:
-    """Two devices, the same two from another socket, then a third instance with one other."""
+async def test_a_third_instance_brings_its_own_list(plugins: Path) -> None:
+    """Two devices, the same two from another socket, then a third instance with one other
+    device.
+    """
     async with DeviceManager(plugins) as manager, contextlib.AsyncExitStack() as stack:
         for name, ids in (("1.sock", "ab"), ("2.sock", "ab"), ("3.sock", "c")):
             plugin = FakePlugin(plugins, socket_name=name, devices=healthy(*ids))
@@ -244,7 +250,7 @@ async def test_the_third_instance_brings_its_own_list(plugins: Path) -> None:
 
 
 async def test_a_failed_registration_does_not_touch_the_live_instance(plugins: Path) -> None:
-    """The good plugin stays, and its end is still noticed."""
+    """The first plugin stays registered, and its end is still noticed."""
     async with (
         DeviceManager(plugins, settings=NodeSettings(timeouts=PluginTimeouts(dial=0.5))) as manager,
         FakePlugin(plugins, devices=healthy("a")) as good,
@@ -262,7 +268,7 @@ async def test_a_failed_registration_does_not_touch_the_live_instance(plugins: P
 
 
 async def test_a_failed_registration_leaves_no_connection_open(plugins: Path) -> None:
-    """The connection to a plugin whose options call failed is closed."""
+    """The node closes the connection to a plugin whose options call failed."""
     async with DeviceManager(plugins) as manager, FakePlugin(plugins) as bad:
         bad.options = RpcError(StatusCode.INTERNAL, "no")
         with pytest.raises(RpcError):
@@ -276,7 +282,7 @@ async def test_a_failed_registration_leaves_no_connection_open(plugins: Path) ->
 
 
 async def test_plugins_register_at_the_same_time(plugins: Path) -> None:
-    """One that hangs holds up no other."""
+    """A plugin that hangs delays no other."""
     async with DeviceManager(plugins) as manager, contextlib.AsyncExitStack() as stack:
         stuck = await stack.enter_async_context(FakePlugin(plugins, "example.com/stuck"))
         stuck.hang("options")
@@ -291,7 +297,7 @@ async def test_plugins_register_at_the_same_time(plugins: Path) -> None:
 
 
 async def test_a_repeated_register_connects_once(plugins: Path) -> None:
-    """The registration that was abandoned leaves no second stream or connection behind."""
+    """The abandoned registration leaves no second stream and no second connection."""
     async with DeviceManager(plugins) as manager, FakePlugin(plugins, devices=healthy("a")) as one:
         gate = one.hang("options")
         first = asyncio.ensure_future(one.register())
@@ -319,18 +325,20 @@ async def test_a_repeated_register_connects_once(plugins: Path) -> None:
     ],
     ids=["empty", "duplicates", "odd ids", "odd health"],
 )
-async def test_odd_lists_are_accepted(
+async def test_lists_with_unusual_devices_are_accepted(
     plugins: Path, devices: list[object], capacity: int, allocatable: int
 ) -> None:
-    """An id counts once and unhealthy wins; any word but Healthy is unhealthy."""
+    """An ID counts once, and unhealthy wins. Any word but Healthy counts as unhealthy."""
     async with DeviceManager(plugins) as manager, FakePlugin(plugins) as one:
         await one.send(devices)  # type: ignore[arg-type]
         await one.register()
         await manager.wait_for(RESOURCE, capacity=capacity, allocatable=allocatable)
 
 
-async def test_an_odd_health_is_told(plugins: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Or somebody looks for broken hardware because of a wrong word."""
+async def test_an_unknown_word_for_health_is_logged(
+    plugins: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Otherwise users search for broken hardware, although the plugin sends a wrong word."""
     odd = healthy("a")[0]._replace(health="healthy")
     async with DeviceManager(plugins) as manager, FakePlugin(plugins) as one:
         await one.send([odd, *unhealthy("b")])
@@ -342,8 +350,8 @@ async def test_an_odd_health_is_told(plugins: Path, caplog: pytest.LogCaptureFix
     ]
 
 
-async def test_a_huge_list_arrives(plugins: Path) -> None:
-    """100,000 devices are more than a kubelet's 4 MiB would take."""
+async def test_a_list_of_100_000_devices_is_accepted(plugins: Path) -> None:
+    """A kubelet accepts at most 4 MiB."""
     devices = healthy(*(f"device-with-a-rather-long-name-{n:06}" for n in range(100_000)))
     assert len(as_list(devices)) > 4 * 2**20
     async with DeviceManager(plugins) as manager, FakePlugin(plugins, devices=devices) as one:
@@ -351,8 +359,8 @@ async def test_a_huge_list_arrives(plugins: Path) -> None:
         await manager.wait_for(RESOURCE, allocatable=100_000, timeout=30)
 
 
-async def test_identical_lists_are_no_events(plugins: Path) -> None:
-    """Some plugins send the same list for ever."""
+async def test_identical_lists_cause_no_events(plugins: Path) -> None:
+    """Some plugins send the same list again and again."""
     async with DeviceManager(plugins) as manager, FakePlugin(plugins, devices=healthy("a")) as one:
         await one.register()
         await manager.wait_for(RESOURCE, allocatable=1)
@@ -364,8 +372,11 @@ async def test_identical_lists_are_no_events(plugins: Path) -> None:
             assert [event.kind for event in events.backlog] == [EventKind.LIST_CHANGED]
 
 
-async def test_it_is_known_which_lists_said_something(plugins: Path) -> None:
-    """The first, even an empty one, and every change; not one that is repeated or not heard."""
+async def test_list_received_tells_whether_a_list_changed_something(plugins: Path) -> None:
+    """True for the first list, even an empty one, and for every change.
+
+    False for a repeated list and for an unknown endpoint.
+    """
     async with DeviceManager(plugins) as manager, FakePlugin(plugins) as one:
         await one.register()
         await manager.wait_for(RESOURCE, capacity=0)
@@ -381,8 +392,8 @@ async def test_it_is_known_which_lists_said_something(plugins: Path) -> None:
         assert not await table.list_received(stranger, tuple(healthy("x")), LoopSlices())
 
 
-async def test_events_tell_what_changed(plugins: Path) -> None:
-    """Appeared, vanished and moved devices in one event, health in another."""
+async def test_events_name_the_changes_of_a_list(plugins: Path) -> None:
+    """Appeared, vanished and moved devices are in one event, changes of health in another."""
     async with DeviceManager(plugins) as manager, FakePlugin(plugins) as one:
         with manager.subscribe() as events:
             await one.send([*healthy("a", "b", numa=(0,)), *healthy("c")])
@@ -425,7 +436,7 @@ async def test_events_tell_what_changed(plugins: Path) -> None:
 
 
 async def test_a_lost_plugin_keeps_its_capacity_for_the_grace_period(plugins: Path) -> None:
-    """Then the resource is removed, by a timer of its own, and told once."""
+    """Then a timer removes the resource, with one event."""
     async with DeviceManager(plugins, settings=NodeSettings(grace_period=0.6)) as manager:
         with manager.subscribe() as events:
             async with FakePlugin(plugins, devices=healthy("a", "b")) as one:
@@ -439,7 +450,7 @@ async def test_a_lost_plugin_keeps_its_capacity_for_the_grace_period(plugins: Pa
             assert not events.backlog
 
 
-async def test_names_that_come_and_go_leave_nothing_behind(plugins: Path) -> None:
+async def test_removed_resources_leave_nothing_behind(plugins: Path) -> None:
     """A plugin may register under another name every minute, for years."""
     async with DeviceManager(plugins, settings=NodeSettings(grace_period=0.01)) as manager:
         for n in range(3):
@@ -450,8 +461,8 @@ async def test_names_that_come_and_go_leave_nothing_behind(plugins: Path) -> Non
         await until(lambda: not any(vars(manager._endpoints)[each] for each in TABLES))
 
 
-async def test_a_plugin_that_comes_back_in_time_stops_the_timer(plugins: Path) -> None:
-    """Its devices are there again, and nothing is removed later."""
+async def test_a_plugin_that_registers_again_in_time_stops_the_timer(plugins: Path) -> None:
+    """Its devices are back, and nothing is removed later."""
     async with DeviceManager(plugins, settings=NodeSettings(grace_period=1)) as manager:
         with manager.subscribe() as events:
             for _ in range(2):
@@ -469,8 +480,8 @@ async def test_a_plugin_that_comes_back_in_time_stops_the_timer(plugins: Path) -
             assert EventKind.REMOVED not in {event.kind for event in events.backlog}
 
 
-async def test_a_lost_stream_comes_back_by_itself(plugins: Path) -> None:
-    """The plugin never registers again, its socket is still there: allocatable returns."""
+async def test_a_lost_stream_is_opened_again_without_a_registration(plugins: Path) -> None:
+    """The plugin does not register again, but its socket is still there: allocatable returns."""
     async with DeviceManager(plugins) as manager, FakePlugin(plugins, devices=healthy("a")) as one:
         await one.register()
         await manager.wait_for(RESOURCE, allocatable=1)
@@ -482,7 +493,7 @@ async def test_a_lost_stream_comes_back_by_itself(plugins: Path) -> None:
 
 
 async def test_a_stream_that_fails_at_once_leaves_a_resource_without_devices(plugins: Path) -> None:
-    """The node shows 0/0 and the resource stays known."""
+    """The node shows 0/0, and the resource stays known."""
     async with DeviceManager(plugins) as manager, FakePlugin(plugins) as one:
         one.errors["list"] = RpcError(StatusCode.INTERNAL, "broken")
         await one.register()
@@ -494,7 +505,7 @@ async def test_a_stream_that_fails_at_once_leaves_a_resource_without_devices(plu
 
 
 async def test_stop_closes_everything(plugins: Path) -> None:
-    """No task, no stream and no socket is left, whatever was going on."""
+    """No task, no stream and no socket is left, although an admission was ongoing."""
     before = asyncio.all_tasks()
     manager = DeviceManager(plugins)
     await manager.start()
@@ -513,10 +524,10 @@ async def test_stop_closes_everything(plugins: Path) -> None:
     await until(lambda: asyncio.all_tasks() <= before)
 
 
-async def test_a_bug_while_reading_lists_is_not_a_healthy_plugin(
+async def test_after_a_bug_in_reading_lists_no_device_is_healthy(
     plugins: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever goes wrong in us, the plugin's devices are not handed out blindly."""
+    """Any error of our own code makes the devices of the plugin unavailable."""
 
     async def broken(self: Endpoint, *_: object, **__: object) -> None:
         raise RuntimeError("a bug")

@@ -1,4 +1,4 @@
-"""Directories of a node: who may use them, and what a predecessor left behind."""
+"""The directories of a node: permissions, locks, and files of an earlier process."""
 
 import errno
 import fcntl
@@ -36,7 +36,7 @@ def dead_socket(path: Path) -> None:
 
 
 def fill(directory: Path) -> None:
-    """Put one of everything into `directory`."""
+    """Create one file of each kind in `directory`."""
     dead_socket(directory / "dead.sock")
     dead_socket(directory / ".kubelet.new")
     (directory / "kubelet_internal_checkpoint").write_text("{}")
@@ -61,24 +61,27 @@ KEPT = {
 }
 
 
-def test_only_sockets_are_cleaned_away(short_dir: Path) -> None:
-    """Sockets and links to sockets go; files, folders, their content and dead links stay."""
+def test_only_sockets_are_deleted(short_dir: Path) -> None:
+    """Sockets and links to sockets are deleted.
+
+    Files, folders, their content and dangling links stay.
+    """
     fill(short_dir)
     prepare_plugin_directory(short_dir / "kubelet.sock")
     assert names(short_dir) == KEPT | {"DEPRECATION", "dangling", "circle"}
 
 
-def test_everything_but_the_checkpoint_goes_where_that_is_asked_for(short_dir: Path) -> None:
-    """A kubelet before 1.33 deletes every file but its checkpoint, and every link."""
+def test_with_every_file_only_the_checkpoint_and_folders_stay(short_dir: Path) -> None:
+    """A kubelet before 1.33 deletes every file except its checkpoint, and every link."""
     fill(short_dir)
     clean_plugin_directory(short_dir, every_file=True)
     assert names(short_dir) == KEPT
 
 
-def test_a_file_that_vanishes_while_cleaning_is_no_problem(
+def test_a_file_that_vanishes_during_the_cleanup_is_no_error(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A plugin may remove its socket in the same moment."""
+    """A plugin may remove its socket at the same time."""
     dead_socket(short_dir / "a.sock")
     unlink = Path.unlink
 
@@ -91,10 +94,10 @@ def test_a_file_that_vanishes_while_cleaning_is_no_problem(
     assert not names(short_dir)
 
 
-def test_a_file_that_cannot_be_deleted_is_named_and_the_rest_is_cleaned(
+def test_a_file_that_cannot_be_deleted_is_named_and_the_rest_is_deleted(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One immutable file does not keep the others."""
+    """One immutable file does not prevent the deletion of others."""
     dead_socket(short_dir / "a.sock")
     dead_socket(short_dir / "b.sock")
     unlink = Path.unlink
@@ -110,8 +113,8 @@ def test_a_file_that_cannot_be_deleted_is_named_and_the_rest_is_cleaned(
     assert names(short_dir) == {"a.sock"}
 
 
-def test_a_served_directory_is_left_alone(short_dir: Path) -> None:
-    """Where somebody accepts on kubelet.sock nothing is deleted, and the error says what to do."""
+def test_a_directory_with_a_running_kubelet_is_not_changed(short_dir: Path) -> None:
+    """If a process accepts on kubelet.sock, nothing is deleted, and the error has advice."""
     dead_socket(short_dir / "plugin.sock")
     with (
         listening(short_dir / "kubelet.sock"),
@@ -124,23 +127,23 @@ def test_a_served_directory_is_left_alone(short_dir: Path) -> None:
     assert names(short_dir) == {"plugin.sock", "kubelet.sock"}
 
 
-def test_a_listener_with_a_full_backlog_counts_as_alive(short_dir: Path) -> None:
-    """A kubelet too busy to accept is still a kubelet."""
+def test_a_listener_with_a_full_backlog_counts_as_running(short_dir: Path) -> None:
+    """A kubelet that is too busy to accept is still running."""
     path = short_dir / "kubelet.sock"
     with listening(path, backlog=0), socket.socket(socket.AF_UNIX) as first:
         first.connect(str(path))
         assert accepts_connections(path)
 
 
-def test_a_socket_without_listener_is_not_alive(short_dir: Path) -> None:
+def test_a_socket_without_a_listener_does_not_count_as_running(short_dir: Path) -> None:
     """A kubelet leaves kubelet.sock behind when it ends."""
     dead_socket(short_dir / "kubelet.sock")
     assert not accepts_connections(short_dir / "kubelet.sock")
     assert not accepts_connections(short_dir / "missing.sock")
 
 
-def test_the_plugin_directory_is_for_its_owner_and_group(short_dir: Path) -> None:
-    """It is created with its parents and mode 0750; one that exists keeps its mode."""
+def test_the_plugin_directory_is_created_with_mode_0750(short_dir: Path) -> None:
+    """Its parents are created too. A directory that exists keeps its mode."""
     directory = short_dir / "a" / "b"
     prepare_plugin_directory(directory / "kubelet.sock")
     assert directory.stat().st_mode & 0o777 == 0o750
@@ -149,8 +152,8 @@ def test_the_plugin_directory_is_for_its_owner_and_group(short_dir: Path) -> Non
     assert directory.stat().st_mode & 0o777 == 0o755
 
 
-def test_a_file_in_the_place_of_the_directory_is_named(short_dir: Path) -> None:
-    """The message says which path is not a directory."""
+def test_a_file_instead_of_the_plugin_directory_is_an_error(short_dir: Path) -> None:
+    """The message names the path that is not a directory."""
     (short_dir / "file").touch()
     with pytest.raises(CannotAsk, match=r"/file is not a directory"):
         make_directory(short_dir / "file", 0o750)
@@ -158,8 +161,8 @@ def test_a_file_in_the_place_of_the_directory_is_named(short_dir: Path) -> None:
         make_directory(short_dir / "file" / "deeper", 0o750)
 
 
-def test_a_second_process_does_not_get_the_state_directory(short_dir: Path) -> None:
-    """The lock names the process that holds it, and ends with that process."""
+def test_the_state_directory_is_locked_for_one_process(short_dir: Path) -> None:
+    """The error names the process that holds the lock. The lock ends with that process."""
     code = (
         "import sys; from pathlib import Path; "
         "from kubedevices.node.arrival.plugin_directory import StateLock; "
@@ -186,8 +189,8 @@ def test_a_second_process_does_not_get_the_state_directory(short_dir: Path) -> N
     lock.release()
 
 
-def test_a_lock_that_cannot_be_opened_is_a_clear_error(short_dir: Path) -> None:
-    """A state directory that is missing is said so."""
+def test_a_lock_file_that_cannot_be_opened_is_a_clear_error(short_dir: Path) -> None:
+    """The message says that the state directory is missing."""
     with pytest.raises(CannotAsk, match=r"cannot open .*/lock: No such file"):
         StateLock(short_dir / "missing").acquire()
 
@@ -195,7 +198,7 @@ def test_a_lock_that_cannot_be_opened_is_a_clear_error(short_dir: Path) -> None:
 def test_a_file_system_without_locks_is_a_clear_error(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The state directory may lie on a network share; nothing stays open."""
+    """The state directory may be on a network share. No file stays open."""
 
     def refuse(_file: int, _operation: int) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))

@@ -1,4 +1,4 @@
-"""kubedevices.node.arrival.plugin_watcher, over sockets"""
+"""kubedevices.node.arrival.plugin_watcher, over sockets."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ QUICK = WatcherTiming(interval=0.02, dial=0.5, get_info=0.5, notify=0.5)
 
 
 class WatchedPlugin:
-    """A socket in the registry directory; notes what it is told."""
+    """A plugin with a socket in the registry directory; records the notifications that it gets."""
 
     def __init__(self, path: Path, **said: object) -> None:
         self.path = path
@@ -66,7 +66,7 @@ class WatchedPlugin:
 
 
 class Table:
-    """Stands for the endpoint table: notes what is connected, in order."""
+    """Replaces the endpoint table; records connections and disconnections in order."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str, Path]] = []
@@ -99,8 +99,8 @@ async def watching(
         await watcher.stop()
 
 
-async def test_a_plugin_that_is_there_and_one_that_comes_are_registered(short_dir: Path) -> None:
-    """Each is asked what it is, connected to at its own socket, and told that it is registered."""
+async def test_present_and_new_plugins_are_registered(short_dir: Path) -> None:
+    """The watcher asks each plugin for its info, connects to its socket, and notifies it."""
     table = Table()
     async with WatchedPlugin(short_dir / "old.sock") as old, watching(short_dir, table):
         await until(lambda: old.told)
@@ -111,8 +111,8 @@ async def test_a_plugin_that_is_there_and_one_that_comes_are_registered(short_di
     assert old.told == new.told == [(True, "")]
 
 
-async def test_an_endpoint_that_is_named_is_used_as_it_is(short_dir: Path) -> None:
-    """The device plugin service may be on another socket, given by its whole path."""
+async def test_the_endpoint_in_the_info_is_the_socket_of_the_plugin(short_dir: Path) -> None:
+    """The device plugin service may be on another socket, named by its absolute path."""
     table = Table()
     async with (
         WatchedPlugin(short_dir / "p.sock", endpoint="/elsewhere/plugin.sock") as plugin,
@@ -122,8 +122,8 @@ async def test_an_endpoint_that_is_named_is_used_as_it_is(short_dir: Path) -> No
     assert table.calls == [("connect", RESOURCE, Path("/elsewhere/plugin.sock"))]
 
 
-async def test_a_socket_that_goes_disconnects_its_plugin(short_dir: Path) -> None:
-    """And one that is re-created comes back after that."""
+async def test_a_deleted_socket_disconnects_its_plugin(short_dir: Path) -> None:
+    """A socket created again at this path is registered again."""
     table = Table()
     async with watching(short_dir, table):
         async with WatchedPlugin(short_dir / "p.sock") as plugin:
@@ -167,10 +167,10 @@ async def test_a_socket_that_goes_disconnects_its_plugin(short_dir: Path) -> Non
         ),
     ],
 )
-async def test_a_plugin_is_told_why_it_is_not_accepted(
+async def test_a_refused_plugin_gets_the_reason(
     said: dict[str, object], told: str, short_dir: Path
 ) -> None:
-    """The kubelet's words, again after each pause; nothing is connected."""
+    """The kubelet's words, repeated after each pause. No connection is opened."""
     table = Table()
     async with (
         WatchedPlugin(short_dir / "p.sock", **said) as plugin,
@@ -181,8 +181,8 @@ async def test_a_plugin_is_told_why_it_is_not_accepted(
     assert not table.calls
 
 
-async def test_a_registration_that_failed_is_tried_again(short_dir: Path) -> None:
-    """Kubelets before 1.36 wait for the socket's re-creation."""
+async def test_a_failed_registration_is_repeated(short_dir: Path) -> None:
+    """Kubelets before 1.36 wait until the socket is created again."""
     table = Table()
     table.error = DialPluginFailed("context deadline exceeded")
     async with (
@@ -202,10 +202,10 @@ async def test_a_registration_that_failed_is_tried_again(short_dir: Path) -> Non
     assert table.verbs == ["connect"]
 
 
-async def test_a_failed_notification_undoes_the_registration_and_is_tried_again(
+async def test_a_failed_notification_undoes_the_registration(
     short_dir: Path,
 ) -> None:
-    """A failing NotifyRegistrationStatus undoes the registration."""
+    """Then the registration is repeated."""
     table = Table()
     async with WatchedPlugin(short_dir / "p.sock") as plugin:
         plugin.notify_error = RpcError(StatusCode.INTERNAL, "no")
@@ -215,8 +215,8 @@ async def test_a_failed_notification_undoes_the_registration_and_is_tried_again(
             await until(lambda: table.verbs == ["connect", "disconnect", "connect"])
 
 
-def test_get_info_may_take_longer_than_a_kubelet_waits(short_dir: Path) -> None:
-    """Three seconds, on a busy node: the answer still counts."""
+def test_the_deadline_of_get_info_is_longer_than_that_of_a_kubelet(short_dir: Path) -> None:
+    """An answer after three seconds, on a busy node, still counts."""
 
     async def story(loop: ShiftedLoop) -> None:
         async with WatchedPlugin(short_dir / "p.sock") as plugin:
@@ -224,7 +224,7 @@ def test_get_info_may_take_longer_than_a_kubelet_waits(short_dir: Path) -> None:
             async with watching(short_dir, Table(), timing=WatcherTiming()):
                 await until(lambda: plugin.asked)
                 loop.shift += 3
-                for _ in range(20):  # every timer that is due by then goes off
+                for _ in range(20):  # run every timer that is due
                     await asyncio.sleep(0)
                 plugin.get_info_gate.set()
                 await until(lambda: plugin.told)
@@ -236,8 +236,10 @@ def test_get_info_may_take_longer_than_a_kubelet_waits(short_dir: Path) -> None:
         runner.run(story(loop))
 
 
-async def test_a_silent_socket_is_asked_again_and_delays_no_other(short_dir: Path) -> None:
-    """GetInfo that fails is retried; another plugin is registered meanwhile."""
+async def test_a_socket_that_does_not_answer_is_asked_again_and_delays_no_other(
+    short_dir: Path,
+) -> None:
+    """A failed GetInfo call is repeated. Another plugin is registered meanwhile."""
     table = Table()
     async with WatchedPlugin(short_dir / "bad.sock", name="a.b/bad") as bad:
         bad.get_info_error = RpcError(StatusCode.UNAVAILABLE, "not yet")
@@ -248,10 +250,10 @@ async def test_a_silent_socket_is_asked_again_and_delays_no_other(short_dir: Pat
             await until(lambda: bad.told == [(True, "")])
 
 
-async def test_a_bug_of_ours_does_not_leave_a_plugin_behind(
+async def test_an_unexpected_error_is_logged_and_the_plugin_is_tried_again(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever goes wrong is logged, and the plugin is tried again."""
+    """An error in our own code."""
     table = Table()
     table.error = ValueError("surprise")
     async with WatchedPlugin(short_dir / "p.sock") as plugin, watching(short_dir, table):
@@ -260,8 +262,8 @@ async def test_a_bug_of_ours_does_not_leave_a_plugin_behind(
         await until(lambda: plugin.told == [(True, "")])
 
 
-async def test_a_dead_socket_file_is_no_plugin_and_is_left_alone(short_dir: Path) -> None:
-    """Nothing is removed from the directory; a plugin that binds there later is found."""
+async def test_a_socket_file_without_a_listener_is_ignored_and_not_deleted(short_dir: Path) -> None:
+    """A plugin that binds there later is found."""
     table = Table()
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(short_dir / "p.sock"))
@@ -271,10 +273,10 @@ async def test_a_dead_socket_file_is_no_plugin_and_is_left_alone(short_dir: Path
             await until(lambda: plugin.told)
 
 
-async def test_a_directory_that_cannot_be_read_now_says_nothing_about_plugins(
+async def test_an_unreadable_directory_disconnects_no_plugin(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No file is left to open, for example: nobody is disconnected, and looking goes on."""
+    """For example, if no more files can be opened: the watcher tries again later."""
     table = Table()
     scandir = os.scandir
 
@@ -291,8 +293,8 @@ async def test_a_directory_that_cannot_be_read_now_says_nothing_about_plugins(
         assert "disconnect" not in table.verbs[:2]
 
 
-def test_only_sockets_without_a_dot_are_found(short_dir: Path) -> None:
-    """Files, links, and whatever begins with a dot are passed over; folders are walked."""
+def test_only_sockets_without_a_leading_dot_are_found(short_dir: Path) -> None:
+    """Files, links and names with a leading dot are ignored. Folders are searched."""
     (short_dir / "file").touch()
     (short_dir / ".hidden").mkdir()
     (short_dir / "link").symlink_to("nowhere")

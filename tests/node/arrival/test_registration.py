@@ -1,4 +1,4 @@
-"""The Registration service: what it accepts, and every text with which it refuses."""
+"""The Registration service: the calls that it accepts, and the text of every refusal."""
 
 import asyncio
 import re
@@ -33,7 +33,7 @@ MESSAGES = load("messages")
 
 
 async def accept(resource: str, path: Path) -> None:
-    """Stand in for connecting: every plugin answers."""
+    """Replace connecting: every plugin answers."""
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ async def register(directory: Path, version: str, endpoint: str, resource: str) 
     "case", ["register_bad_version", "register_bad_name", "register_no_socket"]
 )
 async def test_a_refusal_has_the_kubelets_words(plugins: Path, case: str) -> None:
-    """Version, name and socket are checked, each with the text and code of the kubelet."""
+    """Version, name and socket are checked. Text and code are those of the kubelet."""
     golden = MESSAGES[case]
     given = golden["in"]
     async with DeviceManager(
@@ -68,18 +68,18 @@ async def test_a_refusal_has_the_kubelets_words(plugins: Path, case: str) -> Non
         waited = asyncio.get_running_loop().time() - began
         assert (error.value.code.name, error.value.message) == (golden["code"], golden["text"])
         assert manager.get_capacity().capacity == {}
-    if "after_seconds" in golden:  # it kept dialling until the deadline
+    if "after_seconds" in golden:  # the kubelet dialled until the deadline
         assert waited >= 0.3
 
 
-def test_the_default_time_to_dial_is_the_kubelets() -> None:
-    """A plugin may take ten seconds until it answers, and thirty before a container starts."""
+def test_the_default_deadlines_are_those_of_the_kubelet() -> None:
+    """Ten seconds for a dial, and thirty for PreStartContainer."""
     assert MESSAGES["register_no_socket"]["after_seconds"] == PluginTimeouts().dial
     assert PluginTimeouts().pre_start == 30
 
 
-async def test_a_plugin_may_register_a_moment_before_it_listens(plugins: Path) -> None:
-    """The dial is repeated until the deadline."""
+async def test_a_plugin_may_register_shortly_before_it_listens(plugins: Path) -> None:
+    """The node repeats the dial until the deadline."""
     async with DeviceManager(plugins) as manager:
         plugin = FakePlugin(plugins, devices=healthy("a"))
         registering = asyncio.ensure_future(plugin.register())
@@ -90,7 +90,10 @@ async def test_a_plugin_may_register_a_moment_before_it_listens(plugins: Path) -
 
 
 async def test_a_plugin_whose_options_call_fails_is_refused(plugins: Path) -> None:
-    """Register returns both texts, ListAndWatch is never called, the resource stays unknown."""
+    """The error of Register has both texts.
+
+    ListAndWatch is never called, and the resource stays unknown.
+    """
     async with DeviceManager(plugins) as manager, FakePlugin(plugins) as plugin:
         plugin.options = RpcError(StatusCode.UNIMPLEMENTED, "no options here")
         with pytest.raises(RpcError) as error:
@@ -106,7 +109,7 @@ async def test_a_plugin_whose_options_call_fails_is_refused(plugins: Path) -> No
 
 
 async def test_a_plugin_whose_options_call_hangs_is_refused_after_a_deadline(plugins: Path) -> None:
-    """A kubelet would wait for ever."""
+    """A kubelet waits without a limit."""
     timeouts = PluginTimeouts(options=0.1)
     async with (
         DeviceManager(plugins, settings=NodeSettings(timeouts=timeouts)),
@@ -117,8 +120,8 @@ async def test_a_plugin_whose_options_call_hangs_is_refused_after_a_deadline(plu
             await plugin.register()
 
 
-async def test_a_silent_socket_is_no_plugin(plugins: Path) -> None:
-    """A connection without a word of HTTP/2 is not dialled: that takes until the deadline."""
+async def test_a_socket_that_sends_nothing_is_refused_after_the_deadline(plugins: Path) -> None:
+    """A connection without any HTTP/2 frame counts as not dialled."""
     async with DeviceManager(plugins, settings=NodeSettings(timeouts=PluginTimeouts(dial=0.2))):
         with socket.socket(socket.AF_UNIX) as mute:
             mute.bind(str(plugins / "mute.sock"))
@@ -128,8 +131,8 @@ async def test_a_silent_socket_is_no_plugin(plugins: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["version", "endpoint", "resource"])
-async def test_of_a_text_without_end_only_the_beginning_is_kept(plugins: Path, part: str) -> None:
-    """A refusal is remembered, logged and counted; a plugin gone mad must not fill the memory."""
+async def test_only_the_beginning_of_a_long_text_is_stored(plugins: Path, part: str) -> None:
+    """A refusal is stored, logged and counted; a defective plugin must not fill the memory."""
     given = {"version": "v1beta1", "endpoint": "x.sock", "resource": RESOURCE}
     given[part] = "x" * 3_000_000
     metrics = PrometheusMetrics()
@@ -141,7 +144,7 @@ async def test_of_a_text_without_end_only_the_beginning_is_kept(plugins: Path, p
 
 
 async def test_a_refusal_is_an_event(plugins: Path) -> None:
-    """Whoever watches the node sees which plugin was refused and why."""
+    """Listeners of the node see which plugin was refused, and why."""
     async with DeviceManager(plugins) as manager:
         with manager.subscribe() as events:
             with pytest.raises(RpcError):
@@ -154,7 +157,7 @@ async def test_a_refusal_is_an_event(plugins: Path) -> None:
             }
 
 
-# ---------------------------------------------------------------- callers that leave
+# ---------------------------------------------------------------- callers that give up
 
 
 async def register_in_a_hurry(plugin: FakePlugin) -> None:
@@ -167,7 +170,7 @@ async def register_in_a_hurry(plugin: FakePlugin) -> None:
 
 
 async def test_an_abandoned_register_call_is_finished(plugins: Path) -> None:
-    """As at a kubelet; many plugins wait for less time than a busy node needs."""
+    """A kubelet does the same. Many plugins wait for less time than a busy node needs."""
     async with (
         DeviceManager(plugins) as manager,
         FakePlugin(plugins, devices=healthy("a")) as plugin,
@@ -178,8 +181,8 @@ async def test_an_abandoned_register_call_is_finished(plugins: Path) -> None:
         await manager.wait_for(RESOURCE, allocatable=1)
 
 
-async def test_a_plugin_that_dies_while_it_registers_is_refused(plugins: Path) -> None:
-    """Whoever watches the node hears what it did last, and at once (KubeVirt: options panic)."""
+async def test_a_plugin_that_ends_while_it_registers_is_refused(plugins: Path) -> None:
+    """The event has the reason, without a wait for the deadline (KubeVirt: options panic)."""
     timeouts = PluginTimeouts(dial=300, options=300)
     async with (
         DeviceManager(plugins, settings=NodeSettings(timeouts=timeouts)) as manager,
@@ -195,8 +198,8 @@ async def test_a_plugin_that_dies_while_it_registers_is_refused(plugins: Path) -
         assert refused["reason"].startswith("failed to get device plugin options: ")
 
 
-async def test_a_socket_that_is_gone_is_not_waited_for(plugins: Path) -> None:
-    """A plugin that died leaves none: its Register is answered long before the dial's deadline."""
+async def test_a_register_call_with_a_missing_socket_fails_at_once(plugins: Path) -> None:
+    """A plugin that has ended leaves no socket: the node does not dial until the deadline."""
     timeouts = PluginTimeouts(dial=300)
     async with (
         DeviceManager(plugins, settings=NodeSettings(timeouts=timeouts)),
@@ -207,7 +210,7 @@ async def test_a_socket_that_is_gone_is_not_waited_for(plugins: Path) -> None:
 
 
 async def test_a_repeated_register_replaces_the_abandoned_call(plugins: Path) -> None:
-    """Retries do not pile up: the abandoned registration ends when the next one begins."""
+    """Repeated calls do not pile up: the abandoned registration ends when the next one begins."""
     async with (
         DeviceManager(plugins) as manager,
         FakePlugin(plugins, devices=healthy("a")) as plugin,
@@ -224,8 +227,8 @@ async def test_a_repeated_register_replaces_the_abandoned_call(plugins: Path) ->
         assert plugin.streams_opened == 1
 
 
-async def test_a_stop_ends_what_a_caller_left_behind(plugins: Path) -> None:
-    """Nothing is registered at a node that has stopped."""
+async def test_a_stop_cancels_abandoned_register_calls(plugins: Path) -> None:
+    """No plugin is registered at a stopped node."""
     async with (
         DeviceManager(plugins) as manager,
         FakePlugin(plugins, devices=healthy("a")) as plugin,
@@ -238,11 +241,14 @@ async def test_a_stop_ends_what_a_caller_left_behind(plugins: Path) -> None:
         assert not [task for task in asyncio.all_tasks() if "registration" in task.get_name()]
 
 
-# ---------------------------------------------------------------- what is believed
+# ---------------------------------------------------------------- checks of the request
 
 
 async def test_the_options_of_the_request_are_ignored(plugins: Path) -> None:
-    """Only GetDevicePluginOptions counts; it is asked once per registration."""
+    """Only the answer of GetDevicePluginOptions counts.
+
+    The node calls it once for each registration.
+    """
     async with DeviceManager(plugins) as manager, FakePlugin(plugins) as plugin:
         async with await GrpcChannel.dial(plugins / "kubelet.sock") as channel:
             await RegistrationClient(channel).register(
@@ -260,15 +266,15 @@ STRICT = ["", ".", "..", "../outside.sock", "/abs.sock", "a/b.sock", "x" * 256, 
 
 
 @pytest.mark.parametrize("endpoint", STRICT, ids=repr)
-async def test_an_endpoint_is_a_file_name(short_dir: Path, endpoint: str) -> None:
-    """A path that could lead out of the plugin directory is refused."""
+async def test_an_endpoint_must_be_a_file_name(short_dir: Path, endpoint: str) -> None:
+    """A path that could leave the plugin directory is refused."""
     server = RegistrationServer(short_dir, accept)
     with pytest.raises(BadEndpoint, match="it must be a file name in the plugin directory"):
         await server.register(RegisterRequest("v1beta1", endpoint, RESOURCE))
 
 
-async def test_an_endpoint_is_no_link(short_dir: Path) -> None:
-    """A link could lead anywhere."""
+async def test_an_endpoint_must_not_be_a_link(short_dir: Path) -> None:
+    """A link could lead to any directory."""
     (short_dir / "link.sock").symlink_to("/elsewhere.sock")
     server = RegistrationServer(short_dir, accept)
     with pytest.raises(BadEndpoint, match="it must be a socket, not a link to one"):
@@ -284,10 +290,12 @@ def test_the_directory_must_be_absolute() -> None:
         RegistrationServer(Path("relative"), accept)
 
 
-async def test_kubelet_sock_is_never_there_without_listening(
+async def test_kubelet_sock_appears_only_when_it_accepts_connections(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever dials as soon as the file appears is accepted: it appears after listen()."""
+    """A plugin that dials as soon as the file appears is accepted: the file appears after
+    listen().
+    """
     path = short_dir / "kubelet.sock"
     appeared: list[bool] = []
     listen = socket.socket.listen
@@ -300,13 +308,13 @@ async def test_kubelet_sock_is_never_there_without_listening(
     monkeypatch.setattr(socket.socket, "listen", watched)
     server = RegistrationServer(short_dir, accept)
     await server.start()
-    assert appeared[:2] == [False, False]  # asyncio listens once more, which changes nothing
+    assert appeared[:2] == [False, False]  # asyncio calls listen() again, which changes nothing
     assert path.is_socket()
     await server.stop()
 
 
 async def test_stop_removes_the_socket_and_may_be_repeated(short_dir: Path) -> None:
-    """Also without a start."""
+    """`stop` also works without a start."""
     server = RegistrationServer(short_dir, accept)
     await server.stop()
     await server.start()
@@ -318,7 +326,7 @@ async def test_stop_removes_the_socket_and_may_be_repeated(short_dir: Path) -> N
 
 
 async def test_a_socket_that_cannot_be_bound_is_a_clear_error(short_dir: Path) -> None:
-    """The kubelet's words, exit code 3, and stopping does no harm."""
+    """The message has the kubelet's words, the exit code is 3, and `stop` still works."""
     (short_dir / "kubelet.sock").mkdir()
     manager = DeviceManager(short_dir, state_dir=short_dir / "state")
     with pytest.raises(ListenFailed, match="failed to listen to socket while starting") as error:
@@ -327,16 +335,16 @@ async def test_a_socket_that_cannot_be_bound_is_a_clear_error(short_dir: Path) -
     await manager.stop()
 
 
-def test_a_path_too_long_is_told_before_anything_is_made(short_dir: Path) -> None:
-    """Nothing is created on the way to a socket that cannot be."""
+def test_a_too_long_path_is_an_error_before_anything_is_created(short_dir: Path) -> None:
+    """No directory is created for a socket that cannot exist."""
     directory = short_dir / ("x" * 90)
     with pytest.raises(SocketPathTooLong, match="choose a shorter --socket-dir"):
         DeviceManager(directory)
     assert not directory.exists()
 
 
-async def test_a_directory_that_is_served_is_not_taken_over(plugins: Path) -> None:
-    """A second manager with a state directory of its own is refused, the first goes on."""
+async def test_a_served_directory_is_not_taken_over(plugins: Path) -> None:
+    """A second manager with another state directory is refused. The first one continues."""
     async with DeviceManager(plugins) as manager, FakePlugin(plugins, devices=healthy("a")) as one:
         await one.register()
         await manager.wait_for(RESOURCE, allocatable=1)
@@ -348,8 +356,8 @@ async def test_a_directory_that_is_served_is_not_taken_over(plugins: Path) -> No
         await manager.wait_for(RESOURCE, allocatable=2)
 
 
-async def test_only_names_of_accepted_plugins_are_counted_by_themselves(plugins: Path) -> None:
-    """Everybody may send any name, valid or not, without end: the number of labels stays."""
+async def test_metrics_have_names_of_accepted_plugins_only(plugins: Path) -> None:
+    """Any process may send any number of names: the number of label values stays small."""
     metrics = PrometheusMetrics()
 
     async def connect(resource: str, _: Path) -> None:

@@ -1,4 +1,4 @@
-"""kubedevices.node.arrival.registry_state"""
+"""kubedevices.node.arrival.registry_state."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def registered() -> RegistryState:
 
 
 def test_a_socket_is_registered_once() -> None:
-    """While its registration is under way, and after it, nothing more is to be done."""
+    """During and after its registration there is no further work for this socket."""
     state = RegistryState()
     assert state.plan({PATH: 1}, now=0.0) == ((), (PATH,))
     assert state.plan({PATH: 1}, now=1.0) == ((), ())
@@ -27,8 +27,8 @@ def test_a_socket_is_registered_once() -> None:
     assert state.counts() == {PATH: (1, 1)}
 
 
-def test_a_socket_that_is_gone_is_unregistered_and_forgotten() -> None:
-    """The plugin is named for whoever lets it go, and nothing is left of the path."""
+def test_a_deleted_socket_is_unregistered_and_forgotten() -> None:
+    """`unregistered` returns the plugin to disconnect. The path is not stored any more."""
     state = registered()
     assert state.plan({}, now=1.0) == ((PATH,), ())
     assert state.plan({}, now=1.5) == ((), ())
@@ -37,7 +37,7 @@ def test_a_socket_that_is_gone_is_unregistered_and_forgotten() -> None:
     assert state.counts() == {}
 
 
-def test_a_re_created_socket_is_unregistered_in_one_turn_and_registered_in_the_next() -> None:
+def test_a_re_created_socket_is_first_unregistered_and_then_registered() -> None:
     """Another file at the same path is another plugin."""
     state = registered()
     assert state.plan({PATH: 2}, now=1.0) == ((PATH,), ())
@@ -45,7 +45,7 @@ def test_a_re_created_socket_is_unregistered_in_one_turn_and_registered_in_the_n
     assert state.plan({PATH: 2}, now=2.0) == ((), (PATH,))
 
 
-def test_failures_are_tried_again_ever_more_rarely() -> None:
+def test_the_pauses_after_failures_double() -> None:
     """Half a second, then twice as long each time, at most 122 seconds."""
     state, now, pauses = RegistryState(), 0.0, []
     for _ in range(10):
@@ -57,8 +57,8 @@ def test_failures_are_tried_again_ever_more_rarely() -> None:
     assert pauses == [0.5, 1, 2, 4, 8, 16, 32, 64, 122, 122]
 
 
-def test_a_success_forgets_the_failures() -> None:
-    """After a registration the next failure pauses half a second again."""
+def test_a_success_resets_the_pause() -> None:
+    """The first pause after a registration is half a second again."""
     state = RegistryState()
     for now in (0.0, 1.0):
         state.plan({PATH: 1}, now)
@@ -71,8 +71,8 @@ def test_a_success_forgets_the_failures() -> None:
     assert state.failed(PATH, 11.0) == pytest.approx(0.5)
 
 
-def test_counts_are_the_two_gauges_of_a_kubelet() -> None:
-    """Desired and actual, per path."""
+def test_the_counts_are_the_two_gauges_of_a_kubelet() -> None:
+    """Desired and actual plugins for each path."""
     state = RegistryState()
     state.plan({PATH: 1}, 0.0)
     assert state.counts() == {PATH: (1, 0)}

@@ -9,8 +9,8 @@ def pauses(reopening: Reopening, count: int, now: float = 0) -> list[float | Non
     return [reopening.pause(now) for _ in range(count)]
 
 
-def test_the_pauses_double_up_to_the_longest() -> None:
-    """From the loss on, and on through streams that end soon."""
+def test_the_pauses_double_up_to_a_maximum() -> None:
+    """From the first loss on, also through streams that end soon."""
     reopening = Reopening(1000)
     reopening.lost(0, 100)
     assert pauses(reopening, 9, 100) == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10]
@@ -18,8 +18,10 @@ def test_the_pauses_double_up_to_the_longest() -> None:
 
 
 @pytest.mark.parametrize(("lasted", "next_pause"), [(1, 0.4), (10, 0.4), (10.1, 0.1), (99, 0.1)])
-def test_a_stream_that_lasted_starts_them_afresh(lasted: float, next_pause: float) -> None:
-    """A plugin that ends its stream once a minute is back at once each time; a storm is not."""
+def test_a_lasting_stream_resets_the_pauses(lasted: float, next_pause: float) -> None:
+    """A plugin that ends its stream once a minute is reconnected at once; frequent ends are
+    delayed.
+    """
     reopening = Reopening(1000)
     reopening.lost(0, 50)
     assert pauses(reopening, 2, 50) == [0.1, 0.2]
@@ -28,7 +30,7 @@ def test_a_stream_that_lasted_starts_them_afresh(lasted: float, next_pause: floa
 
 
 def test_the_tries_end_with_the_grace_period() -> None:
-    """A try after it is not begun; the next loss has a period of its own."""
+    """No try begins after the grace period. The next loss has its own period."""
     reopening = Reopening(0.5)
     reopening.lost(0, 100)
     assert pauses(reopening, 2, 100.1) == [0.1, 0.2]
@@ -40,7 +42,7 @@ def test_the_tries_end_with_the_grace_period() -> None:
 
 
 def test_a_stream_is_opened_again_once_unless_it_lasts() -> None:
-    """The first one may end as soon as it likes; only one that was opened again is judged."""
+    """The first stream may end at any time. Only a stream that was opened again has to last."""
     reopening = Reopening(1000)
     assert not reopening.ended_early(0, 0.1)
     assert not reopening.ended_early(1, 1 + LASTING)
