@@ -1,4 +1,4 @@
-"""kubelet_internal_checkpoint as a file: read once, replaced as a whole."""
+"""kubelet_internal_checkpoint as a file: read once at the start, replaced as a whole."""
 
 import os
 import resource
@@ -16,7 +16,7 @@ from tests.ledger_rows import GADGET, WIDGET, held
 
 
 def test_the_new_content_replaces_the_old(tmp_path: Path) -> None:
-    """For its owner only, with nothing left beside it."""
+    """Only its owner may read the file. No temporary file is left."""
     file = tmp_path / "checkpoint"
     for data in (b"one", b"two, longer", b""):
         replace(file, data)
@@ -25,8 +25,8 @@ def test_the_new_content_replaces_the_old(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
 
 
-def test_a_reader_keeps_what_it_has_opened(tmp_path: Path) -> None:
-    """The old content or the new one, never a part: it is another file under the same name."""
+def test_a_reader_still_sees_the_file_that_it_opened(tmp_path: Path) -> None:
+    """A reader sees the old or the new content, never a part: each version is a new file."""
     file = tmp_path / "checkpoint"
     replace(file, b"old")
     with file.open("rb") as reader:
@@ -34,8 +34,8 @@ def test_a_reader_keeps_what_it_has_opened(tmp_path: Path) -> None:
         assert reader.read() == b"old"
 
 
-def test_a_failure_is_told_in_the_kubelets_words(tmp_path: Path) -> None:
-    """And leaves the old content."""
+def test_a_failed_write_has_the_kubelets_words(tmp_path: Path) -> None:
+    """The old file stays."""
     (tmp_path / "checkpoint").mkdir()
     with pytest.raises(NodeError) as error:
         replace(tmp_path / "checkpoint", b"new")
@@ -43,8 +43,8 @@ def test_a_failure_is_told_in_the_kubelets_words(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
 
 
-def test_no_room_leaves_the_old_content(tmp_path: Path) -> None:
-    """In a process that may write files of 1,000 bytes: the kernel says no, not a mock."""
+def test_a_full_disk_leaves_the_old_content(tmp_path: Path) -> None:
+    """A real process whose files are limited to 1,000 bytes gets the error from the kernel."""
     code = (
         "import sys; from pathlib import Path\n"
         "from kubedevices.node.checkpoint.file import replace\n"
@@ -66,15 +66,17 @@ def test_no_room_leaves_the_old_content(tmp_path: Path) -> None:
     ]
 
 
-def test_a_missing_file_is_none_and_another_problem_is_told(tmp_path: Path) -> None:
-    """Nothing there is no problem; not being allowed to know is one."""
+def test_a_missing_file_is_none_and_another_problem_is_an_error(tmp_path: Path) -> None:
+    """A missing file is normal at a first start."""
     assert read_bytes(tmp_path / "none") is None
     with pytest.raises(CannotRead, match="it is a directory, not a regular file"):
         read_bytes(tmp_path)
 
 
-def test_it_lasts_through_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Content before its name, and then the directory that has the name."""
+def test_a_replaced_file_survives_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fsync of the content before the rename, and of the directory after the rename."""
     synced = []
     fsync = os.fsync
 
@@ -88,8 +90,8 @@ def test_it_lasts_through_a_power_cut(tmp_path: Path, monkeypatch: pytest.Monkey
     assert synced == [("file", False), ("directory", True)]
 
 
-def test_pods_are_made_of_what_they_hold() -> None:
-    """A device on two NUMA nodes is one device; containers come in the order of the file."""
+def test_pods_are_derived_from_their_holdings() -> None:
+    """A device on two NUMA nodes is one device. Containers are in the order of the file."""
     both = HeldDevices({0: ["w0"], 1: ["w0", "w1"]}, held("w0").response)
     of = [
         Holding("p", "main", WIDGET, both),

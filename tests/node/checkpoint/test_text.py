@@ -1,4 +1,6 @@
-"""The kubelet's checkpoint file: golden files both ways, and what holds for every file."""
+"""The text of the kubelet's checkpoint: golden files in both directions, and rules for
+every file.
+"""
 
 import json
 import time
@@ -27,7 +29,7 @@ from tests.golden_data import GOLDEN, load
 GOOD = load("checkpoints/manifest")
 BAD = load("checkpoints_bad/manifest")
 READ_HERE = "v1_pre_1_20_format.json"
-"""A kubelet refuses it, see the row of old checkpoints in differences-from-kubelet.md."""
+"""A kubelet refuses this file: see the row about old checkpoints in differences-from-kubelet.md."""
 V1_FILES = sorted((GOLDEN / "checkpoints_v1").glob("*.json"))
 
 
@@ -45,8 +47,8 @@ def parsed(data: bytes) -> Checkpoint:
 
 
 @pytest.mark.parametrize("case", GOOD, ids=file_of)
-def test_a_good_file_survives_byte_for_byte(case: Mapping[str, Any]) -> None:
-    """What a kubelet wrote is read, and written again as the very same bytes."""
+def test_a_good_file_is_written_again_byte_for_byte(case: Mapping[str, Any]) -> None:
+    """A file of a kubelet is read and written again with the same bytes."""
     data = (GOLDEN / "checkpoints" / case["file"]).read_bytes()
     checkpoint = parsed(data)
     assert format_checkpoint(checkpoint) == data
@@ -57,7 +59,7 @@ def test_a_good_file_survives_byte_for_byte(case: Mapping[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", BAD, ids=file_of)
 def test_a_damaged_or_odd_file_loads_as_in_the_kubelet(case: Mapping[str, Any]) -> None:
-    """Held devices and registered resources are those of kubelet 1.32, and what it refuses."""
+    """Held devices, registered resources and refusals are those of kubelet 1.32."""
     data = (GOLDEN / "checkpoints_bad" / case["file"]).read_bytes()
     found = parse_checkpoint(data)
     if not case["loaded"]:
@@ -75,7 +77,7 @@ def test_a_damaged_or_odd_file_loads_as_in_the_kubelet(case: Mapping[str, Any]) 
 
 @pytest.mark.parametrize("path", V1_FILES, ids=lambda path: path.name)
 def test_a_file_from_before_1_20_is_read(path: Any) -> None:
-    """Its devices go under NUMA node 0."""
+    """The devices are on NUMA node 0."""
     found = parsed(path.read_bytes())
     assert found.is_v1
     for entry, raw in zip(found.entries or (), entries_of(path), strict=True):
@@ -89,7 +91,7 @@ def entries_of(path: Any) -> list[dict[str, Any]]:
     return list(json.loads(path.read_text())["Data"]["PodDeviceEntries"])
 
 
-# ---------------------------------------------------------------- odd but valid
+# ---------------------------------------------------------------- unusual but valid
 
 
 ENTRY = "PodDeviceEntries"
@@ -110,7 +112,7 @@ ENTRY = "PodDeviceEntries"
     ],
 )
 def test_a_bad_checkpoint_is_an_error_value(text: str, reason: str) -> None:
-    """The reason says where, what is there and what belongs there; nothing is raised."""
+    """The reason has the place, the value there and the expected type. No error is raised."""
     found = parse_checkpoint(text.encode())
     assert isinstance(found, BadCheckpoint)
     assert found.reason == reason
@@ -130,15 +132,15 @@ def test_a_bad_checkpoint_is_an_error_value(text: str, reason: str) -> None:
         ('[{"DeviceIDs":{}},{"DeviceIDs":[]}]', "DeviceIDs: some entries have a list"),
     ],
 )
-def test_an_entry_that_does_not_fit_is_an_error_value(entries: str, reason: str) -> None:
-    """Where the misfit is, what is there and what belongs there are in the reason."""
+def test_an_invalid_entry_is_an_error_value(entries: str, reason: str) -> None:
+    """The reason has the place, the value there and the expected type."""
     found = parse_checkpoint(f'{{"Data":{{"PodDeviceEntries":{entries}}}}}'.encode())
     assert isinstance(found, BadCheckpoint)
     assert found.reason.startswith(reason)
 
 
-def test_names_in_any_case_unknown_fields_and_doubles_are_read_as_in_the_kubelet() -> None:
-    """Field names match in any case, what is not known is skipped, of doubles the later counts."""
+def test_field_names_match_in_any_case_as_in_the_kubelet() -> None:
+    """Unknown fields are ignored. Of two fields with one name, the later counts."""
     good = format_checkpoint(Checkpoint((CheckpointEntry("p", "c", "r/a", {0: ("d",)}, b"x"),), {}))
     odd = (
         good.replace(
@@ -152,7 +154,7 @@ def test_names_in_any_case_unknown_fields_and_doubles_are_read_as_in_the_kubelet
 
 
 def test_texts_are_escaped_and_keys_sorted_as_in_the_kubelet() -> None:
-    """Keys are in the order of their texts, also numbers; five characters more are escaped."""
+    """Keys are in the order of their texts, also numbers. Five more characters are escaped."""
     odd = '<a>&\u2028\u2029\x7f\x01\t"\\é'
     entry = CheckpointEntry("p", "c", "r/a", {2: ("b",), 10: (), -1: None}, b"")
     data = format_checkpoint(Checkpoint((entry,), {"r/b": (odd,), "r/a": ()}))
@@ -164,8 +166,8 @@ def test_texts_are_escaped_and_keys_sorted_as_in_the_kubelet() -> None:
     ) in data
 
 
-def test_a_null_leaves_texts_and_numbers_alone() -> None:
-    """A null for a text or number changes nothing; a whole null document is just corrupt."""
+def test_null_for_a_text_or_a_number_changes_nothing() -> None:
+    """A document that is only null is corrupt."""
     good = format_checkpoint(Checkpoint(None, {}))
     data = good.replace(b'"Checksum":', b'"Checksum":null,"checksum":')
     assert parsed(data) == parsed(good)
@@ -173,7 +175,7 @@ def test_a_null_leaves_texts_and_numbers_alone() -> None:
 
 
 def test_broken_utf_8_counts_as_replacement_characters() -> None:
-    """Each bad byte and each lone surrogate is one U+FFFD, for the checksum too."""
+    """Each invalid byte and each lone surrogate is one U+FFFD, also in the checksum."""
     names = ("\ufffd\ufffd", "\ufffdx")
     good = format_checkpoint(Checkpoint(None, {"r/a": names}))
     broken = good.replace("\ufffd\ufffd".encode(), b"\xe2\x82").replace(
@@ -183,8 +185,8 @@ def test_broken_utf_8_counts_as_replacement_characters() -> None:
     assert parsed(broken).registered == {"r/a": names}
 
 
-def test_a_wrong_checksum_still_says_what_the_file_holds() -> None:
-    """A corrupt file can be shown: stored and computed checksum, and the content."""
+def test_a_wrong_checksum_has_the_content_of_the_file() -> None:
+    """So a corrupt file can be shown: stored checksum, computed checksum, and content."""
     good = format_checkpoint(Checkpoint(None, {"r/a": ("d",)}))
     found = parse_checkpoint(good.replace(b'["d"]', b'["e"]'))
     assert isinstance(found, BadCheckpoint)
@@ -193,16 +195,16 @@ def test_a_wrong_checksum_still_says_what_the_file_holds() -> None:
     assert found.computed != found.content.checksum
 
 
-def test_nesting_without_end_is_an_error_value() -> None:
-    """Ten thousand brackets neither raise nor crash."""
+def test_very_deep_nesting_is_an_error_value() -> None:
+    """Ten thousand brackets cause no exception and no crash."""
     found = parse_checkpoint(b"[" * 100_000)
     assert isinstance(found, BadCheckpoint)
     found = parse_checkpoint(b"[" * 100_000 + b"]" * 100_000)
     assert isinstance(found, BadCheckpoint)
 
 
-def test_the_boot_id_of_newer_kubelets_is_kept() -> None:
-    """A field beside the data, which the checksum does not cover."""
+def test_the_boot_id_of_newer_kubelets_is_preserved() -> None:
+    """The field is beside the data, and the checksum does not cover it."""
     data = format_checkpoint(Checkpoint(None, {}, boot_id="b"))
     assert parsed(data).boot_id == "b"
     assert format_checkpoint(parsed(data)) == data
@@ -235,14 +237,14 @@ def test_holdings_survive_a_checkpoint() -> None:
     assert before.reserved() == after.reserved() != {}
 
 
-def test_nothing_held_is_written_as_null() -> None:
-    """A node without pods writes null, like a kubelet."""
+def test_a_node_without_pods_is_written_as_null() -> None:
+    """A kubelet writes null too."""
     saved = format_checkpoint(checkpoint_of([], {}, CONTAINER_RESPONSE.to_wire))
     assert saved == (GOLDEN / "checkpoints" / "01_empty.json").read_bytes()
 
 
-def test_an_entry_that_cannot_be_decoded_is_skipped_and_the_later_of_two_counts() -> None:
-    """One bad response does not cost the others their devices."""
+def test_an_entry_that_cannot_be_decoded_is_skipped() -> None:
+    """The other devices are still read. Of two entries for one resource the later counts."""
 
     def decode(data: bytes) -> ContainerAllocateResponse:
         if data == b"bad":
@@ -280,7 +282,7 @@ checkpoints = st.builds(
 
 
 def hash_input(checkpoint: Checkpoint) -> bytes:
-    """Write out in full what is hashed."""
+    """Return the full text from which the checksum is computed."""
 
     def ids(listed: Sequence[str] | None) -> str:
         return "<nil>" if listed is None else f"[{' '.join(listed)}]"
@@ -319,8 +321,8 @@ def slow_fnv1a(data: bytes) -> int:
 @given(checkpoints)
 @example(Checkpoint((), None))
 @example(Checkpoint((CheckpointEntry(response=bytes(range(256))),), {"": ()}))
-def test_a_checkpoint_comes_back_with_the_right_checksum(checkpoint: Checkpoint) -> None:
-    """Reading what was written gives the same value, and the checksum is that of the full text."""
+def test_a_written_checkpoint_is_read_with_the_right_checksum(checkpoint: Checkpoint) -> None:
+    """The content is equal, and the checksum is that of the full text."""
     data = format_checkpoint(checkpoint)
     assert parsed(data) == checkpoint
     assert format_checkpoint(parsed(data)) == data
@@ -339,14 +341,14 @@ json_like = st.recursive(
 
 
 @given(st.binary(max_size=100) | json_like.map(lambda value: json.dumps(value).encode()))
-def test_parsing_anything_gives_a_value(data: bytes) -> None:
-    """No bytes raise, whatever they are."""
+def test_parsing_any_bytes_returns_a_value(data: bytes) -> None:
+    """No bytes cause an exception."""
     assert isinstance(parse_checkpoint(data), Checkpoint | BadCheckpoint)
 
 
 @given(st.data())
-def test_parsing_a_damaged_file_gives_a_value(data: st.DataObject) -> None:
-    """Nor does a file with a byte changed, cut out or put in; only an equal one is trusted."""
+def test_parsing_a_damaged_file_returns_a_value(data: st.DataObject) -> None:
+    """A byte is changed, removed or inserted: a file is valid only with equal content."""
     case = data.draw(st.sampled_from(GOOD))
     good = (GOLDEN / "checkpoints" / case["file"]).read_bytes()
     at = data.draw(st.integers(0, len(good)))
@@ -357,8 +359,8 @@ def test_parsing_a_damaged_file_gives_a_value(data: st.DataObject) -> None:
         assert format_checkpoint(found) == good
 
 
-def test_a_thousand_pods_take_a_moment() -> None:
-    """A file of 450 kB is written in well under a second, and almost at once the second time."""
+def test_a_thousand_pods_are_written_quickly() -> None:
+    """A file of 450 kB takes well under a second, and much less the second time."""
     response = CONTAINER_RESPONSE.to_wire(
         ContainerAllocateResponse(env={"VISIBLE": "gpu-0", "PADDING": "x" * 180})
     )
@@ -367,7 +369,7 @@ def test_a_thousand_pods_take_a_moment() -> None:
         for i in range(1000)
     )
     checkpoint = Checkpoint(rows, {"v.example/gpu": tuple(f"gpu-{i}" for i in range(1000))})
-    began = time.thread_time()  # other processes may have the processor meanwhile
+    began = time.thread_time()  # other processes may use the CPU meanwhile
     data = format_checkpoint(checkpoint)
     first = time.thread_time() - began
     again = min(timed(checkpoint) for _ in range(5))

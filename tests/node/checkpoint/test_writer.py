@@ -1,4 +1,4 @@
-"""kubelet_internal_checkpoint kept up to date behind the answers."""
+"""The writer of kubelet_internal_checkpoint: a background task behind the answers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
@@ -21,7 +21,7 @@ INTERVAL = 0.2
 
 
 class WatchedInventory(Inventory):
-    """Counts how often the writer looked at it."""
+    """Counts how often the writer reads the registered devices."""
 
     looks = 0
 
@@ -31,7 +31,7 @@ class WatchedInventory(Inventory):
 
 
 class Rig:
-    """A writer with everything it looks at."""
+    """A writer, and all objects that the writer reads."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -40,9 +40,9 @@ class Rig:
         self.events = EventSource()
         self.kept: list[set[str]] = []
         self.refuse = False
-        self.writer = self.make()
+        self.writer = self.new_writer()
 
-    def make(self) -> CheckpointWriter:
+    def new_writer(self) -> CheckpointWriter:
         return CheckpointWriter(
             self.path,
             self.inventory,
@@ -61,7 +61,7 @@ class Rig:
         self.events.publish(NodeEvent(EventKind.LIST_CHANGED, WIDGET))
 
     async def looked(self, times: int = 1) -> None:
-        """Let the writer look at everything; what it found the time before is written then."""
+        """Let the writer read everything; then the result of the previous time has been written."""
         for _ in range(times + 1):
             before = self.inventory.looks
             self.tell()
@@ -94,14 +94,14 @@ class Rig:
 
 @pytest.fixture
 async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
-    """A rig whose writer a test may start."""
+    """Give a rig whose writer is not started."""
     made = Rig(tmp_path / "kubelet_internal_checkpoint")
     yield made
     await made.writer.stop()
 
 
-async def test_the_file_follows_what_happens(rig: Rig) -> None:
-    """Held devices with the answers, and the healthy devices of every resource."""
+async def test_the_file_follows_allocations_and_lists(rig: Rig) -> None:
+    """The file has held devices with their answers, and the healthy devices of every resource."""
     rig.writer.start(())
     rig.report("a", "b", sick="c")
     await until(rig.path.exists)
@@ -119,8 +119,8 @@ async def test_the_file_follows_what_happens(rig: Rig) -> None:
     await until(lambda: not rig.entries(), what="clean-up is written too")
 
 
-async def test_it_is_written_once_an_interval(rig: Rig) -> None:
-    """However many changes there are; the last one is always there in the end."""
+async def test_the_file_is_written_at_most_once_an_interval(rig: Rig) -> None:
+    """After many changes the file has the last state."""
     rig.writer.start(())
     rig.report("a")
     await until(rig.path.exists)
@@ -138,14 +138,14 @@ async def test_it_is_written_once_an_interval(rig: Rig) -> None:
 
 
 async def test_nothing_is_written_without_a_change(rig: Rig) -> None:
-    """T-18: neither for an event that changes nothing, nor at the stop, nor at the next start."""
+    """T-18: no write for an event without a change, at the stop, or at the next start."""
     rig.writer.start(())
     rig.report("a")
     await until(rig.path.exists)
     before = rig.identity
     await rig.looked()
     await rig.writer.stop()
-    rig.writer = rig.make()
+    rig.writer = rig.new_writer()
     rig.writer.start([WIDGET])
     await rig.looked()
     await rig.writer.stop()
@@ -153,8 +153,8 @@ async def test_nothing_is_written_without_a_change(rig: Rig) -> None:
     assert rig.kept == [{WIDGET}]
 
 
-async def test_the_stop_writes_what_is_left(rig: Rig) -> None:
-    """Without waiting for the interval, and stopping twice is harmless."""
+async def test_stop_writes_the_last_changes(rig: Rig) -> None:
+    """The stop does not wait for the interval. A second stop is allowed."""
     rig.writer.start(())
     rig.report("a")
     await until(rig.path.exists)
@@ -164,26 +164,26 @@ async def test_the_stop_writes_what_is_left(rig: Rig) -> None:
     assert len(rig.entries()) == 3
 
 
-async def test_a_node_that_never_had_anything_leaves_no_file(rig: Rig) -> None:
-    """A kubelet takes the file for a sign that its node is not new."""
+async def test_a_node_without_any_device_writes_no_file(rig: Rig) -> None:
+    """A kubelet concludes from the file that its node is not new."""
     rig.writer.start(())
     await rig.looked()
     await rig.writer.stop()
     assert not rig.path.exists()
 
 
-async def test_a_file_that_says_something_else_is_replaced_without_an_event(rig: Rig) -> None:
-    """The node before may have been killed between its ledger and this file."""
+async def test_a_file_with_other_content_is_replaced_at_the_start(rig: Rig) -> None:
+    """The last process may have been killed after its ledger was written and before this file."""
     rig.path.write_text("something else")
     rig.admit("p")
     rig.writer.start(())
     await until(lambda: b"PodUID" in rig.path.read_bytes(), what="the state of the start")
 
 
-async def test_a_failure_is_logged_and_made_up_for(
+async def test_a_failed_write_is_logged_and_repeated(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without waiting for a change: the file is wrong until it is written."""
+    """The writer does not wait for a change, because the file is wrong until it is written."""
     monkeypatch.setattr("kubedevices.node.checkpoint.writer._RETRY", 0.05)
     rig.path.mkdir()
     rig.writer.start(())
@@ -193,10 +193,10 @@ async def test_a_failure_is_logged_and_made_up_for(
     await until(rig.path.is_file)
 
 
-async def test_the_resources_are_kept_when_they_change(
+async def test_the_resources_are_stored_when_they_change(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever becomes of their devices; tried again when that fails."""
+    """A change of their devices is no reason to store them again. A failed try is repeated."""
     monkeypatch.setattr("kubedevices.node.checkpoint.writer._RETRY", 0.05)
     rig.refuse = True
     rig.writer.start(())
@@ -209,10 +209,10 @@ async def test_the_resources_are_kept_when_they_change(
     assert rig.kept == [{WIDGET}]
 
 
-async def test_a_bug_ends_neither_the_writer_nor_the_stop(
+async def test_an_unexpected_error_ends_neither_the_writer_nor_the_stop(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is logged with its traceback, and the next change is tried again."""
+    """The log has the traceback, and the next change is written."""
     with monkeypatch.context() as broken:
         broken.setattr("kubedevices.node.checkpoint.text.format_checkpoint", lambda _: 1 / 0)
         rig.writer.start(())

@@ -1,4 +1,6 @@
-"""The control service and its client: what a running node is asked, over its own socket."""
+"""The control service and its client: questions to a running node, over the service's own
+socket.
+"""
 
 import asyncio
 import os
@@ -45,7 +47,7 @@ EMPTY: dict[str, Any] = {
 
 
 class Node(NamedTuple):
-    """A node with one plugin and a client that asks it."""
+    """A node with one plugin, and a client that is connected to the node."""
 
     manager: DeviceManager
     client: ControlClient
@@ -107,8 +109,10 @@ async def test_devices_are_described_with_their_holders(node: Node) -> None:
     assert await node.client.devices("example.com/other") == {"resources": []}
 
 
-async def test_the_state_of_the_plugin_is_told(short_dir: Path) -> None:
-    """Starting until its first list, connected, stopped, missing when only its devices are held."""
+async def test_devices_have_the_state_of_their_plugin(short_dir: Path) -> None:
+    """`starting` until the first list, `connected`, `stopped`, and `missing` if only held devices
+    are known.
+    """
     plugin = FakePlugin(short_dir / "p", devices=healthy("a"))
     async with node_with(plugin, allocatable=1) as node:
 
@@ -131,16 +135,16 @@ async def test_the_state_of_the_plugin_is_told(short_dir: Path) -> None:
             assert await state() == "starting"
 
 
-async def test_capacity_is_told(node: Node) -> None:
-    """The two numbers per resource."""
+async def test_capacity_has_two_numbers_for_each_resource(node: Node) -> None:
+    """All devices and the healthy devices."""
     assert await node.client.capacity() == {
         "capacity": {RESOURCE: 3},
         "allocatable": {RESOURCE: 3},
     }
 
 
-async def test_how_plugins_arrived_is_told(node: Node) -> None:
-    """The socket of each resource, who was refused and why, the topology policy."""
+async def test_registrations_have_sockets_refusals_and_the_topology_policy(node: Node) -> None:
+    """The socket of each resource, each refusal with its reason, and the policy."""
     with pytest.raises(RpcError):
         await node.plugin.register(endpoint="nowhere.sock", version="v1alpha")
     assert await node.client.registrations() == {
@@ -157,8 +161,8 @@ async def test_how_plugins_arrived_is_told(node: Node) -> None:
     }
 
 
-async def test_watching_sends_the_state_and_every_change(node: Node) -> None:
-    """A burst of changes is one, and the last state always comes."""
+async def test_watching_sends_the_present_state_and_later_changes(node: Node) -> None:
+    """Several changes may be one document. The last state is always sent."""
 
     def allocatable(document: dict[str, Any]) -> int:
         number: int = document["resources"][0]["allocatable"]
@@ -173,8 +177,8 @@ async def test_watching_sends_the_state_and_every_change(node: Node) -> None:
             seen = allocatable(await asyncio.wait_for(anext(documents), 5))
 
 
-async def test_watching_makes_one_document_of_a_burst(node: Node) -> None:
-    """A person cannot read faster, and a document of many devices is work."""
+async def test_watching_joins_many_quick_changes(node: Node) -> None:
+    """A person cannot read faster, and a document with many devices costs time."""
     async with aclosing(node.client.watch_devices()) as documents:
         await anext(documents)
         for count in range(30):
@@ -184,12 +188,12 @@ async def test_watching_makes_one_document_of_a_burst(node: Node) -> None:
         while capacity != 29:
             document = await asyncio.wait_for(anext(documents), 5)
             capacity = document["resources"][0]["capacity"]
-        with pytest.raises(TimeoutError):  # nothing is left to say
+        with pytest.raises(TimeoutError):  # no further document
             await asyncio.wait_for(anext(documents), 0.3)
 
 
-async def test_a_watcher_that_does_not_read_costs_nothing(node: Node) -> None:
-    """It is shown the present when it goes on, so no event is kept for it."""
+async def test_a_watcher_that_does_not_read_needs_no_memory(node: Node) -> None:
+    """A slow client gets only the state at its next read, so the node stores no events for it."""
     async with aclosing(node.client.watch_devices()) as documents:
         await anext(documents)
         events = node.manager._events
@@ -199,7 +203,7 @@ async def test_a_watcher_that_does_not_read_costs_nothing(node: Node) -> None:
 
 
 async def test_watching_ends_when_the_node_stops(node: Node) -> None:
-    """With an error that says so."""
+    """The error says that the node stopped."""
     documents = node.client.watch_devices()
     await anext(documents)
 
@@ -215,8 +219,8 @@ async def test_watching_ends_when_the_node_stops(node: Node) -> None:
 # ---------------------------------------------------------------- pods
 
 
-async def test_allocate_says_what_every_container_starts_with(node: Node) -> None:
-    """The document of `allocate -o json`, key by key; PreStartContainer belongs to it."""
+async def test_allocate_returns_the_options_of_every_container(node: Node) -> None:
+    """The document of `allocate -o json`, key by key. `allocate` calls PreStartContainer too."""
     node.plugin.allocate_answer = lambda _: AllocateResponse(
         [
             ContainerAllocateResponse(
@@ -257,19 +261,19 @@ async def test_allocate_says_what_every_container_starts_with(node: Node) -> Non
 
 
 async def test_a_refused_pod_is_an_error_with_the_kubelets_words(node: Node) -> None:
-    """Reason and message arrive."""
+    """The client gets reason and message."""
     with pytest.raises(AdmissionRejected, match="Requested: 4, Available: 3") as error:
         await node.client.allocate(pod("p", 4))
     assert error.value.reason == "UnexpectedAdmissionError"
 
 
 async def test_an_unknown_resource_is_refused(node: Node) -> None:
-    """There is no scheduler that would have seen to it; a request of zero is fine."""
+    """A scheduler would not have placed such a pod. A request of zero is allowed."""
     other = Pod("p", containers=(Container("c", {"example.com/typo": 2}),))
     with pytest.raises(AdmissionRejected, match=r"example\.com/typo, requested: 2") as error:
         await node.client.allocate(other)
     assert error.value.reason == "OutOfexample.com/typo"
-    meant = f"{RESOURCE[:-2]}{RESOURCE[:-3:-1]}"  # the last two letters in each other's place
+    meant = f"{RESOURCE[:-2]}{RESOURCE[:-3:-1]}"  # the last two letters swapped
     typo = Pod("p", containers=(Container("c", {meant: 1}),))
     with pytest.raises(AdmissionRejected, match=rf"did you mean '{RESOURCE}'\?"):
         await node.client.allocate(typo)
@@ -277,8 +281,8 @@ async def test_an_unknown_resource_is_refused(node: Node) -> None:
     assert (await node.client.allocate(none))["containers"][0]["devices"] == {}
 
 
-async def test_pre_start_is_part_of_allocate(short_dir: Path) -> None:
-    """When it fails, a pod that was not there before is taken back; one that was stays."""
+async def test_a_failed_pre_start_releases_a_new_pod(short_dir: Path) -> None:
+    """A pod that was admitted before keeps its devices."""
     plugin = FakePlugin(short_dir / "p", devices=healthy("a", "b"), pre_start=True)
     async with node_with(plugin, allocatable=2) as node:
         await node.client.allocate(pod("stays"))
@@ -291,7 +295,7 @@ async def test_pre_start_is_part_of_allocate(short_dir: Path) -> None:
 
 
 class FirstStartFails(FakePlugin):
-    """Prepares devices once its gate is open, and fails to the first time."""
+    """Answers PreStartContainer after its gate is open; the first call fails."""
 
     async def pre_start_container(
         self, request: PreStartContainerRequest
@@ -303,8 +307,8 @@ class FirstStartFails(FakePlugin):
         return PreStartContainerResponse()
 
 
-async def test_a_repeated_allocate_keeps_its_pod(short_dir: Path) -> None:
-    """The second one is told no before the first one's failure is worked off, or yes for good."""
+async def test_a_repeated_allocate_keeps_the_devices_of_its_pod(short_dir: Path) -> None:
+    """If the second call succeeds, the failure of the first call does not release the pod."""
     plugin = FirstStartFails(short_dir / "p", devices=healthy("a"), pre_start=True)
     async with node_with(plugin, allocatable=1) as node:
         first = asyncio.ensure_future(node.client.allocate(pod("p")))
@@ -318,8 +322,8 @@ async def test_a_repeated_allocate_keeps_its_pod(short_dir: Path) -> None:
         assert node.manager.get_allocation("default/p") == {"c": {RESOURCE: ("a",)}}
 
 
-async def test_a_client_that_leaves_leaves_nothing_behind(node: Node) -> None:
-    """Ctrl-C during allocate gives everything back."""
+async def test_a_cancelled_client_frees_the_devices_of_its_pod(node: Node) -> None:
+    """As Ctrl-C during `allocate`."""
     gate = node.plugin.hang("allocate")
     asking = asyncio.ensure_future(node.client.allocate(pod("p")))
     await until(lambda: node.plugin.allocations)
@@ -332,8 +336,8 @@ async def test_a_client_that_leaves_leaves_nothing_behind(node: Node) -> None:
 
 
 @pytest.mark.parametrize("wanted", ["p", "default/p", "the-uid"])
-async def test_a_pod_is_released_by_any_of_its_names(node: Node, wanted: str) -> None:
-    """The answer says what came back."""
+async def test_a_pod_is_released_by_its_name_or_uid(node: Node, wanted: str) -> None:
+    """The answer has the released devices."""
     await node.client.allocate(pod("p", 2, uid="the-uid"))
     assert await node.client.release(wanted) == {
         "namespace": "default",
@@ -346,7 +350,7 @@ async def test_a_pod_is_released_by_any_of_its_names(node: Node, wanted: str) ->
 
 
 async def test_a_pod_whose_plugin_does_not_answer_can_be_released_by_name(node: Node) -> None:
-    """It holds nothing yet; who waits for its admission is told at once."""
+    """The pod holds no device yet. The caller of its admission gets an error at once."""
     gate = node.plugin.hang("allocate")
     asking = asyncio.ensure_future(node.client.allocate(pod("p", uid="the-uid")))
     await until(lambda: node.plugin.allocations)
@@ -359,8 +363,8 @@ async def test_a_pod_whose_plugin_does_not_answer_can_be_released_by_name(node: 
         await node.client.release("p")
 
 
-async def test_a_pod_released_during_pre_start_is_not_said_to_be_admitted(short_dir: Path) -> None:
-    """It would be started without its devices."""
+async def test_a_pod_released_during_pre_start_is_not_admitted(short_dir: Path) -> None:
+    """Otherwise the pod would start without its devices."""
     plugin = FakePlugin(short_dir / "p", devices=healthy("a"), pre_start=True)
     async with node_with(plugin, allocatable=1) as node:
         gate = plugin.hang("pre_start")
@@ -372,8 +376,8 @@ async def test_a_pod_released_during_pre_start_is_not_said_to_be_admitted(short_
             await asking
 
 
-async def test_a_name_that_several_pods_have_is_not_guessed(node: Node) -> None:
-    """The error lists what to choose from."""
+async def test_an_ambiguous_name_is_refused(node: Node) -> None:
+    """The error lists the possible pods."""
     await node.client.allocate(pod("p", namespace="one"))
     await node.client.allocate(pod("p", namespace="two"))
     with pytest.raises(UsageError, match="several pods have the name 'p': one/p, two/p"):
@@ -385,7 +389,10 @@ async def test_a_name_that_several_pods_have_is_not_guessed(node: Node) -> None:
 
 
 async def test_a_pod_without_a_name_is_released_by_its_uid_only(node: Node) -> None:
-    """It came from a kubelet's checkpoint. An empty name, of an unset variable, is nobody's."""
+    """Such a pod is from a kubelet's checkpoint.
+
+    An empty name, for example of an unset variable, matches no pod.
+    """
     nameless = Pod("", "", "uid-9", containers=(Container("c", {RESOURCE: 1}),))
     await node.manager.allocate(nameless)
     for wanted in ("", "/"):
@@ -394,7 +401,7 @@ async def test_a_pod_without_a_name_is_released_by_its_uid_only(node: Node) -> N
     assert (await node.client.release("uid-9"))["uid"] == "uid-9"
 
 
-async def test_the_options_of_one_container_can_be_asked(node: Node) -> None:
+async def test_the_options_of_one_container_can_be_read(node: Node) -> None:
     """For a container that starts again."""
     await node.client.allocate(pod("p"))
     answer = await node.client.container_options("p", "c")
@@ -424,10 +431,10 @@ async def ask_raw(node: Node, method: str, request: dict[str, Any]) -> RpcError:
         ("WatchDevices", {"resource": 3}, "resource must be text"),
     ],
 )
-async def test_a_malformed_question_is_the_askers_mistake(
+async def test_a_malformed_request_is_an_invalid_argument(
     node: Node, method: str, request_: dict[str, Any], text: str
 ) -> None:
-    """It is answered with INVALID_ARGUMENT, and the node goes on."""
+    """The node still answers the next request."""
     error = await ask_raw(node, method, request_)
     assert error.code is StatusCode.INVALID_ARGUMENT
     assert text in error.message
@@ -435,7 +442,7 @@ async def test_a_malformed_question_is_the_askers_mistake(
 
 
 async def test_without_a_node_the_message_says_how_to_start_one(short_dir: Path) -> None:
-    """Exit code 3: the question was never answered."""
+    """Exit code 3: the question was not answered."""
     with pytest.raises(CannotAsk) as error:
         await ControlClient.connect(short_dir, short_dir / "state")
     assert str(error.value) == (
@@ -449,7 +456,7 @@ async def test_without_a_node_the_message_says_how_to_start_one(short_dir: Path)
 async def test_without_permission_the_message_says_so(
     node: Node, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    """Not that there is no node."""
+    """The message does not say that no node is running."""
     socket = node.manager.state_dir / "control.sock"
     socket.unlink()
     socket.touch()
@@ -465,8 +472,8 @@ async def test_without_permission_the_message_says_so(
         await ControlClient.connect(node.plugin.socket_dir, node.manager.state_dir)
 
 
-async def test_a_node_that_stops_while_it_is_asked_is_told(node: Node) -> None:
-    """Exit code 3 here too."""
+async def test_a_lost_connection_during_a_request_is_cannot_ask(node: Node) -> None:
+    """Exit code 3, too."""
     node.plugin.hang("allocate")
     asking = asyncio.ensure_future(node.client.allocate(pod("p")))
     await until(lambda: node.plugin.allocations)
@@ -475,7 +482,7 @@ async def test_a_node_that_stops_while_it_is_asked_is_told(node: Node) -> None:
         await asking
 
 
-async def test_the_socket_is_for_its_owner_only(node: Node) -> None:
+async def test_the_control_socket_is_for_its_owner_only(node: Node) -> None:
     """Mode 0600 in a directory with mode 0700."""
     mode = (node.manager.state_dir / "control.sock").lstat().st_mode
     assert stat.S_ISSOCK(mode)

@@ -1,4 +1,4 @@
-"""kubedevices.node.doors.pod_resources, asked over its socket"""
+"""kubedevices.node.doors.pod_resources, asked over its socket."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ TRAINING = Pod(
 
 
 class FakeNode:
-    """Pods and devices as a device manager has them."""
+    """Pods and devices, with the methods of a device manager."""
 
     def __init__(self) -> None:
         self.inventory = Inventory()
@@ -74,8 +74,8 @@ async def serving(
         await server.stop()
 
 
-async def test_list_names_sidecars_before_apps_and_no_plain_init_container(short_dir: Path) -> None:
-    """v1.List has restartable init containers first, then apps, also those without devices."""
+async def test_list_has_sidecars_before_apps_and_no_plain_init_container(short_dir: Path) -> None:
+    """v1.List has restartable init containers first, then apps, also containers without devices."""
     node = FakeNode()
     node.hold("warm-up", {0: ["gpu-0"]})
     node.hold("metrics", {0: ["gpu-0"]})
@@ -94,8 +94,10 @@ async def test_list_names_sidecars_before_apps_and_no_plain_init_container(short
         )
 
 
-async def test_a_pod_without_a_name_goes_by_its_uid(short_dir: Path) -> None:
-    """A kubelet's checkpoint names uids only, and without any name nobody could tell such pods."""
+async def test_a_pod_without_a_name_is_listed_with_its_uid(short_dir: Path) -> None:
+    """A kubelet's checkpoint has only UIDs; with empty names, clients could not tell these pods
+    apart.
+    """
     node = FakeNode()
     node.admitted = {"uid-9": Pod("", "", "uid-9", containers=(Container("c"),))}
     node.hold("c", {0: ["gpu-0"]}, uid="uid-9")
@@ -107,8 +109,8 @@ async def test_a_pod_without_a_name_goes_by_its_uid(short_dir: Path) -> None:
             await client.get_pod("", "", timeout=5)
 
 
-async def test_a_device_on_two_numa_nodes_comes_twice(short_dir: Path) -> None:
-    """One message per device and NUMA node, each with one ID, as a kubelet sends it."""
+async def test_a_device_on_two_numa_nodes_is_listed_twice(short_dir: Path) -> None:
+    """One message for each device and NUMA node, each with one ID, as in a kubelet."""
     node = FakeNode()
     node.hold("train", {0: ["gpu-0", "gpu-1"], 1: ["gpu-0"]})
     async with serving(short_dir, node) as (client, _):
@@ -120,8 +122,8 @@ async def test_a_device_on_two_numa_nodes_comes_twice(short_dir: Path) -> None:
     )
 
 
-async def test_list_follows_what_a_pod_holds(short_dir: Path) -> None:
-    """A pod that gets a device, or leaves, is seen in the next list, though lists are cached."""
+async def test_the_next_list_has_every_change_of_a_pod(short_dir: Path) -> None:
+    """New devices and ended pods are in the next list, although lists are cached."""
     node = FakeNode()
     async with serving(short_dir, node) as (client, _):
         (pod,) = await client.list_pods(timeout=5)
@@ -145,8 +147,8 @@ steps = st.one_of(
 
 
 @given(st.lists(steps, max_size=20))
-def test_a_list_is_the_same_as_if_none_had_been_asked_for_before(made: list[Any]) -> None:
-    """Whatever happened in between: what is kept of the lists before never shows."""
+def test_a_cached_list_equals_a_new_list(made: list[Any]) -> None:
+    """After any sequence of changes."""
     node = FakeNode()
     asked = PodResourcesServer(node, Path("socket"))
     for kind, *what in made:
@@ -163,8 +165,8 @@ def test_a_list_is_the_same_as_if_none_had_been_asked_for_before(made: list[Any]
         assert asked._encode_all() == PodResourcesServer(node, Path("socket"))._encode_all()
 
 
-async def test_get_answers_for_one_pod_or_says_that_there_is_none(short_dir: Path) -> None:
-    """v1.Get has the same content; an unknown pod is UNKNOWN with the kubelet's text."""
+async def test_get_returns_one_pod_or_an_error(short_dir: Path) -> None:
+    """v1.Get has the same content as v1.List. An unknown pod is UNKNOWN with the kubelet's text."""
     node = FakeNode()
     node.hold("train", {0: ["gpu-0"]})
     async with serving(short_dir, node) as (client, counted):
@@ -177,7 +179,10 @@ async def test_get_answers_for_one_pod_or_says_that_there_is_none(short_dir: Pat
 
 
 async def test_allocatable_has_every_healthy_device(short_dir: Path) -> None:
-    """Held or not, unhealthy ones not; an empty topology hides a device from a kubelet only."""
+    """Held devices too, and no unhealthy ones.
+
+    A kubelet leaves out devices with an empty topology.
+    """
     node = FakeNode()
     generation = node.inventory.connect(GPU, PluginOptions()).generation
     devices = (
@@ -195,7 +200,7 @@ async def test_allocatable_has_every_healthy_device(short_dir: Path) -> None:
 
 
 async def test_v1alpha1_lists_app_containers_only(short_dir: Path) -> None:
-    """The first form of the API knows neither sidecars nor NUMA nodes."""
+    """The first version of the API has neither sidecars nor NUMA nodes."""
     node = FakeNode()
     node.hold("metrics", {0: ["gpu-0"]})
     node.hold("train", {0: ["gpu-1"]})
@@ -206,8 +211,8 @@ async def test_v1alpha1_lists_app_containers_only(short_dir: Path) -> None:
     assert counted == [("list", "v1alpha1", False)]
 
 
-async def test_the_eleventh_quick_call_is_turned_away(short_dir: Path) -> None:
-    """All methods share ten calls in a burst; the next is RESOURCE_EXHAUSTED."""
+async def test_the_eleventh_call_of_a_burst_is_refused(short_dir: Path) -> None:
+    """All methods share a burst of ten calls; the next call gets RESOURCE_EXHAUSTED."""
     async with serving(short_dir, FakeNode()) as (client, counted):
         asked = [
             ask(timeout=10) for ask in (client.get_allocatable, client.list_pods) for _ in range(40)
@@ -220,8 +225,8 @@ async def test_the_eleventh_quick_call_is_turned_away(short_dir: Path) -> None:
     assert 10 <= len(counted) < 80
 
 
-async def test_the_socket_appears_ready_in_a_directory_of_its_own(short_dir: Path) -> None:
-    """The directory is for root and its group, and nothing but the socket is in it."""
+async def test_the_socket_is_in_its_own_directory(short_dir: Path) -> None:
+    """Root and its group may use the directory. Only the socket is in it."""
     async with serving(short_dir, FakeNode()):
         folder = short_dir / "pod-resources"
         assert folder.stat().st_mode & 0o777 == 0o750

@@ -1,4 +1,4 @@
-"""Free devices in natural order, whatever happened before."""
+"""Free devices in natural order, after any sequence of changes."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -17,19 +17,19 @@ ids = st.integers(0, 40).map("dev{}".format)
 
 @pytest.mark.parametrize("seed", range(20))
 def test_ids_stay_sorted_in_blocks_of_any_size(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is added and discarded between, the first ids are the first in natural order."""
+    """After any additions and removals, the first IDs are the first in natural order."""
     monkeypatch.setattr(free_devices, "_BLOCK", 1 + seed % 4)
     random = Random(seed)
     sorted_ids, plain = SortedIds(), set[str]()
     for step in range(400):
-        # It fills up and empties again, so that each block is split, shrinks and goes.
+        # The set fills and empties several times, so that blocks are split, shrink and vanish.
         fills = random.random() < (0.7 if step % 200 < 100 else 0.3)
         device_id = f"dev{random.randrange(40)}"
         (sorted_ids.add if fills else sorted_ids.discard)(device_id)
         (plain.add if fills else plain.discard)(device_id)
         assert len(sorted_ids) == len(plain)
         assert {each for each in (f"dev{n}" for n in range(40)) if each in sorted_ids} == plain
-        if step > 10 * seed:  # before somebody looks there is no order
+        if step > 10 * seed:  # the IDs are sorted at the first read only
             in_order = sorted(plain, key=natural_key)
             assert list(sorted_ids) == in_order
             for count in (-1, 0, 1, random.randrange(40), 50):
@@ -41,8 +41,8 @@ def test_ids_stay_sorted_in_blocks_of_any_size(seed: int, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_devices_of_several_groups_come_and_go(seed: int) -> None:
-    """Whatever happened before, what is free is counted and listed by its NUMA nodes."""
+def test_devices_of_several_groups_are_added_and_removed(seed: int) -> None:
+    """After any sequence of changes, free devices are counted and listed by their NUMA nodes."""
     random = Random(seed)
     free, plain = FreeDevices(), dict[str, int]()
     masks = {f"dev{n}": random.choice([0, 1, 2, 3]) for n in range(12)}
@@ -59,8 +59,8 @@ def test_devices_of_several_groups_come_and_go(seed: int) -> None:
         agrees_with(free, plain, random.randint(-2, 14))
 
 
-def test_ten_thousand_ids_come_and_go_in_order() -> None:
-    """With full-sized blocks too: everything is taken from the front, then put back."""
+def test_ten_thousand_ids_are_removed_and_added_in_order() -> None:
+    """With blocks of full size too: all IDs are removed from the front, then added again."""
     every = [f"dev{i}" for i in range(10_000)]
     found = SortedIds(reversed(every))
     taken = []
@@ -90,15 +90,15 @@ def agrees_with(free: FreeDevices, masks: Mapping[str, int], count: int) -> None
 def test_devices_of_several_groups_are_mixed_in_natural_order(
     masks: dict[str, int], count: int
 ) -> None:
-    """Groups are for counting; who asks for devices gets them as if there was one list."""
+    """Groups are only for counting; a request gets devices as from one list."""
     free = FreeDevices.of(masks.items())
     agrees_with(free, masks, count)
     assert all(free.contains(each, mask) for each, mask in masks.items())
     assert not free.contains("dev0", 64)
 
 
-def test_a_group_without_devices_is_gone() -> None:
-    """Counts name only the groups that have a free device."""
+def test_a_group_without_devices_is_removed() -> None:
+    """The counts have only groups with a free device."""
     free = FreeDevices.of([("a", 1), ("b", 2)])
     free.discard("a", 1)
     free.discard("b", 1)

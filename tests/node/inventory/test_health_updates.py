@@ -1,4 +1,4 @@
-"""kubedevices.node.inventory.health_updates"""
+"""kubedevices.node.inventory.health_updates."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ GPU, NIC = "example.com/gpu", "example.com/nic"
 
 
 class Rig:
-    """Pod `p-<n>` holds device `<n>` of both resources' first two, and a queue listens."""
+    """Pod `p-<n>` holds device `d<n>` of resource `GPU`, and a queue of updates is open."""
 
     def __init__(self, pods: int = 2) -> None:
         self.events, self.pod_devices = EventSource(), PodDevices()
@@ -30,23 +30,23 @@ class Rig:
         return await asyncio.wait_for(anext(aiter(self.updates)), 5)
 
 
-async def test_a_device_that_turns_unhealthy_names_its_pod() -> None:
-    """One update per list, with the pods that hold a changed device."""
+async def test_a_device_that_turns_unhealthy_causes_an_update_for_its_pod() -> None:
+    """One update for each list, with the pods that hold a changed device."""
     rig = Rig(3)
     rig.publish(EventKind.HEALTH_CHANGED, devices={"d0": "Unhealthy", "d2": "Unhealthy", "x": ""})
     assert await rig.next() == {"p-0", "p-2"}
 
 
 async def test_the_same_id_of_another_resource_is_another_device() -> None:
-    """A kubelet looks for the ID alone and tells a pod that has nothing to do with it."""
+    """A kubelet compares only IDs, and updates the pod of another resource too."""
     rig = Rig()
     rig.publish(EventKind.HEALTH_CHANGED, NIC, devices={"d0": "Unhealthy"})
     rig.publish(EventKind.HEALTH_CHANGED, GPU, devices={"d1": "Unhealthy"})
     assert await rig.next() == {"p-1"}
 
 
-async def test_a_device_that_vanishes_and_a_plugin_that_goes_are_told() -> None:
-    """A kubelet says nothing in either case."""
+async def test_a_vanished_device_and_a_lost_plugin_cause_updates() -> None:
+    """A kubelet sends no update in either case."""
     rig = Rig()
     rig.publish(EventKind.LIST_CHANGED, appeared=[], vanished=["d1"], moved=[])
     assert await rig.next() == {"p-1"}
@@ -63,8 +63,10 @@ async def test_an_unheld_device_causes_no_update() -> None:
         await asyncio.wait_for(anext(aiter(rig.updates)), 0.05)
 
 
-async def test_a_full_queue_keeps_the_first_hundred(caplog: pytest.LogCaptureFixture) -> None:
-    """FeatureGateResourceHealthStatus: of 200 changes a hundred are kept, with a warning."""
+async def test_a_full_queue_keeps_the_first_hundred_updates(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """FeatureGateResourceHealthStatus: of 200 changes a hundred are stored, with a warning."""
     rig = Rig(200)
     with caplog.at_level(logging.WARNING):
         for number in range(200):
@@ -73,8 +75,8 @@ async def test_a_full_queue_keeps_the_first_hundred(caplog: pytest.LogCaptureFix
     assert [await rig.next() for _ in range(QUEUE_LIMIT)] == [{f"p-{n}"} for n in range(100)]
 
 
-async def test_a_closed_queue_hears_no_more() -> None:
-    """Nothing is kept for a reader that left."""
+async def test_a_closed_queue_gets_no_more_updates() -> None:
+    """No update is stored for a closed reader."""
     rig = Rig()
     rig.updates.close()
     rig.publish(EventKind.HEALTH_CHANGED, devices={"d0": "Unhealthy"})

@@ -1,4 +1,4 @@
-"""Resources, plugin instances and what the node has. Time is an argument: nothing here waits."""
+"""Resources, plugin instances and capacity. Time is an argument: no test waits."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from tests.inventory_rig import Plugin, R, S, numbers
 
 
 def test_the_capacity_trace_is_the_kubelets() -> None:
-    """Each step of the trace: capacity, allocatable and what was removed."""
+    """Each step of the trace: capacity, allocatable and removed resources."""
     trace = load("capacity_trace")
     steps = iter(trace["sequence"])
     inventory = Inventory()
@@ -53,7 +53,7 @@ def test_the_capacity_trace_is_the_kubelets() -> None:
 
 
 def test_the_odd_lists_of_the_trace_are_the_kubelets() -> None:
-    """Odd health words and an empty list; rows 16 and 18 are where ours are other numbers."""
+    """Unusual health words and an empty list. Our numbers differ in rows 16 and 18."""
     early, twice, odd, empty = load("capacity_trace")["independent"]
     for step, devices in (
         (
@@ -74,8 +74,8 @@ def test_the_odd_lists_of_the_trace_are_the_kubelets() -> None:
     assert (early["capacity"], early["allocatable"]) == (0, None), "row 18"
 
 
-def test_devices_count_once_and_early_ends_are_zero() -> None:
-    """A duplicate counts once, and a resource whose stream died early has zero of everything."""
+def test_duplicate_devices_count_once() -> None:
+    """A resource whose stream ended before its first list has zero devices."""
     inventory = Inventory()
     plugin = Plugin(inventory)
     assert numbers(inventory) == (None, None), "no list yet"
@@ -106,7 +106,7 @@ def test_re_registration(sockets: tuple[str, str, str]) -> None:
 
 
 def test_update_capacity_allocatable() -> None:
-    """UpdateCapacityAllocatable: devices and resources come, change, expire, and are restored."""
+    """UpdateCapacityAllocatable: devices and resources appear, change, expire, and are restored."""
     inventory = Inventory()
     one = Plugin(inventory, R)
     one.list("a", "b", "!c")
@@ -138,7 +138,7 @@ def test_update_capacity_allocatable() -> None:
 
 
 def test_allocatable_devices_of_several_resources() -> None:
-    """GetAllocatableDevicesMultipleResources: only healthy ones, each resource its own."""
+    """GetAllocatableDevicesMultipleResources: each resource has its own healthy devices."""
     inventory = Inventory()
     Plugin(inventory, R).list("a", "b", "!c")
     Plugin(inventory, S).list("!a", "d")
@@ -157,7 +157,7 @@ def test_a_device_that_recovers_is_allocatable() -> None:
 
 
 def test_a_disconnect_keeps_everything_known_until_the_grace_period_is_over() -> None:
-    """EndpointSyncOnDisconnect: all unhealthy but there, then gone without a trace."""
+    """EndpointSyncOnDisconnect: all devices are unhealthy but known, then completely removed."""
     inventory = Inventory(grace_period=10)
     plugin = Plugin(inventory)
     plugin.list("a", "b", "!c")
@@ -171,8 +171,8 @@ def test_a_disconnect_keeps_everything_known_until_the_grace_period_is_over() ->
     assert inventory.get_capacity(120) == Capacity({}, {}, ())
 
 
-def test_two_hundred_pods_on_devices_that_turn_bad() -> None:
-    """FeatureGateResourceHealthStatus: equal health tells nobody, each change exactly its pod."""
+def test_each_change_of_health_concerns_exactly_one_of_two_hundred_pods() -> None:
+    """FeatureGateResourceHealthStatus: a list with equal health concerns no pod."""
     inventory = Inventory()
     pod_devices = PodDevices(inventory)
     plugin = Plugin(inventory)
@@ -189,7 +189,7 @@ def test_two_hundred_pods_on_devices_that_turn_bad() -> None:
         assert pod_devices.owners(R, change.changed) == {f"pod-{name}"}
 
 
-# ---------------------------------------------------------------- what is known
+# ---------------------------------------------------------------- known resources
 
 
 def test_a_resource_is_known_from_its_registration_on() -> None:
@@ -203,8 +203,8 @@ def test_a_resource_is_known_from_its_registration_on() -> None:
     assert inventory.has_reported(R)
 
 
-def test_a_resource_that_is_only_held_is_known() -> None:
-    """A pod of a restored checkpoint holds devices of a resource that nobody registered."""
+def test_a_resource_with_held_devices_only_is_known() -> None:
+    """A pod of a restored checkpoint holds devices of a resource without a plugin."""
     inventory = Inventory()
     assert not inventory.is_known(R)
     inventory.reserve(R, ["a"])
@@ -214,7 +214,7 @@ def test_a_resource_that_is_only_held_is_known() -> None:
 
 
 def test_a_restored_resource_has_not_reported() -> None:
-    """Devices from before our start are not to be trusted until a plugin lists them."""
+    """Devices of an earlier start are not healthy until a plugin lists them."""
     inventory = Inventory()
     inventory.restore(R, 0)
     inventory.restore(R, 100)
@@ -230,13 +230,13 @@ def test_a_restored_resource_has_not_reported() -> None:
 
 
 def test_health_of_an_unlisted_device_is_unknown() -> None:
-    """Without a plugin a device is of unknown health; a kubelet calls it healthy."""
+    """Without a plugin the health of a device is Unknown; a kubelet says Healthy."""
     assert Inventory().health(R, "a") == "Unknown"
     assert Inventory().per_numa(R, ["a"]) == {-1: ["a"]}
 
 
 def test_reserved_devices_survive_their_resource() -> None:
-    """A device that is held when its plugin comes back after the grace period is not free."""
+    """A held device is not free when its plugin registers again after the grace period."""
     inventory = Inventory()
     plugin = Plugin(inventory)
     plugin.list("a", "b")
@@ -252,7 +252,7 @@ def test_reserved_devices_survive_their_resource() -> None:
     assert repr(inventory) == "<Inventory of 1 resources>"
 
 
-def test_names_that_come_and_go_leave_nothing_behind() -> None:
+def test_removed_resources_leave_nothing_behind() -> None:
     """A plugin may register under another name every minute, for years."""
     inventory = Inventory(grace_period=1)
     for n in range(1000):

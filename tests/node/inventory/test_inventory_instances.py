@@ -1,11 +1,11 @@
-"""Several instances of one plugin: which of them counts, and whose end matters."""
+"""Several instances of one plugin: whose list and whose end counts."""
 
 from kubedevices.node.inventory.inventory import Inventory
 from tests.inventory_rig import OPTIONS, Plugin, R, S, listed, numbers
 
 
-def test_the_end_of_an_old_instance_makes_no_difference() -> None:
-    """Requirement 3: after a rolling update allocatable stays what the new plugin lists."""
+def test_the_end_of_an_old_instance_changes_nothing() -> None:
+    """Requirement 3: after a rolling update allocatable is the list of the new plugin."""
     inventory = Inventory()
     old = Plugin(inventory, socket="old")
     old.list("a", "b")
@@ -19,7 +19,7 @@ def test_the_end_of_an_old_instance_makes_no_difference() -> None:
 
 
 def test_an_old_instance_serves_until_the_new_one_has_listed() -> None:
-    """Make before break: the old list and the old endpoint count until there is a new list."""
+    """The old list and the old endpoint count until the new instance has sent a list."""
     inventory = Inventory()
     old = Plugin(inventory, socket="old")
     old.list("a")
@@ -34,8 +34,8 @@ def test_an_old_instance_serves_until_the_new_one_has_listed() -> None:
     assert list(inventory.devices(R)) == ["c"]
 
 
-def test_a_new_instance_that_has_not_listed_keeps_the_devices_of_the_old_one() -> None:
-    """The old plugin ends before the new one has sent its list: allocatable does not dip."""
+def test_a_new_instance_without_a_list_keeps_the_devices_of_the_old_one() -> None:
+    """The old plugin ends before the first list of the new one: allocatable does not fall."""
     inventory = Inventory()
     old = Plugin(inventory, socket="old")
     old.list("a")
@@ -61,7 +61,7 @@ def test_the_older_instance_takes_over_when_the_newer_one_ends() -> None:
 
 
 def test_a_registration_on_the_same_socket_replaces_the_instance() -> None:
-    """Requirements 5 and 28: the old stream neither counts nor ends anything any more."""
+    """Requirements 5 and 28: neither a list nor the end of the old stream counts any more."""
     inventory = Inventory()
     old = Plugin(inventory, socket="x")
     old.list("a")
@@ -76,7 +76,7 @@ def test_a_registration_on_the_same_socket_replaces_the_instance() -> None:
 
 
 def test_twenty_registrations_leave_one_instance() -> None:
-    """Requirement 5: the record of a resource does not grow with registrations."""
+    """Requirement 5: the record of a resource does not grow with each registration."""
     inventory = Inventory()
     for _ in range(200):
         Plugin(inventory, socket="x").list("a")
@@ -88,8 +88,8 @@ def test_twenty_registrations_leave_one_instance() -> None:
     assert len(record.instances) < 100
 
 
-def test_a_stream_that_opens_again_is_the_same_instance() -> None:
-    """Requirement 6: after a loss a list on the same registration brings everything back."""
+def test_a_stream_opened_again_is_the_same_instance() -> None:
+    """Requirement 6: after a loss, a list of the same registration brings all devices back."""
     inventory = Inventory()
     plugin = Plugin(inventory)
     plugin.list("a")
@@ -98,8 +98,8 @@ def test_a_stream_that_opens_again_is_the_same_instance() -> None:
     assert numbers(inventory, 9999) == (1, 1)
 
 
-def test_a_stream_that_opens_again_after_the_grace_period_still_counts() -> None:
-    """A list that comes too late for the record makes a new one."""
+def test_a_stream_opened_again_after_the_grace_period_still_counts() -> None:
+    """The record was removed, so the list creates a new record."""
     inventory = Inventory()
     plugin = Plugin(inventory)
     plugin.list("a")
@@ -109,8 +109,8 @@ def test_a_stream_that_opens_again_after_the_grace_period_still_counts() -> None
     assert numbers(inventory, 302) == (1, 1)
 
 
-def test_a_forgotten_instance_does_not_come_back() -> None:
-    """Once its endpoint is closed for good, nothing in its name counts."""
+def test_lists_of_a_forgotten_instance_are_ignored() -> None:
+    """After the node has closed an endpoint, no list of this instance counts."""
     inventory = Inventory()
     plugin = Plugin(inventory)
     plugin.list("a")
@@ -123,7 +123,7 @@ def test_a_forgotten_instance_does_not_come_back() -> None:
 
 
 def test_lists_of_unknown_generations_are_ignored() -> None:
-    """Neither an unknown resource nor an unknown generation makes a record."""
+    """Neither an unknown resource nor an unknown generation creates a record."""
     inventory = Inventory()
     assert inventory.report(R, 1, listed("a")) is None
     plugin = Plugin(inventory, R)
@@ -132,8 +132,8 @@ def test_lists_of_unknown_generations_are_ignored() -> None:
     assert list(inventory) == [R]
 
 
-def test_generations_can_be_the_callers_own() -> None:
-    """A caller that counts registrations itself says which one this is."""
+def test_the_caller_may_give_its_own_generation() -> None:
+    """For a caller that counts registrations itself."""
     inventory = Inventory()
     assert inventory.connect(R, OPTIONS, generation=7).generation == 7
     assert inventory.connect(R, OPTIONS).generation == 8

@@ -1,4 +1,4 @@
-"""A list that is worked out in slices, and what happens to the devices between two of them."""
+"""A list that is processed in slices, while devices change between two slices."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ lists = st.lists(devices, max_size=14).map(tuple)
 
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make many slices of few devices, and few changes many."""
+    """Make slices of few devices, and let few changes count as many."""
     monkeypatch.setattr(list_plan, "AT_ONCE", 2)
     monkeypatch.setattr(list_plan, "IN_PLACE", 3)
 
@@ -48,7 +48,7 @@ def test_reservations_between_two_slices_count(
     after: Sequence[ReportedDevice],
     reservations: list[tuple[int, str]],
 ) -> None:
-    """In the end all is as if the list had been taken at one go, whoever got devices meanwhile."""
+    """The result is the same as without slices, although pods got devices meanwhile."""
     reserved: dict[str, int] = {}
     found = ResourceDevices(reserved)
     found.replace(before)
@@ -72,14 +72,14 @@ def test_reservations_between_two_slices_count(
 
 
 @given(lists, lists, lists, st.integers(0, 20), st.booleans())
-def test_a_plan_for_devices_that_have_changed_is_not_taken(
+def test_a_plan_is_not_used_if_the_devices_have_changed(
     before: Sequence[ReportedDevice],
     between: Sequence[ReportedDevice],
     after: Sequence[ReportedDevice],
     step: int,
     is_lost: bool,
 ) -> None:
-    """Another instance's list, or the loss of the plugin, came in between two slices."""
+    """Between two slices, another instance sent a list, or the plugin was lost."""
     found = ResourceDevices({})
     found.replace(before)
     plan = found.plan(after)
@@ -94,7 +94,7 @@ def test_a_plan_for_devices_that_have_changed_is_not_taken(
 
 
 def test_the_old_list_is_freed_in_slices() -> None:
-    """Objects of a hundred thousand devices take as long to end as to make."""
+    """Deleting the objects of a hundred thousand devices takes as long as creating them."""
     found = ResourceDevices({})
     found.replace(tuple(ReportedDevice(f"a{n}", "Healthy") for n in range(20)))
     after = tuple(ReportedDevice(f"b{n}", "Healthy") for n in range(20))

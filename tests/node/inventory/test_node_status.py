@@ -1,4 +1,4 @@
-"""What statuses say about devices."""
+"""Devices in the statuses of containers and of the node."""
 
 from kubedevices.allocation import ContainerAllocateResponse, PluginOptions
 from kubedevices.device import ReportedDevice
@@ -26,8 +26,8 @@ def held(*ids: str) -> HeldDevices:
     return HeldDevices({-1: list(ids)}, ContainerAllocateResponse())
 
 
-def test_a_container_status_names_the_health_of_its_devices() -> None:
-    """UpdateAllocatedResourcesStatus: one healthy, one unhealthy, and one nobody lists."""
+def test_a_container_status_has_the_health_of_its_devices() -> None:
+    """UpdateAllocatedResourcesStatus: one healthy, one unhealthy, and one unlisted device."""
     inventory, pod_devices = node()
     pod_devices.insert("p", "c", R, held("good", "bad", "gone"))
     other = ResourceStatus("claim:x", ())
@@ -43,7 +43,7 @@ def test_a_container_status_names_the_health_of_its_devices() -> None:
 
 
 def test_a_node_offers_at_least_what_its_pods_hold() -> None:
-    """UpdatePluginResources: one held of none is one, one held of two stays two."""
+    """UpdatePluginResources: one held device raises 0 to 1; one of two leaves 2."""
     inventory, pod_devices = node()
     pod_devices.insert("p", "c", R, held("good"))
     pod_devices.insert("p", "c", S, held("s1"))

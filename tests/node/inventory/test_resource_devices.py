@@ -1,4 +1,4 @@
-"""The devices of one resource: what a new list changes."""
+"""The devices of one resource, and the changes of a new list."""
 
 import time
 
@@ -28,8 +28,8 @@ def made(*texts: str) -> ResourceDevices:
     return devices
 
 
-def test_a_list_is_compared_with_the_one_before() -> None:
-    """What appeared, changed its health, moved to other nodes and vanished is told apart."""
+def test_a_list_is_compared_with_the_previous_list() -> None:
+    """The change has appeared, changed, moved and vanished devices."""
     devices = made("a", "b", "c@0", "!d")
     change = devices.replace(listed("a", "!b", "c@1", "e"))
     assert change == ListChange(
@@ -41,7 +41,7 @@ def test_a_list_is_compared_with_the_one_before() -> None:
 
 
 def test_the_same_list_again_changes_nothing() -> None:
-    """Plugins that resend equal lists for ever cause neither events nor writes."""
+    """Plugins that repeat equal lists cause neither events nor writes."""
     devices = made("a", "!b")
     assert devices.replace(listed("a", "!b")) == NO_CHANGE
     assert devices.replace(listed("a", "!b")).is_empty
@@ -55,7 +55,7 @@ def test_another_order_changes_nothing_but_the_order() -> None:
 
 
 def test_a_device_listed_twice_counts_once_and_unhealthy_wins() -> None:
-    """Of two entries with one id the unhealthy one counts, wherever it is."""
+    """Of two entries with one ID the unhealthy one counts, in any order."""
     for texts in (("a", "a", "!a", "b"), ("!a", "a", "a", "b")):
         devices = made(*texts)
         assert (devices.capacity, devices.allocatable) == (2, 1)
@@ -63,8 +63,8 @@ def test_a_device_listed_twice_counts_once_and_unhealthy_wins() -> None:
     assert devices.replace(listed("a", "a", "b")).duplicates == 1
 
 
-def test_odd_ids_and_health_words_are_accepted() -> None:
-    """An empty id is a device, a word other than Healthy is not healthy."""
+def test_unusual_ids_and_health_words_are_accepted() -> None:
+    """An empty ID is a device. Any word except Healthy is not healthy."""
     devices = ResourceDevices({})
     odd = (
         ReportedDevice("", "Healthy"),
@@ -78,8 +78,8 @@ def test_odd_ids_and_health_words_are_accepted() -> None:
     assert len(devices.free.first(4)) == 2
 
 
-def test_a_lost_plugin_leaves_devices_of_unknown_health() -> None:
-    """Everything stays known, nothing is healthy; a kubelet says unhealthy, and forgets to tell."""
+def test_after_the_loss_of_a_plugin_all_health_is_unknown() -> None:
+    """All devices stay known, and none is healthy. A kubelet says unhealthy and sends no update."""
     devices = made("a", "!b")
     assert devices.lose() == ListChange(changed=("a", "b"))
     assert (devices.capacity, devices.allocatable, len(devices.free)) == (2, 0, 0)
@@ -90,13 +90,13 @@ def test_a_lost_plugin_leaves_devices_of_unknown_health() -> None:
     assert devices.health("a") == "Healthy"
 
 
-def test_a_device_that_is_not_listed_is_unknown() -> None:
-    """A kubelet reports it as healthy."""
+def test_the_health_of_an_unlisted_device_is_unknown() -> None:
+    """A kubelet reports this device as healthy."""
     assert made("a").health("b") == "Unknown"
 
 
-def test_devices_by_node() -> None:
-    """A device on several nodes is under each, one without a node or listing under -1."""
+def test_devices_are_grouped_by_numa_node() -> None:
+    """A device on several nodes is under each. A device without a node or a list is under -1."""
     devices = made("a@01", "b@1", "c")
     assert devices.per_numa(["a", "b", "c", "gone"]) == {
         0: ["a"],
@@ -115,10 +115,10 @@ lists = st.lists(texts, max_size=8)
 
 
 @given(st.lists(lists, min_size=1, max_size=5), st.sets(st.sampled_from("abcdef")), st.booleans())
-def test_any_way_to_a_list_ends_in_the_same_state(
+def test_the_state_depends_on_the_last_list_only(
     history: list[list[str]], reserved: set[str], large: bool
 ) -> None:
-    """What is known after a list depends on that list alone, and is consistent in itself."""
+    """Any sequence of lists leads to the same state, and the state is consistent."""
     padding = tuple(f"p{i}" for i in range(300)) if large else ()
     devices = ResourceDevices(dict.fromkeys(reserved, 1))
     for each in history:
@@ -146,7 +146,7 @@ def test_any_way_to_a_list_ends_in_the_same_state(
 
 
 def test_a_change_among_100_000_devices_is_quick() -> None:
-    """One health change costs a comparison of two lists, and no device is touched besides."""
+    """One changed device costs a comparison of two lists. The other devices are not touched."""
 
     def many(bad: int) -> tuple[ReportedDevice, ...]:
         return tuple(
