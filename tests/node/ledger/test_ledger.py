@@ -1,4 +1,4 @@
-"""The ledger as the store of a node: where it begins, what it waits for, what it survives."""
+"""The ledger as the store of a node: its first content, its writes, and damaged files."""
 
 import asyncio
 import errno
@@ -33,7 +33,7 @@ BOOT = "boot-1"
 
 @pytest.fixture
 def boot_id_file(tmp_path: Path) -> Path:
-    """The machine's boot ID, for a test to change."""
+    """A file with the boot ID of the machine, which a test may change."""
     file = tmp_path / "boot_id"
     file.write_text(f"{BOOT}\n")
     return file
@@ -41,23 +41,25 @@ def boot_id_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def ledger(tmp_path: Path, boot_id_file: Path) -> AsyncIterator[Ledger]:
-    """A ledger that was not loaded yet."""
+    """Give a ledger that is not loaded yet."""
     made = Ledger(tmp_path, tmp_path / "checkpoint", boot_id_file)
     yield made
     await made.close()
 
 
-# ---------------------------------------------------------------- beginning
+# ---------------------------------------------------------------- the start
 
 
-async def test_the_first_start_is_empty(ledger: Ledger) -> None:
-    """And makes the file, so that the second one is not the first again."""
+async def test_a_first_start_is_empty_and_creates_the_file(ledger: Ledger) -> None:
+    """With the file, the second start does not count as a first start."""
     assert not any(await ledger.load())
     assert ledger.path.exists()
 
 
-async def test_it_begins_with_what_a_kubelet_left(ledger: Ledger, tmp_path: Path) -> None:
-    """Its pods are known by their uid; what they hold is held, and from an unknown boot."""
+async def test_a_new_ledger_imports_the_checkpoint_of_a_kubelet(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    """Its pods are known by their UID. Their devices are held, and their boot is unknown."""
     of = holdings(pod("p", uid="1234"))
     text = format_checkpoint(checkpoint_of(of, {WIDGET: ["w0"]}, CONTAINER_RESPONSE.to_wire))
     (tmp_path / "checkpoint").write_bytes(text)
@@ -74,8 +76,8 @@ async def test_it_begins_with_what_a_kubelet_left(ledger: Ledger, tmp_path: Path
     assert [*kept.resources] == [WIDGET]
 
 
-async def test_the_checkpoint_is_read_once(ledger: Ledger, tmp_path: Path) -> None:
-    """From then on the ledger is the truth, whatever stands in that file."""
+async def test_the_checkpoint_is_imported_only_once(ledger: Ledger, tmp_path: Path) -> None:
+    """After the first start only the ledger counts, whatever the checkpoint contains."""
     await ledger.load()
     text = format_checkpoint(
         checkpoint_of(holdings(pod()), {WIDGET: ["w0"]}, CONTAINER_RESPONSE.to_wire)
@@ -85,8 +87,8 @@ async def test_the_checkpoint_is_read_once(ledger: Ledger, tmp_path: Path) -> No
     assert not (await ledger.load()).pods
 
 
-async def test_a_checkpoint_of_this_boot_says_so(ledger: Ledger, tmp_path: Path) -> None:
-    """Newer kubelets write the boot's ID beside it."""
+async def test_the_boot_id_of_a_checkpoint_is_used(ledger: Ledger, tmp_path: Path) -> None:
+    """Newer kubelets write the boot ID into the checkpoint."""
     text = format_checkpoint(
         checkpoint_of(holdings(pod()), {}, CONTAINER_RESPONSE.to_wire, boot_id=BOOT)
     )
@@ -94,8 +96,8 @@ async def test_a_checkpoint_of_this_boot_says_so(ledger: Ledger, tmp_path: Path)
     assert (await ledger.load()).pods[0].is_of_this_boot
 
 
-async def test_a_checkpoint_from_before_1_20_is_moved_in(ledger: Ledger, tmp_path: Path) -> None:
-    """T-16: its devices go under NUMA node 0."""
+async def test_a_checkpoint_from_before_1_20_is_imported(ledger: Ledger, tmp_path: Path) -> None:
+    """T-16: its devices are on NUMA node 0."""
     (tmp_path / "checkpoint").write_bytes(
         (GOLDEN / "checkpoints_v1" / "v1_two_pods.json").read_bytes()
     )
@@ -104,10 +106,8 @@ async def test_a_checkpoint_from_before_1_20_is_moved_in(ledger: Ledger, tmp_pat
     assert held == [{0: ["gpu-0", "gpu-1"]}, {0: ["gpu-2"]}]
 
 
-async def test_a_damaged_checkpoint_is_kept_aside_and_reported(
-    ledger: Ledger, tmp_path: Path
-) -> None:
-    """T-17: nobody's devices are forgotten silently."""
+async def test_a_damaged_checkpoint_is_renamed_and_reported(ledger: Ledger, tmp_path: Path) -> None:
+    """T-17: held devices are never forgotten without a message."""
     bad = (GOLDEN / "checkpoints_bad" / "modified_device.json").read_bytes()
     (tmp_path / "checkpoint").write_bytes(bad)
     kept = await ledger.load()
@@ -118,10 +118,10 @@ async def test_a_damaged_checkpoint_is_kept_aside_and_reported(
     assert not (tmp_path / "checkpoint").exists()
 
 
-async def test_an_entry_that_cannot_be_decoded_is_told(
+async def test_an_entry_that_cannot_be_decoded_is_logged(
     ledger: Ledger, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The others are moved in."""
+    """The other entries are imported."""
     entries = (
         CheckpointEntry("p", "c", WIDGET, {-1: ("a",)}, b"\xff"),
         CheckpointEntry("q", "c", WIDGET, {-1: ("b",)}, b""),
@@ -131,8 +131,8 @@ async def test_an_entry_that_cannot_be_decoded_is_told(
     assert "the Allocate answer for container c of pod p cannot be read" in caplog.text
 
 
-async def test_a_checkpoint_without_a_uid_can_be_moved_in(ledger: Ledger, tmp_path: Path) -> None:
-    """And comes back at the next start."""
+async def test_a_checkpoint_with_an_empty_uid_is_imported(ledger: Ledger, tmp_path: Path) -> None:
+    """The pod is also there at the next start."""
     entry = CheckpointEntry("", "c", WIDGET, {-1: ("a",)}, b"")
     (tmp_path / "checkpoint").write_bytes(format_checkpoint(Checkpoint((entry,), {})))
     kept = await ledger.load()
@@ -140,10 +140,10 @@ async def test_a_checkpoint_without_a_uid_can_be_moved_in(ledger: Ledger, tmp_pa
     assert (await ledger.load()).pods == kept.pods
 
 
-async def test_a_checkpoint_that_may_not_be_read_ends_the_start(
+async def test_a_start_fails_if_the_checkpoint_cannot_be_read(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To begin without it would be to give devices away twice; the next start tries again."""
+    """A start without the checkpoint could allocate devices twice. The next start tries again."""
 
     def fail(*_: object, **__: object) -> bytes:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -155,8 +155,8 @@ async def test_a_checkpoint_that_may_not_be_read_ends_the_start(
     await ledger.load()
 
 
-async def test_a_damaged_ledger_gives_way_to_the_checkpoint(ledger: Ledger, tmp_path: Path) -> None:
-    """That file may be a second behind, but it is the best there is; all is reported."""
+async def test_the_checkpoint_replaces_a_damaged_ledger(ledger: Ledger, tmp_path: Path) -> None:
+    """The checkpoint may be a second old, but no better source exists. The damage is reported."""
     await ledger.load()
     await ledger.commit(pod(), holdings(pod()))
     await ledger.close()
@@ -172,8 +172,8 @@ async def test_a_damaged_ledger_gives_way_to_the_checkpoint(ledger: Ledger, tmp_
     assert not (await ledger.load()).damage
 
 
-async def test_a_damaged_row_gives_way_too(ledger: Ledger) -> None:
-    """The file's structure is in order, what it says is not; the log goes aside with it."""
+async def test_a_wrong_row_is_damage(ledger: Ledger) -> None:
+    """The file is a valid database, but the checksum of a row is wrong. The log is renamed too."""
     await ledger.load()
     await ledger.commit(pod(), holdings(pod()))
     await ledger.close()
@@ -186,8 +186,8 @@ async def test_a_damaged_row_gives_way_too(ledger: Ledger) -> None:
     await ledger.commit(pod(), holdings(pod()))
 
 
-async def test_the_log_of_a_damaged_ledger_goes_with_it(ledger: Ledger, tmp_path: Path) -> None:
-    """It must not be put over the new one."""
+async def test_the_log_of_a_damaged_ledger_is_renamed_too(ledger: Ledger, tmp_path: Path) -> None:
+    """SQLite must not apply the old log to the new file."""
     await ledger.load()
     await ledger.commit(pod(), holdings(pod()))
     copy = Path(shutil.copytree(tmp_path, tmp_path / "copy"))
@@ -202,18 +202,18 @@ async def test_the_log_of_a_damaged_ledger_goes_with_it(ledger: Ledger, tmp_path
     await second.close()
 
 
-async def test_both_damaged_is_an_empty_start_that_is_told_twice(
+async def test_a_damaged_ledger_and_a_damaged_checkpoint_are_an_empty_start(
     ledger: Ledger, tmp_path: Path
 ) -> None:
-    """Nothing else is left to do; an operator must see it."""
+    """No further source exists. Both files are reported to the operator."""
     ledger.path.write_text("garbage")
     (tmp_path / "checkpoint").write_text("garbage")
     kept = await ledger.load()
     assert (kept.pods, len(kept.damage)) == ([], 2)
 
 
-async def test_a_ledger_that_cannot_be_used_ends_the_start(ledger: Ledger) -> None:
-    """It stays where it is."""
+async def test_a_start_fails_if_the_ledger_cannot_be_used(ledger: Ledger) -> None:
+    """The ledger stays where it is."""
     ledger.path.mkdir()
     with pytest.raises(LedgerUnusable) as error:
         await ledger.load()
@@ -226,7 +226,7 @@ async def test_a_ledger_that_cannot_be_used_ends_the_start(ledger: Ledger) -> No
 
 
 async def test_a_commit_survives_a_restart(ledger: Ledger) -> None:
-    """And what was released is not."""
+    """A release survives too."""
     await ledger.load()
     for name in ("p", "q"):
         await ledger.commit(*admitted(name)[:2])
@@ -237,8 +237,8 @@ async def test_a_commit_survives_a_restart(ledger: Ledger) -> None:
     assert (kept.pods, kept.resources) == ([admitted("q")], [WIDGET])
 
 
-async def test_pods_stay_in_the_order_of_their_admission(ledger: Ledger) -> None:
-    """Through every start."""
+async def test_pods_keep_the_order_of_their_admission(ledger: Ledger) -> None:
+    """After every start."""
     for name in ("z", "m", "a"):
         await ledger.load()
         await ledger.commit(*admitted(name)[:2])
@@ -246,10 +246,10 @@ async def test_pods_stay_in_the_order_of_their_admission(ledger: Ledger) -> None
     assert [each.pod.name for each in (await ledger.load()).pods] == ["z", "m", "a"]
 
 
-async def test_a_reboot_is_seen_and_forgotten_pod_by_pod(
+async def test_after_a_reboot_each_pod_is_of_an_earlier_boot_until_verified(
     ledger: Ledger, boot_id_file: Path
 ) -> None:
-    """Until a pod was confirmed it is from before, also after further starts."""
+    """Also after further starts."""
     await ledger.load()
     await ledger.commit(*admitted("p")[:2])
     await ledger.commit(*admitted("q")[:2])
@@ -263,8 +263,8 @@ async def test_a_reboot_is_seen_and_forgotten_pod_by_pod(
     assert [each.is_of_this_boot for each in (await ledger.load()).pods] == [True, False]
 
 
-async def test_a_closed_ledger_refuses_commits(ledger: Ledger) -> None:
-    """A pod that comes or goes too late is told so; closing twice is harmless."""
+async def test_a_closed_ledger_refuses_changes(ledger: Ledger) -> None:
+    """A late commit or release gets an error. A second close changes nothing."""
     await ledger.load()
     await ledger.commit(*admitted("p")[:2])
     await ledger.close()
@@ -277,7 +277,7 @@ async def test_a_closed_ledger_refuses_commits(ledger: Ledger) -> None:
 
 
 class SlowDisk:
-    """Counts transactions, of which the first waits until `disk_answers`."""
+    """Counts transactions. The first transaction waits until `disk_answers` is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun, self.disk_answers = 0, threading.Event()
@@ -291,7 +291,7 @@ class SlowDisk:
         monkeypatch.setattr(LedgerFile, "make", make)
 
 
-async def one_is_being_written(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
+async def begin_a_slow_write(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
     await ledger.load()
     disk = SlowDisk(monkeypatch)
     ledger.commit(Pod("first"), ())
@@ -299,10 +299,10 @@ async def one_is_being_written(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) 
     return disk
 
 
-async def test_the_loop_goes_on_while_the_disk_is_slow(
+async def test_the_event_loop_runs_while_the_disk_is_slow(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every change is made on one thread of the ledger's own, one after the other."""
+    """One thread of the ledger makes all changes, in sequence."""
     threads = []
     disk_answers = threading.Event()
 
@@ -326,8 +326,11 @@ async def test_the_loop_goes_on_while_the_disk_is_slow(
 async def test_commits_during_a_write_share_the_next_transaction(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ten pods and a release wait for the disk once; all of them are told, and kept."""
-    disk = await one_is_being_written(ledger, monkeypatch)
+    """Ten pods and a release need one transaction.
+
+    Each caller gets an answer, and all are stored.
+    """
+    disk = await begin_a_slow_write(ledger, monkeypatch)
     work = [ledger.commit(*admitted(f"p{number}")[:2]) for number in range(10)]
     work.append(ledger.release(["default/first"]))
     disk.disk_answers.set()
@@ -337,11 +340,13 @@ async def test_commits_during_a_write_share_the_next_transaction(
     assert (await ledger.load()).pods == [admitted(f"p{number}") for number in range(10)]
 
 
-async def test_an_unwritable_pod_fails_alone(
+async def test_a_pod_that_cannot_be_written_fails_alone(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A text that no file can hold is the matter of its pod, not of those that came with it."""
-    disk = await one_is_being_written(ledger, monkeypatch)
+    """A text that no file can store is an error for its pod, not for the others of the
+    transaction.
+    """
+    disk = await begin_a_slow_write(ledger, monkeypatch)
     names = ("p", "half a character \ud800", "q")
     work = [ledger.commit(Pod(name), ()) for name in names]
     disk.disk_answers.set()
@@ -352,11 +357,11 @@ async def test_an_unwritable_pod_fails_alone(
     assert [each.pod.name for each in (await ledger.load()).pods] == ["first", "p", "q"]
 
 
-async def test_waiting_commits_are_written_before_the_stop(
+async def test_close_writes_waiting_commits(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody is left without an answer."""
-    disk = await one_is_being_written(ledger, monkeypatch)
+    """Each caller gets an answer."""
+    disk = await begin_a_slow_write(ledger, monkeypatch)
     work = [ledger.commit(*admitted(name)[:2]) for name in "pq"]
     closing = asyncio.create_task(ledger.close())
     await asyncio.sleep(0)
@@ -366,8 +371,8 @@ async def test_waiting_commits_are_written_before_the_stop(
     assert [each.pod.name for each in (await ledger.load()).pods] == ["first", "p", "q"]
 
 
-async def test_the_log_is_shortened_behind_an_answer(ledger: Ledger) -> None:
-    """After some hundred changes; every one of them is there at the next start."""
+async def test_the_log_is_shortened_after_many_changes(ledger: Ledger) -> None:
+    """Each change is still there at the next start."""
     await ledger.load()
     log = Path(f"{ledger.path}-wal")
     sizes = []
@@ -382,7 +387,7 @@ async def test_the_log_is_shortened_behind_an_answer(ledger: Ledger) -> None:
 async def test_a_long_log_is_shortened_at_the_start(
     ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A node that is killed again and again would never come to it otherwise."""
+    """Otherwise the log of a node that is killed again and again would grow."""
     await ledger.load()
     for number in range(50):
         await ledger.commit(*admitted(f"p{number}")[:2])
@@ -396,10 +401,10 @@ async def test_a_long_log_is_shortened_at_the_start(
     await copy.close()
 
 
-async def test_a_log_that_cannot_be_shortened_is_only_long(
+async def test_a_log_that_cannot_be_shortened_is_no_error(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody's admission fails because of it."""
+    """No admission fails. The failure is logged."""
 
     def full(_: LedgerFile) -> None:
         raise LedgerWriteFailed("no space")
@@ -412,10 +417,10 @@ async def test_a_log_that_cannot_be_shortened_is_only_long(
     assert "the ledger's log stays long: failed to write" in caplog.text
 
 
-async def test_a_start_asks_the_file_as_often_for_a_thousand_pods_as_for_two(
+async def test_a_start_needs_the_same_number_of_queries_for_any_number_of_pods(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a start costs in seconds is measured by `python -m benchmarks`."""
+    """The duration of a start is measured by `python -m benchmarks`."""
     statements: list[str] = []
 
     def traced(path: Path) -> sqlite3.Connection:

@@ -1,4 +1,4 @@
-"""The ledger's file: what is written comes back, and a damaged one never passes for a good one."""
+"""The file of the ledger: written pods are read again, and every damage is detected."""
 
 import random
 import sqlite3
@@ -19,23 +19,23 @@ OTHER_BOOT = "boot-2"
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the ledger is."""
+    """Return the path of the ledger."""
     return tmp_path / "ledger.db"
 
 
 @pytest.fixture
 def ledger(path: Path) -> Iterator[LedgerFile]:
-    """A new ledger."""
+    """Give a new ledger."""
     made = LedgerFile.create(path, (), (), BOOT)
     yield made
     made.close()
 
 
-# ---------------------------------------------------------------- what is written comes back
+# ---------------------------------------------------------------- written and read again
 
 
-def test_pods_come_back_as_they_were(path: Path, ledger: LedgerFile) -> None:
-    """With manifest, devices per NUMA node and answers, in the order of admission."""
+def test_pods_are_read_as_they_were_written(path: Path, ledger: LedgerFile) -> None:
+    """Manifests, devices per NUMA node and answers, in the order of admission."""
     kept = [admitted(name, number * 10) for number, name in enumerate(("z", "a", "m"))]
     for each, of, _ in kept:
         ledger.commit(each, of, BOOT)
@@ -44,7 +44,7 @@ def test_pods_come_back_as_they_were(path: Path, ledger: LedgerFile) -> None:
 
 
 def test_a_second_commit_adds_to_the_first(path: Path, ledger: LedgerFile) -> None:
-    """What is held of other resources stays, the pod is as it was given last."""
+    """Devices of other resources stay. The pod is the one that was given last."""
     first, second = holdings(pod())[:1], [Holding(pod().uid, "aside", GADGET, held("g9"))]
     ledger.commit(pod(), first, BOOT)
     changed = Pod("p", "space", containers=(Container("aside", {GADGET: 1}),))
@@ -57,8 +57,8 @@ def test_a_second_commit_adds_to_the_first(path: Path, ledger: LedgerFile) -> No
     }
 
 
-def test_a_released_pod_is_gone_with_all_it_held(path: Path, ledger: LedgerFile) -> None:
-    """Others stay; one that was never there is no reason to fail."""
+def test_a_released_pod_is_removed_with_its_devices(path: Path, ledger: LedgerFile) -> None:
+    """Other pods stay. An unknown pod is no error."""
     ledger.commit(*admitted("p")[:2], BOOT)
     ledger.commit(*admitted("q")[:2], BOOT)
     ledger.release([pod("p").uid, "nobody"])
@@ -66,10 +66,10 @@ def test_a_released_pod_is_gone_with_all_it_held(path: Path, ledger: LedgerFile)
     assert [each.pod.name for each in reopened(path)] == ["q"]
 
 
-def test_a_pod_belongs_to_the_boot_it_was_admitted_or_confirmed_in(
+def test_a_pod_belongs_to_the_boot_of_its_admission_or_verification(
     path: Path, ledger: LedgerFile
 ) -> None:
-    """A second commit says nothing about that: it may have been made without its plugin."""
+    """A second commit does not change the boot: it may have been made without the plugin."""
     for name in ("old", "again", "confirmed"):
         ledger.commit(*admitted(name)[:2], OTHER_BOOT)
     ledger.commit(pod("again"), (), BOOT)
@@ -80,21 +80,21 @@ def test_a_pod_belongs_to_the_boot_it_was_admitted_or_confirmed_in(
     assert of_this_boot == {"old": False, "again": False, "confirmed": True, "new": True}
 
 
-def test_a_boot_that_is_not_known_is_no_boot(path: Path) -> None:
-    """Two machines that do not tell are not the same boot."""
+def test_an_unknown_boot_is_never_this_boot(path: Path) -> None:
+    """Two unknown boot IDs are not the same boot."""
     LedgerFile.create(path, [admitted()], (), "").close()
     assert not reopened(path, "")[0].is_of_this_boot
 
 
-def test_resources_are_replaced(ledger: LedgerFile) -> None:
-    """The last set counts."""
+def test_stored_resources_are_replaced(ledger: LedgerFile) -> None:
+    """Only the last set is stored."""
     ledger.keep_resources([WIDGET])
     ledger.keep_resources([GADGET, "example.com/third"])
     assert sorted(ledger.load(BOOT)[1]) == [GADGET, "example.com/third"]
 
 
-def test_a_new_ledger_may_begin_with_pods(path: Path) -> None:
-    """Moving in: complete or not at all, with the boot of each pod."""
+def test_a_new_ledger_can_be_created_with_pods(path: Path) -> None:
+    """All pods are written or none, each with its boot."""
     pods = [admitted("now"), admitted("before", 10, is_of_this_boot=False)]
     ledger = LedgerFile.create(path, pods, [WIDGET], BOOT)
     assert ledger.load(BOOT) == (pods, [WIDGET])
@@ -103,7 +103,7 @@ def test_a_new_ledger_may_begin_with_pods(path: Path) -> None:
 
 
 def test_the_log_is_moved_into_the_main_file(path: Path, ledger: LedgerFile) -> None:
-    """And begins anew, so that it does not grow without end."""
+    """The log starts again, so it does not grow without end."""
     lengths = []
     for round_ in range(3):
         for number in range(50):
@@ -116,23 +116,26 @@ def test_the_log_is_moved_into_the_main_file(path: Path, ledger: LedgerFile) -> 
     assert len(reopened(copy)) == 150
 
 
-def test_only_the_owner_may_look(path: Path, ledger: LedgerFile) -> None:
-    """Main file and log, whatever the directory allows."""
+def test_only_the_owner_may_read_the_ledger(path: Path, ledger: LedgerFile) -> None:
+    """Main file and log, with any mode of the directory."""
     ledger.commit(*admitted()[:2], BOOT)
     for ending in ("", "-wal"):
         assert stat.S_IMODE(Path(f"{path}{ending}").stat().st_mode) == 0o600
     assert not Path(f"{path}-shm").exists()
 
 
-def test_a_change_is_on_the_disk_when_it_is_acknowledged(ledger: LedgerFile) -> None:
-    """A log that is synchronised at each commit; a power cut cannot be had in a test."""
+def test_a_change_is_on_the_disk_when_it_is_answered(ledger: LedgerFile) -> None:
+    """The log is synchronised at each commit.
+
+    A test cannot cut the power, so it reads the settings.
+    """
     pragmas = {"synchronous": 2, "journal_mode": "wal", "wal_autocheckpoint": 0}
     for pragma, value in pragmas.items():
         assert ledger._connection.execute(f"PRAGMA {pragma}").fetchone() == (value,)
 
 
-def test_odd_texts_come_back(path: Path, ledger: LedgerFile) -> None:
-    """Device IDs are whatever a plugin says."""
+def test_unusual_texts_are_stored(path: Path, ledger: LedgerFile) -> None:
+    """A device ID can be any text."""
     odd = ("", "\0", "\ud800", "a'b\";--", "é" * 100)
     of = [Holding(pod().uid, "main", WIDGET, held(*odd[:2], *odd[3:]))]
     of[0].held.devices_per_numa[-1].append(odd[2])
@@ -141,8 +144,8 @@ def test_odd_texts_come_back(path: Path, ledger: LedgerFile) -> None:
     assert reopened(path)[0].holdings == of
 
 
-def test_a_text_that_cannot_be_kept_is_refused(path: Path, ledger: LedgerFile) -> None:
-    """Half a character in a pod's name: an error with a reason, and nothing is half done."""
+def test_a_text_that_cannot_be_stored_is_refused(path: Path, ledger: LedgerFile) -> None:
+    """For example, a lone surrogate in the name of a pod. Nothing of the pod is stored."""
     with pytest.raises(LedgerWriteFailed, match="surrogates not allowed"):
         ledger.commit(*admitted("\ud800")[:2], BOOT)
     ledger.commit(*admitted("q")[:2], BOOT)
@@ -153,14 +156,14 @@ def test_a_text_that_cannot_be_kept_is_refused(path: Path, ledger: LedgerFile) -
 # ---------------------------------------------------------------- damage
 
 
-def test_a_missing_ledger_is_no_damage(path: Path) -> None:
-    """A first start is no damage."""
+def test_a_missing_ledger_is_not_damaged(path: Path) -> None:
+    """The ledger is missing at the first start."""
     assert LedgerFile.open(path) is None
 
 
 @pytest.fixture
 def filled(path: Path) -> Path:
-    """A closed ledger with twelve pods, all in the main file."""
+    """Return a closed ledger with twelve pods, all in the main file."""
     pods = [admitted(f"p{number}", number * 10) for number in range(12)]
     LedgerFile.create(path, pods, [WIDGET, GADGET], BOOT).close()
     return path
@@ -174,8 +177,8 @@ def is_damaged(path: Path) -> bool:
     return False
 
 
-def test_a_main_file_cut_off_anywhere_is_damaged(filled: Path) -> None:
-    """At every length that it ever had on its way, up to the last byte."""
+def test_a_truncated_main_file_is_damaged(filled: Path) -> None:
+    """At many lengths, down to one missing byte."""
     data = filled.read_bytes()
     lengths = {*range(0, len(data), 61), *range(120), *range(len(data) - 120, len(data))}
     for page in range(0, len(data), 4096):
@@ -187,16 +190,16 @@ def test_a_main_file_cut_off_anywhere_is_damaged(filled: Path) -> None:
     assert len(reopened(filled)) == 12
 
 
-def test_a_main_file_cut_off_says_how_much_is_missing(filled: Path) -> None:
-    """For whoever has to find out what happened to the disk."""
+def test_a_truncated_main_file_says_how_much_is_missing(filled: Path) -> None:
+    """So that operators can find out what happened to the disk."""
     data = filled.read_bytes()
     filled.write_bytes(data[:4096])
     with pytest.raises(LedgerDamaged, match=f"it has 4096 bytes instead of {len(data)}"):
         LedgerFile.open(filled)
 
 
-def test_garbage_anywhere_is_damage_or_makes_no_difference(filled: Path) -> None:
-    """Every part of the file, overwritten: never other pods or other devices than before."""
+def test_overwritten_bytes_are_detected_or_change_nothing(filled: Path) -> None:
+    """In every part of the file: the ledger never has other pods or other devices than before."""
     data, right = filled.read_bytes(), reopened(filled)
     dice = random.Random(3)
     damaged = 0
@@ -216,14 +219,14 @@ def test_garbage_anywhere_is_damage_or_makes_no_difference(filled: Path) -> None
     ids=lambda content: f"{len(content)} bytes",
 )
 def test_a_file_that_is_no_database_is_damaged(path: Path, content: bytes) -> None:
-    """Also an empty file: a ledger is never empty, not even for a moment."""
+    """An empty file is damaged too, because a ledger is never empty."""
     path.write_bytes(content)
     with pytest.raises(LedgerDamaged, match="it is not an SQLite file of a node"):
         LedgerFile.open(path)
 
 
-def test_another_database_is_no_ledger(path: Path) -> None:
-    """Whoever put it there will want it back."""
+def test_a_database_of_another_program_is_no_ledger(path: Path) -> None:
+    """The error lets the node keep the file under another name, because its owner may need it."""
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("CREATE TABLE pod (uid)")
@@ -233,7 +236,7 @@ def test_another_database_is_no_ledger(path: Path) -> None:
 
 
 def test_a_log_without_its_main_file_is_damage(path: Path, ledger: LedgerFile) -> None:
-    """It must not be put over a new ledger."""
+    """SQLite must not apply the log to a new ledger."""
     ledger.commit(*admitted()[:2], BOOT)
     copy = crashed(path, path.parent / "copy")
     copy.unlink()
@@ -262,21 +265,21 @@ def edit(path: Path, statement: str) -> None:
         "DROP TABLE holding",
     ],
 )
-def test_a_row_that_says_something_else_is_damage(filled: Path, statement: str) -> None:
-    """SQLite finds such a file in order; the rows have a checksum of ours."""
+def test_a_changed_row_is_damage(filled: Path, statement: str) -> None:
+    """The file is valid for SQLite, but kubedevices has a checksum for each row."""
     edit(filled, statement)
     assert is_damaged(filled)
 
 
-def test_a_newer_ledger_is_left_alone(filled: Path) -> None:
-    """It is not damaged; whoever goes back to an older version must decide what to do."""
+def test_a_ledger_of_a_newer_version_is_not_changed(filled: Path) -> None:
+    """The file is not damaged. The operator who goes back to an older version must decide."""
     edit(filled, "PRAGMA user_version = 2")
     with pytest.raises(LedgerUnusable, match="written by a newer kubedevices"):
         LedgerFile.open(filled)
 
 
-def test_an_unopenable_path_is_not_damaged(path: Path) -> None:
-    """A directory in its place, or one that does not exist."""
+def test_a_path_that_cannot_be_opened_is_not_damaged(path: Path) -> None:
+    """A directory at the path, or a directory that does not exist."""
     path.mkdir()
     with pytest.raises(LedgerUnusable, match="Is a directory"):
         LedgerFile.open(path)
@@ -287,7 +290,7 @@ def test_an_unopenable_path_is_not_damaged(path: Path) -> None:
 def test_a_ledger_that_another_process_reads_is_not_damaged(
     filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody with a database shell: they are told to leave."""
+    """For example, an operator with a database shell: the error says that the file is locked."""
     monkeypatch.setattr("kubedevices.node.ledger.ledger_file._BUSY_TIMEOUT", 0.05)
     other = sqlite3.connect(filled)
     other.execute("BEGIN")
@@ -299,18 +302,18 @@ def test_a_ledger_that_another_process_reads_is_not_damaged(
 
 
 def test_an_unfinished_new_ledger_is_replaced(path: Path) -> None:
-    """A first start that was killed leaves nothing that counts."""
+    """A first start was killed: its temporary files are ignored."""
     path.with_name("ledger.db.new").write_text("half")
     path.with_name("ledger.db.new-wal").write_text("half")
     LedgerFile.create(path, (), (), BOOT).close()
     assert reopened(path) == []
 
 
-# ---------------------------------------------------------------- no room
+# ---------------------------------------------------------------- full disk
 
 
-def test_a_pod_for_which_there_is_no_room_is_not_kept(path: Path, ledger: LedgerFile) -> None:
-    """The error has the kubelet's words; with room again the next one is kept."""
+def test_a_pod_is_not_stored_on_a_full_disk(path: Path, ledger: LedgerFile) -> None:
+    """The error has the kubelet's words. When there is room again, the next pod is stored."""
     ledger.commit(*admitted("first")[:2], BOOT)
     connection = ledger._connection
     ((pages,),) = connection.execute("PRAGMA page_count")

@@ -1,4 +1,4 @@
-"""The ledger's log: cut off or damaged, it gives an earlier state, and a whole one."""
+"""The log of the ledger: after a truncation or damage, the ledger has a complete earlier state."""
 
 import random
 from collections.abc import Iterator
@@ -15,20 +15,20 @@ Content = list[AdmittedPod]
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the ledger is."""
+    """Return the path of the ledger."""
     return tmp_path / "ledger.db"
 
 
 @pytest.fixture
 def ledger(path: Path) -> Iterator[LedgerFile]:
-    """A new ledger."""
+    """Give a new ledger."""
     made = LedgerFile.create(path, (), (), BOOT)
     yield made
     made.close()
 
 
 def history(ledger: LedgerFile) -> list[Content]:
-    """Let pods come and go; return the content after every change, from the beginning on."""
+    """Add and remove pods; return the content after every change, with the first content."""
     states: list[Content] = [[]]
     present: dict[str, AdmittedPod] = {}
     dice = random.Random(5)
@@ -44,10 +44,10 @@ def history(ledger: LedgerFile) -> list[Content]:
 
 
 @pytest.mark.parametrize("shortened", [False, True])
-def test_a_log_cut_off_anywhere_gives_an_earlier_state(
+def test_a_truncated_log_gives_an_earlier_state(
     path: Path, ledger: LedgerFile, shortened: bool
 ) -> None:
-    """A whole one: the more is left of the log, the later; nothing of two states at once."""
+    """The state is complete. With more of the log, the state is later or equal."""
     if shortened:
         history(ledger)
         ledger.release([each.pod.uid for each in ledger.load(BOOT)[0]])
@@ -62,11 +62,11 @@ def test_a_log_cut_off_anywhere_gives_an_earlier_state(
         log.write_bytes(data[:length])
         found = reopened(copy)
         while found != states[at]:
-            at += 1  # past the end: a state that never was
+            at += 1  # an IndexError here means: a state that never existed
     assert at == len(states) - 1
 
 
-def test_garbage_in_the_log_gives_an_earlier_state(path: Path, ledger: LedgerFile) -> None:
+def test_an_overwritten_log_gives_an_earlier_state(path: Path, ledger: LedgerFile) -> None:
     """SQLite stops at the first page whose checksum is wrong."""
     states = history(ledger)
     copy = crashed(path, path.parent / "copy")
@@ -78,8 +78,8 @@ def test_garbage_in_the_log_gives_an_earlier_state(path: Path, ledger: LedgerFil
         assert reopened(copy) in states
 
 
-def test_a_log_that_was_just_moved_may_be_cut_off(path: Path, ledger: LedgerFile) -> None:
-    """Its old pages must not come back over those of the main file."""
+def test_a_log_that_was_just_moved_may_be_truncated(path: Path, ledger: LedgerFile) -> None:
+    """Its old pages must not replace those of the main file."""
     states = history(ledger)
     ledger.shorten_log()
     copy = crashed(path, path.parent / "copy")

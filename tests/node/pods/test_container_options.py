@@ -1,4 +1,4 @@
-"""Several plugins' answers as one set of run options."""
+"""The answers of several plugins are merged into the options of one container."""
 
 from kubedevices.allocation import ContainerAllocateResponse, ContainerOptions
 from kubedevices.device import DeviceSpec, Mount
@@ -7,11 +7,11 @@ from kubedevices.node.pods.pod_devices import HeldDevices
 
 
 def test_a_container_without_devices_has_no_options() -> None:
-    """DeviceRunContainerOptions: nothing held is None, not empty options."""
+    """DeviceRunContainerOptions: without held devices the result is None, not empty options."""
     assert container_options({}) is None
 
 
-def test_everything_a_plugin_answers_is_in_the_options() -> None:
+def test_options_have_every_field_of_an_answer() -> None:
     """DeviceRunContainerOptions: env, device files, mounts, annotations and CDI devices."""
     response = ContainerAllocateResponse(
         env={"A": "1"},
@@ -33,7 +33,7 @@ def test_everything_a_plugin_answers_is_in_the_options() -> None:
 
 
 def test_cdi_devices_of_two_resources_are_named_once() -> None:
-    """DeviceRunContainerOptions: a CDI device that both resources name is there once."""
+    """DeviceRunContainerOptions: a CDI device of both resources is in the options once."""
     merged = merge_responses(
         [
             ("r/a", ContainerAllocateResponse(cdi_devices=["v/c=1", "v/c=2", "v/c=1", ""])),
@@ -44,8 +44,8 @@ def test_cdi_devices_of_two_resources_are_named_once() -> None:
     assert not merged.conflicts
 
 
-def test_the_first_resource_wins_and_the_other_is_told() -> None:
-    """A key that is taken keeps its value; a different one is a conflict, an equal one is not."""
+def test_the_first_resource_wins_and_conflicts_are_reported() -> None:
+    """An existing key keeps its value. A different value is a conflict, an equal value is not."""
     first = ContainerAllocateResponse(
         env={"A": "1", "B": "2"},
         mounts=[Mount("/a", "/m")],
@@ -72,7 +72,7 @@ def test_the_first_resource_wins_and_the_other_is_told() -> None:
 
 
 def test_resources_are_merged_by_name() -> None:
-    """The same answers give the same options whatever order they are stored in."""
+    """The order in which the answers are stored does not matter."""
     one = HeldDevices({}, ContainerAllocateResponse(env={"A": "1"}))
     two = HeldDevices({}, ContainerAllocateResponse(env={"A": "2"}))
     for held in ({"r/a": one, "r/b": two}, {"r/b": two, "r/a": one}):
@@ -81,8 +81,8 @@ def test_resources_are_merged_by_name() -> None:
         assert merged.options.env == {"A": "1"}
 
 
-def test_one_response_may_contradict_itself() -> None:
-    """Inside a response the first of two device files for one path wins."""
+def test_conflicts_within_one_answer_are_resolved() -> None:
+    """Of two device files for one path in one answer, the first counts."""
     response = ContainerAllocateResponse(
         devices=[DeviceSpec("/dev/a", "/dev/x"), DeviceSpec("/dev/b", "/dev/x")]
     )

@@ -15,7 +15,7 @@ POD = "default/train"
 
 
 def test_a_hold_is_owned_until_it_is_released(tmp_path: Path) -> None:
-    """Whoever looks sees process and command; a release leaves nothing."""
+    """A reader sees process and command. A release leaves no file."""
     with OwnedHold.claim(tmp_path, POD, "podman run x") as hold:
         assert not hold.was_left_behind
         (owner,) = read_owners(tmp_path).values()
@@ -25,8 +25,8 @@ def test_a_hold_is_owned_until_it_is_released(tmp_path: Path) -> None:
     assert list((tmp_path / OWNERS).iterdir()) == []
 
 
-def test_a_hold_that_was_not_released_is_seen_as_left_behind(tmp_path: Path) -> None:
-    """Its file stays without a lock, also over a reboot; the next claim learns of it."""
+def test_a_hold_without_a_release_is_left_behind(tmp_path: Path) -> None:
+    """Its file stays without a lock, also over a reboot. The next claim reports it."""
     with OwnedHold.claim(tmp_path, POD, "podman run x"):
         pass
     assert read_owners(tmp_path) == {POD: (os.getpid(), "podman run x", False)}
@@ -35,8 +35,8 @@ def test_a_hold_that_was_not_released_is_seen_as_left_behind(tmp_path: Path) -> 
         assert read_owners(tmp_path) == {POD: (os.getpid(), "podman run y", True)}
 
 
-def test_two_commands_cannot_own_one_hold(tmp_path: Path) -> None:
-    """The second is refused and told who the first is; looking is no claim."""
+def test_two_commands_cannot_own_the_same_hold(tmp_path: Path) -> None:
+    """The error names the first command. Reading does not need the lock."""
     with OwnedHold.claim(tmp_path, POD, "podman run x"):
         assert read_owners(tmp_path)[POD].is_running
         with pytest.raises(HoldInUse, match=f"process {os.getpid()}: podman run x") as refused:
@@ -47,7 +47,7 @@ def test_two_commands_cannot_own_one_hold(tmp_path: Path) -> None:
 
 
 def test_a_command_that_inherited_the_hold_keeps_it(tmp_path: Path) -> None:
-    """Killed, we leave a command behind that still uses the devices: nobody calls it gone."""
+    """If kubedevices is killed, its command still uses the devices: the hold counts as running."""
     hold = OwnedHold.claim(tmp_path, POD, "sleep")
     command = subprocess.Popen(SLEEP, stdin=subprocess.PIPE, pass_fds=[hold.file])
     hold.__exit__()
@@ -57,8 +57,8 @@ def test_a_command_that_inherited_the_hold_keeps_it(tmp_path: Path) -> None:
     assert not read_owners(tmp_path)[POD].is_running
 
 
-def test_a_claim_beside_a_removal_gets_a_file_of_its_own(tmp_path: Path) -> None:
-    """A lock on a file that its owner has just removed would be worth nothing."""
+def test_a_claim_never_locks_a_file_that_was_removed(tmp_path: Path) -> None:
+    """The owner removes its file at the same time: a lock on this file would protect nothing."""
     with OwnedHold.claim(tmp_path, POD, "a") as first:
         first.is_released = True
         stale = os.open(next((tmp_path / OWNERS).iterdir()), os.O_RDWR)
@@ -70,7 +70,7 @@ def test_a_claim_beside_a_removal_gets_a_file_of_its_own(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("what", ["fifo", "directory", "link", "no json", "other json", "empty"])
 def test_foreign_files_are_skipped_without_waiting(tmp_path: Path, what: str) -> None:
-    """What is not a file of ours is left out, and never waited for or followed."""
+    """The reader does not block on a foreign file and does not follow a link."""
     with OwnedHold.claim(tmp_path, POD, "a"):
         pass
     file = next((tmp_path / OWNERS).iterdir())
@@ -95,8 +95,8 @@ def test_foreign_files_are_skipped_without_waiting(tmp_path: Path, what: str) ->
     assert target.read_text() == "precious"
 
 
-def test_without_a_state_directory_there_is_no_owner(tmp_path: Path) -> None:
-    """Reading finds nothing, claiming says why it cannot."""
+def test_without_a_state_directory_reading_finds_nothing(tmp_path: Path) -> None:
+    """A claim is an error with a reason."""
     assert read_owners(tmp_path / "none") == {}
     with pytest.raises(CannotAsk, match="No such file"):
         OwnedHold.claim(tmp_path / "none", POD, "a")

@@ -1,4 +1,4 @@
-"""Pods from manifests, and what a pod needs as a whole."""
+"""Pods from manifests, and the devices that a whole pod needs."""
 
 from typing import Any
 
@@ -27,8 +27,8 @@ def manifest(**resources: Any) -> dict[str, Any]:
 # ---------------------------------------------------------------- manifests
 
 
-def test_a_normal_manifest() -> None:
-    """Init containers, sidecars and app containers with the devices each may use."""
+def test_a_usual_manifest() -> None:
+    """Init containers, sidecars and app containers, each with its devices."""
     pod = parse_pod(
         yaml.safe_load(
             """
@@ -65,15 +65,15 @@ def test_a_normal_manifest() -> None:
     assert plain == ["fetch"]
 
 
-def test_a_pod_without_uid_gets_the_same_one_every_time() -> None:
-    """Namespace and name stand in for a uid, which hand-written manifests never have."""
+def test_a_pod_without_a_uid_always_gets_the_same_uid() -> None:
+    """The UID is namespace and name: hand-written manifests have no UID."""
     assert parse_pod(manifest()).uid == "default/p"
     assert parse_pod(manifest()) == parse_pod(manifest())
     assert Pod("p", "lab").uid == "lab/p"
 
 
-def test_restart_policy_makes_sidecars_of_init_containers_only() -> None:
-    """`restartPolicy: Always` on an app container is no sidecar."""
+def test_restart_policy_always_makes_a_sidecar_of_an_init_container_only() -> None:
+    """An app container with `restartPolicy: Always` is no sidecar."""
     document = manifest()
     document["spec"]["containers"][0]["restartPolicy"] = "Always"
     document["spec"]["initContainers"] = [{"name": "once", "restartPolicy": "Never"}]
@@ -104,8 +104,8 @@ MISTAKES: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("document", "message"), MISTAKES, ids=[text for _, text in MISTAKES])
-def test_a_mistake_names_its_key(document: Any, message: str) -> None:
-    """The first line of the message says file, key and what is wrong."""
+def test_an_error_in_a_manifest_names_its_key(document: Any, message: str) -> None:
+    """The first line of the message has file, key and reason."""
     with pytest.raises(ConfigError) as caught:
         parse_pod(document)
     assert str(caught.value).splitlines()[0] == message
@@ -146,7 +146,7 @@ def test_a_mistake_names_its_key(document: Any, message: str) -> None:
         ),
     ],
 )
-def test_a_mistake_in_resources_names_its_key(resources: Any, message: str) -> None:
+def test_an_error_in_resources_names_its_key(resources: Any, message: str) -> None:
     """Limits and requests are checked as the API server does for extended resources."""
     with pytest.raises(ConfigError) as caught:
         parse_pod(manifest(**resources))
@@ -175,26 +175,24 @@ def test_a_mistake_in_resources_names_its_key(resources: Any, message: str) -> N
         ),
     ],
 )
-def test_a_misspelt_key_does_not_leave_a_pod_without_its_devices(
-    spec: Any, key: str, meant: str
-) -> None:
-    """An API server refuses it; admitted, the container would start and find nothing."""
+def test_a_misspelt_key_is_an_error(spec: Any, key: str, meant: str) -> None:
+    """Otherwise the pod would be admitted without its devices. An API server refuses it too."""
     with pytest.raises(ConfigError) as caught:
         parse_pod({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "d"}]} | spec})
     hint = f" (did you mean '{meant}'?)" if meant else ""
     assert str(caught.value) == f"pod: {key}: unknown key{hint}"
 
 
-def test_keys_of_a_pod_that_have_nothing_to_do_with_devices_are_left_alone() -> None:
-    """Also those that look a little like ours."""
+def test_keys_without_a_relation_to_devices_are_ignored() -> None:
+    """Also keys that are similar to ours."""
     container = {"name": "c", "resizePolicy": [], "restartPolicy": "Always", "resources": {}}
     container["resources"] = {"claims": [{"name": "gpu"}], "limits": {R: 1}}
     spec = {"ephemeralContainers": [], "containers": [container], "restartPolicy": "Never"}
     assert parse_pod({"metadata": {"name": "p"}, "spec": spec}).containers[0].limits == {R: 1}
 
 
-def test_all_mistakes_are_reported_at_once_with_their_lines() -> None:
-    """Where the caller knows lines, each mistake has its own."""
+def test_all_errors_are_reported_at_once_with_their_lines() -> None:
+    """If the caller knows line numbers, each error has its own."""
     lines = {("spec", "containers", 0, "resources", "limits", "x"): (7, 9), ("kind",): (2, 1)}
     document = manifest(limits={"x": 1}) | {"kind": "Job"}
     with pytest.raises(ConfigError) as caught:
@@ -220,8 +218,8 @@ def test_all_mistakes_are_reported_at_once_with_their_lines() -> None:
         max_leaves=12,
     )
 )
-def test_any_document_is_a_pod_or_a_list_of_mistakes(document: Any) -> None:
-    """No YAML document raises anything but `ConfigError`."""
+def test_any_document_is_a_pod_or_a_config_error(document: Any) -> None:
+    """No YAML document raises another exception than `ConfigError`."""
     try:
         pod = parse_pod(document)
     except ConfigError as error:
@@ -239,8 +237,10 @@ limits = st.dictionaries(st.sampled_from([R, S]), st.integers(0, 5))
     st.lists(names, unique=True, min_size=1, max_size=6),
     st.data(),
 )
-def test_a_formatted_pod_is_parsed_as_the_same(all_names: list[str], data: st.DataObject) -> None:
-    """A pod survives the way through a manifest."""
+def test_a_formatted_pod_is_parsed_to_the_same_pod(
+    all_names: list[str], data: st.DataObject
+) -> None:
+    """`format_pod` and `parse_pod` are inverse."""
     split = data.draw(st.integers(0, len(all_names) - 1))
     init = tuple(
         Container(name, data.draw(limits), data.draw(st.booleans())) for name in all_names[:split]
@@ -250,7 +250,7 @@ def test_a_formatted_pod_is_parsed_as_the_same(all_names: list[str], data: st.Da
     assert parse_pod(format_pod(pod)) == pod
 
 
-# ---------------------------------------------------------------- the pod as a whole
+# ---------------------------------------------------------------- the whole pod
 
 
 def golden_pod(case: Any) -> Pod:
@@ -264,8 +264,8 @@ def golden_pod(case: Any) -> Pod:
 
 
 @pytest.mark.parametrize(("number", "case"), cases("pod_device_request"))
-def test_the_request_of_a_pod_is_the_kubelets(number: int, case: Any) -> None:
-    """But for requests of zero devices, which are none here: row 27 of the differences."""
+def test_the_request_of_a_pod_is_that_of_the_kubelet(number: int, case: Any) -> None:
+    """Except for requests of zero devices, which we ignore: row 27 of the differences."""
     known = set(case["registered"])
     without_zero = {resource: count for resource, count in case["expected"].items() if count}
     assert pod_device_request(golden_pod(case), known.__contains__) == without_zero
@@ -282,10 +282,10 @@ def test_the_request_of_a_pod_is_the_kubelets(number: int, case: Any) -> None:
         ("i1 s5", 0, 5),
     ],
 )
-def test_an_init_step_runs_beside_the_sidecars_before_it(
+def test_an_init_container_runs_beside_earlier_sidecars(
     steps: str, app: int, request_of_pod: int
 ) -> None:
-    """Sidecars count from their start on: with init steps after them, and with the apps."""
+    """Sidecars count from their start on, with later init containers and with the apps."""
     init = tuple(
         Container(f"c{n}", {R: int(step[1:])}, is_sidecar=step[0] == "s")
         for n, step in enumerate(steps.split())
@@ -306,7 +306,7 @@ def test_an_init_step_runs_beside_the_sidecars_before_it(
         ([3], [2, 2], 4),
     ],
 )
-def test_the_larger_of_init_and_app_counts(
+def test_the_larger_of_init_and_app_requests_counts(
     init: list[int], app: list[int], request_of_pod: int
 ) -> None:
     """GetPodDeviceRequest: the maximum of the init containers, or the sum of the others."""

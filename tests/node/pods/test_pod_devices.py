@@ -1,4 +1,4 @@
-"""Who holds what."""
+"""The pods that hold devices."""
 
 from kubedevices.allocation import ContainerAllocateResponse
 from kubedevices.node.inventory.inventory import Inventory
@@ -13,7 +13,7 @@ def held(*ids: str, **by_node: list[str]) -> HeldDevices:
 
 
 def test_a_device_on_two_nodes_is_held_once() -> None:
-    """GetContainerDevices: it keeps both nodes, and is one device."""
+    """GetContainerDevices: the device keeps both nodes and is returned once."""
     pod_devices = PodDevices()
     pod_devices.insert("p", "c", R, held(n1=["d", "e"], n0=["d"]))
     found = pod_devices.get("p", "c", R)
@@ -48,7 +48,7 @@ def test_held_devices_of_containers_and_pods() -> None:
 
 
 def test_owners_are_searched_within_the_resource() -> None:
-    """The same id of another resource belongs to somebody else; a kubelet mixes them up."""
+    """The same ID of another resource has another owner. A kubelet mixes them up."""
     pod_devices = PodDevices()
     pod_devices.insert("p", "c", R, held("d1"))
     pod_devices.insert("q", "c", S, held("d1"))
@@ -56,7 +56,7 @@ def test_owners_are_searched_within_the_resource() -> None:
 
 
 def test_a_second_entry_replaces_the_first() -> None:
-    """What a container held of the resource before is free again."""
+    """The earlier devices of the container for this resource are free again."""
     inventory = Inventory()
     pod_devices = PodDevices(inventory)
     pod_devices.insert("p", "c", R, held("d1", "d2"))
@@ -66,7 +66,9 @@ def test_a_second_entry_replaces_the_first() -> None:
 
 
 def test_a_reused_device_stays_reserved_until_its_last_holder_is_gone() -> None:
-    """An init container's device that an app container took over is not free between."""
+    """Between an init container and an app container that reuses its device, the device is not
+    free.
+    """
     inventory = Inventory()
     pod_devices = PodDevices(inventory)
     pod_devices.insert("p", "init", R, held("d1"))
@@ -79,7 +81,7 @@ def test_a_reused_device_stays_reserved_until_its_last_holder_is_gone() -> None:
     assert not pod_devices.pod_uids()
 
 
-def test_the_devices_of_a_removed_pod_are_returned_and_free() -> None:
+def test_removing_a_pod_returns_and_frees_its_devices() -> None:
     """The devices of other pods stay reserved."""
     inventory = Inventory()
     pod_devices = PodDevices(inventory)
@@ -90,8 +92,8 @@ def test_the_devices_of_a_removed_pod_are_returned_and_free() -> None:
     assert pod_devices.remove_pod("p") == ()
 
 
-def test_removing_what_is_not_there_changes_nothing() -> None:
-    """An unknown pod, container or resource has nothing to give back."""
+def test_removing_an_unknown_entry_changes_nothing() -> None:
+    """An unknown pod, container or resource has no devices to return."""
     pod_devices = PodDevices(Inventory())
     pod_devices.insert("p", "c", R, held("d1"))
     assert pod_devices.remove("p", "c", S) is None

@@ -1,4 +1,4 @@
-"""Kubernetes quantities as whole units."""
+"""Kubernetes quantities as whole numbers."""
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,9 @@ from kubedevices.node.pods.quantity import BadQuantity, whole_units
     ],
 )  # fmt: skip
 def test_every_form_of_a_quantity(value: object, units: int) -> None:
-    """All suffixes, exponents and signs of Kubernetes are understood where no fraction is left."""
+    """All suffixes, exponents and signs of Kubernetes are accepted if the result is a
+    whole number.
+    """
     assert whole_units(value) == units
 
 
@@ -49,15 +51,15 @@ def test_every_form_of_a_quantity(value: object, units: int) -> None:
     ids=lambda value: "" if isinstance(value, int) else None,
 )
 def test_an_invalid_quantity_is_an_error(value: object, message: str) -> None:
-    """The value and what is wrong with it are in one short line."""
+    """The message is one short line with the value and the reason."""
     with pytest.raises(BadQuantity) as caught:
         whole_units(value)
     assert str(caught.value) == message
 
 
 @given(st.text(max_size=200))
-def test_any_text_is_a_number_or_a_clear_mistake(text: str) -> None:
-    """Nothing but a number or `BadQuantity` comes out, and no message is endless."""
+def test_any_text_is_a_number_or_a_bad_quantity(text: str) -> None:
+    """No other exception is raised, and the length of the message is limited."""
     try:
         said = str(whole_units(text))
     except BadQuantity as error:

@@ -1,4 +1,4 @@
-"""Sums over subsets, against going through all of them."""
+"""Sums over subsets, compared with a loop over all subsets."""
 
 from functools import reduce
 from itertools import product
@@ -19,8 +19,8 @@ tables = st.integers(0, 5).flatmap(
 
 
 @given(tables)
-def test_a_sum_is_over_every_subset(table: list[int]) -> None:
-    """Each entry is the sum of those whose index has no other bits."""
+def test_a_sum_covers_every_subset(table: list[int]) -> None:
+    """Each entry is the sum of the entries whose index has only bits of its index."""
     expected = [
         sum(value for index, value in enumerate(table) if index & ~whole == 0)
         for whole in range(len(table))
@@ -34,6 +34,9 @@ few_sets = st.lists(st.integers(0, 31), max_size=6)
 
 @given(st.lists(few_sets, max_size=3))
 def test_all_unions_are_those_of_the_product(lists: list[list[int]]) -> None:
-    """Counting finds exactly the unions of one set from each list; without lists the empty one."""
+    """Exactly the unions of one set from each list.
+
+    Without lists, the only union is the empty set.
+    """
     unions = {reduce(or_, chosen, 0) for chosen in product(*lists)}
     assert all_unions(lists, 5) == unions

@@ -1,4 +1,4 @@
-"""Hints: golden vectors, the reference's cases, and the rules every hint keeps."""
+"""Hints: golden vectors, the cases of the reference, and rules for every hint."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -29,7 +29,7 @@ Nodes = tuple[int, ...] | None
 
 
 class Node:
-    """An inventory of healthy devices and the pods that hold some of them."""
+    """An inventory of healthy devices, and the pods that hold some of them."""
 
     def __init__(self, **resources: Mapping[str, Nodes]) -> None:
         self.inventory = Inventory()
@@ -100,12 +100,12 @@ NOT_ON_THIS_MACHINE: Mapping[int, str | None] = {
     121: "8+ 08-",
     136: "0+ 1+ 01-",
 }
-"""Ours where a device is on no node of the machine (row 38): there a kubelet has no hint."""
+"""Our hints if a device is on no node of the machine (row 38): a kubelet has no hint."""
 
 
 @pytest.mark.parametrize(("number", "case"), cases("device_topology_hints"))
-def test_hints_are_the_kubelets(number: int, case: Any) -> None:
-    """The hints and their order are those of kubelet 1.32, without those it could do without.
+def test_hints_are_those_of_the_kubelet(number: int, case: Any) -> None:
+    """Hints and their order are those of kubelet 1.32, without hints that are not needed.
 
     Rows 36 and 37 of differences-from-kubelet.md: no set of ours has a node without devices.
     """
@@ -140,13 +140,13 @@ def test_hints_are_the_kubelets(number: int, case: Any) -> None:
 
 
 def test_devices_without_numa_nodes_have_no_preference() -> None:
-    """GetTopologyHints: devices without nodes, also with an empty list of nodes, do not care."""
+    """GetTopologyHints: no hints for devices without nodes, also with an empty list of nodes."""
     node = Node(widget={"dev0": None, "dev1": ()})
     assert node.hints({R: 1}) == {R: None}
 
 
 def test_one_of_two_devices_aligned() -> None:
-    """GetTopologyHints: only the node that carries a device is a hint."""
+    """GetTopologyHints: only the node with a device is a hint."""
     node = Node(widget={"dev0": None, "dev1": (1,)})
     assert node.hints({R: 1}) == {R: ["1+"]}
 
@@ -159,21 +159,24 @@ def test_one_device_per_node() -> None:
 
 
 def test_two_devices_per_node() -> None:
-    """GetTopologyHints: two devices fit on either node, six nowhere."""
+    """GetTopologyHints: two devices fit on each node, six on no set."""
     node = Node(widget=TWO_EACH)
     assert node.hints({R: 2}) == {R: ["0+", "1+", "01-"]}
     assert node.hints({R: 6}) == {R: []}
 
 
-def test_a_better_alignment_that_is_taken_leaves_no_preferred_hint() -> None:
-    """GetTopologyHints: with one device per node taken both nodes would do, but not well."""
+def test_held_devices_leave_a_hint_that_is_not_preferred() -> None:
+    """GetTopologyHints: one device per node is held.
+
+    Both nodes together still fit, not preferred.
+    """
     node = Node(widget=TWO_EACH)
     node.hold("another", "main", R, ["dev0", "dev1"])
     assert node.hints({R: 2}) == {R: ["01-"]}
 
 
 def test_two_resources_mixed() -> None:
-    """GetTopologyHints: each resource has hints of its own; unknown ones have none."""
+    """GetTopologyHints: each resource has its own hints. Unknown resources have none."""
     node = Node(widget=ONE_EACH, gadget={"dev0": (0,)})
     assert node.hints({R: 1, OTHER: 1, "example.com/unknown": 1, "cpu": 2}) == {
         R: ["0+", "1+", "01-"],
@@ -189,15 +192,15 @@ def test_hints_for_devices_that_the_container_holds() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_container_that_holds_another_number_is_impossible(count: int) -> None:
-    """GetTopologyHints: fewer or more devices allocated than requested."""
+def test_a_container_that_holds_another_number_has_no_fitting_set(count: int) -> None:
+    """GetTopologyHints: the container holds fewer or more devices than requested."""
     node = Node(widget=TWO_EACH)
     node.hold("pod", "main", R, ["dev0", "dev1"])
     assert node.hints({R: count}) == {R: []}
 
 
-def test_pod_hints_add_containers_up() -> None:
-    """GetPodTopologyHints: two resources in two containers, a third is not registered."""
+def test_pod_hints_are_the_sum_of_the_containers() -> None:
+    """GetPodTopologyHints: two resources in two containers, a third one is not registered."""
     node = Node(widget=TWO_EACH, gadget={"dev0": (0,), "dev1": (1,)})
     pod = Pod(
         "pod",
@@ -210,14 +213,14 @@ def test_pod_hints_add_containers_up() -> None:
 
 
 def test_pod_hints_with_init_containers() -> None:
-    """GetPodTopologyHints: an init container that needs more than the rest decides."""
+    """GetPodTopologyHints: an init container that needs more than the other containers decides."""
     node = Node(widget=TWO_EACH)
     pod = Pod("pod", "", "", (Container("i", {R: 3}),), (Container("a", {R: 1}),))
     assert node.pod_hints(pod) == {R: ["01+"]}
 
 
 def test_pod_hints_beside_another_pod() -> None:
-    """GetPodTopologyHints: another pod holds one per node."""
+    """GetPodTopologyHints: another pod holds one device per node."""
     node = Node(widget=TWO_EACH)
     node.hold("another", "main", R, ["dev0", "dev1"])
     pod = Pod("pod", containers=(Container("a", {R: 1}), Container("b", {R: 1})))
@@ -233,7 +236,7 @@ def test_pod_hints_for_a_pod_that_holds_its_devices() -> None:
     assert node.pod_hints(pod) == {R: ["0+", "01-"]}
 
 
-def test_only_nodes_with_devices_are_enumerated() -> None:
+def test_only_nodes_with_devices_are_combined() -> None:
     """GenerateDeviceTopologyHintsFiltersNUMANodes: a machine of 34 nodes gives three hints."""
     node = Node(widget={"dev0": (7,), "dev1": (33,), "dev2": None})
     hints = node.hints({R: 1}, range(34))[R]
@@ -241,13 +244,13 @@ def test_only_nodes_with_devices_are_enumerated() -> None:
 
 
 def test_all_devices_on_one_node_give_one_hint() -> None:
-    """GenerateDeviceTopologyHintsFiltersNUMANodes: an empty node joins no hint."""
+    """GenerateDeviceTopologyHintsFiltersNUMANodes: a node without devices is in no hint."""
     devices: dict[str, Nodes] = {"dev0": (0,), "dev1": (0,)}
     assert Node(widget=devices).hints({R: 1}) == {R: ["0+"]}
 
 
 def test_nodes_that_the_machine_does_not_have_are_dropped() -> None:
-    """DeviceNUMANodes: an unknown node is no hint; a kubelet finds the request impossible."""
+    """DeviceNUMANodes: an unknown node is in no hint. A kubelet finds no set for this request."""
     node = Node(widget={"dev0": (0,), "dev1": (9,), "dev2": (-1,), "dev3": (2**62,)})
     assert node.hints({R: 1}) == {R: ["0+"]}
     assert node.hints({R: 2}) == {R: []}
@@ -255,15 +258,15 @@ def test_nodes_that_the_machine_does_not_have_are_dropped() -> None:
     assert Node(widget=devices).hints({R: 1}) == {R: None}
 
 
-def test_a_reusable_device_must_be_inside() -> None:
-    """GenerateDeviceTopologyHintsFiltersNUMANodes: hints without the reusable device are none."""
+def test_a_hint_contains_the_nodes_of_reusable_devices() -> None:
+    """GenerateDeviceTopologyHintsFiltersNUMANodes: a set without the reusable device is no hint."""
     node = Node(widget=TWO_EACH)
     node.hold("pod", "init", R, ["dev1"])
     assert node.hints({R: 2}, reusable=lambda _: {"dev1"}) == {R: ["1+", "01-"]}
 
 
 def test_an_unhealthy_reusable_device_does_not_count() -> None:
-    """A device that turned unhealthy is not reused; a kubelet still builds hints on it."""
+    """A device that turned unhealthy is not reused. A kubelet still uses it for its hints."""
     node = Node()
     connected = node.inventory.connect(R, PluginOptions())
     listed = [("a", "Healthy", (0,)), ("b", "Unhealthy", (1,)), ("c", "Healthy", (1,))]
@@ -274,7 +277,7 @@ def test_an_unhealthy_reusable_device_does_not_count() -> None:
 
 
 def test_a_request_for_nothing_has_no_hints() -> None:
-    """A limit of zero is ignored; a kubelet offers every set for it."""
+    """A limit of zero is ignored. A kubelet returns every set."""
     assert Node(widget=ONE_EACH).hints({R: 0}) == {}
 
 
@@ -283,7 +286,7 @@ def test_a_request_for_nothing_has_no_hints() -> None:
 
 @st.composite
 def requests(draw: st.DrawFn) -> tuple[dict[str, Nodes], set[str], set[str], int, tuple[int, ...]]:
-    """Devices, those held by others, those reusable, the request, the machine's nodes."""
+    """Return devices, held and reusable devices, the request, and the nodes of the machine."""
     numa_nodes = draw(st.sets(st.integers(0, 5), min_size=1, max_size=4))
     some_nodes = st.lists(st.integers(0, 6), max_size=3).map(tuple)
     each = st.one_of(st.none(), some_nodes)
@@ -325,8 +328,10 @@ def test_a_hint_really_fits(
         assert hint.preferred == (len(hint.numa_nodes or ()) == min(could))
 
 
-def test_many_nodes_are_bounded_and_the_set_of_all_is_always_there() -> None:
-    """A device on each of 64 nodes gives about a thousand hints instead of 2**64."""
+def test_the_number_of_hints_on_many_nodes_is_bounded() -> None:
+    """A device on each of 64 nodes gives about a thousand hints instead of 2**64, with the set of
+    all nodes.
+    """
     node = Node(widget={f"dev{i}": (i,) for i in range(64)})
     hints = resource_hints(node.inventory, R, 1, numa_nodes=range(64))
     assert hints is not None
@@ -335,8 +340,10 @@ def test_many_nodes_are_bounded_and_the_set_of_all_is_always_there() -> None:
     assert [hint.preferred for hint in hints].count(True) == 64
 
 
-def test_the_number_of_devices_makes_no_difference() -> None:
-    """Hints for 10,000 devices on eight nodes come from eight counts, as for 100."""
+def test_the_number_of_devices_does_not_change_the_time() -> None:
+    """Hints for 10,000 devices on eight nodes are computed from eight counts, as for 100
+    devices.
+    """
     few, many = (Node(widget={f"dev{i}": (i % 8,) for i in range(size)}) for size in (100, 10_000))
     assert min(measured(many) for _ in range(20)) < 10 * min(measured(few) for _ in range(20))
 

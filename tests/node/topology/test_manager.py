@@ -1,4 +1,4 @@
-"""kubedevices.node.topology.manager"""
+"""kubedevices.node.topology.manager."""
 
 from collections.abc import Mapping
 
@@ -53,13 +53,13 @@ class Node:
 
     def counted(self, metric: str) -> float:
         families = text_string_to_metric_families(self.metrics.text().decode())
-        names = metric, f"{metric}_total"  # the parser lets no counter go without
+        names = metric, f"{metric}_total"  # the parser adds this suffix to every counter
         return sum(each.value for family in families for each in family.samples
                    if each.name in names)  # fmt: skip
 
 
 class FakeCpus:
-    """CPUs that are only on the NUMA nodes `mask`."""
+    """CPUs that are only on the NUMA nodes `nodes`."""
 
     def __init__(self, *nodes: int) -> None:
         self.hints = {"cpu": [TopologyHint(NumaNodes(nodes), True)]}
@@ -77,8 +77,8 @@ def pod(*containers: Mapping[str, int]) -> Pod:
     )
 
 
-def test_two_resources_of_a_container_are_put_on_one_node() -> None:
-    """With NUMA node 0 out of NICs, GPUs are wanted on node 1 too."""
+def test_two_resources_of_a_container_are_on_one_node() -> None:
+    """No NIC is free on NUMA node 0, so the GPUs are on node 1 too."""
     node = Node("restricted")
     node.hold(NIC, {0: ["0-0"]}, "other")
     both = pod({GPU: 2, NIC: 1})
@@ -87,7 +87,10 @@ def test_two_resources_of_a_container_are_put_on_one_node() -> None:
 
 @pytest.mark.parametrize("policy", ["restricted", "single-numa-node"])
 def test_devices_that_cannot_be_aligned_are_refused(policy: str) -> None:
-    """One free GPU on each node cannot serve two aligned; the reference's words and reason."""
+    """One free GPU on each node cannot serve two aligned GPUs.
+
+    Words and reason are the reference's.
+    """
     node = Node(policy)
     node.hold(GPU, {0: ["0-0"], 1: ["1-0"]}, "other")
     two = pod({GPU: 2})
@@ -98,7 +101,7 @@ def test_devices_that_cannot_be_aligned_are_refused(policy: str) -> None:
     assert node.counted("kubelet_topology_manager_admission_errors_total") == 1
 
 
-def test_best_effort_admits_what_cannot_be_aligned() -> None:
+def test_best_effort_admits_a_container_that_cannot_be_aligned() -> None:
     """The same request is served from both nodes."""
     node = Node("best-effort")
     node.hold(GPU, {0: ["0-0"], 1: ["1-0"]}, "other")
@@ -106,8 +109,8 @@ def test_best_effort_admits_what_cannot_be_aligned() -> None:
     assert node.align(two, two.containers[0]) == NumaNodes((0, 1))
 
 
-def test_policy_none_asks_no_provider() -> None:
-    """No decision, nothing remembered."""
+def test_policy_none_asks_no_hint_provider() -> None:
+    """No decision is made or stored."""
     node = Node("none")
     one = pod({GPU: 4})
     assert node.align(one, one.containers[0]) is None
@@ -123,8 +126,8 @@ def test_scope_container_decides_for_each_container() -> None:
     assert node.align(three, three.containers[1]) == NumaNodes((1,))
 
 
-def test_scope_pod_decides_once_for_all() -> None:
-    """The same pod is refused as a whole where the whole must be on one node."""
+def test_scope_pod_decides_once_for_the_whole_pod() -> None:
+    """The same pod is refused, because its three GPUs are not on one node."""
     node = Node("single-numa-node", "pod")
     three = pod({GPU: 2}, {GPU: 1})
     with pytest.raises(TopologyAffinityError):
@@ -134,24 +137,24 @@ def test_scope_pod_decides_once_for_all() -> None:
     assert node.topology.get_affinity(two.uid, "c1") == TopologyHint(NumaNodes((0,)), True)
 
 
-def test_other_providers_have_a_say() -> None:
-    """CPUs that are on node 1 draw the GPU there."""
+def test_hints_of_other_providers_count() -> None:
+    """The CPUs are on node 1, so the GPU must be on node 1."""
     node = Node("restricted")
     node.providers.append(FakeCpus(1))
     one = pod({GPU: 1})
     assert node.align(one, one.containers[0]) == NumaNodes((1,))
 
 
-def test_a_container_that_has_its_devices_is_not_asked_again() -> None:
-    """It keeps what it has, also where it could no longer be aligned."""
+def test_a_container_that_holds_its_devices_is_not_aligned_again() -> None:
+    """It keeps its devices, also if they could not be aligned now."""
     node = Node("single-numa-node")
     two = pod({GPU: 2})
     node.hold(GPU, {0: ["0-0"], 1: ["1-0"]}, two.uid, "c0")
     assert node.align(two, two.containers[0]) is None
 
 
-def test_a_new_admission_forgets_the_decision_before() -> None:
-    """What was decided for a pod that was then rejected does not bind its next try."""
+def test_a_new_admission_discards_the_earlier_decision() -> None:
+    """The decision for a rejected pod does not count for its next admission."""
     node = Node("best-effort")
     one = pod({NIC: 1})
     assert node.align(one, one.containers[0]) == NumaNodes((0,))
@@ -164,7 +167,7 @@ def test_a_new_admission_forgets_the_decision_before() -> None:
 
 @pytest.mark.parametrize(("scope", "count"), [("container", 2), ("pod", 1)])
 def test_aligned_containers_are_counted(scope: str, count: int) -> None:
-    """single-numa-node counts each container, or each pod, that it aligned; what stands counts."""
+    """single-numa-node counts each aligned container, or each pod, when the pod is admitted."""
     node = Node("single-numa-node", scope)
     two = pod({GPU: 1}, {GPU: 1})
     for _ in range(2):

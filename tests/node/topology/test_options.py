@@ -1,4 +1,4 @@
-"""Settings of the topology manager and what is wrong with them, in the kubelet's words."""
+"""Settings of the topology manager, and their errors in the kubelet's words."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,8 +10,8 @@ from kubedevices.node.topology.options import TopologySettings, check_settings
 EIGHT = range(8)
 
 
-def test_everything_that_may_be_set() -> None:
-    """Policy, scope, nodes and distances by node number come out as values."""
+def test_all_settings() -> None:
+    """Policy, scope, nodes and distances by node number are in the result."""
     found = check_settings(
         "restricted",
         "pod",
@@ -25,14 +25,14 @@ def test_everything_that_may_be_set() -> None:
 
 
 def test_policy_none_ignores_everything_else() -> None:
-    """With policy none neither scope nor options nor nodes are looked at."""
+    """With policy none neither scope nor options nor nodes are checked."""
     found = check_settings("none", "galaxy", {"x": "y"}, numa_nodes=range(64))
     assert found == TopologySettings()
 
 
 @pytest.mark.parametrize("text", ["1", "t", "T", "TRUE", "true", "True"])
-def test_true_in_all_its_spellings(text: str) -> None:
-    """What Go takes for true is true."""
+def test_true_in_all_spellings_of_go(text: str) -> None:
+    """The spellings that Go's strconv.ParseBool accepts."""
     options = {"prefer-closest-numa-nodes": text}
     assert check_settings("best-effort", options=options).prefer_closest
 
@@ -86,17 +86,17 @@ def test_true_in_all_its_spellings(text: str) -> None:
         ),
     ],
 )
-def test_a_mistake_in_the_kubelets_words(
+def test_errors_have_the_kubelets_words(
     policy: str, scope: str, options: Mapping[str, str], numa_nodes: Sequence[int], message: str
 ) -> None:
-    """Each mistake is a usage error with the text that a kubelet prints for it."""
+    """Each error is a usage error with the kubelet's text."""
     with pytest.raises(UsageError) as caught:
         check_settings(policy, scope, options, numa_nodes=numa_nodes)
     assert str(caught.value) == message
 
 
-def test_the_limit_can_be_raised() -> None:
-    """Nine nodes are fine when that is allowed."""
+def test_the_limit_of_nodes_can_be_raised() -> None:
+    """Nine nodes are allowed with a higher limit."""
     options = {"max-allowable-numa-nodes": "9"}
     found = check_settings("restricted", options=options, numa_nodes=range(9))
     assert found.numa_nodes == tuple(range(9))

@@ -1,4 +1,4 @@
-"""The merge of hints: golden vectors, the rule written out the slow way, and its bounds."""
+"""The merge of hints: golden vectors, a slow form of the rule, and bounds of time."""
 
 import random
 import time
@@ -60,8 +60,8 @@ def golden_hints(hints: list[dict[str, Any]] | None) -> Hints:
 
 
 @pytest.mark.parametrize(("number", "case"), cases("topology_merge"))
-def test_decisions_are_the_kubelets(number: int, case: Any) -> None:
-    """Mask, preference and admission are those of kubelet 1.32, in any order of providers."""
+def test_decisions_are_those_of_the_kubelet(number: int, case: Any) -> None:
+    """Mask, preference and admission are those of kubelet 1.32, for any order of providers."""
     nodes = case["numa_nodes"]
     distances = case.get("distances", {})
     rows = [distances[str(node)] for node in nodes] if case["prefer_closest"] else []
@@ -78,11 +78,11 @@ def test_decisions_are_the_kubelets(number: int, case: Any) -> None:
         random.Random(number).shuffle(providers)
 
 
-# ---------------------------------------------------------------- the rule, the slow way
+# ---------------------------------------------------------------- the rule in its slow form
 
 
 def slow_merge(chosen: TopologySettings, providers: Iterable[ProviderHints]) -> TopologyHint:
-    """Go through the whole product and keep the best, one comparison at a time."""
+    """Try the whole product and keep the best hint, one comparison at a time."""
     lists: list[list[TopologyHint]] = []
     for each in providers:
         lists += [] if each else [[hint("*+")]]
@@ -157,10 +157,10 @@ def merges(draw: st.DrawFn) -> tuple[TopologySettings, list[ProviderHints]]:
 
 
 @given(merges())
-def test_the_merge_is_that_of_the_whole_product(
+def test_the_merge_equals_that_of_the_whole_product(
     case: tuple[TopologySettings, list[ProviderHints]],
 ) -> None:
-    """What is found without the product is what going through all of it finds."""
+    """The fast merge finds the same hint as a loop over the product."""
     chosen, providers = case
     assert decide(chosen, providers).hint == slow_merge(chosen, providers)
 
@@ -188,7 +188,7 @@ def test_the_order_of_providers_makes_no_difference(
     ("policy", "admit"), [("best-effort", True), ("restricted", False), ("single-numa-node", False)]
 )
 def test_a_device_and_a_cpu_on_different_nodes(policy: str, admit: bool) -> None:
-    """Only best-effort takes a device on node 0 with a CPU on node 1."""
+    """Only best-effort admits a device on node 0 with a CPU on node 1."""
     decision = decide(settings(policy, (0, 1)), [provider("0+", "01-"), provider("1+", "01-")])
     assert decision.admit == admit
     assert not decision.hint.preferred
@@ -202,7 +202,7 @@ def test_policy_none_admits_without_a_mask() -> None:
 
 
 def test_no_hint_provider_means_all_nodes_preferred() -> None:
-    """No provider at all: all nodes, and that is preferred."""
+    """Without any provider the result is all nodes, preferred."""
     assert shown(decide(settings("restricted", (0, 1)), [])) == ("01+", True)
     assert shown(decide(settings("single-numa-node", (0,)), [])) == ("*+", True)
 
@@ -210,7 +210,7 @@ def test_no_hint_provider_means_all_nodes_preferred() -> None:
 @pytest.mark.parametrize("other", [(), ("0+",), ("0+", "1+", "01-")])
 @pytest.mark.parametrize("node", [0, 3, 7])
 def test_filtered_device_hints_merge_with_those_of_cpus(other: tuple[str, ...], node: int) -> None:
-    """FilteredDeviceHintsMergeWithOtherProviders: the pod lands on the device's node."""
+    """FilteredDeviceHintsMergeWithOtherProviders: the result is the device's node."""
     others = [f"{each}" for each in range(8)]
     cpus = [f"{each}+" for each in others] + [f"{a}{b}-" for a, b in combinations(others, 2)]
     devices = provider(f"{node}+")
@@ -218,22 +218,24 @@ def test_filtered_device_hints_merge_with_those_of_cpus(other: tuple[str, ...], 
     assert shown(decision) == (f"{node}+", True)
 
 
-def test_the_closer_pair_wins_only_when_asked_for() -> None:
-    """Of two pairs as narrow the lower numbers win, with prefer-closest the shorter distance."""
+def test_the_closer_pair_wins_only_with_prefer_closest() -> None:
+    """Of two pairs of equal size the lower numbers win; with prefer-closest, the shorter
+    distance.
+    """
     pairs = [provider("01+", "02+")]
     far = [[10, 30, 20], [30, 10, 30], [20, 30, 10]]
     assert shown(decide(settings("restricted", (0, 1, 2)), pairs))[0] == "01+"
     assert shown(decide(settings("restricted", (0, 1, 2), far), pairs))[0] == "02+"
 
 
-def test_without_a_set_of_the_wanted_size_the_largest_smaller_one_is_best() -> None:
-    """One wants three nodes; of the intersections {0} and {1,2} the one that gives it two wins."""
+def test_without_a_set_of_the_wanted_size_the_largest_smaller_set_wins() -> None:
+    """A provider wants three nodes. Of the intersections {0} and {1,2} the larger one wins."""
     providers = [provider("012-"), provider("0-", "12-")]
     assert shown(decide(settings("best-effort", (0, 1, 2)), providers))[0] == "12-"
 
 
 def test_a_larger_set_than_wanted_is_the_last_choice() -> None:
-    """With a smaller and a larger set than the most demanding list needs the smaller one wins."""
+    """Of a smaller and a larger set than the most demanding list needs, the smaller set wins."""
     providers = [provider("01-", "0123-"), provider("0-", "*-")]
     chosen = settings("best-effort", (0, 1, 2, 3))
     assert shown(decide(chosen, providers))[0] == "01-", "the wanted size is best"
@@ -242,7 +244,7 @@ def test_a_larger_set_than_wanted_is_the_last_choice() -> None:
 
 
 def test_distances_do_not_matter_for_a_single_node() -> None:
-    """With single-numa-node the lower of two nodes wins, however far a node is from itself."""
+    """With single-numa-node the lower node wins, for any distance of a node to itself."""
     rows = [[13, 20], [20, 10]]
     either = [provider("0+", "1+")]
     assert shown(decide(settings("single-numa-node", (0, 1), rows), either))[0] == "0+"
@@ -250,7 +252,7 @@ def test_distances_do_not_matter_for_a_single_node() -> None:
 
 
 def test_a_topology_rejection_has_the_kubelets_words() -> None:
-    """Reason and message are what tools look for in a rejected pod."""
+    """Reason and message are those for which tools search in a rejected pod."""
     with pytest.raises(AdmissionRejected, match="Resources cannot be allocated with Topology") as e:
         raise TopologyAffinityError
     assert e.value.reason == "TopologyAffinityError"
@@ -271,8 +273,10 @@ def full(nodes: int, best: int) -> ProviderHints:
 
 
 @pytest.mark.parametrize("policy", POLICIES[1:])
-def test_the_merge_does_not_explode(policy: str) -> None:
-    """Eight providers with all 255 sets of eight nodes: 255**8 combinations, a moment's work."""
+def test_the_time_of_a_merge_is_bounded(policy: str) -> None:
+    """Eight providers with all 255 sets of eight nodes have 255**8 combinations; the
+    limit is 2 s.
+    """
     providers = [full(8, 1 + each % 3) for each in range(8)]
     began = time.thread_time()
     decide(settings(policy, range(8)), providers)
@@ -280,8 +284,8 @@ def test_the_merge_does_not_explode(policy: str) -> None:
 
 
 @pytest.mark.parametrize("nodes", [(0, 1, 2, 3, 4), (0, 2, 5, 8, 9)])
-def test_counting_and_pairing_agree(nodes: tuple[int, ...]) -> None:
-    """Long lists are counted instead of paired, and nothing is lost by it."""
+def test_counting_and_pairing_give_the_same_result(nodes: tuple[int, ...]) -> None:
+    """Long lists are counted instead of paired."""
     chooser = random.Random(7)
     subsets = [NumaNodes(c) for size in range(1, 6) for c in combinations(nodes, size)]
     for _ in range(20):
