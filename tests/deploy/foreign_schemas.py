@@ -1,7 +1,7 @@
-"""JSON schemas of the kinds that are not Kubernetes' own, strict: what is not named is an error.
+"""Strict JSON schemas of kinds that do not belong to Kubernetes: an unknown key is an error.
 
-After the custom resource definitions that node-feature-discovery (nfd-api-crds.yaml) and OpenShift
-(securitycontextconstraints.security.openshift.io, v1) publish, cut down to what we use or might.
+The sources are the custom resource definitions of node-feature-discovery (nfd-api-crds.yaml) and of
+OpenShift (securitycontextconstraints.security.openshift.io, v1), reduced to the parts that we use.
 """
 
 from typing import Any, TypeAlias

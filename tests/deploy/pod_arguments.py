@@ -1,4 +1,4 @@
-"""What a kubelet makes of a pod, in podman's words: so that tests run what the manifests say."""
+"""Translates a pod into arguments of podman, so that tests run the pods of the manifests."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,29 +6,30 @@ from typing import Any
 from kubedevices.manifests.deployment import STATE_DIR
 
 NODE_NAME = "node-1"
-SAID = {"name", "image", "args", "env", "securityContext", "volumeMounts"}
-ELSEWHERE = {
+TRANSLATED = {"name", "image", "args", "env", "securityContext", "volumeMounts"}
+IGNORED = {
     "ports",
     "resources",
     "readinessProbe",
     "livenessProbe",
     "terminationMessagePolicy",
 }
-"""What podman is not told: the only network is the container's own, and tests ask its pages."""
+"""Keys that podman does not get: the container has only a loopback network, and tests act as
+probes.
+"""
 
 
 def podman_arguments(pod: Mapping[str, Any], host: Mapping[str, object]) -> list[str]:
     """Return options, image and arguments for `podman run` of the pod's only container.
 
-    `host` says what stands for the host's paths and, by `configMap`, for the mounted ConfigMap. The
-    state directory may be left out.
-    The container has no network but its own loopback: nothing needs more.
+    `host` maps the host paths of the pod to directories of the test; the key `configMap` is for the
+    mounted ConfigMap. The state directory may be missing. The container has no network.
     """
     (container,) = pod["containers"]
-    assert container.keys() == SAID | ELSEWHERE  # a new key has to be said, too
+    assert container.keys() == TRANSLATED | IGNORED  # a new key must be in one of the two sets
     rights, security = container["securityContext"], pod["securityContext"]
     assert not rights["privileged"]
-    assert security["seccompProfile"]["type"] == "RuntimeDefault"  # podman's too, if not told
+    assert security["seccompProfile"]["type"] == "RuntimeDefault"  # podman's default, too
     options = [f"--user={security['runAsUser']}:{security['runAsGroup']}", "--network=none"]
     if rights["readOnlyRootFilesystem"]:
         options += ["--read-only", "--read-only-tmpfs=false"]
@@ -41,7 +42,7 @@ def podman_arguments(pod: Mapping[str, Any], host: Mapping[str, object]) -> list
         volume = volumes[mount["name"]]
         path = volume["hostPath"]["path"] if "hostPath" in volume else "configMap"
         if path == STATE_DIR and path not in host:
-            continue  # no device was ever cordoned, and the container finds no directory
+            continue  # no device was cordoned: the pod runs without the directory
         mode = "ro" if mount.get("readOnly") else "rw"
         options.append(f"--volume={host[path]}:{mount['mountPath']}:{mode}")
     return [*options, container["image"], *container["args"]]

@@ -1,4 +1,4 @@
-"""`manifests --values`: what an admin sets about the objects of a plugin."""
+"""`manifests --values`: settings of an administrator for the objects of a plugin."""
 
 import json
 from collections.abc import Callable
@@ -24,7 +24,7 @@ CONFIG = "version: 1\nnamespace: a.example\nresources: [{name: w, match: [{path:
 def printed(
     short_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., list[dict[str, Any]]]:
-    """Give a function that prints manifests with a text of values."""
+    """Return a function that prints the manifests for a text of values."""
 
     def run(text: str, *arguments: str) -> list[dict[str, Any]]:
         (short_dir / "values.yaml").write_text(text)
@@ -138,19 +138,21 @@ SET: dict[str, Callable[[Objects], bool]] = {
 
 
 @pytest.mark.parametrize("text", SET)
-def test_each_key_has_its_place(text: str, printed: Callable[..., list[dict[str, Any]]]) -> None:
+def test_each_key_changes_its_field(
+    text: str, printed: Callable[..., list[dict[str, Any]]]
+) -> None:
     assert SET[text](by_kind(printed(text)))
-    assert not _holds_without(text, printed)
+    assert not _holds_by_default(text, printed)
 
 
-def _holds_without(text: str, printed: Callable[..., list[dict[str, Any]]]) -> bool:
+def _holds_by_default(text: str, printed: Callable[..., list[dict[str, Any]]]) -> bool:
     try:
         return SET[text](by_kind(printed("{}")))
     except KeyError:
         return False
 
 
-def test_the_control_socket_of_a_simulator_is_in_a_directory_of_the_host(
+def test_the_control_socket_of_a_simulator_is_in_a_host_directory(
     printed: Callable[..., list[dict[str, Any]]],
 ) -> None:
     found = by_kind(printed("controlSocketDir: /run/sim", "simulate"))
@@ -161,7 +163,7 @@ def test_the_control_socket_of_a_simulator_is_in_a_directory_of_the_host(
 def test_an_architecture_is_a_condition_in_each_alternative(
     printed: Callable[..., list[dict[str, Any]]],
 ) -> None:
-    """A node needs to meet one of the terms: without the condition in one, it would not hold."""
+    """A node has to match only one of the terms, so each term needs the condition."""
     fields = "[{key: metadata.name, operator: In, values: [n]}]"
     some = f"{{matchFields: {fields}}}, {{matchExpressions: []}}, {{matchExpressions: {fields}}}"
     of_nodes = f"{{{REQUIRED}: {{nodeSelectorTerms: [{some}]}}}}"
@@ -170,19 +172,22 @@ def test_an_architecture_is_a_condition_in_each_alternative(
     assert [each["matchExpressions"][-1]["values"] for each in terms(found)] == [["amd64"]] * 2
 
 
-def test_an_affinity_for_no_node_stays_the_same(
+def test_an_affinity_that_matches_no_node_is_not_changed(
     printed: Callable[..., list[dict[str, Any]]],
 ) -> None:
-    """Kubernetes: an empty term matches nothing; with our condition it would match many nodes."""
+    """Kubernetes: an empty term matches no node. With our condition it would match many nodes."""
     of_nodes = f"{{{REQUIRED}: {{nodeSelectorTerms: [{{}}]}}}}"
     found = by_kind(printed(f"arch: [amd64]\naffinity: {{nodeAffinity: {of_nodes}}}"))
     assert terms(found) == [{}]
 
 
-def test_nodes_with_a_label_have_a_configuration_of_their_own(
+def test_labelled_nodes_have_their_own_configuration(
     short_dir: Path, printed: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    """In a DaemonSet of their own, with their own directories; the plugin's leaves them alone."""
+    """They have their own DaemonSet with their own directories.
+
+    The plugin's DaemonSet leaves them out.
+    """
     (short_dir / "main.yaml").write_text(CONFIG % "main")
     (short_dir / "big.yaml").write_text(CONFIG % "big")
     documents = printed(
@@ -210,10 +215,10 @@ def test_nodes_with_a_label_have_a_configuration_of_their_own(
     assert other["metadata"]["labels"]["app.kubernetes.io/part-of"] == "lab"
 
 
-def test_nodes_with_a_configuration_need_none_of_the_profiles(
+def test_node_configurations_do_not_need_the_profiles(
     short_dir: Path, printed: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    """Nor the domain, which goes with profiles only."""
+    """They do not need the domain either, because it belongs to the profiles."""
     (short_dir / "big.yaml").write_text(CONFIG % "big")
     words = ("expose", "--profile", "fuse", "--domain", "b.example", "--name", "lab")
     documents = printed("nodeConfigs: [{name: big, configFile: big.yaml}]", *words)
@@ -221,10 +226,12 @@ def test_nodes_with_a_configuration_need_none_of_the_profiles(
     assert ["b.example" in text for text in texts] == [True, False]
 
 
-def test_each_text_of_a_configuration_has_a_version(
+def test_each_version_of_a_configuration_has_its_own_config_map(
     short_dir: Path, printed: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    """The pods name theirs, so that going back to older pods goes back to the older text."""
+    """The pods name their ConfigMap, so a rollback of the pods is a rollback of the
+    configuration.
+    """
     names = []
     for text in ("one", "two", "one"):
         (short_dir / "main.yaml").write_text(CONFIG % text)
@@ -311,7 +318,7 @@ def test_values_that_contradict_each_other_are_refused(
     assert reason in capsys.readouterr().err
 
 
-def test_values_for_the_chart_meet_its_schema(
+def test_values_for_the_chart_match_its_schema(
     printed: Callable[..., list[dict[str, Any]]],
 ) -> None:
     (found,) = printed("arch: [amd64]\nmetrics: {enabled: true}", "expose", "--as-values")
@@ -319,7 +326,7 @@ def test_values_for_the_chart_meet_its_schema(
     assert found["metrics"] == {"enabled": True}
 
 
-def test_the_schema_for_editors_is_that_of_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_schema_for_editors_accepts_every_key(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["manifests", "expose", "--values-schema"]) == 0
     validator = Draft7Validator(json.loads(capsys.readouterr().out))
     for text in SET:
@@ -327,31 +334,31 @@ def test_the_schema_for_editors_is_that_of_the_file(capsys: pytest.CaptureFixtur
     assert not validator.is_valid({"resorces": {}})
 
 
-def test_an_option_wins_over_the_file(printed: Callable[..., list[dict[str, Any]]]) -> None:
+def test_an_option_overrides_the_values_file(printed: Callable[..., list[dict[str, Any]]]) -> None:
     found = by_kind(printed("nodeSelector: {a: file, b: file}", "expose", "--node-label", "a=c"))
     wanted = {"kubernetes.io/os": "linux", "a": "c", "b": "file"}
     assert found["spec"]["nodeSelector"] == wanted
 
 
-def test_openshift_lets_a_driver_have_its_token(
+def test_openshift_allows_a_driver_its_token(
     printed: Callable[..., list[dict[str, Any]]],
 ) -> None:
-    """A pod of DRA gets the token in a projected volume; a device plugin has none."""
+    """A pod of a DRA driver gets the token in a projected volume. A device plugin has no token."""
     for words, has_token in ((("expose", "--mode", "dra"), True), (("expose",), False)):
         found = by_kind(printed("openshift: true", *words))
         assert ("projected" in found["SecurityContextConstraints"]["volumes"]) is has_token
 
 
 @pytest.mark.parametrize("text", ["y", "N", "1e3", "0o17", "1_000", "on", "0x1f", "12"])
-def test_a_text_stays_a_text_to_every_reader(
+def test_texts_are_quoted_for_every_yaml_reader(
     text: str, short_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """To Go `y` is true and `1e3` a number, though PyYAML takes both for texts."""
+    """Go's YAML reads `y` as true and `1e3` as a number, PyYAML as texts."""
     assert main(["manifests", "expose", "--node-label", f"a={text}"]) == 0
     assert f"a: '{text}'\n" in capsys.readouterr().out
 
 
-def test_every_key_is_in_the_page() -> None:
+def test_the_page_has_every_key() -> None:
     from kubedevices.config.yaml_config import schema_fields
     from kubedevices.manifests.values import AdminValues
 

@@ -1,4 +1,4 @@
-"""The files for CI servers: GitHub's action, GitLab's job, the test in Go."""
+"""The files for CI: the GitHub action, the GitLab job, the test in Go."""
 
 import os
 import shutil
@@ -19,8 +19,8 @@ ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 CHECK: dict[str, Any] = ACTION["runs"]["steps"][-1]
 
 
-def test_the_action_hands_every_input_to_its_script_as_a_variable() -> None:
-    """An input in the text of a script would be code: it is only in `env`."""
+def test_the_action_gives_its_inputs_to_the_script_in_variables() -> None:
+    """An input in the text of a script would be executed as code, so inputs are only in `env`."""
     steps = ACTION["runs"]["steps"]
     used = " ".join(str(value) for step in steps for value in step["env"].values())
     assert all(f"inputs.{name} " in used for name in ACTION["inputs"])
@@ -28,8 +28,11 @@ def test_the_action_hands_every_input_to_its_script_as_a_variable() -> None:
 
 
 @pytest.mark.parametrize("code", [0, 1, 3])
-def test_the_action_reports_and_ends_as_the_check_does(code: int, short_dir: Path) -> None:
-    """The summary is shown even if the check fails, and the words of the command stay together."""
+def test_the_action_has_the_exit_code_of_the_check(code: int, short_dir: Path) -> None:
+    """The summary is written even if the check fails.
+
+    Words with spaces of the command stay together.
+    """
     program = short_dir / "kubedevices" / "bin" / "kubedevices"
     program.parent.mkdir(parents=True)
     program.write_text(
@@ -48,7 +51,7 @@ def test_the_action_reports_and_ends_as_the_check_does(code: int, short_dir: Pat
         "ARGUMENTS": "--quick --only list",
         "REPORT": "my reports",
     }
-    # As GitHub runs `shell: bash`.
+    # GitHub runs `shell: bash` with these options.
     command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", CHECK["run"]]
     done = subprocess.run(
         command, env=os.environ | given, cwd=short_dir, capture_output=True, text=True, check=False
@@ -64,7 +67,7 @@ def test_the_action_reports_and_ends_as_the_check_does(code: int, short_dir: Pat
     assert (args.quick, args.only) == (True, ["list"])
 
 
-def test_the_job_of_gitlab_uses_options_that_exist() -> None:
+def test_the_gitlab_job_uses_existing_options() -> None:
     """Its script is a command line of `kubedevices check`."""
     job = yaml.safe_load((ROOT / "examples/ci/gitlab.yml").read_text())["check-device-plugin"]
     words = job["script"][-1].split()
@@ -76,8 +79,8 @@ def test_the_job_of_gitlab_uses_options_that_exist() -> None:
     assert str(args.html) in job["artifacts"]["paths"]
 
 
-def test_the_test_in_go_is_go() -> None:
-    """gofmt reads it and has nothing to change."""
+def test_the_test_in_go_is_formatted() -> None:
+    """gofmt parses the file and changes nothing."""
     need(shutil.which("gofmt"), "golang-go")
     file = ROOT / "examples/ci/conformance_test.go"
     done = subprocess.run(["gofmt", "-l", "-e", file], capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""The Grafana dashboard: its file is that of its source, and its queries find what plugins tell."""
+"""The Grafana dashboard: its file is up to date, and its queries find the metrics of plugins."""
 
 import itertools
 import json
@@ -25,7 +25,7 @@ from tests.waiting import until_sync
 DEADLINE = 60
 FAILING = "{resourceName: example.com/gpu, numberDevicesOnNode: 3, faults: {failAllocateEvery: 2}}"
 NEVER_HERE = {"hook_timeouts_total", "pre_start_errors_total"}
-"""Counters that begin when the plugin has such a hook, which ours has not."""
+"""Counters that appear only for plugins with such a hook; the plugin of this test has none."""
 
 
 def free_port() -> int:
@@ -36,7 +36,7 @@ def free_port() -> int:
 
 @contextmanager
 def prometheus(directory: Path, page: str) -> Iterator[str]:
-    """Run a Prometheus that reads the page each second; give where it answers."""
+    """Run a Prometheus that reads the page each second; give its address."""
     port = free_port()
     (directory / "prometheus.yml").write_text(
         "global: {scrape_interval: 1s}\n"
@@ -71,7 +71,7 @@ def ask(server: str, query: str) -> Any:
 
 
 def wait_for(server: str, query: str) -> list[Any]:
-    """Ask until there is an answer with something in it."""
+    """Ask until there is a result that is not empty."""
     found: list[Any] = []
 
     def is_answered() -> bool:
@@ -82,16 +82,16 @@ def wait_for(server: str, query: str) -> list[Any]:
     return found
 
 
-def test_the_file_is_that_of_its_source() -> None:
-    """Write it anew after a change."""
+def test_the_dashboard_file_is_up_to_date() -> None:
+    """After a change, generate the file again."""
     text = (ROOT / "deploy/grafana/kubedevices.json").read_text()
     assert json.loads(text) == dashboard(), (
         "python -m kubedevices.manifests.dashboard > deploy/grafana/kubedevices.json"
     )
 
 
-def test_panels_lie_beside_each_other() -> None:
-    """In rows of 24, each with its own number, all asking the data source that was chosen."""
+def test_panels_do_not_overlap() -> None:
+    """In rows of 24, each with its own ID, all with the chosen data source."""
     panels = dashboard()["panels"]
     assert [panel["id"] for panel in panels] == [*range(1, len(PANELS) + 1)]
     covered: set[tuple[int, int]] = set()
@@ -107,8 +107,8 @@ def test_panels_lie_beside_each_other() -> None:
 
 
 @pytest.mark.timeout(4 * DEADLINE)
-def test_each_query_has_an_answer(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a real Prometheus that reads the page of a real plugin, with a pod and a failed pod."""
+def test_each_query_has_a_result(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real Prometheus reads the page of a real plugin, after an admitted pod and a failed pod."""
     need(shutil.which("prometheus"), "prometheus")
     monkeypatch.setenv("NODE_NAME", "n")
     (short_dir / "s").mkdir()
@@ -124,7 +124,7 @@ def test_each_query_has_an_answer(short_dir: Path, monkeypatch: pytest.MonkeyPat
         prometheus(short_dir, page) as server,
     ):
         assert run("wait", "example.com/gpu", "--allocatable", 3, *at).returncode == 0
-        # A counter must be seen before it grows.
+        # Prometheus must see a counter before the counter grows.
         wait_for(server, 'kubedevices_plugin_streams{resource="example.com/gpu"} == 1')
         wait_for(server, "count_over_time(kubedevices_plugin_allocations_total[1m]) > 1")
         assert run("allocate", "example.com/gpu=1", "--pod-name", "a", *at).returncode == 0

@@ -1,4 +1,4 @@
-"""What a deployment promises, line by line, for every overlay and for what options add."""
+"""Rules for every overlay, and for the objects that options add."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +36,7 @@ def host_paths(pod: dict[str, Any]) -> dict[str, str]:
 
 
 def mounts(pod: dict[str, Any]) -> dict[str, bool]:
-    """Return whether each mount is read-only, by the path of the host or the name of the volume."""
+    """Return whether each mount is read-only, by host path or by name of the volume."""
     (container,) = pod["containers"]
     source = {
         volume["name"]: volume.get("hostPath", {}).get("path", volume["name"])
@@ -56,7 +56,7 @@ def test_each_way_to_deploy_has_an_overlay() -> None:
 
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_nothing_is_privileged(name: str) -> None:
-    """User 0, which owns the plugin directory, and nothing that usually comes with it."""
+    """User 0, because it owns the plugin directory, without the usual rights of root."""
     pod = pod_of(OVERLAYS[name])
     (container,) = pod["containers"]
     assert container["securityContext"] == {
@@ -76,8 +76,8 @@ def test_nothing_is_privileged(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PLUGINS)
-def test_pods_have_no_access_to_the_api(name: str) -> None:
-    """No token, no role; an account of our own, so that rights of others are not ours."""
+def test_plugin_pods_have_no_access_to_the_api(name: str) -> None:
+    """No token and no role. The account is only for this plugin, so it has no rights of others."""
     made = documents(OVERLAYS[name])
     kinds = [each["kind"] for each in made]
     assert not [kind for kind in kinds if "Role" in kind]
@@ -91,7 +91,8 @@ def test_pods_have_no_access_to_the_api(name: str) -> None:
 def test_a_pod_runs_on_every_node_that_can_run_it(name: str) -> None:
     """Before other pods, also where the control plane is, but not on Windows.
 
-    Nor in spite of every taint: a virtual node, where it never starts, would hold up each update.
+    Not every taint is tolerated: the pod would never start on a virtual node, and each update would
+    wait for this pod.
     """
     pod = pod_of(OVERLAYS[name])
     assert pod["priorityClassName"] == "system-node-critical"
@@ -117,10 +118,10 @@ def test_a_pod_runs_on_every_node_that_can_run_it(name: str) -> None:
         ),
     ],
 )
-def test_a_taint_is_tolerated_where_that_is_wanted(
+def test_a_toleration_can_be_added(
     taint: str, expected: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As kubectl writes it, beside the taint of the control plane."""
+    """In the notation of kubectl, beside the toleration of the control plane."""
     assert main(["manifests", "simulate", "--toleration", taint]) == 0
     *_, daemon_set = yaml.safe_load_all(capsys.readouterr().out)
     assert daemon_set["spec"]["template"]["spec"]["tolerations"][1:] == [expected]
@@ -128,17 +129,17 @@ def test_a_taint_is_tolerated_where_that_is_wanted(
 
 @pytest.mark.parametrize("taint", ["", "=x", "gpu:", "gpu:Never", "a b", "gpu=a b", "/gpu"])
 def test_an_invalid_taint_is_refused(taint: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Here, and not by the cluster."""
+    """By the command, before the manifest reaches the cluster."""
     assert main(["manifests", "simulate", "--toleration", taint]) == 2
     assert "is not a taint of a node" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
-def test_an_update_takes_no_device_away(name: str) -> None:
-    """The new pod starts beside the old one, which ends when the new one is seen to be ready.
+def test_an_update_does_not_remove_devices(name: str) -> None:
+    """The new pod starts beside the old pod. The old pod ends when the new pod is ready.
 
-    Not so a proxy: two of them cannot have the directory in which other plugins register. Nor a
-    pod that may be in both device APIs: each of two would decide where a device is.
+    A proxy is different: only one can use the directory in which plugins register. So is a pod that
+    may serve both device APIs: two pods would both decide to which API a device belongs.
     """
     spec = documents(OVERLAYS[name])[-1]["spec"]
     surge = 0 if name == "proxy" or (name in DRIVERS and OVERLAYS[name].has_plugin) else 1
@@ -170,16 +171,16 @@ def test_the_probes_ask_the_pages_of_the_pod(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
-def test_the_node_has_a_name(name: str) -> None:
-    """From the API, without asking it."""
+def test_the_container_knows_the_name_of_its_node(name: str) -> None:
+    """From the pod's own field, without a request to the API."""
     (container,) = pod_of(OVERLAYS[name])["containers"]
     env = {each["name"]: each for each in container["env"]}
     assert env["NODE_NAME"]["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
-def test_the_namespace_allows_host_paths_and_says_so(name: str) -> None:
-    """hostPath is what the pod security level is for; each of the three modes knows."""
+def test_the_namespace_has_the_privileged_level(name: str) -> None:
+    """The pods mount host paths, so each of the three modes of pod security needs this level."""
     labels = documents(OVERLAYS[name])[0]["metadata"]["labels"]
     modes = ("enforce", "audit", "warn")
     assert {labels[f"pod-security.kubernetes.io/{mode}"] for mode in modes} == {"privileged"}
@@ -210,13 +211,13 @@ OF_DRA = {
         ("proxy", {"/var/lib/kubedevices/plugins": False, "/var/lib/kubedevices": False}),
     ],
 )
-def test_only_what_is_needed_is_mounted(name: str, expected: dict[str, bool]) -> None:
-    """The plugin directory; /dev read-only; CDI and podresources only where they are used.
+def test_only_needed_directories_are_mounted(name: str, expected: dict[str, bool]) -> None:
+    """The plugin directory; /dev read-only; CDI and podresources only if the plugin uses them.
 
-    Of the directory with the sockets of all drivers, a driver has its own part.
+    A driver gets only its own directory of the directory with all drivers' sockets.
     """
     pod = pod_of(OVERLAYS[name])
-    usual = {"/var/lib/kubedevices": True}  # what `kubedevices cordon` writes
+    usual = {"/var/lib/kubedevices": True}  # `kubedevices cordon` writes there
     if OVERLAYS[name].has_plugin:
         usual[f"{KUBELET}/device-plugins"] = False
     assert mounts(pod) == usual | expected
@@ -227,8 +228,8 @@ def test_only_what_is_needed_is_mounted(name: str, expected: dict[str, bool]) ->
     assert {*kinds.values()} == {"Directory"}
 
 
-def test_the_metrics_overlay_asks_podresources_and_has_annotations() -> None:
-    """The overlay `metrics` alone asks the kubelet's podresources socket."""
+def test_the_metrics_overlay_uses_podresources_and_has_annotations() -> None:
+    """Only the overlay `metrics` uses the kubelet's podresources socket."""
     template = documents(OVERLAYS["metrics"])[-1]["spec"]["template"]
     (container,) = template["spec"]["containers"]
     assert container["args"][-2:] == [
@@ -242,8 +243,8 @@ def test_the_metrics_overlay_asks_podresources_and_has_annotations() -> None:
     }
 
 
-def test_two_plugins_of_one_namespace_share_nothing() -> None:
-    """No object has the name of another's, no selector finds the other's pods."""
+def test_two_plugins_of_one_namespace_share_no_object() -> None:
+    """All names differ, and no selector matches the other plugin's pods."""
     one, two = (
         documents(Deployment("simulate", IMAGE, config="a: 1\n", name=name)) for name in "ab"
     )
@@ -259,8 +260,8 @@ def test_two_plugins_of_one_namespace_share_nothing() -> None:
 
 
 @pytest.mark.parametrize("namespace", ["kubedevices", "kube-system"])
-def test_the_priority_class_is_allowed_where_clusters_restrict_it(namespace: str) -> None:
-    """By a quota of that class without a limit; kube-system needs none."""
+def test_the_priority_class_is_allowed_by_a_quota(namespace: str) -> None:
+    """Some clusters allow this class only with a quota for it. kube-system needs no quota."""
     made = documents(Deployment("simulate", IMAGE, namespace=namespace))
     quotas = [each["spec"] for each in made if each["kind"] == "ResourceQuota"]
     if namespace == "kube-system":
@@ -274,8 +275,8 @@ def test_the_priority_class_is_allowed_where_clusters_restrict_it(namespace: str
 
 
 @pytest.mark.parametrize(("devices", "limit"), [(0, 128), (10_000, 128), (100_000, 512)])
-def test_the_memory_follows_from_the_devices(devices: int, limit: int) -> None:
-    """A simulator of 100,000 takes more than twice the usual limit."""
+def test_the_memory_limit_grows_with_the_devices(devices: int, limit: int) -> None:
+    """A simulator with 100,000 devices needs more than twice the usual limit."""
     pod = pod_of(Deployment("simulate", IMAGE, devices=devices))
     (container,) = pod["containers"]
     assert container["resources"]["limits"] == {"memory": f"{limit}Mi"}
@@ -283,8 +284,8 @@ def test_the_memory_follows_from_the_devices(devices: int, limit: int) -> None:
     assert 40 <= request <= limit
 
 
-def test_only_the_simulator_is_replaced_when_its_file_changes() -> None:
-    """A simulator; expose follows its file, and a new pod would interrupt its streams."""
+def test_a_changed_configuration_replaces_only_pods_of_the_simulator() -> None:
+    """`expose` reads a changed file itself, and a new pod would interrupt its streams."""
 
     def template(plugin: Plugin, config: str) -> Any:
         made = documents(Deployment(plugin, IMAGE, config=config))
@@ -294,8 +295,8 @@ def test_only_the_simulator_is_replaced_when_its_file_changes() -> None:
     assert template("expose", "a: 1\n") == template("expose", "a: 2\n")
 
 
-def test_the_nodes_of_nfd_are_those_that_the_rule_labels() -> None:
-    """And what the rule finds is what the configuration exposes."""
+def test_the_overlay_runs_on_the_nodes_that_the_nfd_rule_labels() -> None:
+    """The rule and the configuration select the same PCI class."""
     (rule,) = FILES["overlays/nfd/nodefeaturerule.yaml"]
     (label,) = rule["spec"]["rules"][0]["labels"].items()
     assert label in pod_of(OVERLAYS["nfd"])["nodeSelector"].items()
@@ -305,8 +306,8 @@ def test_the_nodes_of_nfd_are_those_that_the_rule_labels() -> None:
     assert [resource["match"][0]["pci"]["class"]] == pci_class["class"]["value"]
 
 
-def test_openshift_allows_our_pod_and_nothing_of_privileged() -> None:
-    """The constraints are for our account alone and fit what the pod asks for."""
+def test_openshift_allows_only_what_our_pod_needs() -> None:
+    """The constraints are for our account only."""
     (constraints,) = FILES["overlays/openshift/securitycontextconstraints.yaml"]
     pod = pod_of(OVERLAYS["openshift"])
     account = f"system:serviceaccount:kubedevices:{pod['serviceAccountName']}"
@@ -322,7 +323,7 @@ def test_openshift_allows_our_pod_and_nothing_of_privileged() -> None:
 def test_the_configuration_of_an_overlay_is_valid(
     name: str, short_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`expose --check` has nothing to say about it."""
+    """`expose --check` finds no mistake."""
     (config_map,) = FILES[f"overlays/{name}/configmap.yaml"]
     (key, text), *others = config_map["data"].items()
     assert dict(others) == ({"mode": "device-plugin"} if name == "two-modes" else {})
@@ -336,8 +337,8 @@ FOREIGN = [(path, each) for path, made in FILES.items() for each in made if each
 
 
 @pytest.mark.parametrize(("path", "document"), FOREIGN, ids=[path for path, _ in FOREIGN])
-def test_other_kinds_keep_to_their_schemas(path: str, document: dict[str, Any]) -> None:
-    """Node-feature-discovery, OpenShift and kustomize would drop or refuse a misspelt key."""
+def test_objects_of_other_projects_match_their_schemas(path: str, document: dict[str, Any]) -> None:
+    """Node-feature-discovery, OpenShift and kustomize drop or refuse a misspelt key."""
     errors = [*Draft202012Validator(BY_KIND[document["kind"]]).iter_errors(document)]
     assert not errors, f"{path}: {[error.message for error in errors]}"
 

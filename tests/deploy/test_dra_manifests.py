@@ -1,4 +1,4 @@
-"""What the manifests of a DRA driver give it, and what they do not."""
+"""The manifests of a DRA driver: objects, permissions and directories."""
 
 import json
 import posixpath
@@ -20,7 +20,7 @@ DRIVER = Deployment(
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    """Return what `manifests` prints, by kind; of one kind the last."""
+    """Return the objects that `manifests` prints, by kind; of several of one kind, the last."""
     assert main(["manifests", *arguments]) == 0
     text = capsys.readouterr().out
     return {each["kind"]: each for each in yaml.safe_load_all(text) if each is not None}
@@ -36,8 +36,8 @@ def args_of(daemon_set: Any) -> list[str]:
     return arguments
 
 
-def test_a_driver_may_do_what_its_documentation_says_and_nothing_else() -> None:
-    """One role for one account, whose token only the pod of the driver has."""
+def test_a_driver_has_exactly_the_documented_permissions() -> None:
+    """One role for one account. Only the pod of the driver has a token of this account."""
     (role,), (binding,) = made(DRIVER, "ClusterRole"), made(DRIVER, "ClusterRoleBinding")
     page = (Path(__file__).parents[2] / "docs/dra.md").read_text()
     _, _, rules = page.partition("these rules of a ClusterRole")
@@ -55,13 +55,13 @@ def test_a_driver_may_do_what_its_documentation_says_and_nothing_else() -> None:
 
 
 def test_a_device_plugin_manifest_has_no_dra_objects() -> None:
-    """No right, no class, no directory of drivers."""
+    """No role, no class, no directory of drivers."""
     kinds = [each["kind"] for each in documents(Deployment("simulate", "i"))]
     assert kinds == ["Namespace", "ServiceAccount", "ResourceQuota", "DaemonSet"]
 
 
-def test_the_policy_is_about_this_account_and_this_driver() -> None:
-    """And it is bound, to deny. Whether it does: tests/kubernetes/test_dra_deploy.py."""
+def test_the_policy_covers_this_account_and_this_driver() -> None:
+    """It is bound with the action Deny. Its effect: tests/kubernetes/test_dra_deploy.py."""
     (policy,) = made(DRIVER, "ValidatingAdmissionPolicy")
     (binding,) = made(DRIVER, "ValidatingAdmissionPolicyBinding")
     assert binding["spec"] == {
@@ -75,7 +75,7 @@ def test_the_policy_is_about_this_account_and_this_driver() -> None:
 
 
 def test_a_class_selects_the_devices_of_its_type() -> None:
-    """By the attribute that a driver sets; pods may name it in `limits:`."""
+    """By the attribute that a driver sets. Pods can request the class in `limits:`."""
     gpu, nic = made(DRIVER, "DeviceClass")
     assert gpu["metadata"]["name"] == "gpu.example.com"
     assert nic["metadata"]["name"] == class_name("example.com", "NIC_1")
@@ -89,8 +89,8 @@ def test_a_class_selects_the_devices_of_its_type() -> None:
             assert is_chosen is (kind == other)
 
 
-def test_objects_without_a_namespace_do_not_meet() -> None:
-    """Two drivers may have one name in two namespaces."""
+def test_cluster_objects_of_two_namespaces_have_different_names() -> None:
+    """Two namespaces may have a driver of the same name."""
     other = Deployment("simulate", "i", name="gpus", namespace="b", mode="dra", domain="x.com")
     mine, theirs = (
         {(each["kind"], each["metadata"]["name"]) for each in documents(deployment)}
@@ -100,8 +100,8 @@ def test_objects_without_a_namespace_do_not_meet() -> None:
     assert mine & theirs == shared
 
 
-def test_the_mode_of_each_node_is_a_file_of_it(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its directory is mounted, so that the file may come later and be replaced."""
+def test_the_mode_of_a_node_is_in_a_file_of_the_node(capsys: pytest.CaptureFixture[str]) -> None:
+    """The directory is mounted, not the file, because the file may be created or replaced later."""
     words = ("--mode-file", "/etc/kubedevices/mode", "--kubelet-dir", "/data/kubelet")
     daemon_set = printed(capsys, "simulate", *words)["DaemonSet"]
     pod = daemon_set["spec"]["template"]["spec"]
@@ -126,7 +126,7 @@ def test_the_mode_of_each_node_is_a_file_of_it(capsys: pytest.CaptureFixture[str
 def test_the_mode_of_all_nodes_is_a_key_of_the_config_map(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Beside the configuration; a change of it replaces no pod."""
+    """The key is beside the configuration. A changed key replaces no pod."""
     words = ("--mode-file", "configmap", "--mode", "split", "--dra-devices", "simple-device/1*")
     found = printed(capsys, "simulate", *words)
     assert found["ConfigMap"]["data"] == {"mode": "split"}
@@ -138,8 +138,8 @@ def test_the_mode_of_all_nodes_is_a_key_of_the_config_map(
     assert "annotations" not in found["DaemonSet"]["spec"]["template"]["metadata"]
 
 
-def test_metrics_of_a_driver_need_no_kubelet(capsys: pytest.CaptureFixture[str]) -> None:
-    """Claims are told anyway; a plugin that may become one asks for its pods."""
+def test_metrics_of_a_driver_do_not_need_podresources(capsys: pytest.CaptureFixture[str]) -> None:
+    """A driver knows its claims. A pod that may become a device plugin needs podresources."""
     arguments = args_of(printed(capsys, "simulate", "--mode", "dra", "--metrics")["DaemonSet"])
     assert "--pod-resources" not in arguments
     words = ("simulate", "--mode-file", "configmap", "--metrics")
@@ -155,13 +155,13 @@ def test_metrics_of_a_driver_need_no_kubelet(capsys: pytest.CaptureFixture[str])
         "expose --mode-file /etc/x/mode --metrics",
     ],
 )
-def test_the_pod_understands_its_arguments(
+def test_the_command_accepts_the_arguments_of_the_pod(
     words: str,
     short_dir: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It gets as far as the question where the API server is."""
+    """The command fails only when it looks for the API server."""
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
     found = printed(capsys, *words.split())
@@ -175,8 +175,8 @@ def test_the_pod_understands_its_arguments(
     assert "the address of the API server is unknown" in capsys.readouterr().err
 
 
-def test_an_author_names_the_device_types(capsys: pytest.CaptureFixture[str]) -> None:
-    """His scanner is in the image, and not here to be asked."""
+def test_the_author_of_a_scanner_names_the_device_types(capsys: pytest.CaptureFixture[str]) -> None:
+    """The scanner is in the image, so `manifests` cannot run it."""
     run = ("run", "widgets:Widgets", "--domain", "example.com", "--image", "r.example.com/w:1")
     found = printed(capsys, *run, "--mode", "dra", "--device-type", "widget")
     assert found["DeviceClass"]["spec"]["extendedResourceName"] == "example.com/widget"
@@ -202,6 +202,6 @@ def test_an_author_names_the_device_types(capsys: pytest.CaptureFixture[str]) ->
 def test_dra_options_that_cannot_start_are_refused(
     words: str, problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Here, and not in the cluster."""
+    """By the command, before the manifest reaches the cluster."""
     assert main(["manifests", *words.format(long="a.b" * 22).split()]) == 2
     assert problem in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The Helm chart: it gives what `kubedevices manifests` gives, and its files have one source."""
+"""The Helm chart renders the objects of `kubedevices manifests`, and its files are up to date."""
 
 import importlib.util
 import json
@@ -125,7 +125,7 @@ def rendered(values: Path, namespace: str = "kubedevices") -> list[dict[str, Any
 
 
 def by_name(documents: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return objects by kind and name; the order of variables does not matter to Kubernetes."""
+    """Return objects by kind and name. The order of environment variables is ignored."""
     found = {}
     for each in documents:
         if each["kind"] == "DaemonSet":
@@ -137,17 +137,17 @@ def by_name(documents: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture
 def directory(short_dir: Path) -> Path:
-    """Give a directory with configuration files."""
+    """Return a directory with configuration files."""
     (short_dir / "w.yaml").write_text(EXPOSE)
     (short_dir / "other.yaml").write_text(EXPOSE.replace("widgets/w", "others/o"))
     return short_dir
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_chart_gives_what_manifests_gives(
+def test_the_chart_renders_the_objects_of_manifests(
     case: str, directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same objects, field by field; only the namespace is left to Helm."""
+    """The objects are equal, field by field. Only the namespace is created by Helm."""
     monkeypatch.setenv("RESOURCE_NAME", "lab.example.com/device")
     words, admin = CASES[case]
     (directory / "admin.yaml").write_text(admin + "\ncreateNamespace: false\n")
@@ -162,8 +162,8 @@ def test_the_chart_gives_what_manifests_gives(
     assert by_name(rendered(values, namespace)) == by_name(expected)
 
 
-def test_hostile_texts_survive(directory: Path) -> None:
-    """Quotes, newlines and braces of Helm in a configuration, a variable or an argument."""
+def test_special_characters_are_rendered_unchanged(directory: Path) -> None:
+    """Quotes, newlines and Helm's braces in a configuration, a variable or an argument."""
     given = {
         "plugin": "simulate",
         "config": HOSTILE,
@@ -209,7 +209,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("text", MISTAKES)
-def test_mistakes_are_refused(text: str, directory: Path) -> None:
+def test_wrong_values_are_refused(text: str, directory: Path) -> None:
     (directory / "values.yaml").write_text(text)
     done = helm("template", "lab", CHART, "--values", directory / "values.yaml")
     assert done.returncode == 1
@@ -221,7 +221,7 @@ def test_helm_lint_finds_no_fault() -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_the_generated_files_are_those_of_their_source() -> None:
+def test_the_generated_files_are_up_to_date() -> None:
     """`make chart` writes them."""
     file = ROOT / "deploy/helm/generate.py"
     spec = importlib.util.spec_from_file_location("generate_chart", file)

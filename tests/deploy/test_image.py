@@ -1,4 +1,4 @@
-"""What is in the image that `make image` builds, and what is not."""
+"""The content of the image that `make image` builds."""
 
 import json
 import re
@@ -32,14 +32,14 @@ COLOURS = "\x1b"
 
 
 def in_container(built: ImageHost, *command: str, options: tuple[str, ...] = ()) -> str:
-    """Run a command with the image's file system."""
+    """Run a command with the file system of the image."""
     program, *arguments = command
     start = ["run", "--rm", "--network=none", "--read-only", *options]
     return built.podman(*start, f"--entrypoint={program}", built.image, *arguments)
 
 
-def test_the_image_says_what_it_is(built: ImageHost) -> None:
-    """Its labels name program, version and licence, and it starts through a small process 1."""
+def test_the_image_has_labels_and_a_small_init(built: ImageHost) -> None:
+    """The labels have title, version and licence. Process 1 is tini."""
     (found,) = json.loads(built.podman("image", "inspect", built.image))
     prefix = "org.opencontainers.image."
     labels = {key: text for key, text in found["Labels"].items() if key.startswith(prefix)}
@@ -52,16 +52,18 @@ def test_the_image_says_what_it_is(built: ImageHost) -> None:
     assert found["Config"]["Entrypoint"] == ["tini", "--", "kubedevices"]
 
 
-def test_the_image_runs_every_verb_by_its_arguments(built: ImageHost) -> None:
-    """Without arguments it prints its help."""
+def test_the_image_runs_every_command(built: ImageHost) -> None:
+    """Without arguments the image prints the help."""
     run = ("run", "--rm", "--network=none", "--read-only", "--cap-drop=all", built.image)
     assert built.podman(*run, "--version") == f"kubedevices {__version__}\n"
     assert "serve devices of this host" in built.podman(*run)
     assert "eight-gpus" in built.podman(*run, "simulate", "--help")
 
 
-def test_everything_is_compiled_and_never_looked_at_again(built: ImageHost) -> None:
-    """The root file system is read-only: what is not compiled there is compiled at each start."""
+def test_all_modules_are_compiled(built: ImageHost) -> None:
+    """The root file system is read-only, so a module without .pyc file would be compiled at each
+    start.
+    """
     assert in_container(built, "python3", "-c", COMPILED) == ""
     modules = "kubedevices.cli.expose, kubedevices.plugin.runner, kubedevices.builtin.expose, yaml"
     start = built.podman_words("run", "--rm", "--network=none", "--read-only")
@@ -73,20 +75,20 @@ def test_everything_is_compiled_and_never_looked_at_again(built: ImageHost) -> N
     assert [path for path in loaded if not path.endswith(".pyc")] == []
 
 
-def test_nothing_of_the_build_is_left(built: ImageHost) -> None:
-    """No package lists, no pip, no build directory, no program but ours."""
+def test_the_image_has_no_files_of_the_build(built: ImageHost) -> None:
+    """No package lists, no pip, no build directory, and no other program."""
     assert in_container(built, "sh", "-c", LEFTOVERS).split() == ["kubedevices"]
 
 
 def test_our_layer_is_small(built: ImageHost) -> None:
-    """We and what we depend on, in MB over Debian's minimal Python."""
+    """kubedevices and its dependencies, in MB over Debian's minimal Python."""
     sizes = image_sizes(built)
     assert 5 < sizes.ours <= LAYER_LIMIT
     assert sizes.ours + sizes.python + sizes.base == pytest.approx(sizes.whole, rel=0.02)
 
 
-def test_a_terminal_gets_colours(built: ImageHost) -> None:
-    """`kubectl exec --tty` shows what a terminal of the host would show."""
+def test_the_output_has_colours_on_a_terminal(built: ImageHost) -> None:
+    """`kubectl exec --tty` shows the same output as a terminal of the host."""
     terminal = in_container(built, "kubedevices", "check", "--list", options=("--tty",))
     assert COLOURS in terminal
     assert "registration.registers" in terminal

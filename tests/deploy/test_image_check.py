@@ -1,7 +1,7 @@
-"""The plugins pass `kubedevices check` in the container that the manifests describe.
+"""The plugins pass `kubedevices check` in the container of the manifests.
 
-Left out are the checks that wait longest: they look at a plugin's patience, which no container
-changes, and run on the same plugins in tests/conformance. All of them would take two minutes more.
+The slowest checks are left out, because they would take two minutes more. They wait for the plugin,
+the container does not change their result, and tests/conformance runs them on the same plugins.
 """
 
 import json
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(600)
 
-PATIENCE = (
+SLOW_CHECKS = (
     "registration.absent-kubelet",
     "registration.refused",
     "registration.slow-kubelet",
@@ -35,7 +35,7 @@ PATIENCE = (
     "list.steady",
     "life.kubelet-away",
 )
-EVERY_PLUGIN = {
+IMPORTANT_CHECKS = {
     "registration.registers",
     "registration.two-instances",
     "list.second-stream",
@@ -46,7 +46,7 @@ EVERY_PLUGIN = {
     "life.stop-socket",
     "grpc.idle-connection",
 }
-"""Some that say most: an empty run would pass, too."""
+"""Checks that must be among the passed checks: an empty run would have no failures either."""
 
 CONFIG = """\
 version: 1
@@ -63,19 +63,19 @@ resources:
 def check(
     built: ImageHost, deployment: Deployment, *options: object, **places: object
 ) -> "subprocess.CompletedProcess[str]":
-    """Check the plugin of a deployment."""
+    """Run the checks on the plugin of a deployment."""
     pod = documents(deployment)[-1]["spec"]["template"]["spec"]
     host = {f"{KUBELET_DIR}/device-plugins": "{socket_dir}", "/dev": "/dev", **places}
     words = built.podman_words("run", "--rm", *podman_arguments(pod, host))
     kubedevices = (sys.executable, "-m", "kubedevices.cli")
-    options = ("-o", "json", "--skip", *PATIENCE, *options)
+    options = ("-o", "json", "--skip", *SLOW_CHECKS, *options)
     return built.run(*kubedevices, "check", *options, "--", *words, timeout=300)
 
 
 class BothChecks:
-    """The checks of both plugins. They mostly wait, so they run side by side.
+    """Runs the checks of both plugins at the same time, because checks mostly wait.
 
-    Each result is given away once: the rerun of a failed test runs its check again.
+    Each result is returned once: the rerun of a failed test runs its check again.
     """
 
     def __init__(self, built: ImageHost, directory: Path, threads: ThreadPoolExecutor) -> None:
@@ -97,14 +97,14 @@ class BothChecks:
         self._running = {name: threads.submit(each) for name, each in self._checks.items()}
 
     def take(self, name: str) -> "subprocess.CompletedProcess[str]":
-        """Wait for the check of a plugin."""
+        """Wait for the checks of a plugin."""
         running = self._running.pop(name, None)
         return (running or self._threads.submit(self._checks[name])).result()
 
 
 @pytest.fixture(scope="module")
 def checks(built: ImageHost) -> Iterator[BothChecks]:
-    """Start both checks."""
+    """Start the checks of both plugins."""
     directory = Path(tempfile.mkdtemp(prefix="kd-", dir="/tmp"))
     devices, config = directory / "devices", directory / "config"
     for each in (devices, config):
@@ -118,7 +118,7 @@ def checks(built: ImageHost) -> Iterator[BothChecks]:
 
 
 def passed(done: "subprocess.CompletedProcess[str]") -> set[str]:
-    """Return the checks that the plugin passed, after a look that it failed none."""
+    """Return the names of the passed checks; assert that no check failed."""
     assert done.stdout, done.stderr
     checks = json.loads(done.stdout)["checks"]
     assert [each for each in checks if each["status"] in {"fail", "warn"}] == []
@@ -126,12 +126,12 @@ def passed(done: "subprocess.CompletedProcess[str]") -> set[str]:
     return {each["id"] for each in checks if each["status"] == "pass"}
 
 
-def test_the_simulator_is_well_behaved_in_its_pod(checks: BothChecks) -> None:
-    """It registers, serves, comes back and stops as outside."""
-    assert passed(checks.take("simulate")) >= EVERY_PLUGIN
+def test_the_simulator_passes_the_checks_in_its_pod(checks: BothChecks) -> None:
+    """Registration, lists, restarts and stop work as outside of a container."""
+    assert passed(checks.take("simulate")) >= IMPORTANT_CHECKS
 
 
-def test_expose_is_well_behaved_in_its_pod(checks: BothChecks) -> None:
-    """It sees new devices of the host, too."""
+def test_expose_passes_the_checks_in_its_pod(checks: BothChecks) -> None:
+    """It also finds new devices of the host."""
     found = passed(checks.take("expose"))
-    assert found >= EVERY_PLUGIN | {"allocate.host-paths", "list.change", "life.lost-updates"}
+    assert found >= IMPORTANT_CHECKS | {"allocate.host-paths", "list.change", "life.lost-updates"}

@@ -10,10 +10,10 @@ from tests.image_host import ImageHost
 pytestmark = pytest.mark.timeout(600)
 
 MORE_THAN_IMPORTS = 5
-"""MB that a serving plugin may take beyond what it imports for its transport."""
+"""MB that a serving plugin may need in addition to the modules that it imports."""
 
 
-async def test_a_plugin_in_a_container_is_small(
+async def test_a_plugin_in_a_container_needs_little_memory(
     built: ImageHost, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Little more than its transport; and docs/performance.md has the printed tables."""

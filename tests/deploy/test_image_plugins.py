@@ -1,4 +1,4 @@
-"""The image as the manifests run it: read-only, without capabilities, beside a node outside."""
+"""The image runs as in the manifests: read-only, without capabilities, with a node outside."""
 
 import asyncio
 import contextlib
@@ -51,34 +51,34 @@ TRY_TO_WRITE = (
 
 @dataclass
 class Container:
-    """A container that runs."""
+    """A running container."""
 
     host: ImageHost
     name: str
 
     def inside(self, *command: object) -> str:
-        """Return what a command prints in it."""
+        """Return the output of a command in the container."""
         return self.host.podman("exec", self.name, *command)
 
     def page(self, path: str) -> str:
-        """Return status and text of a page, as a probe gets it."""
+        """Return status and text of a page, as a probe gets them."""
         port = METRICS_PORT
         return self.inside("python3", "-c", PAGE, f"http://127.0.0.1:{port}{path}")
 
     def inspect(self) -> Any:
-        """Return how it is."""
+        """Return the state of the container."""
         (found,) = json.loads(self.host.podman("container", "inspect", self.name))
         return found["State"]
 
     async def until(self, condition: Any, what: str) -> None:
-        """Wait until `condition()`."""
+        """Wait until `condition()` is true."""
         deadline = time.monotonic() + LIMIT
         while not await asyncio.to_thread(condition):
             assert time.monotonic() < deadline, (what, self.log())
             await asyncio.sleep(0.05)
 
     def log(self) -> str:
-        """Return all that it wrote."""
+        """Return the whole log."""
         done = self.host.run(*self.host.podman_words("logs", self.name))
         return done.stdout + done.stderr
 
@@ -87,7 +87,7 @@ class Container:
 async def started(
     host: ImageHost, pod: Mapping[str, Any], places: Mapping[str, Path], *options: str
 ) -> AsyncIterator[Container]:
-    """Run the pod's container until the end of the context."""
+    """Run the container of the pod until the end of the context."""
     name = f"pod-{time.monotonic_ns()}"
     await asyncio.to_thread(
         host.podman, "run", "--detach", f"--name={name}", *options, *podman_arguments(pod, places)
@@ -104,7 +104,7 @@ def pod_of(deployment: Deployment) -> Any:
 
 @contextlib.asynccontextmanager
 async def node_beside(directory: Path) -> AsyncIterator[tuple[NodeProcess, dict[str, Path]]]:
-    """Run a node on this host; also return what stands for the host's paths in a pod."""
+    """Run a node on this host; also return the directories that replace the host paths of a pod."""
     devices, cdi, pod_resources = directory / "dev", directory / "cdi", directory / "r"
     for each in (devices, cdi, pod_resources):
         each.mkdir()
@@ -124,7 +124,7 @@ async def node_beside(directory: Path) -> AsyncIterator[tuple[NodeProcess, dict[
 
 
 async def allocatable(node: NodeProcess, resource: str, wanted: int) -> None:
-    """Wait until the node has `wanted` devices of the resource to give away."""
+    """Wait until `wanted` devices of the resource are allocatable."""
     deadline = time.monotonic() + LIMIT
     async with await node.ask() as client:
         while (found := (await client.capacity())["allocatable"]).get(resource) != wanted:
@@ -133,7 +133,7 @@ async def allocatable(node: NodeProcess, resource: str, wanted: int) -> None:
 
 
 def put_config(directory: Path, text: str) -> None:
-    """Write a mounted ConfigMap as a kubelet does: a new directory, swapped in by a link."""
+    """Write a mounted ConfigMap as a kubelet does: a new directory, and a link that is replaced."""
     directory.mkdir(exist_ok=True)
     version = directory / f"..{time.monotonic_ns()}"
     version.mkdir()
@@ -145,7 +145,7 @@ def put_config(directory: Path, text: str) -> None:
 
 
 async def test_the_simulator_registers_from_its_pod(built: ImageHost, short_dir: Path) -> None:
-    """Its devices become allocatable, its probes are answered, SIGTERM ends it well and soon."""
+    """Its devices become allocatable, its probes get answers, and SIGTERM ends it with code 0."""
     env = {"RESOURCE_NAME": "example.com/gpu", "NUMBER_DEVICES": "3"}
     deployment = Deployment("simulate", built.image, env=env)
     pod = pod_of(deployment)
@@ -159,15 +159,17 @@ async def test_the_simulator_registers_from_its_pod(built: ImageHost, short_dir:
 
 
 async def stop(container: Container, pod: Mapping[str, Any]) -> int:
-    """Stop it as a kubelet does: SIGTERM, SIGKILL after the grace period; return its exit code."""
+    """Stop as a kubelet does: SIGTERM, then SIGKILL after the grace period; return the
+    exit code.
+    """
     grace = f"--time={pod['terminationGracePeriodSeconds']}"
     await asyncio.to_thread(container.host.podman, "stop", grace, container.name)
     code: int = container.inspect()["ExitCode"]
     return code
 
 
-async def test_the_container_may_do_nothing_it_need_not(built: ImageHost, short_dir: Path) -> None:
-    """No capability, no way to get one, a filter of system calls, nothing to write to."""
+async def test_the_container_has_no_unneeded_rights(built: ImageHost, short_dir: Path) -> None:
+    """No capabilities, no way to gain them, a filter for system calls, no writable directory."""
     pod = pod_of(Deployment("simulate", built.image))
     async with node_beside(short_dir) as (_, places), started(built, pod, places) as container:
         status = dict(
@@ -182,7 +184,7 @@ async def test_the_container_may_do_nothing_it_need_not(built: ImageHost, short_
 
 
 async def test_expose_serves_from_a_config_map(built: ImageHost, short_dir: Path) -> None:
-    """It follows the ConfigMap, sees what is plugged in, writes CDI files, asks who holds what."""
+    """It follows the ConfigMap, finds new devices, writes CDI files, and asks for the holders."""
     pod = pod_of(Deployment("expose", built.image, cdi=True, metrics=True))
     put_config(short_dir / "config", CONFIG.format(name="widget"))
     async with node_beside(short_dir) as (node, places), started(built, pod, places) as container:
@@ -201,7 +203,7 @@ async def test_expose_serves_from_a_config_map(built: ImageHost, short_dir: Path
 
 
 async def test_orphans_of_health_commands_are_reaped(built: ImageHost, short_dir: Path) -> None:
-    """An orphan in a container is given to process 1, which has to notice its end."""
+    """An orphan in a container becomes a child of process 1, which has to reap it."""
     pod = pod_of(Deployment("simulate", built.image))
     async with node_beside(short_dir) as (_, places), started(built, pod, places) as container:
         orphan = container.inside("sh", "-c", "sleep 0.1 >/dev/null 2>&1 & echo $!").strip()
@@ -209,14 +211,16 @@ async def test_orphans_of_health_commands_are_reaped(built: ImageHost, short_dir
         await container.until(lambda: container.inside("sh", "-c", gone), "the orphan's end")
 
 
-async def test_sigterm_counts_from_the_first_moment(built: ImageHost, short_dir: Path) -> None:
-    """While Python starts there is no handler, and process 1 ignores what it has no handler for."""
+async def test_sigterm_ends_the_container_at_any_time(built: ImageHost, short_dir: Path) -> None:
+    """While Python starts, no handler is set, and the kernel ignores such a signal for
+    process 1.
+    """
     pod = pod_of(Deployment("simulate", built.image))
     async with node_beside(short_dir) as (_, places):
         pid_file = short_dir / "pid"
         options = ("--detach", "--name=brief", f"--pidfile={pid_file}")
         run = built.podman_words("run", *options, *podman_arguments(pod, places))
-        # What the runtime is before it is process 1 of the image is not ours.
+        # Until the runtime has started the image, the process is runc.
         kill = f"pid=$(cat {pid_file}) && while grep -q runc /proc/$pid/comm; do :; done; kill $pid"
         container = Container(built, "brief")
         try:

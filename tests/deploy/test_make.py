@@ -1,6 +1,6 @@
-"""`make build`, `deploy` and `undeploy`, with a stand-in for kubectl; `make image` has its own.
+"""`make build`, `deploy` and `undeploy`, with a fake kubectl. `make image` has its own tests.
 
-What `deploy` and `undeploy` do is tested in `tests/cli/test_deploy.py`.
+The behaviour of `deploy` and `undeploy` is tested in `tests/cli/test_deploy.py`.
 """
 
 import json
@@ -44,7 +44,7 @@ Environment = Mapping[str, str]
 def make(
     target: str, *settings: str, cwd: Path = ROOT, env: Environment | None = None
 ) -> "subprocess.CompletedProcess[str]":
-    """Run make with the environment that these tests run in instead of one of its own."""
+    """Run make with the environment of these tests instead of a new one."""
     ready = (f"BIN={BIN}", "-o", "venv", "-o", ".venv/dev.done", "-o", ".venv/runtime.done")
     return subprocess.run(
         ["make", "--silent", target, *ready, *settings],
@@ -59,7 +59,9 @@ def make(
 
 @pytest.fixture
 def kubectl(tmp_path: Path) -> Environment:
-    """Put a kubectl on the path that records what it is told; return the environment for it."""
+    """Put a kubectl on the path that records its arguments; return the environment with
+    this path.
+    """
     program = tmp_path / "kubectl"
     program.write_text(KUBECTL)
     program.chmod(0o755)
@@ -67,18 +69,18 @@ def kubectl(tmp_path: Path) -> Environment:
 
 
 def commands(kubectl: Environment) -> list[str]:
-    """Return what the stand-in was told."""
+    """Return the recorded arguments."""
     record = Path(kubectl["RECORD"]) / "commands"
     return record.read_text().splitlines() if record.exists() else []
 
 
 def received(kubectl: Environment) -> list[Any]:
-    """Return the documents that the stand-in got last."""
+    """Return the documents of the last call."""
     return list(json.loads((Path(kubectl["RECORD"]) / "input").read_text())["items"])
 
 
-def test_deploy_passes_all_on(kubectl: Environment) -> None:
-    """With the variables of simple-device-plugin from the environment."""
+def test_deploy_uses_the_variables_of_simple_device_plugin(kubectl: Environment) -> None:
+    """They are read from the environment."""
     settings = ("IMAGE=localhost/img:1", "DEPLOY_ARGS=--timeout 0")
     done = make("deploy", *settings, env={**kubectl, **SETTINGS})
     assert done.returncode == 0, done.stderr
@@ -89,14 +91,14 @@ def test_deploy_passes_all_on(kubectl: Environment) -> None:
 
 
 def sort_env(found: list[Any]) -> list[Any]:
-    """Variables have no order; what is applied last is the DaemonSet."""
+    """Environment variables have no order. The DaemonSet is applied last."""
     (container,) = found[-1]["spec"]["template"]["spec"]["containers"]
     container["env"].sort(key=lambda each: each["name"])
     return found
 
 
-def test_deploy_asks_which_image_is_meant(kubectl: Environment) -> None:
-    """Nobody can pull what `make image` makes by default; a name that was said is meant."""
+def test_deploy_needs_the_name_of_an_image(kubectl: Environment) -> None:
+    """A cluster cannot pull the default name of `make image`. A name that is set is used."""
     done = make("deploy", env=kubectl)
     assert done.returncode == 2
     assert "which image?" in done.stderr
@@ -106,8 +108,8 @@ def test_deploy_asks_which_image_is_meant(kubectl: Environment) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_deploy_of_expose_takes_its_configuration(kubectl: Environment, tmp_path: Path) -> None:
-    """`MANIFEST_ARGS` is for everything that has no variable."""
+def test_deploy_of_expose_uses_its_configuration(kubectl: Environment, tmp_path: Path) -> None:
+    """`MANIFEST_ARGS` has all options without a variable."""
     config = tmp_path / "devices.yaml"
     config.write_text(
         "version: 1\nnamespace: lab.example.com\n"
@@ -126,7 +128,7 @@ def test_deploy_of_expose_takes_its_configuration(kubectl: Environment, tmp_path
 
 
 def test_undeploy_deletes_by_label(kubectl: Environment) -> None:
-    """Of the plugin that the same variables mean."""
+    """The label of the plugin is computed from the same variables."""
     done = make("undeploy", env={**kubectl, **SETTINGS})
     assert done.returncode == 0, done.stderr
     label = "app.kubernetes.io/instance=kubedevices-simulate-example-com-gpu"
@@ -134,16 +136,16 @@ def test_undeploy_deletes_by_label(kubectl: Environment) -> None:
 
 
 @pytest.mark.parametrize("target", ["deploy", "undeploy"])
-def test_a_refusal_of_the_cluster_is_a_failure_of_make(target: str, kubectl: Environment) -> None:
-    """kubectl said why."""
+def test_an_error_of_kubectl_is_an_error_of_make(target: str, kubectl: Environment) -> None:
+    """kubectl prints the reason."""
     done = make(target, "IMAGE=localhost/img:1", env={**kubectl, "KUBECTL_EXIT": "1"})
     assert done.returncode == 2
     assert "the cluster says no" in done.stderr
 
 
 @pytest.mark.parametrize("target", ["deploy", "undeploy"])
-def test_a_wrong_variable_reaches_no_cluster(target: str, kubectl: Environment) -> None:
-    """What cannot be rendered is not sent, and make says what is wrong."""
+def test_a_wrong_variable_does_not_reach_the_cluster(target: str, kubectl: Environment) -> None:
+    """Nothing is sent if the manifest cannot be rendered. make prints the reason."""
     settings = {"NUMBER_DEVICES": "many", "IMAGE": "localhost/img:1"}
     done = make(target, env={**kubectl, **settings})
     assert done.returncode == 2
@@ -152,7 +154,7 @@ def test_a_wrong_variable_reaches_no_cluster(target: str, kubectl: Environment) 
 
 
 def test_the_wheel_of_make_build_works(tmp_path: Path) -> None:
-    """Installed beside its dependencies it has the command, the presets and the messages."""
+    """Installed with its dependencies, the wheel has the command, the presets and the messages."""
     tree, fresh = tmp_path / "tree", tmp_path / "fresh"
     tree.mkdir()
     for name in TREE:
@@ -176,7 +178,7 @@ def test_the_wheel_of_make_build_works(tmp_path: Path) -> None:
 
 
 def run(*command: object) -> str:
-    """Run a command that has to succeed; return what it printed."""
+    """Run a command that must succeed; return its output."""
     done = subprocess.run(
         [*map(str, command)], capture_output=True, text=True, timeout=60, check=False
     )

@@ -1,4 +1,4 @@
-"""Manifests against Kubernetes' own schemas, and deploy/ against its source in the package."""
+"""The manifests match the schemas of Kubernetes, and deploy/ is up to date with the package."""
 
 import json
 import shutil
@@ -85,8 +85,8 @@ def test_the_judge_finds_a_wrong_manifest(short_dir: Path) -> None:
     assert validate(manifest_yaml([pod]), VERSIONS[-1], short_dir).returncode != 0
 
 
-def test_the_files_of_kustomize_are_those_of_the_package() -> None:
-    """`make manifests` would change nothing, and nothing else lies there."""
+def test_the_kustomize_files_are_up_to_date() -> None:
+    """`make manifests` would change nothing, and the directory has no other files."""
     directory = ROOT / "deploy/kustomize"
     there = {
         str(path.relative_to(directory)): path.read_text() for path in directory.rglob("*.yaml")
@@ -96,16 +96,19 @@ def test_the_files_of_kustomize_are_those_of_the_package() -> None:
 
 @pytest.mark.needs_host("kubectl 1.21 or newer; Debian 12 has 1.20")
 @pytest.mark.parametrize("name", OVERLAYS)
-def test_kustomize_makes_what_the_package_prints(name: str) -> None:
-    """So `kubectl apply -k` and `kubedevices manifests | kubectl apply -f -` do the same."""
+def test_kustomize_renders_the_objects_of_the_package(name: str) -> None:
+    """`kubectl apply -k` and `kubedevices manifests
+
+    kubectl apply -f -` apply the same objects.
+    """
     made = kustomized(f"deploy/kustomize/overlays/{name}")
     made = [each for each in made if each["kind"] not in BY_KIND]
     assert normal(made) == normal(documents(OVERLAYS[name]))
 
 
 @pytest.mark.needs_host("kubectl 1.21 or newer; Debian 12 has 1.20")
-def test_an_overlay_of_a_users_own_changes_image_and_devices(tmp_path: Path) -> None:
-    """The one of docs/install.md, on top of ours; its configuration is one."""
+def test_an_overlay_of_a_user_changes_image_and_devices(tmp_path: Path) -> None:
+    """The overlay of docs/install.md, based on ours. The configuration is replaced."""
     for name, text in read_page(ROOT / "docs/install.md").files.items():
         if name.startswith("ours/"):
             (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -122,7 +125,7 @@ def test_an_overlay_of_a_users_own_changes_image_and_devices(tmp_path: Path) -> 
 
 
 def kustomized(directory: object) -> list[dict[str, Any]]:
-    """Return what kustomize makes; skips where there is none."""
+    """Return the objects that kustomize renders; skip the test without kustomize."""
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is missing: kubernetes.io says how to get it")
     done = run("kubectl", "kustomize", directory)
@@ -137,7 +140,7 @@ def as_json(value: Any) -> str:
 
 
 def normal(found: list[dict[str, Any]]) -> Any:
-    """Sort what has no order: documents, and lists that are keyed by name."""
+    """Sort lists that have no order: documents, and lists that are keyed by name."""
 
     def walk(value: Any) -> Any:
         if isinstance(value, dict):
@@ -154,14 +157,14 @@ def normal(found: list[dict[str, Any]]) -> Any:
     return sorted((walk(each) for each in found), key=lambda each: str(each["kind"]))
 
 
-def test_the_containerfile_follows_the_rules() -> None:
-    """hadolint finds nothing, not even something to mention."""
+def test_hadolint_accepts_the_containerfile() -> None:
+    """hadolint prints nothing, also no remark."""
     done = run(BIN / "hadolint", "--failure-threshold", "style", "deploy/image/Containerfile")
     assert done.returncode == 0, done.stdout
 
 
-def test_make_deploy_says_what_it_would_apply() -> None:
-    """The variables of simple-device-plugin arrive in the container."""
+def test_make_deploy_shows_the_objects_to_apply() -> None:
+    """The variables of simple-device-plugin are in the container."""
     settings = ["NAMESPACE=lab", "RESOURCE_NAME=example.com/x", "NUMBER_DEVICES=3", "IMAGE=img:1"]
     done = run("make", "--silent", "print-manifests", "-o", "venv", f"BIN={BIN}", *settings)
     assert done.returncode == 0, done.stderr
@@ -173,7 +176,7 @@ def test_make_deploy_says_what_it_would_apply() -> None:
     assert container["image"] == "img:1"
 
 
-def test_without_kubectl_deploy_says_how_to_get_it(tmp_path: Path) -> None:
+def test_without_kubectl_deploy_explains_the_installation(tmp_path: Path) -> None:
     """Instead of `command not found`."""
     for name in ("bash", "sh", "sed", "make"):
         (tmp_path / name).symlink_to(str(shutil.which(name)))

@@ -1,4 +1,4 @@
-"""The single file of `make onefile`, in a container of glibc, zlib and busybox, without Python."""
+"""The single file of `make onefile` in a container with glibc, zlib, busybox and no Python."""
 
 import os
 import platform
@@ -39,7 +39,10 @@ busybox cat /tmp/libraries
 
 @pytest.mark.timeout(2 * DEADLINE)
 def test_the_single_file_runs_without_python(short_dir: Path) -> None:
-    """It is small; node, simulate, expose and check work; programs get their own libraries."""
+    """The file is small. node, simulate, expose and check work.
+
+    Started programs get their own libraries.
+    """
     podman = podman_judge(short_dir)
     need(platform.machine() == "x86_64" and LOADER.exists(), "an x86_64 host with glibc")
     builder = shutil.which("pyinstaller", path=str(Path(sys.executable).parent))

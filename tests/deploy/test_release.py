@@ -1,4 +1,4 @@
-"""A release: one version everywhere, metadata that works elsewhere, a workflow that is sound."""
+"""A release: one version everywhere, metadata with working links, and secure workflows."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ run_setup("setup.py", stop_after="config").metadata.write_pkg_file(sys.stdout)
 
 
 def metadata(**variables: str) -> "dict[str, list[str]]":
-    """Return the fields of the wheel; the long description is `body`."""
+    """Return the metadata of the wheel; the long description is `body`."""
     done = subprocess.run(
         [sys.executable, "-c", "import setuptools" + READ_METADATA],
         cwd=ROOT,
@@ -38,8 +38,8 @@ def metadata(**variables: str) -> "dict[str, list[str]]":
     return fields
 
 
-def test_the_tag_of_this_version_has_notes() -> None:
-    """pyproject.toml, the package and CHANGELOG.md agree; another tag is refused."""
+def test_the_changelog_has_notes_for_this_version() -> None:
+    """pyproject.toml, the package and CHANGELOG.md agree. Another tag is refused."""
     assert notes(f"v{__version__}").strip()
     for tag in ("v9.9.9", __version__, "latest"):
         with pytest.raises(SystemExit, match=r"must have the same"):
@@ -47,7 +47,7 @@ def test_the_tag_of_this_version_has_notes() -> None:
 
 
 def test_a_version_without_notes_is_refused(short_dir: Path) -> None:
-    """Users read there what changed."""
+    """Users look for changes in the notes."""
     (short_dir / "pyproject.toml").write_text('[project]\nversion = "2.0"\n')
     (short_dir / "src/kubedevices").mkdir(parents=True)
     (short_dir / "src/kubedevices/version.py").write_text('VERSION = "2.0"\n')
@@ -56,8 +56,8 @@ def test_a_version_without_notes_is_refused(short_dir: Path) -> None:
         notes("v2.0", short_dir)
 
 
-def test_the_description_has_links_that_work_elsewhere() -> None:
-    """They lead to the repository of PROJECT_URL."""
+def test_the_description_has_absolute_links() -> None:
+    """The links lead to the repository of PROJECT_URL."""
     fields = metadata(PROJECT_URL="https://code.example.com/kd/", PROJECT_REF="v1")
     body = fields["body"][0]
     assert "(https://code.example.com/kd/blob/v1/docs/tutorial.md)" in body
@@ -70,15 +70,15 @@ def test_the_description_has_links_that_work_elsewhere() -> None:
 
 
 def test_without_a_repository_the_description_has_no_links() -> None:
-    """A link that leads nowhere is worse than none."""
+    """A link without a target is worse than no link."""
     fields = metadata(PROJECT_URL="")
     assert "Project-URL" not in fields
     assert "](docs/" not in fields["body"][0]
     assert "Tutorial: from ten lines" in fields["body"][0]
 
 
-def test_the_workflows_are_sound() -> None:
-    """zizmor finds no mistake in them: no injected text, no rights that are not needed."""
+def test_zizmor_finds_no_mistake_in_the_workflows() -> None:
+    """For example, no injected text and no permission that is not needed."""
     zizmor = Path(sys.executable).with_name("zizmor")
     config = ROOT / "deploy/release/zizmor.yml"
     files = [*map(str, WORKFLOWS), "action.yml"]
@@ -88,8 +88,8 @@ def test_the_workflows_are_sound() -> None:
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_a_workflow_names_files_that_exist(path: Path) -> None:
-    """Scripts and the Containerfile that its steps use."""
+def test_a_workflow_names_existing_files(path: Path) -> None:
+    """The scripts and the Containerfile of its steps."""
     text = path.read_text()
     jobs = yaml.safe_load(text)["jobs"]
     assert all(job["permissions"] is not None for job in jobs.values())

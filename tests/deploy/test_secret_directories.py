@@ -1,4 +1,4 @@
-"""Directories of a host that no plugin may see."""
+"""Host directories that no plugin may mount."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def test_directories_that_give_access_to_the_host_are_secret(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ALLOWED)
-def test_a_directory_of_its_own_is_not(path: str) -> None:
+def test_another_directory_is_not_secret(path: str) -> None:
     assert not is_secret(path)
 
 

@@ -30,7 +30,7 @@ def named_tests(text: str) -> list[tuple[str, str]]:
 
 @cache
 def tests_of(path: str) -> frozenset[str]:
-    """Return the test functions of a file, none when it does not exist."""
+    """Return the test functions of a file, an empty set if the file does not exist."""
     file = ROOT / path
     if not file.exists():
         return frozenset()

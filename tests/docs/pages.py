@@ -1,12 +1,12 @@
-"""Runs a documentation page: its files are written, its commands executed in order in one shell.
+"""Runs a documentation page: writes its files, and executes its commands in order in one shell.
 
 A page is Markdown. Fenced blocks mean:
 
-* any language after a comment `<!-- file: NAME -->`: the content of NAME.
-* ```` ```python ```` alone: executed as it stands.
-* ```` ```console ````: lines after `$ ` are commands for bash, the other lines are what they print;
-  `…` stands for anything. `$ … &` starts something that is ended with the page.
-* ```` ```text ````, ```` ```mermaid ```` and blocks after `<!-- not run: REASON -->`: only read.
+* any language after a comment `<!-- file: NAME -->`: the content of the file NAME.
+* ```` ```python ```` alone: executed unchanged.
+* ```` ```console ````: lines after `$ ` are commands for bash, the other lines are their output;
+  `…` matches any text. A process started by `$ … &` ends with the page.
+* ```` ```text ````, ```` ```mermaid ```` and blocks after `<!-- not run: REASON -->`: not executed.
 """
 
 import os
@@ -28,7 +28,7 @@ _ONLY_READ = {"text", "mermaid", "ini"}
 
 @dataclass
 class Page:
-    """What a page asks to be done: files to write, Python to execute, commands to run."""
+    """The content of a page: files to write, Python to execute, commands to run."""
 
     path: Path
     files: dict[str, str] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Page:
 
 
 def read_page(path: Path) -> Page:
-    """Take a page apart; blocks that nobody would run end up in `unknown`."""
+    """Parse a page; blocks that are not executed are in `unknown`."""
     page = Page(path)
     for block in _BLOCK.finditer(path.read_text()):
         language, body = block["language"], block["body"]
@@ -68,14 +68,14 @@ def _commands(body: str) -> list[tuple[str, list[str]]]:
 
 
 def run_page(page: Page, directory: Path, timeout: float = 100) -> None:
-    """Run `page` in `directory`; raise AssertionError with everything it printed."""
+    """Run `page` in `directory`; raise AssertionError with the whole output."""
     for name, body in page.files.items():
         target = directory / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(body)
     ours = ("randomly", "asyncio", "hypothesispytest", "timeout")
     environment = os.environ | {
-        # A reader's pytest has none of our plugins, which take longer to load than a page's tests.
+        # A reader's pytest has none of our plugins, and loading them takes longer than the tests.
         "PYTEST_ADDOPTS": " ".join(f"-p no:{plugin}" for plugin in ours),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "NO_COLOR": "1",
@@ -87,7 +87,7 @@ def run_page(page: Page, directory: Path, timeout: float = 100) -> None:
         script = ["set -e", "trap 'kill $(jobs -p) 2>/dev/null || :; wait || :' EXIT"]
         for number, (command, _) in enumerate(page.commands):
             script += [f"echo '<<<{number}>>>'", command]
-        # Should the tests be killed, nobody else would end a loop that waits for something.
+        # If the tests are killed, `timeout` still ends a command that loops.
         bounded = ["timeout", "--signal=KILL", f"{timeout + 10}", "bash", "-c", "\n".join(script)]
         printed = _execute(bounded, directory, environment, timeout)
         _compare(page, printed)

@@ -1,4 +1,4 @@
-"""The page on architecture draws the tree and the layers that there are."""
+"""The page on architecture draws the existing tree and layers."""
 
 import re
 import tomllib
@@ -10,12 +10,12 @@ PACKAGE = ROOT / "src/kubedevices"
 
 
 def drawn(heading: str) -> list[str]:
-    """Return the lines of the first drawing behind `heading`."""
+    """Return the lines of the first drawing after `heading`."""
     return PAGE.partition(heading)[2].partition("```text\n")[2].partition("\n```")[0].splitlines()
 
 
-def test_the_layers_are_those_that_are_checked() -> None:
-    """In the same order, strangers on one line."""
+def test_the_layers_of_the_page_are_those_of_import_linter() -> None:
+    """In the same order; independent packages share a line."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     contracts = project["tool"]["importlinter"]["contracts"]
     (layers,) = [each["layers"] for each in contracts if each["id"] == "direction"]
@@ -24,7 +24,7 @@ def test_the_layers_are_those_that_are_checked() -> None:
 
 
 def test_the_tree_has_every_package_and_module() -> None:
-    """Those of the first level; the package's own files need no line."""
+    """The packages and modules of the first level. The package's own files need no line."""
     lines = (line.partition("── ")[2] for line in drawn("# Architecture")[1:])
     named = {
         word.strip("/,").removesuffix(".py")

@@ -1,4 +1,4 @@
-"""The benchmarks still run, and docs/performance.md shows the tables they print."""
+"""The benchmarks run, and docs/performance.md has the tables that they print."""
 
 import re
 import subprocess
@@ -13,7 +13,7 @@ PAGE = ROOT / "docs/performance.md"
 
 
 def shapes(text: str) -> set[tuple[str, ...]]:
-    """Return title, header and number of columns of each table, without the numbers in them."""
+    """Return title, header and number of columns of each table, without numbers."""
     tables = re.findall(r"^#+ (.*)\n\n\|(.*)\|\n", text, re.MULTILINE)
     return {
         tuple(re.sub(r"[\d,.]+", "N", cell).strip() for cell in (title, *header.split("|")))
@@ -23,7 +23,7 @@ def shapes(text: str) -> set[tuple[str, ...]]:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_the_quick_form_prints_the_tables_of_the_page(name: str) -> None:
-    """Every table is still printed, with the title and columns that the page has."""
+    """Each table still has the title and the columns of the page."""
     printed = subprocess.run(
         [sys.executable, "-m", "benchmarks", "--quick", name],
         cwd=ROOT,

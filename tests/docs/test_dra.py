@@ -1,4 +1,4 @@
-"""The page on DRA names the rights of a driver."""
+"""The page on DRA lists the permissions of a driver."""
 
 import re
 from pathlib import Path
@@ -12,8 +12,8 @@ from tests.docs.pages import ROOT
 PAGE = (ROOT / "docs/dra.md").read_text()
 
 
-def test_the_rules_are_those_that_are_tested_and_used() -> None:
-    """The tests on a real Kubernetes run with them; the client has no call beyond them."""
+def test_the_rules_of_the_page_are_those_that_are_used() -> None:
+    """The tests on a real Kubernetes use the same rules, and the client has no other calls."""
     (block,) = re.findall(r"```yaml\n(- \{apiGroups.*?)```", PAGE, re.DOTALL)
     rules = yaml.safe_load(block)
     assert rules == RULES

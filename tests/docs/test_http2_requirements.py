@@ -1,4 +1,4 @@
-"""Each requirement of HTTP/2 on its page names tests and cases that exist."""
+"""Each row of the page on HTTP/2 requirements names existing tests or cases."""
 
 import re
 
@@ -15,8 +15,8 @@ CASES = {f"S {case.name}" for case in (*COUNTED, *MORE_CASES)} | {
 _CASE = re.compile(r"`([SC] [^`]+)`")
 
 
-def test_every_requirement_is_shown() -> None:
-    """A row has a section, words, and a case or a test; each case exists."""
+def test_every_requirement_has_a_test_or_a_case() -> None:
+    """A row has a section, a text, and a case or a test. Each case exists."""
     found = list(rows(PAGE))
     assert len(found) > 70
     for section, requirement, shown in found:
@@ -28,7 +28,7 @@ def test_every_requirement_is_shown() -> None:
 
 
 def test_every_section_with_cases_has_a_row() -> None:
-    """What is tested about a section is a requirement of it, so the page has the section."""
+    """A case for a section shows that the section has a requirement."""
     sections = {part for section, *_ in rows(PAGE) for part in section.split(", ")}
     tested = {case[2:].split(": ")[0].removeprefix("HPACK ") for case in CASES}
     assert tested <= sections

@@ -1,4 +1,4 @@
-"""docs/node.md: no option is forgotten."""
+"""docs/node.md lists every option."""
 
 import argparse
 import re
@@ -15,8 +15,8 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def test_every_option_is_in_the_table() -> None:
-    """And no other."""
+def test_the_table_has_exactly_the_options_of_the_command() -> None:
+    """No option is missing, and no other is listed."""
     table = set(re.findall(r"^\| `(--[\w-]+)` \|", PAGE, re.MULTILINE))
     options = {
         option

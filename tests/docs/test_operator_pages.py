@@ -1,4 +1,4 @@
-"""What the pages for operators say about metrics, alerts and units, against the real thing."""
+"""The pages for operators: metrics, alerts and units agree with the code."""
 
 import re
 import shutil
@@ -54,15 +54,15 @@ def described_metrics() -> dict[str, tuple[str, tuple[str, ...]]]:
     return found
 
 
-def test_every_metric_is_described_and_no_other() -> None:
-    """With its type and its labels."""
+def test_the_page_has_exactly_our_metrics() -> None:
+    """Each with its type and its labels."""
     assert described_metrics() == {
         name: (metric.kind, metric.labels) for name, metric in OURS.items()
     }
 
 
-def test_alerts_are_about_metrics_that_are_there() -> None:
-    """Names and labels; a rule about anything else would never fire."""
+def test_alerts_use_existing_metrics() -> None:
+    """Names and labels: an alert on another name would never fire."""
     (group,) = yaml.safe_load(OBSERVE["alerts.yaml"])["groups"]
     for rule in group["rules"]:
         assert set(rule) <= {"alert", "expr", "for", "annotations"}
@@ -79,8 +79,8 @@ def test_alerts_are_about_metrics_that_are_there() -> None:
 CASES = yaml.safe_load((ROOT / "tests/docs/alert_cases.yaml").read_text())["tests"]
 
 
-def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() -> None:
-    """What follows would judge nothing for an alert without cases."""
+def test_every_alert_has_a_case_that_fires_and_one_that_does_not() -> None:
+    """Without cases, the next test would check nothing for an alert."""
     (group,) = yaml.safe_load(OBSERVE["alerts.yaml"])["groups"]
     asked = [each for case in CASES for each in case["alert_rule_test"]]
     for alert in (rule["alert"] for rule in group["rules"]):
@@ -88,8 +88,8 @@ def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not()
         assert fires == {True, False}, alert
 
 
-def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
-    """And not when nothing is wrong, over restarts and roll-outs of the plugin's pods."""
+def test_alerts_fire_only_in_the_cases_that_expect_them(tmp_path: Path) -> None:
+    """The cases without an alert include restarts and roll-outs of the plugin's pods."""
     if shutil.which("promtool") is None:
         pytest.skip("promtool is missing: install the Debian package prometheus")
     (tmp_path / "alerts.yaml").write_text(OBSERVE["alerts.yaml"])
@@ -100,8 +100,8 @@ def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_pod_monitor_finds_our_pods() -> None:
-    """By their label, in their namespace, at the port that the manifests name."""
+def test_the_pod_monitor_selects_our_pods() -> None:
+    """By label, namespace and port of the manifests."""
     monitor = yaml.safe_load(OBSERVE["podmonitor.yaml"])
     daemon_set = documents(Deployment("simulate", "image"))[-1]
     template = daemon_set["spec"]["template"]
@@ -114,10 +114,10 @@ def test_the_pod_monitor_finds_our_pods() -> None:
 
 
 @pytest.mark.parametrize("name", UNITS)
-def test_a_unit_starts_a_verb_with_options_that_it_has(
+def test_a_unit_starts_a_command_with_existing_options(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And every unit is closed in the same way."""
+    """All units have the same protection."""
     text = unit(name, capsys)
     (command,) = re.findall("^ExecStart=/usr/local/bin/kubedevices (.*)$", text, re.MULTILINE)
     verb, *arguments = command.split()
@@ -127,10 +127,8 @@ def test_a_unit_starts_a_verb_with_options_that_it_has(
 
 
 @pytest.mark.parametrize("name", UNITS)
-def test_a_plugin_is_there_before_the_kubelet(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It has started when it serves; the node takes the kubelet's place instead."""
+def test_a_plugin_starts_before_the_kubelet(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A plugin counts as started when it serves. The node replaces the kubelet instead."""
     text = unit(name, capsys)
     assert "\nType=notify\n" in text
     before = re.findall("^Before=(.*)$", text, re.MULTILINE)
@@ -143,10 +141,12 @@ def test_a_plugin_is_there_before_the_kubelet(
 
 
 @pytest.mark.parametrize("name", UNITS)
-def test_systemd_understands_a_unit(
+def test_systemd_accepts_a_unit(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every key and every value; a misspelt one would be ignored, and with it the protection."""
+    """Every key and every value: systemd ignores a misspelt key, and then a protection is
+    missing.
+    """
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is missing: install the Debian package systemd")
     here = unit(name, capsys).replace(

@@ -1,4 +1,4 @@
-"""README and every page of docs do what they say."""
+"""The snippets of README and of every page of docs work."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_a_page_does_what_it_says(path: Path, short_dir: Path) -> None:
+def test_the_snippets_of_a_page_work(path: Path, short_dir: Path) -> None:
     """Every snippet of the page is executed, in order, in an empty directory."""
     page = read_page(path)
     assert not page.unknown, "blocks that nobody runs: mark them with a file name or a reason"
@@ -19,21 +19,21 @@ def test_a_page_does_what_it_says(path: Path, short_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_make_can_make_what_a_page_names(path: Path) -> None:
+def test_the_makefile_has_every_target_of_a_page(path: Path) -> None:
     """Every `make TARGET` of a page is in the Makefile."""
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert set(re.findall(r"[`$] ?make ([a-z-]+)", path.read_text())) <= set(targets)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_links_lead_somewhere(path: Path) -> None:
-    """Every relative link of a page names a file that is there."""
+def test_relative_links_name_existing_files(path: Path) -> None:
+    """Every relative link of a page names an existing file."""
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text())
     assert not [target for target in targets if not (path.parent / target).exists()]
 
 
-def test_a_page_that_lies_is_caught(short_dir: Path) -> None:
-    """The runner itself fails on a failing command and on output that never came."""
+def test_a_wrong_page_is_found(short_dir: Path) -> None:
+    """The runner fails on a failing command and on output that was not printed."""
     page = short_dir / "lie.md"
     page.write_text("```console\n$ echo one two three\none … three\n```\n")
     run_page(read_page(page), short_dir)

@@ -1,4 +1,4 @@
-"""docs/porting.md names what exists."""
+"""docs/porting.md names existing methods."""
 
 import re
 

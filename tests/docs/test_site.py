@@ -1,4 +1,4 @@
-"""The documentation as a site: every page is in it, and every link leads somewhere."""
+"""The documentation as a site: every page is in the site, and every link has a target."""
 
 import json
 import math
@@ -26,7 +26,7 @@ REPOSITORY = "https://git.example.com/us/kubedevices"
 
 
 class Links(HTMLParser):
-    """Where the links of a page lead, and which places it has."""
+    """The links of a page, and the anchors that the page has."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ def mkdocs() -> Path:
 
 
 def build(site: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
-    """Run what `make site` runs."""
+    """Run the command of `make site`."""
     environment = {name: os.environ[name] for name in os.environ if name[:8] != "PROJECT_"}
     return subprocess.run(
         [mkdocs(), "build", "--strict", "--quiet", "--site-dir", site],
@@ -70,27 +70,27 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def test_every_page_is_in_the_site_and_its_search(site: Path) -> None:
-    """Also README, which is where it starts."""
+def test_every_page_is_in_the_site_and_in_its_search(site: Path) -> None:
+    """README too: it is the start page."""
     for page in PAGES:
         assert (site / page).with_suffix(".html").is_file(), page
     text = (site / "index.html").read_text()
     assert "<h1" in text
-    assert re.findall('src="https?:', text) == []  # nothing is loaded from another host
+    assert re.findall('src="https?:', text) == []  # no page loads files from another host
     index = json.loads((site / "search/search_index.json").read_text())
     found = {each["location"].partition("#")[0] for each in index["docs"]}
     assert {page.removesuffix(".md") + ".html" for page in PAGES} <= found
 
 
-def test_the_pictures_show_what_the_commands_print() -> None:
-    """Up to numbers, such as times: `make pictures` makes them again."""
+def test_the_pictures_show_the_output_of_the_commands() -> None:
+    """Numbers such as times may differ. `make pictures` creates the pictures again."""
     for name, text in pictures().items():
         committed = (ROOT / "docs/images" / name).read_text()
         assert masked(committed) == masked(text), f"run `make pictures`: {name} is out of date"
 
 
 def test_the_picture_of_the_dashboard_has_its_panels() -> None:
-    """With the pods of the table and a line for each answer; the legend says which is which."""
+    """With the pods of the table and a line for each answer, named in a legend."""
     committed = (ROOT / "docs/images/dashboard.svg").read_text()
     assert [each["title"] for each in dashboard()["panels"]] == re.findall(
         'font-weight="bold">(.+?)</text>', committed
@@ -108,14 +108,14 @@ def masked(text: str) -> str:
     return re.sub(r"[0-9]+(\.[0-9]+)?", "#", text)
 
 
-def test_wide_tables_scroll(site: Path) -> None:
-    """On a small screen the theme would cut them."""
+def test_wide_tables_can_be_scrolled(site: Path) -> None:
+    """On a small screen the theme would cut wide tables."""
     assert "overflow-x: auto" in (site / "site.css").read_text()
     assert 'href="site.css"' in (site / "reference.html").read_text()
 
 
 def test_every_link_leads_to_a_page_or_a_heading(site: Path) -> None:
-    """By the HTML as it is; without PROJECT_URL none leads to a source file."""
+    """In the HTML of the site. Without PROJECT_URL no link leads to a source file."""
     pages = {path: Links(path.read_text()) for path in site.rglob("*.html")}
     broken = []
     for path, links in pages.items():
@@ -130,15 +130,15 @@ def test_every_link_leads_to_a_page_or_a_heading(site: Path) -> None:
 
 
 def test_links_to_sources_lead_to_the_repository(tmp_path: Path) -> None:
-    """The one of PROJECT_URL, at PROJECT_REF; code with brackets stays as it is."""
+    """To the repository PROJECT_URL at PROJECT_REF. Code with brackets is not changed."""
     done = build(tmp_path / "site", PROJECT_URL=REPOSITORY, PROJECT_REF="v9")
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "site/ci.html").read_text()
     assert f'href="{REPOSITORY}/blob/v9/examples/ci/gitlab.yml"' in text
 
 
-def test_a_broken_link_and_a_forgotten_page_fail_the_build(tmp_path: Path) -> None:
-    """Each is told."""
+def test_a_broken_link_and_a_page_outside_the_menu_fail_the_build(tmp_path: Path) -> None:
+    """Each has its own message."""
     copy = tmp_path / "copy"
     shutil.copytree(ROOT / "docs", copy / "docs")
     shutil.copytree(ROOT / "deploy/site", copy / "deploy/site")

@@ -1,4 +1,4 @@
-"""docs/development/tour.md names files and functions that exist, and the ways stay short."""
+"""docs/development/tour.md names existing files and functions, and the call chains stay short."""
 
 import re
 import sys
@@ -39,22 +39,22 @@ def test_a_step_names_functions_of_its_files(row: str) -> None:
     ("chapter", "limit"),
     [("A pod: an admission in nine files", 9), ("An Allocate call: five files in the plugin", 5)],
 )
-def test_the_way_of_a_call_is_short(chapter: str, limit: int) -> None:
-    """As many files as the heading says, each counted once."""
-    steps = CHAPTERS[chapter].split("|\n\n")[0]  # the table, without the words below it
+def test_a_call_chain_is_short(chapter: str, limit: int) -> None:
+    """Each file counts once; the heading has their number."""
+    steps = CHAPTERS[chapter].split("|\n\n")[0]  # the table, without the text after it
     assert len(set(LINK.findall(steps))) == limit
 
 
 def test_each_place_to_change_exists() -> None:
-    """The last table leads to files and folders that are there."""
+    """The last table names existing files and folders."""
     package = TOUR.parents[2] / "src/kubedevices"
     places = re.findall(r"`([\w*]+/[\w*./]*)`", CHAPTERS["Where to change what"])
     assert len(places) > 8
     assert all(list(package.glob(place.rstrip("/"))) for place in places)
 
 
-async def test_an_admission_passes_no_other_file_of_the_node(short_dir: Path) -> None:
-    """The chapter names each file below node/ that has a function which the admission calls."""
+async def test_the_tour_names_every_file_of_an_admission(short_dir: Path) -> None:
+    """The chapter names each file below node/ with a function that runs during an admission."""
     package, passed = Path(kubedevices.__file__).parent, set[str]()
 
     def note(frame: FrameType, event: str, _: Any) -> None:
@@ -64,7 +64,7 @@ async def test_an_admission_passes_no_other_file_of_the_node(short_dir: Path) ->
     async with DeviceManager(short_dir / "p") as manager, plugin:
         await plugin.register()
         await manager.wait_for(RESOURCE, allocatable=2)
-        # Writes the kubelet's checkpoint beside all this, whenever pods changed.
+        # This task writes the kubelet's checkpoint in the background, after changes of pods.
         beside = {package / "node/checkpoint/writer.py"}
         sys.setprofile(note)
         try:
