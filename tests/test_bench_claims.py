@@ -42,7 +42,7 @@ def test_a_pod_gets_the_devices_of_its_claim(
     assert first.options.mounts == (kd.Mount(tmp_path, "/w0"),)
     assert first.options.cdi_devices == (f"{DRIVER}/claim={first.uid}-w-0",)
     assert bench.claim("pod-2", {WIDGET: 2}).devices == ("w-1", "w-2")
-    with pytest.raises(NotInTime, match="request widget: 1 wanted, 0 free of 3 that fit"):
+    with pytest.raises(NotInTime, match="request widget: 1 wanted, 0 free of 3 selected"):
         bench.claim("pod-3", {WIDGET: 1}, timeout=0)
     bench.release("pod-1")
     assert bench.claim("pod-3", {WIDGET: 1}).devices == first.devices

@@ -73,7 +73,7 @@ def make_runner(scanner: "Scanner", domain: str, mode: str, options: Any) -> Run
         return PluginRunner(scanner, domain=domain, **options)
     try:
         from kubedevices.dra.driver import DraDriver  # noqa: PLC0415 - half of the memory
-        from kubedevices.two_apis.made_by_options import make_switch  # noqa: PLC0415
+        from kubedevices.two_apis.switch_from_options import make_switch  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if error.name != "h11":
             raise

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kubedevices.api_stub.expressions import is_selected
+from kubedevices.api_stub.cel import is_selected
 from kubedevices.cli import main
 from kubedevices.manifests.deployment import Deployment
 from kubedevices.manifests.dra_access import class_name

@@ -17,7 +17,7 @@ SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 
 
 class Fault(NamedTuple):
-    """What is answered instead; status 0 hangs up, -1 says nothing at all."""
+    """The answer of a broken call; status 0 closes the connection, -1 never answers."""
 
     status: int
     message: str = ""
@@ -25,9 +25,10 @@ class Fault(NamedTuple):
 
 
 class ApiServer:
-    """Holds objects; `requests` are the calls that came, watches included.
+    """Stores objects; `requests` are all calls, watches included.
 
-    `fault(method, path)` is asked first. `taken_in` changes a slice as disabled features do.
+    `fault(method, path)` is called first. `taken_in` changes a slice before it is stored, as a
+    server with disabled feature gates does.
     """
 
     def __init__(self) -> None:
@@ -61,7 +62,7 @@ class ApiServer:
         return [method for method, _ in self.requests if method != "GET"]
 
     def delete(self, name: str) -> None:
-        """Delete a slice, as somebody else does."""
+        """Delete a slice, as another client does."""
         self._version += 1
         self._tell("DELETED", self.slices.pop(name))
 

@@ -1,4 +1,4 @@
-"""Calls to the API server, and what becomes of the ways in which they fail."""
+"""The calls to the API server, and the errors of failed calls."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -29,8 +29,8 @@ async def test_a_claim_is_read(server: ApiServer) -> None:
     assert server.requests == [("GET", path)]
 
 
-async def test_a_slice_lives(server: ApiServer) -> None:
-    """Created, listed, replaced, watched, deleted."""
+async def test_a_slice_is_created_replaced_watched_and_deleted(server: ApiServer) -> None:
+    """The five calls about slices."""
     api = ApiClient(server.access)
     made = await api.create_slice({"metadata": {"generateName": "a-"}, "spec": {"devices": []}})
     found, version = await api.list_slices("example.com", "node1")
@@ -45,8 +45,8 @@ async def test_a_slice_lives(server: ApiServer) -> None:
     assert await api.list_slices("example.com", "node1") == ([], str(int(version) + 2))
 
 
-async def test_a_refusal_has_the_words_of_the_server(server: ApiServer) -> None:
-    """Reason and message of its Status, and how long to wait."""
+async def test_a_refusal_has_the_text_of_the_server(server: ApiServer) -> None:
+    """Reason and message of the server's Status, and the time of Retry-After."""
     server.fault = lambda *_: Fault(429, "slow down", (("Retry-After", "3"),))
     with pytest.raises(ApiRefused, match="cannot get nodes: slow down") as refused:
         await ApiClient(server.access).get_node("node1")
@@ -55,7 +55,7 @@ async def test_a_refusal_has_the_words_of_the_server(server: ApiServer) -> None:
 
 
 async def test_a_missing_permission_names_the_rule(server: ApiServer) -> None:
-    """So that the administrator can paste it."""
+    """The error has the RBAC rule, so that the administrator can paste it."""
     server.fault = lambda *_: Fault(403, "forbidden")
     api = ApiClient(server.access)
     with pytest.raises(ApiRefused) as refused:
@@ -68,7 +68,7 @@ async def test_a_missing_permission_names_the_rule(server: ApiServer) -> None:
 
 @pytest.mark.parametrize("status", [0, -1])
 async def test_a_server_that_does_not_answer_is_unreachable(server: ApiServer, status: int) -> None:
-    """Whether it hangs up or says nothing."""
+    """It closes the connection, or sends nothing."""
     server.fault = lambda *_: Fault(status)
     with pytest.raises(ApiUnreachable, match=server.url):
         await ApiClient(server.access, timeout=0.5).get_node("node1")
@@ -86,7 +86,7 @@ async def test_an_api_server_that_does_not_listen_is_unreachable() -> None:
 
 
 async def test_a_token_that_was_replaced_counts_at_once(server: ApiServer, tmp_path: Path) -> None:
-    """A kubelet writes a new one every hour."""
+    """The kubelet writes a new token every hour."""
     token = tmp_path / "token"
     api = ApiClient(ApiAccess(server.url, token=token))
     for word in ("first", "second"):
@@ -98,7 +98,7 @@ async def test_a_token_that_was_replaced_counts_at_once(server: ApiServer, tmp_p
         await api.get_node("node1")
 
 
-async def test_what_is_no_json_is_refused(server: ApiServer) -> None:
+async def test_an_answer_without_json_is_refused(server: ApiServer) -> None:
     """A proxy in between may answer for the server."""
     server.nodes["node1"] = []  # type: ignore[assignment]
     with pytest.raises(ApiRefused, match="not a JSON object"):

@@ -1,4 +1,4 @@
-"""What is noted of the calls of a kubelet."""
+"""The log of the kubelet's calls: refused claims and failures."""
 
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -26,7 +26,7 @@ class Service:
         yield []
 
 
-async def test_a_refused_claim_is_known_until_it_is_prepared_or_given_up(tmp_path: Path) -> None:
+async def test_a_refused_claim_is_listed_until_it_is_prepared_or_unprepared(tmp_path: Path) -> None:
     """With the reason, in the process and in a file."""
     service, file = Service(), tmp_path / "p" / "refused.json"
     log = ClaimLog(service, file)
@@ -46,7 +46,7 @@ async def test_a_refused_claim_is_known_until_it_is_prepared_or_given_up(tmp_pat
 
 
 async def test_the_file_is_written_only_if_a_reason_changes(tmp_path: Path) -> None:
-    """A kubelet repeats its calls for hours."""
+    """The kubelet repeats its calls for hours."""
     service, file = Service(), tmp_path / "refused.json"
     log = ClaimLog(service, file)
     service.refused = {ONE.uid: "no device"}
@@ -61,8 +61,8 @@ async def test_the_file_is_written_only_if_a_reason_changes(tmp_path: Path) -> N
     assert not file.exists(), "what an earlier process noted is over"
 
 
-async def test_only_the_last_hundred_are_kept(tmp_path: Path) -> None:
-    """Claims that nobody asks for again do not stay for ever."""
+async def test_only_the_last_hundred_refused_claims_are_stored(tmp_path: Path) -> None:
+    """Claims that the kubelet no longer wants are removed."""
     service = Service()
     log = ClaimLog(service, tmp_path / "refused.json")
     for number in range(130):
@@ -71,8 +71,8 @@ async def test_only_the_last_hundred_are_kept(tmp_path: Path) -> None:
     assert [*log.refused] == [f"u{number}" for number in range(30, 130)]
 
 
-def test_a_foreign_file_says_nothing(tmp_path: Path) -> None:
-    """It is for people, so nothing depends on it."""
+def test_a_foreign_file_has_no_refused_claims(tmp_path: Path) -> None:
+    """The file is only for people, so this is no error."""
     file = tmp_path / "refused.json"
     for text in ("", "{", "[1]", '[{"claim": {"uid": "x"}, "reason": "r", "at": 0}]', "{}"):
         file.write_text(text)

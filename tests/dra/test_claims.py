@@ -1,4 +1,4 @@
-"""What a claim asks of our driver."""
+"""Allocation and configuration of a claim, as the driver reads them."""
 
 from typing import Any
 
@@ -49,8 +49,10 @@ def claim(*results: dict[str, Any], uid: str = "uid-1", **devices: Any) -> dict[
         ),
     ],
 )
-def test_our_results_are_read(given: list[dict[str, Any]], expected: list[Result]) -> None:
-    """Those of other drivers are none of our business."""
+def test_devices_of_our_driver_are_read(
+    given: list[dict[str, Any]], expected: list[Result]
+) -> None:
+    """Devices of other drivers are left out."""
     assert results_of(claim(*given), WANTED, DRIVER) == tuple(expected)
 
 
@@ -64,8 +66,8 @@ def test_our_results_are_read(given: list[dict[str, Any]], expected: list[Result
         (claim(result(driver="other.com")), "no device of the driver"),
     ],
 )
-def test_a_claim_that_cannot_be_prepared_says_why(found: dict[str, Any], word: str) -> None:
-    """The text is what the pod's event says, with the name of the claim."""
+def test_a_refused_claim_has_a_reason(found: dict[str, Any], word: str) -> None:
+    """The text goes into the pod's event, with the name of the claim."""
     with pytest.raises(ClaimRefused, match=word) as refused:
         results_of(found, WANTED, DRIVER)
     assert str(refused.value).startswith("claim default/one: ")
@@ -98,10 +100,10 @@ def config(source: str, *requests: str, driver: str = DRIVER, **parameters: Any)
     ],
     ids=str,
 )
-def test_configuration_has_an_order(
+def test_later_configuration_overrides_earlier(
     entries: list[dict[str, Any]], expected: dict[str, dict[str, Any]]
 ) -> None:
-    """The class before the claim, earlier before later; for all requests or for some."""
+    """The claim overrides the class, later entries earlier ones, for all or some requests."""
     found = claim(
         result("gpu/large"), result("nic"), result("x", driver="other.com"), config=entries
     )
@@ -123,8 +125,10 @@ ADMIN, SHARED = PLAIN._replace(admin_access=True), PLAIN._replace(share_id="s1")
         (SHARED, SHARED._replace(share_id="s2"), True),
     ],
 )
-def test_a_device_has_one_holder(asked: Result, held: Result, is_free: bool) -> None:
-    """Unless an administrator looks at it, or it is divided."""
+def test_a_held_device_is_refused_to_another_claim(
+    asked: Result, held: Result, is_free: bool
+) -> None:
+    """Except with administrator access, and for a shared device."""
     holders = [ClaimHolder("default/other", (held,))]
     if is_free:
         check_free(WANTED, [asked], holders)

@@ -1,4 +1,4 @@
-"""A driver from start to stop: sockets, slices, claims, and what happens to its files."""
+"""A driver from start to stop: sockets, slices, claims and files."""
 
 import asyncio
 import contextlib
@@ -69,12 +69,12 @@ class Rig:
 
     @property
     def service(self) -> Path:
-        """The socket of the newest instance; a name without file if there is none."""
+        """The service socket of the newest instance; a name without file if there is none."""
         return max(self.data_dir.glob("dra.*.sock"), default=self.data_dir / "none")
 
     @property
     def registration(self) -> Path:
-        """The same for the socket that a kubelet looks for."""
+        """The registration socket of the newest instance."""
         return max(self.registry.glob(f"{DRIVER}-reg.*.sock"), default=self.registry / "none")
 
     @contextlib.asynccontextmanager
@@ -116,8 +116,8 @@ async def rig(short_dir: Path) -> AsyncIterator[Rig]:
         yield Rig(short_dir, api)
 
 
-async def test_a_driver_says_where_it_serves(rig: Rig) -> None:
-    """With every service a kubelet may want, newest first."""
+async def test_a_driver_tells_the_kubelet_its_socket_and_services(rig: Rig) -> None:
+    """All services that a kubelet may call, newest first."""
     async with rig.driver() as driver:
         info = await rig.register()
         assert info == PluginInfo(
@@ -143,7 +143,7 @@ async def test_a_refused_driver_goes_on(rig: Rig, caplog: pytest.LogCaptureFixtu
         assert driver.is_registered
 
 
-async def test_a_claim_comes_and_goes(rig: Rig) -> None:
+async def test_a_claim_is_prepared_and_unprepared(rig: Rig) -> None:
     """From the scanner's device to a CDI file, and back."""
     rig.api.claims["one"] = claim_of(UID, "w-1")
     async with rig.driver():
@@ -159,14 +159,14 @@ async def test_a_claim_comes_and_goes(rig: Rig) -> None:
 
 
 async def test_a_new_device_is_published(rig: Rig) -> None:
-    """And one that is refused is named."""
+    """A refused device is logged."""
     async with rig.driver():
         rig.scanner.devices += [kd.Device("w-2"), kd.Device("bad", attributes={"a-b": 1})]
         rig.scanner.trigger()
         await until(lambda: rig.api.devices == [["w-0", "w-1", "w-2"]])
 
 
-async def test_sockets_that_are_removed_come_back(rig: Rig) -> None:
+async def test_removed_sockets_are_created_again(rig: Rig) -> None:
     """One after the other, both at once, and with their directories."""
     async with rig.driver() as driver:
         for gone in ([rig.service], [rig.registration], [rig.service, rig.registration]):
@@ -180,8 +180,8 @@ async def test_sockets_that_are_removed_come_back(rig: Rig) -> None:
         await rig.register()
 
 
-async def test_a_cdi_file_that_is_removed_comes_back(rig: Rig) -> None:
-    """Nobody calls Prepare before a container is started again."""
+async def test_a_removed_cdi_file_is_written_again(rig: Rig) -> None:
+    """The kubelet does not call Prepare before it starts a container again."""
     rig.api.claims["one"] = claim_of(UID, "w-1")
     async with rig.driver():
         await rig.call("NodePrepareResources")
@@ -190,8 +190,8 @@ async def test_a_cdi_file_that_is_removed_comes_back(rig: Rig) -> None:
         await until(file.exists)
 
 
-async def test_a_driver_leaves_no_sockets_and_all_else(rig: Rig) -> None:
-    """Pods go on, and the slices stay for the next process; a dead predecessor is no obstacle."""
+async def test_a_stopped_driver_removes_only_its_sockets(rig: Rig) -> None:
+    """Pods go on, and the slices stay for the next process. Sockets of a killed one do no harm."""
     rig.api.claims["one"] = claim_of(UID, "w-1")
     async with rig.driver():
         await rig.call("NodePrepareResources")
@@ -209,7 +209,7 @@ async def test_a_driver_leaves_no_sockets_and_all_else(rig: Rig) -> None:
 
 
 async def test_a_scanner_that_fails_ends_the_driver(rig: Rig) -> None:
-    """As it ends a device plugin."""
+    """As in mode device-plugin."""
     rig.scanner.list_devices = lambda: None  # type: ignore[method-assign, assignment, return-value]
     with pytest.raises(kd.KubedevicesError, match="DeviceTree"):
         await DraDriver(rig.scanner, domain=DRIVER, **rig.options).run()
@@ -221,8 +221,8 @@ class Editor(Widgets, kd.PostAllocator):
         """Never called."""
 
 
-async def test_an_ability_that_has_no_place_is_refused(rig: Rig) -> None:
-    """Not left out in silence."""
+async def test_a_hook_that_dra_never_calls_is_refused(rig: Rig) -> None:
+    """It is not ignored silently."""
     with pytest.raises(UsageError, match=r"Editor\.post_allocate\(\) cannot be used in mode dra"):
         await DraDriver(Editor(kd.Device("w")), domain=DRIVER, **rig.options).run()
 
@@ -246,8 +246,8 @@ async def test_invalid_driver_options_are_refused_before_the_scan(
         DraDriver(rig.scanner, **{"domain": DRIVER, **rig.options, **changes})
 
 
-async def test_it_can_be_stopped_before_it_began(rig: Rig) -> None:
-    """From a signal that comes early."""
+async def test_a_driver_can_be_stopped_before_it_runs(rig: Rig) -> None:
+    """By an early signal."""
     driver = DraDriver(rig.scanner, domain=DRIVER, **rig.options)
     driver.stop()
     async with asyncio.timeout(60):
@@ -256,7 +256,7 @@ async def test_it_can_be_stopped_before_it_began(rig: Rig) -> None:
 
 
 class Waits(Widgets, kd.Allocator):
-    """Allocates when it is told to."""
+    """Waits for an event in Allocate."""
 
     def __init__(self, *devices: kd.Device) -> None:
         super().__init__(*devices)
@@ -268,8 +268,8 @@ class Waits(Widgets, kd.Allocator):
         return kd.USE_DEFAULT
 
 
-async def test_a_call_ends_before_the_driver_does(rig: Rig) -> None:
-    """The registration socket goes at once; a stream of health holds nothing up."""
+async def test_a_running_call_ends_before_the_driver(rig: Rig) -> None:
+    """The registration socket is removed at once; a health stream delays nothing."""
     rig.scanner = waits = Waits(*rig.scanner.devices)
     rig.api.claims["one"] = claim_of(UID, "w-1")
     async with rig.driver() as driver:

@@ -1,4 +1,4 @@
-"""Two instances of a driver on a node: a rolling update, and what a killed instance leaves."""
+"""Two instances of a driver on a node: a rolling update, and the sockets of a killed instance."""
 
 import asyncio
 import socket
@@ -34,7 +34,7 @@ def newer() -> Widgets:
 
 
 async def test_a_newer_instance_takes_over_and_the_older_comes_back(rig: Rig) -> None:
-    """The kubelet calls either of them all the time, and each knows what the other did."""
+    """The kubelet calls both instances, and each knows the claims of the other."""
     async with rig.driver() as older:
         await rig.register()
         await until(lambda: rig.api.devices == [OLD])
@@ -47,7 +47,12 @@ async def test_a_newer_instance_takes_over_and_the_older_comes_back(rig: Rig) ->
             for first, second in ((older, latest), (latest, older)):
                 prepared = await rig.call("NodePrepareResources", first.sockets.service)
                 assert not prepared.error
-                await until(lambda: older.keeps("w-1") and latest.keeps("w-1") == "a claim has it")
+                await until(
+                    lambda: (
+                        older.reason_to_keep("w-1")
+                        and latest.reason_to_keep("w-1") == "a claim has it"
+                    )
+                )
                 assert await rig.call("NodePrepareResources", second.sockets.service) == prepared
                 assert not (await rig.call("NodeUnprepareResources", second.sockets.service)).error
                 assert not [*rig.cdi_dir.iterdir()]
@@ -59,8 +64,8 @@ async def test_a_newer_instance_takes_over_and_the_older_comes_back(rig: Rig) ->
         await until(lambda: rig.api.devices == [[*OLD, "old-only"]])
 
 
-async def test_an_older_instance_that_ends_leaves_what_is_the_newer_ones(rig: Rig) -> None:
-    """In the order of a DaemonSet that makes the new pod first."""
+async def test_an_older_instance_that_ends_keeps_the_files_of_the_newer(rig: Rig) -> None:
+    """In the order of a DaemonSet that starts the new pod first."""
     old = asyncio.Event()
 
     async def run_old() -> None:
@@ -84,8 +89,8 @@ async def test_an_older_instance_that_ends_leaves_what_is_the_newer_ones(rig: Ri
         await until(lambda: rig.api.devices == [NEW])
 
 
-async def test_a_killed_instance_is_cleared_away(rig: Rig) -> None:
-    """A kubelet dials what it finds, so the sockets have to go; those of others stay."""
+async def test_sockets_of_a_killed_instance_are_removed(rig: Rig) -> None:
+    """The kubelet would dial them. Sockets of live instances stay."""
     async with rig.driver() as driver:
         names = [driver.sockets.service, driver.sockets.registration]
     dead = [
@@ -117,15 +122,15 @@ def test_sockets_of_long_names_are_shortened(length: int) -> None:
     assert len(paths) == 4
 
 
-def test_a_path_that_cannot_be_shortened_is_named() -> None:
-    """With the way out."""
+def test_a_path_that_cannot_be_shortened_is_an_error() -> None:
+    """The error has the path and advice."""
     settings = DraSettings(node_name="n", kubelet_dir=Path("/" + "k" * 70))
     with pytest.raises(SocketPathTooLong, match=r"k/plugins/.*--root-dir"):
         settings.service_socket("example.com")
 
 
-async def test_one_process_at_a_time(tmp_path: Path) -> None:
-    """A lock of a process that died is free; a file that was removed is made again."""
+async def test_one_process_at_a_time_holds_the_lock(tmp_path: Path) -> None:
+    """A dead process releases the lock; a removed file is created again."""
     first, second = (ClaimLock(tmp_path / "d" / "lock") for _ in range(2))
     order = []
 
@@ -141,8 +146,10 @@ async def test_one_process_at_a_time(tmp_path: Path) -> None:
     await use(first, "last")
 
 
-async def test_a_lock_that_stays_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kubelet asks again."""
+async def test_a_lock_that_is_never_released_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kubelet repeats its call."""
     monkeypatch.setattr(claim_lock, "LOCK_LIMIT", 0.01)
     first, second = (ClaimLock(tmp_path / "lock") for _ in range(2))
     async with first:

@@ -1,4 +1,4 @@
-"""A driver that is killed between any two things that it does on disk."""
+"""A driver is killed before and after each change of a file."""
 
 import itertools
 from collections.abc import Callable
@@ -36,26 +36,26 @@ class Killer:
 
 
 def steps(rig: Rig) -> list[Callable[[], object]]:
-    """What a kubelet asks for; each may be asked again."""
+    """The kubelet's calls; each may be repeated."""
     return [
         lambda: rig.prepare(ONE, FIRST),
         lambda: rig.prepare(TWO, SECOND),
-        lambda: rig.now.take_back(ONE.uid),
+        lambda: rig.now.remove(ONE.uid),
         lambda: rig.prepare(ONE, FIRST),
-        lambda: rig.now.take_back(TWO.uid),
-        lambda: rig.now.take_back(ONE.uid),
+        lambda: rig.now.remove(TWO.uid),
+        lambda: rig.now.remove(ONE.uid),
         lambda: rig.prepare(TWO, FIRST),
     ]
 
 
 @pytest.mark.parametrize("boot", ["boot-1", "boot-2"])
 @pytest.mark.parametrize("before", [True, False])
-def test_the_next_process_goes_on(
+def test_the_next_process_finishes_the_work_of_a_killed_process(
     before: bool, boot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kubelet repeats what it has no answer for; in the end nothing is left and all is there.
+    """The kubelet repeats calls without an answer. At the end no file is missing or left over.
 
-    With another boot, the kubelet asks for every claim of a pod again.
+    After a reboot, the kubelet repeats Prepare for each claim of a pod.
     """
     replace, remove = untrusted_files.replace, cdi_specs.remove_file
     for at in itertools.count(1):
@@ -79,7 +79,7 @@ def test_the_next_process_goes_on(
             cdi_specs.file_name("example.com/claim", TWO.uid)
         ]
         assert rig.resolves(rig.prepare(TWO, FIRST))
-        rig.now.take_back(TWO.uid)
+        rig.now.remove(TWO.uid)
         assert not rig.files
         if killer.changes < at:
             break

@@ -1,4 +1,4 @@
-"""Where the API server is and who we are."""
+"""Address and credentials of the API server."""
 
 import base64
 import json
@@ -67,7 +67,7 @@ def test_a_client_certificate_is_loaded(
 def test_a_ca_that_was_replaced_counts_for_the_next_connection(
     key_pair: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    """A cluster puts the new CA beside the old one for a while."""
+    """For some time, a cluster has both the new CA and the old."""
     authority = tmp_path / "ca"
     access = ApiAccess("https://api", ca=authority)
     certificate = key_pair[0].read_text()
@@ -86,7 +86,7 @@ def test_a_ca_that_was_replaced_counts_for_the_next_connection(
 def test_a_key_that_does_not_belong_to_the_certificate_is_refused(
     key_pair: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    """The pair is really loaded."""
+    """So the pair is really loaded."""
     access = ApiAccess("https://api", client_certificate=b"none", client_key=key_pair[1])
     with pytest.raises(OSError, match=r"PEM|SSL"):
         access.tls()
@@ -96,30 +96,30 @@ def test_a_key_that_does_not_belong_to_the_certificate_is_refused(
     ("user", "word"),
     [({"exec": {"command": "aws"}}, "runs a program"), ({"client-key-data": "%"}, "client-key")],
 )
-def test_a_user_that_cannot_be_used_says_why(
+def test_an_unusable_user_is_refused_with_the_reason(
     user: dict[str, Any], word: str, tmp_path: Path
 ) -> None:
-    """The name of the file comes first."""
+    """The error begins with the name of the file."""
     with pytest.raises(UsageError, match=word):
         read_kubeconfig(kubeconfig(tmp_path / "config", user))
 
 
 @pytest.mark.parametrize("text", ["[", "a", "{}", '{"current-context": "x", "contexts": []}'])
-def test_what_is_no_kubeconfig_is_refused(text: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_kubeconfig_is_refused(text: str, tmp_path: Path) -> None:
     """Without a traceback."""
     (tmp_path / "config").write_text(text)
     with pytest.raises(UsageError, match="config"):
         read_kubeconfig(tmp_path / "config")
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    """It is the file's error, not a usage error."""
+def test_a_missing_kubeconfig_is_an_error_of_the_file(tmp_path: Path) -> None:
+    """It is not a usage error."""
     with pytest.raises(CannotRead):
         read_kubeconfig(tmp_path / "config")
 
 
-def test_the_option_wins_over_the_variable_over_the_pod(tmp_path: Path) -> None:
-    """In a pod nothing has to be given."""
+def test_the_option_overrides_the_variable_and_the_variable_the_pod(tmp_path: Path) -> None:
+    """In a pod no option is needed."""
     pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
     with pytest.raises(UsageError, match="--kubeconfig"):
         find_access(None, pod, account_dir=tmp_path)

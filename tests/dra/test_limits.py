@@ -1,4 +1,4 @@
-"""What an API server refuses is refused before sending."""
+"""A device that the API server would refuse is refused before it is sent."""
 
 from typing import Any
 
@@ -59,5 +59,5 @@ def test_a_device_within_the_limits_passes(good: dict[str, Any]) -> None:
     ids=str,
 )
 def test_a_device_beyond_a_limit_is_refused(bad: dict[str, Any], word: str) -> None:
-    """The text says which limit."""
+    """The text names the limit."""
     assert word in device_problem(bad)

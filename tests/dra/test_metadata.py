@@ -1,4 +1,4 @@
-"""What a container reads about the devices of its claim (KEP-5304)."""
+"""The metadata files that containers read about the devices of their claims (KEP-5304)."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ import kubedevices as kd
 from kubedevices.allocation import ClaimDevice, ClaimReference
 from kubedevices.cdi import CdiMount
 from kubedevices.dra.claims import Result
-from kubedevices.dra.metadata import POD_CLAIM, ClaimNames, metadata_of, names_known, names_of
+from kubedevices.dra.metadata import POD_CLAIM, ClaimNames, metadata_of, names_in_files, names_of
 from kubedevices.dra.preparation import Preparation
 from kubedevices.dra.prepared import FILE_NAME
 from kubedevices.dra.service import ClaimService
@@ -36,7 +36,7 @@ class Node:
         self.claims: dict[str, Any] = {ONE.name: claim_of(ONE.uid, "gpu-0", "gpu-1")}
 
     async def start(self, boot: str = "boot-1", *, metadata: bool = True) -> None:
-        """Be the next process of the driver, in the boot `boot`."""
+        """Start the next process of the driver, in the boot `boot`."""
         self.preparation = Preparation(DRIVER, "node1", self.file, self.cdi_dir, boot)
         self.service = ClaimService(
             DRIVER,
@@ -91,7 +91,7 @@ def made_from_template(uid: str, *devices: str, **more: Any) -> dict[str, Any]:
 
 
 def test_the_format_is_that_of_kubernetes() -> None:
-    """Every name and the nesting, as its own writer and reader have them."""
+    """All names and the nesting, as Kubernetes' own writer and reader have them."""
     attributes = {"gpu-0": {"model": {"string": "T4"}, "index": {"int": 0}}}
     names = ClaimNames("my-gpu", {"gpu": "gpu/large"})
     results = [Result("gpu", "node1", "gpu-0")]
@@ -118,7 +118,7 @@ def test_the_format_is_that_of_kubernetes() -> None:
     assert file.container_path == (
         f"{PLACE}/resourceclaimtemplates/my-gpu/gpu/example.com-metadata.json"
     )
-    assert names_known([file]) == names
+    assert names_in_files([file]) == names
 
 
 def test_metadata_of_a_claim_without_template_has_no_pod_claim_name() -> None:
@@ -127,21 +127,21 @@ def test_metadata_of_a_claim_without_template_has_no_pod_claim_name() -> None:
     (file,) = metadata_of(DRIVER, ONE, names, [Result("gpu", "node1", "gpu-0")], {"gpu-0": {}})
     assert "podClaimName" not in json.loads(file.text)
     assert file.container_path == f"{PLACE}/resourceclaims/claim1/gpu/example.com-metadata.json"
-    assert names_known([file]) == ClaimNames()
-    assert names_known([]) is None
+    assert names_in_files([file]) == ClaimNames()
+    assert names_in_files([]) is None
 
 
 @pytest.mark.parametrize("name", ["../../etc", "..", "a/b", "A", "x" * 64])
-def test_a_name_that_leads_elsewhere_is_refused(name: str) -> None:
-    """Whoever may create claims may write the annotation."""
+def test_a_claim_name_that_is_no_dns_label_is_refused(name: str) -> None:
+    """Any user who may create claims may write the annotation."""
     claim = claim_of(ONE.uid, "gpu-0")
     claim["metadata"]["annotations"] = {POD_CLAIM: name}
-    with pytest.raises(ClaimRefused, match="which no pod can call a claim"):
+    with pytest.raises(ClaimRefused, match="which is no valid claim name"):
         names_of(claim, ONE, DRIVER)
 
 
-async def test_a_request_has_its_file_once(node: Node) -> None:
-    """Two devices of a request share it; a container that names the other request has the other."""
+async def test_each_request_has_one_metadata_file(node: Node) -> None:
+    """Two devices of a request share the file. A container gets the files of its requests only."""
     other = claim_of(ONE.uid, "gpu-1", request="other/large")["status"]
     claim = made_from_template(ONE.uid, "gpu-0")
     results = claim["status"]["allocation"]["devices"]["results"]
@@ -169,7 +169,7 @@ async def test_a_request_has_its_file_once(node: Node) -> None:
     assert [each["name"] for each in found["devices"]] == ["gpu-0", "gpu-1"]
 
 
-async def test_a_claim_that_is_given_back_leaves_no_file(node: Node) -> None:
+async def test_an_unprepared_claim_leaves_no_metadata_file(node: Node) -> None:
     """The other claim keeps its file."""
     node.claims = {ONE.name: claim_of(ONE.uid, "gpu-0"), TWO.name: claim_of(TWO.uid, "gpu-1")}
     await node.prepare(ONE)
@@ -181,7 +181,7 @@ async def test_a_claim_that_is_given_back_leaves_no_file(node: Node) -> None:
 
 
 async def test_without_the_option_no_metadata_is_written(tmp_path: Path) -> None:
-    """Neither a file nor a mount nor a word in the checkpoint."""
+    """No file, no mount, and no key in the checkpoint."""
     node = Node(tmp_path)
     await node.start(metadata=False)
     assert not node.mounts(await node.prepare())
@@ -190,14 +190,14 @@ async def test_without_the_option_no_metadata_is_written(tmp_path: Path) -> None
     assert json.loads(node.file.read_text())["version"] == 1
 
 
-async def test_a_kill_before_the_cdi_file_leaves_nothing_that_stays(
+async def test_metadata_of_a_killed_prepare_does_not_stay(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next process prepares the claim, or removes the file of a claim that is gone."""
+    """The next process prepares the claim, or removes its file if the claim no longer exists."""
     with monkeypatch.context() as patch:
         patch.setattr(cdi_specs, "write_text", _die)
         # What a killed process would have done no more.
-        patch.setattr(Preparation, "take_back", lambda *_: None)
+        patch.setattr(Preparation, "remove", lambda *_: None)
         assert "killed" in (await node.service.prepare((ONE,)))[ONE.uid]
     assert len(node.files) == 1
     (node.files[0].parent / f"{TWO.uid}_gpu.json").write_text("{}")
@@ -214,8 +214,8 @@ def _die(*_: object, **__: object) -> bool:
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-async def test_files_that_are_gone_are_written_again(node: Node, is_restarted: bool) -> None:
-    """The same text, whatever the devices are by now: containers have read it."""
+async def test_removed_metadata_files_are_written_again(node: Node, is_restarted: bool) -> None:
+    """With the old text, even if the devices have changed: containers have read it."""
     (mount,) = node.mounts(await node.prepare())
     path = Path(mount.host_path)
     text = path.read_text()
@@ -233,8 +233,8 @@ async def test_files_that_are_gone_are_written_again(node: Node, is_restarted: b
 
 
 @pytest.mark.parametrize("has_server", [True, False])
-async def test_after_a_reboot_files_are_made_anew(node: Node, has_server: bool) -> None:
-    """From the attributes of now; without the API server with the names that are known."""
+async def test_after_a_reboot_metadata_has_the_new_attributes(node: Node, has_server: bool) -> None:
+    """Without the API server with the stored names."""
     node.claims[ONE.name] = made_from_template(ONE.uid, "gpu-0", request="gpu/large")
     before = node.mounts(await node.prepare())
     await node.start("boot-2")
@@ -248,20 +248,20 @@ async def test_after_a_reboot_files_are_made_anew(node: Node, has_server: bool) 
     assert found["devices"][0]["attributes"]["model"] == {"string": "T5"}
 
 
-async def test_a_claim_whose_names_are_not_known_has_to_wait(tmp_path: Path) -> None:
-    """A container without its file would never get it."""
+async def test_a_claim_with_unknown_names_has_to_wait(tmp_path: Path) -> None:
+    """A container that started without its file would never get the file."""
     node = Node(tmp_path)
     await node.start(metadata=False)
     await node.prepare()
     found = node.claims.pop(ONE.name)
     await node.start("boot-2")
-    assert "where its metadata belongs" in (await node.service.prepare((ONE,)))[ONE.uid]
+    assert "the path of its metadata is unknown" in (await node.service.prepare((ONE,)))[ONE.uid]
     node.claims[ONE.name] = found
     assert len(node.mounts(await node.prepare())) == 1
 
 
 async def test_a_lost_checkpoint_does_not_take_metadata_for_a_device(node: Node) -> None:
-    """The files of the claim stay, and go when it is given back."""
+    """The files of the claim stay until it is unprepared."""
     devices = [kd.Device(f"gpu-{i}", env={"GPU": f"{i}"}) for i in range(2)]
     node.service.update(offer_of(kd.DeviceTree({"gpu": devices}), DRIVER))
     await node.prepare()
@@ -275,7 +275,7 @@ async def test_a_lost_checkpoint_does_not_take_metadata_for_a_device(node: Node)
 
 
 async def test_a_file_that_cannot_be_written_fails_its_claim(node: Node) -> None:
-    """The kubelet is told the path; nothing is left of the claim."""
+    """The kubelet gets the path in the error; no file of the claim is left."""
     directory = node.file.parent / "metadata"
     directory.parent.mkdir(exist_ok=True)
     directory.write_text("in the way")
@@ -288,20 +288,20 @@ async def test_a_file_that_cannot_be_written_fails_its_claim(node: Node) -> None
 
 
 async def test_a_file_that_cannot_be_removed_keeps_the_claim(node: Node) -> None:
-    """A kubelet calls again until nothing is left."""
+    """The kubelet repeats its call until all files are removed."""
     await node.prepare()
     (file,) = node.files
     file.unlink()
     file.mkdir()
     assert str(file) in (await node.service.unprepare((ONE,)))[ONE.uid]
     with pytest.raises(PreparedUnwritable):
-        node.preparation.take_back(ONE.uid)
+        node.preparation.remove(ONE.uid)
     file.rmdir()
     assert await node.service.unprepare((ONE,)) == {ONE.uid: ""}
 
 
 class Widgets(kd.PolledScanner):
-    """Two of them."""
+    """Two widgets."""
 
     def list_devices(self) -> kd.DeviceTree:
         widgets = [kd.Device(f"w{i}", attributes={"index": i}) for i in range(2)]
@@ -309,7 +309,7 @@ class Widgets(kd.PolledScanner):
 
 
 def test_the_bench_shows_the_metadata_of_a_claim(bench: Bench) -> None:
-    """As a container would, through the whole driver."""
+    """As a container reads it, through the whole driver."""
     bench.start(Widgets(), domain=DRIVER, mode="dra", metadata=True)
     claim = bench.claim("pod-1", {"example.com/widget": 2})
     (mount,) = claim.options.mounts

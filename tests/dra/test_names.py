@@ -27,18 +27,18 @@ def tree_of(**types: list[str]) -> DeviceTree:
     ],
 )
 def test_an_id_becomes_a_label(device_id: str, label: str) -> None:
-    """A label stays as it is; anything else is cleaned and gets a piece of its hash."""
+    """A DNS label stays unchanged; other IDs are cleaned and get a part of their hash."""
     assert device_label(device_id) == label
 
 
 @given(st.text(min_size=1, max_size=300))
 def test_every_id_has_a_valid_label(device_id: str) -> None:
-    """Whatever a scanner finds, the API server takes its name."""
+    """For every ID of a scanner, the API server accepts the name."""
     assert LABEL.fullmatch(device_label(device_id))
 
 
-def test_labels_do_not_depend_on_order_or_neighbours() -> None:
-    """IDs that look alike after cleaning stay different, in any order and without each other."""
+def test_labels_do_not_depend_on_the_order_or_on_other_devices() -> None:
+    """IDs that are equal after cleaning stay different, in any order, together or alone."""
     ids = ["a:b", "a.b", "A-B", "a-b"]
     labels = device_labels(tree_of(gpu=ids))
     assert len(set(labels.values())) == 4
@@ -57,11 +57,11 @@ def test_the_same_id_in_two_types_is_two_devices() -> None:
 
 @pytest.mark.parametrize("domain", ["x" * 64, "Example.com", "kubernetes.io", "a_b.com"])
 def test_a_domain_that_is_no_driver_name_is_refused(domain: str) -> None:
-    """The API server would refuse the slices, later and in other words."""
+    """The API server would refuse the slices later, with another text."""
     with pytest.raises(InvalidResourceName):
         check_driver_name(domain)
 
 
 def test_a_domain_of_63_characters_is_a_driver_name() -> None:
-    """That is the limit for drivers, below that for domains."""
+    """This is the limit for drivers; the limit for domains is higher."""
     assert check_driver_name("x" * 59 + ".com") == "x" * 59 + ".com"

@@ -1,4 +1,4 @@
-"""What a claim may configure, given the dataclass of an author."""
+"""The configuration of a claim as an author's dataclass."""
 
 import enum
 from collections.abc import Mapping
@@ -40,12 +40,12 @@ class CardConfig:
 
 
 def test_missing_parameters_have_their_defaults() -> None:
-    """As the author wrote them."""
+    """The defaults of the author's dataclass."""
     assert decode(CardConfig, {}) == CardConfig()
 
 
 def test_every_kind_of_field_is_read() -> None:
-    """By its name in camelCase; a kind and a version say what it is."""
+    """By its name in camelCase; `kind` and `apiVersion` are allowed."""
     given = {
         "apiVersion": "example.com/v1",
         "kind": "CardConfig",
@@ -87,8 +87,8 @@ def test_every_kind_of_field_is_read() -> None:
     ],
     ids=str,
 )
-def test_a_mistake_is_told_with_its_key(given: dict[str, Any], problem: str) -> None:
-    """All mistakes at once, and nothing is guessed."""
+def test_an_error_names_its_key(given: dict[str, Any], problem: str) -> None:
+    """One exception has all errors."""
     with pytest.raises(ParametersInvalid) as raised:
         decode(CardConfig, given)
     assert str(raised.value).startswith(problem)
@@ -105,7 +105,7 @@ class Nested:
 
 
 @pytest.mark.parametrize("schema", [Odd, Nested, dict, CardConfig()], ids=str)
-def test_parameters_that_nobody_could_say_are_refused(schema: Any) -> None:
+def test_a_type_that_json_cannot_express_is_refused(schema: Any) -> None:
     """At the start of the driver."""
     with pytest.raises(UsageError):
         check_schema(schema)

@@ -1,4 +1,4 @@
-"""Claims on disk: prepared, given back, and found again after kills, wipes and reboots."""
+"""Claims on disk: prepared, unprepared, and after kills, wipes and reboots."""
 
 import logging
 from pathlib import Path
@@ -23,7 +23,7 @@ FIRST, SECOND = Result("gpu", "node1", "gpu-0"), Result("gpu", "node1", "gpu-1")
 
 
 class Rig:
-    """A driver's directory; `start` makes the next process, in the boot `boot`."""
+    """A driver's directory; `start` starts the next process, in the boot `boot`."""
 
     def __init__(self, directory: Path) -> None:
         self.file, self.cdi_dir = directory / "state" / FILE_NAME, directory / "cdi"
@@ -45,7 +45,7 @@ class Rig:
         self, claim: ClaimReference, *results: Result, path: str = "/dev/null"
     ) -> tuple[ClaimDevice, ...]:
         offered = self.offered(path)
-        ready = self.now.ready(claim, results)
+        ready = self.now.answer_if_ready(claim, results)
         if ready is not None:
             return ready
         self.now.begin(claim, results, offered)
@@ -68,7 +68,7 @@ def rig(tmp_path: Path) -> Rig:
 
 
 def test_a_claim_becomes_cdi_devices(rig: Rig) -> None:
-    """One for each device, in a file of the claim; the names say whose they are."""
+    """One CDI device for each device, in one file; the names have the UID of the claim."""
     answer = rig.prepare(ONE, FIRST, SECOND._replace(request="other", share_id="s1"))
     kind = f"example.com/claim={ONE.uid}"
     assert answer == (
@@ -79,8 +79,8 @@ def test_a_claim_becomes_cdi_devices(rig: Rig) -> None:
     assert rig.resolves(answer)
 
 
-def test_a_claim_that_is_asked_for_again_has_the_same_answer(rig: Rig) -> None:
-    """By this process and by the next; the file is not written again."""
+def test_a_repeated_prepare_has_the_same_answer(rig: Rig) -> None:
+    """In this process and the next; the file is not written again."""
     answer = rig.prepare(ONE, FIRST)
     before = rig.files[0].stat()
     assert rig.prepare(ONE, FIRST, path="/dev/zero") == answer
@@ -89,11 +89,11 @@ def test_a_claim_that_is_asked_for_again_has_the_same_answer(rig: Rig) -> None:
     assert rig.files[0].stat().st_ino == before.st_ino
 
 
-def test_a_claim_that_is_given_back_leaves_nothing(rig: Rig) -> None:
-    """Twice, and for a claim that nobody knows."""
+def test_an_unprepared_claim_leaves_no_file(rig: Rig) -> None:
+    """Also after a second call, and for an unknown claim."""
     rig.prepare(ONE, FIRST)
     for uid in (ONE.uid, ONE.uid, TWO.uid):
-        rig.now.take_back(uid)
+        rig.now.remove(uid)
     assert not rig.files
     rig.start()
     assert rig.prepare(TWO, FIRST)
@@ -101,7 +101,7 @@ def test_a_claim_that_is_given_back_leaves_nothing(rig: Rig) -> None:
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_a_wiped_cdi_directory_is_filled_again(rig: Rig, is_restarted: bool) -> None:
-    """At the next Prepare, at the start, and when it is looked after."""
+    """At the next Prepare, at the start, and by `ensure_files`."""
     answer = rig.prepare(ONE, FIRST)
     rig.files[0].unlink()
     if is_restarted:
@@ -114,8 +114,8 @@ def test_a_wiped_cdi_directory_is_filled_again(rig: Rig, is_restarted: bool) -> 
     assert rig.resolves(answer)
 
 
-def test_after_a_reboot_edits_are_made_again(rig: Rig) -> None:
-    """From the devices of now; until then nothing of the claim is there."""
+def test_after_a_reboot_the_cdi_file_has_the_new_edits(rig: Rig) -> None:
+    """From the current devices; until then the claim has no CDI file."""
     rig.prepare(ONE, FIRST)
     rig.start("boot-2")
     assert not rig.files
@@ -127,7 +127,7 @@ def test_after_a_reboot_edits_are_made_again(rig: Rig) -> None:
     assert known.results == (FIRST,)
 
 
-def test_after_a_reboot_a_claim_that_is_gone_holds_nothing(rig: Rig) -> None:
+def test_a_claim_of_an_earlier_boot_blocks_no_device(rig: Rig) -> None:
     """Its pod may have been deleted while the node was down."""
     rig.prepare(ONE, FIRST)
     rig.start("boot-2")
@@ -137,7 +137,7 @@ def test_after_a_reboot_a_claim_that_is_gone_holds_nothing(rig: Rig) -> None:
 
 
 def test_a_device_is_not_held_twice(rig: Rig) -> None:
-    """Not within a boot, over restarts, and even by a claim that was only begun."""
+    """Not within a boot, not after a restart, and not if a claim was only begun."""
     rig.now.begin(ONE, (FIRST,), rig.offered())
     rig.start()
     with pytest.raises(ClaimRefused, match="claim default/claim1 still holds device gpu-0"):
@@ -147,18 +147,18 @@ def test_a_device_is_not_held_twice(rig: Rig) -> None:
 
 
 def test_a_claim_that_was_begun_is_finished_by_the_next_process(rig: Rig) -> None:
-    """A kill between the notes leaves nothing that hangs."""
+    """The first process is killed between the two writes of the checkpoint."""
     rig.now.begin(ONE, (FIRST,), rig.offered())
     rig.start()
     assert rig.resolves(rig.prepare(ONE, FIRST))
     rig.now.begin(TWO, (SECOND,), rig.offered())
     rig.start()
-    rig.now.take_back(TWO.uid)
+    rig.now.remove(TWO.uid)
     assert len(rig.files) == 1
 
 
 def test_a_file_without_a_claim_is_removed(rig: Rig) -> None:
-    """As a process leaves it that dies while it gives a claim back; foreign files stay."""
+    """A process that is killed during Unprepare leaves such a file. Foreign files stay."""
     rig.prepare(ONE, FIRST)
     (file,) = rig.files
     orphan = file.with_name(file.name.replace(ONE.uid, TWO.uid))
@@ -169,8 +169,8 @@ def test_a_file_without_a_claim_is_removed(rig: Rig) -> None:
     assert rig.files == [file, foreign]
 
 
-def test_a_claim_with_other_devices_than_before_is_prepared_anew(rig: Rig) -> None:
-    """It was given back and allocated again while nobody told us."""
+def test_a_claim_with_other_devices_than_before_is_prepared_again(rig: Rig) -> None:
+    """The claim was deallocated and allocated again without a call to the driver."""
     rig.prepare(ONE, FIRST)
     (device,) = rig.prepare(ONE, SECOND)
     assert device.device == "gpu-1"
@@ -180,21 +180,21 @@ def test_a_claim_with_other_devices_than_before_is_prepared_anew(rig: Rig) -> No
 @pytest.mark.parametrize(
     "result", [FIRST._replace(device="gpu-9"), FIRST._replace(pool="node2")], ids=str
 )
-def test_a_device_that_is_not_here_is_refused(rig: Rig, result: Result) -> None:
-    """Nothing is noted for the claim."""
+def test_a_device_that_is_not_on_this_node_is_refused(rig: Rig, result: Result) -> None:
+    """The checkpoint does not change."""
     with pytest.raises(ClaimRefused, match="there is no device"):
         rig.prepare(ONE, result)
     assert rig.now.known(ONE.uid) is None
 
 
-def test_a_lost_checkpoint_is_made_up_from_the_cdi_files(
+def test_a_lost_checkpoint_is_rebuilt_from_the_cdi_files(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Running pods keep their files and their devices; what is not known is told."""
+    """Running pods keep their files and their devices; the loss is logged."""
     answer = rig.prepare(ONE, FIRST)
     rig.file.write_text("{")
     rig.start()
-    assert "it is not known which claims were prepared" in caplog.text
+    assert "so the prepared claims are unknown" in caplog.text
     assert f"{ONE.uid} holds gpu-0" in caplog.text
     assert rig.resolves(answer)
     with pytest.raises(ClaimRefused, match="still holds device gpu-0"):
@@ -203,12 +203,12 @@ def test_a_lost_checkpoint_is_made_up_from_the_cdi_files(
     assert known is not None
     assert not known.reference.name
     assert rig.prepare(ONE, FIRST) == answer
-    rig.now.take_back(ONE.uid)
+    rig.now.remove(ONE.uid)
     assert not rig.files
 
 
-def test_a_device_that_gives_nothing_needs_no_file(rig: Rig) -> None:
-    """No CDI name is a valid answer, and an earlier file of the claim goes."""
+def test_a_device_without_edits_needs_no_cdi_file(rig: Rig) -> None:
+    """An answer without a CDI name is valid; an earlier file of the claim is removed."""
     rig.prepare(ONE, FIRST)
     rig.start("boot-2")
     offered = {"gpu-0": TypedDevice("gpu", Device("gpu-0"))}
@@ -218,10 +218,10 @@ def test_a_device_that_gives_nothing_needs_no_file(rig: Rig) -> None:
     assert not rig.files
 
 
-def test_a_cdi_directory_that_cannot_be_written_is_told(
+def test_a_cdi_directory_that_cannot_be_written_is_an_error(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """To the kubelet for the claim it asks for, to the log otherwise."""
+    """The kubelet gets the error for its claim; otherwise it is logged."""
     rig.prepare(ONE, FIRST)
     rig.files[0].unlink()
     rig.cdi_dir.rmdir()
@@ -246,9 +246,9 @@ def test_a_cdi_directory_that_cannot_be_written_is_told(
     ],
     ids=["plain", "somebody else's", "said twice"],
 )
-def test_a_device_in_the_words_of_cdi(
+def test_a_device_is_converted_to_cdi_edits(
     device: Device, env: tuple[str, ...], paths: list[str], names: tuple[str, ...]
 ) -> None:
-    """Environment, device files and mounts; what CDI says already counts once."""
+    """Environment, device files and mounts; a value that `device.cdi` has counts once."""
     edits, others = edits_for(device)
     assert (edits.env, [each.path for each in edits.device_nodes], others) == (env, paths, names)

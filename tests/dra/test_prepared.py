@@ -1,4 +1,4 @@
-"""The file of prepared claims."""
+"""The checkpoint with the prepared claims."""
 
 import json
 import logging
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kubedevices.allocation import ClaimReference
-from kubedevices.dra.claims import Group, Result
+from kubedevices.dra.claims import DeviceGroup, Result
 from kubedevices.dra.metadata import RequestMetadata
 from kubedevices.dra.prepared import PreparedClaim, PreparedClaims, PreparedDevice
 from kubedevices.errors import PreparedUnwritable
@@ -17,12 +17,12 @@ from kubedevices.errors import PreparedUnwritable
 def claim(uid: str) -> PreparedClaim:
     device = PreparedDevice(Result("gpu", "node1", "gpu-0", "s1", True), (f"a.com/claim={uid}",))
     reference = ClaimReference("default", uid, "one")
-    group = Group("gpu", "card", ("gpu-0",), {"a": [1]})
+    group = DeviceGroup("gpu", "card", ("gpu-0",), {"a": [1]})
     return PreparedClaim(reference, "boot-1", True, (device,), "{}", (group,))
 
 
 def test_a_prepared_claim_is_read_back_by_the_next_process(tmp_path: Path) -> None:
-    """By the next process, every field of it."""
+    """With all its fields."""
     path = tmp_path / "made" / "prepared.json"
     claims = PreparedClaims(path)
     claims.put(claim("1"))
@@ -35,8 +35,8 @@ def test_a_prepared_claim_is_read_back_by_the_next_process(tmp_path: Path) -> No
     assert again.get("2") == claim("2")
 
 
-def test_metadata_is_read_again_and_makes_a_version_of_its_own(tmp_path: Path) -> None:
-    """A program that knows no metadata must not write the file without it."""
+def test_a_checkpoint_with_metadata_has_its_own_version(tmp_path: Path) -> None:
+    """A program that does not know metadata must not overwrite the file."""
     path = tmp_path / "prepared.json"
     file = RequestMetadata("gpu", "/var/run/there.json", "{}")
     claims = PreparedClaims(path, [claim("1")])
@@ -48,17 +48,17 @@ def test_metadata_is_read_again_and_makes_a_version_of_its_own(tmp_path: Path) -
     assert json.loads(path.read_text())["version"] == 1
 
 
-def test_no_file_is_no_claims(tmp_path: Path) -> None:
+def test_without_a_file_there_are_no_claims(tmp_path: Path) -> None:
     """At the first start."""
     claims, is_whole = PreparedClaims.read(tmp_path / "prepared.json")
     assert is_whole
     assert len(claims) == 0
 
 
-def test_a_file_that_is_cut_anywhere_is_told_and_read_as_empty(
+def test_a_truncated_file_is_logged_and_read_as_empty(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The driver starts, whatever the disk made of its file."""
+    """The driver starts nevertheless."""
     path = tmp_path / "prepared.json"
     PreparedClaims(path).put(claim("1"))
     data = path.read_bytes()
@@ -71,25 +71,25 @@ def test_a_file_that_is_cut_anywhere_is_told_and_read_as_empty(
 
 
 def test_one_changed_byte_is_noticed(tmp_path: Path) -> None:
-    """A claim with another device would be worse than none."""
+    """A claim with a wrong device would be worse than no claim."""
     path = tmp_path / "prepared.json"
     PreparedClaims(path).put(claim("1"))
     path.write_bytes(path.read_bytes().replace(b"gpu-0", b"gpu-1"))
     assert PreparedClaims.read(path)[1] is False
 
 
-def test_a_file_of_a_newer_version_is_told(
+def test_a_file_of_a_newer_version_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As after a downgrade."""
+    """After a downgrade."""
     path = tmp_path / "prepared.json"
     path.write_text(json.dumps({"version": 3, "claims": {}}))
     assert PreparedClaims.read(path)[1] is False
     assert "version 3" in caplog.text
 
 
-def test_what_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
-    """Who asks again hears of what is on disk."""
+def test_a_failed_write_changes_nothing(tmp_path: Path) -> None:
+    """The claims in memory stay equal to the claims on disk."""
     path = tmp_path / "prepared.json"
     claims = PreparedClaims(path)
     claims.put(claim("1"))

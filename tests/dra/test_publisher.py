@@ -1,4 +1,4 @@
-"""The slices on the API server are what the driver wants, whatever happens to them."""
+"""The publisher keeps the slices on the API server as the driver wants them."""
 
 import asyncio
 import contextlib
@@ -42,8 +42,8 @@ async def server() -> AsyncIterator[ApiServer]:
         yield running
 
 
-async def test_slices_are_published_and_left_alone(server: ApiServer) -> None:
-    """One list sees that they are there, then one watch; nothing is read or written after that."""
+async def test_unchanged_slices_are_written_once(server: ApiServer) -> None:
+    """One list confirms them, then one watch follows; there are no more reads and writes."""
     async with publishing(server, "a b", "c") as publisher:
         await until(lambda: server.watches)
         assert server.devices == [["a", "b"], ["c"]]
@@ -58,8 +58,8 @@ async def test_slices_are_published_and_left_alone(server: ApiServer) -> None:
         assert server.writes == ["POST", "POST", "PUT"]
 
 
-async def test_nothing_is_published_before_something_is_wanted(server: ApiServer) -> None:
-    """No devices is something: one empty slice says that the driver runs."""
+async def test_nothing_is_published_before_the_first_tree(server: ApiServer) -> None:
+    """An empty tree counts: one empty slice says that the driver runs."""
     async with publishing(server) as publisher:
         await asyncio.sleep(0)
         assert not server.requests
@@ -68,7 +68,7 @@ async def test_nothing_is_published_before_something_is_wanted(server: ApiServer
         assert server.devices == [[]]
 
 
-async def test_slices_that_others_delete_come_back(server: ApiServer) -> None:
+async def test_slices_that_others_delete_are_created_again(server: ApiServer) -> None:
     """A kubelet deletes them when it starts."""
     async with publishing(server, "a", "b") as publisher:
         await until(lambda: publisher.is_published)
@@ -77,8 +77,8 @@ async def test_slices_that_others_delete_come_back(server: ApiServer) -> None:
         await until(lambda: server.devices == [["a"], ["b"]])
 
 
-async def test_a_refusal_is_tried_again(server: ApiServer) -> None:
-    """Conflicts, errors of the server, hang-ups: one after the other, each told once."""
+async def test_a_failed_call_is_tried_again(server: ApiServer) -> None:
+    """Conflicts, server errors, closed connections: one after the other, each logged once."""
     faults = [Fault(500), Fault(0), Fault(409), Fault(404), Fault(503), Fault(500)]
 
     def fault(method: str, _path: str) -> Fault | None:
@@ -90,10 +90,10 @@ async def test_a_refusal_is_tried_again(server: ApiServer) -> None:
         assert server.devices == [["a"]]
 
 
-async def test_an_absent_server_is_not_hammered(
+async def test_retries_slow_down_while_the_server_is_unreachable(
     server: ApiServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The pause doubles up to its limit, and the log says the same once."""
+    """The pause doubles up to its limit, and the same error is logged once."""
     server.fault = lambda *_: Fault(500, "no")
     async with publishing(server, "a") as publisher:
         await until(lambda: len(server.requests) > 10)
@@ -103,8 +103,8 @@ async def test_an_absent_server_is_not_hammered(
     assert len(errors) == 1
 
 
-async def test_a_server_says_how_long_to_wait(server: ApiServer) -> None:
-    """429 with Retry-After: nothing is asked before."""
+async def test_a_retry_waits_as_long_as_the_server_says(server: ApiServer) -> None:
+    """429 with Retry-After: there is no call before."""
     server.fault = lambda *_: Fault(429, "slow down", (("Retry-After", "1000"),))
     async with publishing(server, "a"):
         await until(lambda: server.requests)
@@ -116,7 +116,7 @@ async def test_a_server_says_how_long_to_wait(server: ApiServer) -> None:
 async def test_an_invalid_slice_is_not_sent_again(
     server: ApiServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The server would refuse it again; other devices are another matter."""
+    """The server would refuse it again. Other devices are sent."""
     caplog.set_level(logging.INFO)
     server.fault = lambda method, _path: Fault(422, "too odd") if method == "POST" else None
     async with publishing(server, "a") as publisher:
@@ -129,10 +129,10 @@ async def test_an_invalid_slice_is_not_sent_again(
         await until(lambda: server.devices == [["b"]])
 
 
-async def test_a_dropped_field_is_told_once_and_not_sent_again(
+async def test_a_dropped_field_is_logged_once_and_not_sent_again(
     server: ApiServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As the server does with fields of a feature gate that is off."""
+    """The server drops fields of a feature gate that is off."""
 
     def drop_taints(made: Object) -> None:
         for each in made["spec"]["devices"]:
@@ -149,8 +149,8 @@ async def test_a_dropped_field_is_told_once_and_not_sent_again(
     assert caplog.text.count("dropped taints") == 1
 
 
-async def test_a_node_object_that_was_made_again_owns_the_slices(server: ApiServer) -> None:
-    """Slices of the node before would be collected as garbage."""
+async def test_a_recreated_node_object_owns_the_slices(server: ApiServer) -> None:
+    """Kubernetes would delete slices that the old node object owns."""
     async with publishing(server, "a") as publisher:
         await until(lambda: publisher.is_published)
         server.nodes["node1"] = {"metadata": {"uid": "another"}}

@@ -1,11 +1,11 @@
-"""What is written to the API server: as little as possible, in the right order."""
+"""The writes to the API server: as few as possible, in the right order."""
 
 import copy
 from typing import Any
 
 import pytest
 
-from kubedevices.dra.reconcile import Adopted, Object, Pool, SlicePlan, decide
+from kubedevices.dra.reconcile import Object, Pool, SlicePlan, StoredForms, plan_writes
 
 POOL = Pool("example.com", "node1", "node-uid")
 
@@ -15,12 +15,12 @@ def devices(*names: str, **more: Any) -> list[Object]:
 
 
 class Server:
-    """Slices as an API server keeps them."""
+    """Slices as an API server stores them."""
 
     def __init__(self, *wanted: list[Object]) -> None:
         self.slices: list[Object] = []
         self.count = 0
-        self.apply(decide([], wanted, POOL))
+        self.apply(plan_writes([], wanted, POOL))
 
     def apply(self, plan: SlicePlan) -> None:
         for each in plan.delete:
@@ -48,7 +48,7 @@ class Server:
 
 def test_the_first_slices_are_created_complete() -> None:
     """With node, pool, owner and an index that sorts."""
-    (first, second) = decide([], [devices("a"), devices("b")], POOL).create
+    (first, second) = plan_writes([], [devices("a"), devices("b")], POOL).create
     assert first["metadata"] == {
         "generateName": "00000-example.com-node1-",
         "ownerReferences": [
@@ -71,35 +71,35 @@ def test_the_first_slices_are_created_complete() -> None:
 
 
 def test_nothing_is_written_when_nothing_changed() -> None:
-    """Also with the times that the server put into taints."""
+    """Also if the server has set the times of taints."""
     wanted = devices("a", taints=[{"key": "k", "effect": "NoSchedule"}])
     server = Server(wanted)
     server.slices[0]["spec"]["devices"][0]["taints"][0]["timeAdded"] = "2026-01-01T00:00:00Z"
-    assert decide(server.slices, [wanted], POOL).is_empty
+    assert plan_writes(server.slices, [wanted], POOL).is_empty
 
 
 def test_one_changed_slice_is_one_update_of_the_same_generation() -> None:
-    """It replaces the slice in one step, so nobody sees half a pool."""
+    """The update replaces the slice in one step, so no consumer sees half a pool."""
     server = Server(devices("a"), devices("b"))
-    plan = decide(server.slices, [devices("a"), devices("b", x=1)], POOL)
+    plan = plan_writes(server.slices, [devices("a"), devices("b", x=1)], POOL)
     assert (len(plan.delete), len(plan.update), len(plan.create)) == (0, 1, 0)
     server.apply(plan)
     assert server.generations == [(1, 2), (1, 2)]
 
 
 def test_two_changed_slices_are_a_new_generation() -> None:
-    """Until both are written, consumers wait."""
+    """Consumers wait until both are written."""
     server = Server(devices("a"), devices("b"))
-    server.apply(decide(server.slices, [devices("c"), devices("d")], POOL))
+    server.apply(plan_writes(server.slices, [devices("c"), devices("d")], POOL))
     assert server.generations == [(2, 2), (2, 2)]
 
 
 def test_more_and_fewer_slices_are_a_new_generation() -> None:
-    """Every slice says how many there are; what is left over goes first."""
+    """Each slice has the number of slices; obsolete slices are deleted first."""
     server = Server(devices("a"))
-    server.apply(decide(server.slices, [devices("a"), devices("b")], POOL))
+    server.apply(plan_writes(server.slices, [devices("a"), devices("b")], POOL))
     assert server.generations == [(2, 2), (2, 2)]
-    plan = decide(server.slices, [devices("a")], POOL)
+    plan = plan_writes(server.slices, [devices("a")], POOL)
     assert [each["spec"]["devices"] for each in plan.delete] == [devices("b")]
     server.apply(plan)
     assert server.generations == [(3, 1)]
@@ -107,12 +107,12 @@ def test_more_and_fewer_slices_are_a_new_generation() -> None:
 
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_deleted_slice_comes_back_with_a_new_generation(lost: int) -> None:
-    """A kubelet that starts deletes slices; who deletes one of two gets both again."""
+    """A kubelet that starts deletes slices. If one of two is deleted, both are written."""
     server = Server(devices("a"), devices("b"))
     del server.slices[lost]
-    server.apply(decide(server.slices, [devices("a"), devices("b")], POOL))
+    server.apply(plan_writes(server.slices, [devices("a"), devices("b")], POOL))
     assert server.generations == [(2, 2), (2, 2)]
-    assert decide(server.slices, [devices("a"), devices("b")], POOL).is_empty
+    assert plan_writes(server.slices, [devices("a"), devices("b")], POOL).is_empty
 
 
 @pytest.mark.parametrize(
@@ -125,56 +125,56 @@ def test_a_deleted_slice_comes_back_with_a_new_generation(lost: int) -> None:
         lambda found: found["metadata"]["ownerReferences"][0].update(uid="an earlier node"),
     ],
 )
-def test_a_slice_that_cannot_be_mended_is_replaced(break_it: Any) -> None:
+def test_a_slice_with_a_wrong_immutable_field_is_replaced(break_it: Any) -> None:
     """Pool and owner of a slice cannot be changed."""
     server = Server(devices("a"))
     break_it(server.slices[0])
-    plan = decide(server.slices, [devices("a")], POOL)
+    plan = plan_writes(server.slices, [devices("a")], POOL)
     assert (len(plan.delete), len(plan.update), len(plan.create)) == (1, 0, 1)
     server.apply(plan)
     assert server.generations == [(2, 1)]
 
 
-def test_leftovers_of_an_older_generation_and_doubles_go() -> None:
-    """As a writer leaves them that died halfway."""
+def test_slices_of_an_older_generation_and_duplicates_are_deleted() -> None:
+    """A killed process may leave such slices."""
     server = Server(devices("a"))
     old, double = copy.deepcopy(server.slices[0]), copy.deepcopy(server.slices[0])
     old["spec"]["pool"]["generation"] = 0
     double["metadata"]["name"] += "x"
     server.slices += [old, double]
-    plan = decide(server.slices, [devices("a")], POOL)
+    plan = plan_writes(server.slices, [devices("a")], POOL)
     assert plan == SlicePlan(delete=(old, double))
 
 
-def test_a_taint_keeps_its_time_when_its_neighbour_changes() -> None:
-    """The server would take the time of the update for a taint without one."""
+def test_a_taint_keeps_its_time_when_another_device_changes() -> None:
+    """For a taint without a time, the server would set the time of the update."""
     taint = {"key": "k", "effect": "NoSchedule"}
     server = Server([*devices("a", taints=[taint]), *devices("b")])
     server.slices[0]["spec"]["devices"][0]["taints"][0]["timeAdded"] = "then"
     wanted = [*devices("a", taints=[taint]), *devices("b", taints=[taint])]
-    (update,) = decide(server.slices, [wanted], POOL).update
+    (update,) = plan_writes(server.slices, [wanted], POOL).update
     assert [each["taints"] for each in update["spec"]["devices"]] == [
         [{**taint, "timeAdded": "then"}],
         [taint],
     ]
 
 
-def test_what_the_server_made_of_a_slice_is_taken_as_it_is() -> None:
-    """A dropped field is told, and is no reason to write again; new input is."""
-    adopted = Adopted()
+def test_a_slice_with_dropped_fields_counts_as_equal() -> None:
+    """A dropped field is reported, and is no reason to write again; a new device is."""
+    adopted = StoredForms()
     wanted = devices("a", taints=[{"key": "k", "effect": "NoSchedule"}])
-    (sent,) = decide([], [wanted], POOL).create
+    (sent,) = plan_writes([], [wanted], POOL).create
     server = Server(devices("a"))
-    assert adopted.note(sent, server.slices[0]) == {"taints"}
-    assert decide(server.slices, [wanted], POOL, adopted).is_empty
-    assert not decide(server.slices, [devices("b")], POOL, adopted).is_empty
+    assert adopted.record(sent, server.slices[0]) == {"taints"}
+    assert plan_writes(server.slices, [wanted], POOL, adopted).is_empty
+    assert not plan_writes(server.slices, [devices("b")], POOL, adopted).is_empty
 
 
-def test_a_quantity_that_the_server_writes_differently_is_the_same() -> None:
+def test_a_rewritten_quantity_counts_as_equal() -> None:
     """1024Mi becomes 1Gi: nothing was dropped."""
-    adopted = Adopted()
+    adopted = StoredForms()
     wanted = devices("a", capacity={"memory": {"value": "1024Mi"}})
-    (sent,) = decide([], [wanted], POOL).create
+    (sent,) = plan_writes([], [wanted], POOL).create
     server = Server(devices("a", capacity={"memory": {"value": "1Gi"}}))
-    assert adopted.note(sent, server.slices[0]) == frozenset()
-    assert decide(server.slices, [wanted], POOL, adopted).is_empty
+    assert adopted.record(sent, server.slices[0]) == frozenset()
+    assert plan_writes(server.slices, [wanted], POOL, adopted).is_empty

@@ -1,4 +1,4 @@
-"""What a kubelet asks of a driver: every claim has its answer, and none costs another."""
+"""The DRAPlugin service: each claim has its answer, and no failure affects another claim."""
 
 import asyncio
 import threading
@@ -35,7 +35,8 @@ ONE, TWO, THREE = map(reference, (1, 2, 3))
 
 
 class Rig:
-    """A service whose claims are in `claims`, by name; a text there is an error of the server."""
+    """A service whose claims are in `claims`, by name; a text instead of a claim is an error of the
+    server."""
 
     def __init__(self, directory: Path, author: object = None, seconds: float = 10) -> None:
         self.claims: dict[str, Any] = {
@@ -74,8 +75,8 @@ class Rig:
         return [each.read_text() for each in sorted(self.cdi_dir.iterdir())]
 
 
-async def test_one_bad_claim_costs_no_other(tmp_path: Path) -> None:
-    """Each is answered by its own UID: gone, replaced, without allocation, unknown device."""
+async def test_a_failed_claim_does_not_affect_the_other_claims(tmp_path: Path) -> None:
+    """Each UID has its own answer: gone, replaced, without allocation, unknown device."""
     rig = Rig(tmp_path)
     rig.claims |= {"c2": claim_of("another", "gpu-1"), "c3": claim_of(THREE.uid, "gpu-9")}
     gone, unallocated = reference(4), reference(5)
@@ -89,8 +90,8 @@ async def test_one_bad_claim_costs_no_other(tmp_path: Path) -> None:
         assert str(claim) in answers[claim.uid]
 
 
-async def test_unprepare_needs_no_object(tmp_path: Path) -> None:
-    """The claim may be gone, and may never have been here."""
+async def test_unprepare_works_without_the_claim_object(tmp_path: Path) -> None:
+    """The claim may be deleted, or the driver may never have known it."""
     rig = Rig(tmp_path)
     await rig.service.prepare((ONE,))
     rig.claims.clear()
@@ -98,7 +99,7 @@ async def test_unprepare_needs_no_object(tmp_path: Path) -> None:
     assert not rig.texts
 
 
-async def test_many_calls_at_once_have_one_answer(tmp_path: Path) -> None:
+async def test_concurrent_calls_get_the_same_answer(tmp_path: Path) -> None:
     """For one claim and for several, in one call and in many."""
     rig = Rig(tmp_path)
     answers = await asyncio.gather(*(rig.service.prepare((ONE, TWO, THREE)) for _ in range(20)))
@@ -110,10 +111,10 @@ async def test_many_calls_at_once_have_one_answer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "error", [ApiUnreachable("here", "gone"), ApiRefused("get", 503, "", "busy")], ids=str
 )
-async def test_without_the_api_server_known_claims_are_served(
+async def test_known_claims_are_prepared_without_the_api_server(
     tmp_path: Path, error: Exception
 ) -> None:
-    """What is not known has to wait."""
+    """Unknown claims have to wait."""
     rig = Rig(tmp_path)
     before = await rig.service.prepare((ONE,))
     rig.claims = {"c1": error, "c2": error}
@@ -122,7 +123,7 @@ async def test_without_the_api_server_known_claims_are_served(
 
 
 class Author(kd.Allocator, kd.ContainerPreStarter):
-    """Answers with `answer`, or does what that does; notes what it is called for."""
+    """Returns `answer`, or calls it if it is a function; records its calls."""
 
     def __init__(self, answer: Any = kd.USE_DEFAULT) -> None:
         self.answer, self.calls = answer, [""]
@@ -135,8 +136,8 @@ class Author(kd.Allocator, kd.ContainerPreStarter):
         self.calls.append("start " + " ".join(request.device_ids))
 
 
-async def test_an_author_is_asked_once_for_each_request(tmp_path: Path) -> None:
-    """With all its devices; a claim that is ready is not asked for again."""
+async def test_allocate_is_called_once_for_each_request(tmp_path: Path) -> None:
+    """With all devices of the request; not again for a claim that is ready."""
     author = Author()
     rig = Rig(tmp_path, author)
     rig.claims["c1"] = claim_of(ONE.uid, "gpu-0", "gpu-1")
@@ -145,8 +146,8 @@ async def test_an_author_is_asked_once_for_each_request(tmp_path: Path) -> None:
     assert author.calls[1:] == ["allocate gpu-0 gpu-1", "start gpu-0 gpu-1"]
 
 
-async def test_an_authors_answer_becomes_cdi(tmp_path: Path) -> None:
-    """It is what the devices of the request give together."""
+async def test_an_allocate_answer_becomes_cdi_edits(tmp_path: Path) -> None:
+    """The answer is for all devices of the request together."""
     container = kd.ContainerAllocateResponse(
         env={"ALL": "both"}, mounts=[kd.Mount("/a", "/b")], cdi_devices=["vendor.com/gpu=all"]
     )
@@ -163,8 +164,8 @@ async def test_an_authors_answer_becomes_cdi(tmp_path: Path) -> None:
     assert "GPU=" not in text
 
 
-async def test_an_author_who_raises_is_told_to_the_pod(tmp_path: Path) -> None:
-    """With the author's words and the place; nothing is left of the claim."""
+async def test_an_exception_of_a_hook_is_reported_to_the_pod(tmp_path: Path) -> None:
+    """With the author's text and the line of code; no file of the claim is left."""
 
     def fail() -> None:
         raise ValueError("the card is on fire")
@@ -176,8 +177,8 @@ async def test_an_author_who_raises_is_told_to_the_pod(tmp_path: Path) -> None:
     assert "on fire" in (await rig.service.prepare((TWO,)))[TWO.uid], "the device is free again"
 
 
-async def test_an_author_who_hangs_is_not_waited_for(tmp_path: Path) -> None:
-    """The kubelet has its answer before it hangs up, and the next claim its turn."""
+async def test_a_hook_that_hangs_does_not_delay_the_answer(tmp_path: Path) -> None:
+    """The kubelet gets an answer before its deadline, and the next claim is prepared."""
     hangs = threading.Event()
     author = Author(hangs.wait)
     rig = Rig(tmp_path, author, seconds=0.05)
@@ -185,25 +186,25 @@ async def test_an_author_who_hangs_is_not_waited_for(tmp_path: Path) -> None:
         answer = (await rig.service.prepare((ONE,)))[ONE.uid]
         assert "did not answer within 0.05 s" in answer
         author.answer = kd.USE_DEFAULT
-        rig.service._author.timeouts = HookTimeouts()
+        rig.service._claim_hooks.timeouts = HookTimeouts()
         assert isinstance((await rig.service.prepare((TWO,)))[TWO.uid], tuple)
     finally:
         hangs.set()
 
 
-async def test_a_kubelet_that_hangs_up_stops_nothing(
+async def test_a_cancelled_call_finishes_its_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The claim is finished, in its turn, and ready when it is asked for again."""
+    """The claim is prepared, and ready when the kubelet calls again."""
     release = threading.Event()
     author = Author(lambda: release.wait(60) and kd.USE_DEFAULT)
     rig = Rig(tmp_path, author)
     monkeypatch.setattr(service_module, "ANSWER_LIMIT", 0.05)
-    rig.service._author.timeouts = HookTimeouts(allocate=60)
+    rig.service._claim_hooks.timeouts = HookTimeouts(allocate=60)
     monkeypatch.setattr(
-        rig.service._author, "_in_time", lambda hook, request, *_: hook(request, None)
+        rig.service._claim_hooks, "_in_time", lambda hook, request, *_: hook(request, None)
     )
-    assert "still at work" in (await rig.service.prepare((ONE,)))[ONE.uid]
+    assert "the work goes on" in (await rig.service.prepare((ONE,)))[ONE.uid]
     call = asyncio.create_task(rig.service.prepare((ONE,)))
     await asyncio.sleep(0)
     call.cancel()
@@ -214,8 +215,8 @@ async def test_a_kubelet_that_hangs_up_stops_nothing(
     assert author.calls.count("allocate gpu-0") == 1
 
 
-async def test_health_is_told_at_once_when_it_changes(tmp_path: Path) -> None:
-    """And complete each time."""
+async def test_a_health_change_is_reported_at_once(tmp_path: Path) -> None:
+    """Each time with all devices."""
     rig = Rig(tmp_path)
     lists = rig.service.watch_health()
     first = await anext(lists)
@@ -229,10 +230,10 @@ async def test_health_is_told_at_once_when_it_changes(tmp_path: Path) -> None:
     assert {each.health for each in following.result()} == {HealthStatus.UNHEALTHY}
 
 
-async def test_health_is_told_again_without_change(
+async def test_health_is_repeated_without_a_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is older than 30 s counts as unknown."""
+    """A health older than 30 s counts as unknown."""
     monkeypatch.setattr(service_module, "HEALTH_INTERVAL", 0.01)
     lists = Rig(tmp_path).service.watch_health()
     assert [each.device for each in await anext(lists)] == [

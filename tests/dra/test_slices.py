@@ -1,4 +1,4 @@
-"""A device tree as ResourceSlices."""
+"""A device tree becomes ResourceSlices."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def tree_of(*devices: Device) -> DeviceTree:
 
 
 def test_a_device_has_its_attributes_and_capacity() -> None:
-    """ID, type and NUMA node are the framework's, the others the author's."""
+    """The framework adds ID, type and NUMA node; the other attributes are the author's."""
     device = Device(
         "GPU:1",
         numa_nodes=[1],
@@ -45,27 +45,29 @@ def test_a_device_has_its_attributes_and_capacity() -> None:
 
 
 @pytest.mark.parametrize("nodes", [None, (), (0, 1)])
-def test_a_numa_node_is_named_where_there_is_just_one(nodes: tuple[int, ...] | None) -> None:
+def test_only_a_single_numa_node_becomes_an_attribute(
+    nodes: tuple[int, ...] | None,
+) -> None:
     """The attribute is a single number."""
     (made,) = offer_of(tree_of(Device("a", numa_nodes=nodes)), DRIVER).objects
     assert NUMA_NODE not in made["attributes"]
 
 
 def test_an_id_that_is_too_long_for_an_attribute_is_left_out() -> None:
-    """The device is offered all the same."""
+    """The device is offered nevertheless."""
     (made,) = offer_of(tree_of(Device("x" * 65)), DRIVER).objects
     assert "id" not in made["attributes"]
 
 
 def test_an_unhealthy_device_is_tainted() -> None:
-    """Nothing new is scheduled to it."""
+    """No new pod is scheduled to it."""
     (made,) = offer_of(tree_of(Device("a", health=Health.UNHEALTHY)), DRIVER).objects
     assert made["taints"] == [{"key": "example.com/unhealthy", "effect": "NoSchedule"}]
 
 
 @pytest.mark.parametrize("effect", ["NoExecute", "None"])
 def test_the_taint_has_the_effect_that_was_chosen(effect: str) -> None:
-    """And goes with the health."""
+    """A healthy device has no taint."""
     tree = tree_of(Device("a", health=Health.UNHEALTHY), Device("b"))
     sick, well = offer_of(tree, DRIVER, effect).objects
     assert [each["effect"] for each in sick["taints"]] == [effect]
@@ -83,7 +85,7 @@ def test_the_taint_has_the_effect_that_was_chosen(effect: str) -> None:
     ],
 )
 def test_devices_are_divided_into_slices(count: int, unhealthy: int, sizes: list[int]) -> None:
-    """128 in a slice, 64 where there are taints; an empty tree is one empty slice."""
+    """128 in a slice, 64 with taints; an empty tree is one empty slice."""
     healths = [Health.UNHEALTHY] * unhealthy + [Health.HEALTHY] * (count - unhealthy)
     tree = tree_of(*(Device(f"d{i}", health=health) for i, health in enumerate(healths)))
     offer = offer_of(tree, DRIVER)
@@ -105,8 +107,8 @@ def test_devices_are_divided_into_slices(count: int, unhealthy: int, sizes: list
     ],
     ids=repr,
 )
-def test_a_device_that_no_server_takes_costs_no_other_device(bad: Device) -> None:
-    """It is named with the reason, and the others are offered."""
+def test_a_refused_device_does_not_affect_the_other_devices(bad: Device) -> None:
+    """It is reported with the reason, and the others are offered."""
     offer = offer_of(tree_of(Device("a"), bad, Device("b")), DRIVER)
     assert list(offer.devices) == ["a", "b"]
     assert offer.refused.keys() == {("gpu", "bad")}

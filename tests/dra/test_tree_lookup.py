@@ -1,4 +1,4 @@
-"""Where devices are in the machine, on trees as the kernel makes them."""
+"""NUMA nodes and PCI addresses of devices, on copies of a kernel's sysfs."""
 
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ VMD = "pci0000:00/0000:00:0e.0/pci10000:e0/10000:e0:06.0/10000:e1:00.0"
 
 
 class Machine(FakeSysfs):
-    """Cards on PCI, and what is behind them."""
+    """PCI cards, and the devices behind them."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -95,21 +95,21 @@ def published(machine: Machine, *files: str, **parts: object) -> dict[str, objec
     ],
     ids=str,
 )
-def test_a_device_says_where_on_pci_it_is(
+def test_a_device_gets_its_pci_address_and_root(
     machine: Machine, files: list[str], address: str, root: str
 ) -> None:
-    """The function if it is one, and the root; of several functions what they have in common."""
+    """The address if all files agree on a function; otherwise only a common root."""
     found = published(machine, *files)
     assert (found.get(PCI_BUS_ID, ""), found.get(PCIE_ROOT, "")) == (address, root)
 
 
-def test_a_device_says_its_numa_node(machine: Machine) -> None:
-    """As the kernel says it."""
+def test_a_device_gets_its_numa_node(machine: Machine) -> None:
+    """From the kernel."""
     assert published(machine, "card0")[NUMA_NODE] == 1
 
 
-def test_an_author_knows_better(machine: Machine) -> None:
-    """What a scanner says is not looked up; what it leaves out is."""
+def test_attributes_of_the_author_are_not_replaced(machine: Machine) -> None:
+    """Only missing attributes are looked up."""
     found = published(machine, "card0", attributes={PCI_BUS_ID: "0000:ff:00.0"}, numa_nodes=[0])
     assert found == {PCI_BUS_ID: "0000:ff:00.0", PCIE_ROOT: "pci0000:3a", NUMA_NODE: 0}
 

@@ -1,4 +1,4 @@
-"""`Drivers`: the end of the stand-in kubelet."""
+"""`Drivers`: the end of the stand-in for a kubelet."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -36,8 +36,8 @@ async def _delete_no_slices(_: str) -> None:
     """There is no API server."""
 
 
-async def test_stop_ends_the_calls_of_an_instance_that_is_gone(short_dir: Path) -> None:
-    """Its registration socket is gone, and its last call would go on for 45 seconds."""
+async def test_stop_ends_calls_to_a_removed_instance(short_dir: Path) -> None:
+    """Its registration socket is removed, and its last call would go on for 45 seconds."""
     driver, socket = HangingDriver(), short_dir / "dra.sock"
     server = GrpcServer(dra_methods(driver), name="driver")
     await server.start(socket)

@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.real_kubernetes, pytest.mark.timeout(900)]
 RESOURCE = f"{DRIVER}/widget"
 PREFIX = "simple-device-node1-"
 SOUND = 1.5
-"""Seconds: what a slice had so long ago no device plugin offers yet, see `CustodyTiming`."""
+"""Seconds: what a slice had so long ago no device plugin offers yet, see `HandoverTiming`."""
 
 
 class Switched(Driver):
@@ -188,7 +188,7 @@ def test_a_split_serves_both_kinds_of_pods(cluster: Cluster) -> None:
             assert not has_claim(cluster, namespace, "limited")
 
 
-def test_a_process_that_is_killed_in_the_middle_of_a_switch(
+def test_a_switch_goes_on_after_a_kill(
     cluster: Cluster, driver: Switched
 ) -> None:
     """Nothing is in both APIs meanwhile, and the next process goes on."""

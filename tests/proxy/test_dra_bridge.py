@@ -13,7 +13,7 @@ from kubedevices.allocation import AllocateResponse, ContainerAllocateResponse
 from kubedevices.bench.dra_node import DraNode
 from kubedevices.device import DeviceSpec, Mount
 from kubedevices.dra import driver as driver_module
-from kubedevices.dra.guard import GuardTiming
+from kubedevices.dra.device_plugin_guard import GuardTiming
 from kubedevices.errors import DynamicResourcesFailed, RpcError, StatusCode
 from tests import waiting
 from tests.fake_plugin import RESOURCE, healthy

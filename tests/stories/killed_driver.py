@@ -13,7 +13,7 @@ from pathlib import Path
 
 import kubedevices as kd
 from kubedevices.dra import driver as driver_module
-from kubedevices.dra.guard import GuardTiming
+from kubedevices.dra.device_plugin_guard import GuardTiming
 from kubedevices.host.boot_id import read_boot_id
 from kubedevices.plugin.timing import Timing
 

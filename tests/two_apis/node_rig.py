@@ -1,7 +1,7 @@
-"""A node with both device APIs, for a scanner that goes from one to the other.
+"""A node with both device APIs, for a scanner whose devices change the API.
 
-The kubelet has three faces here: its device manager (`FakeKubelet`), its podresources socket, and
-calls of the DRA service that a test makes for it.
+The kubelet has three parts here: its device manager (`FakeKubelet`), its podresources socket, and
+the calls to the DRA service, which a test makes.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any
 
 import kubedevices as kd
 from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
-from kubedevices.dra.guard import GuardTiming
+from kubedevices.dra.device_plugin_guard import GuardTiming
 from kubedevices.errors import RpcError, StatusCode
 from kubedevices.kubelet_api.pod_resources import (
     ContainerEntry,
@@ -24,7 +24,7 @@ from kubedevices.kubelet_api.pod_resources import (
     pod_to_wire,
 )
 from kubedevices.plugin.timing import Timing
-from kubedevices.two_apis.custody import CustodyTiming
+from kubedevices.two_apis.handover import HandoverTiming
 from kubedevices.two_apis.switch import ApiSwitch
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
 from tests import waiting
@@ -39,7 +39,7 @@ RESOURCE = f"{DOMAIN}/widget"
 V1 = "k8s.io.kubelet.pkg.apis.dra.v1"
 QUICK = {
     "guard_timing": GuardTiming(pending=0.02, idle=0.1, young=0.0),
-    "custody_timing": CustodyTiming(
+    "handover_timing": HandoverTiming(
         look=0.02, drain=0.05, withdrawn=0.05, allocated=0.1, returning=0.05
     ),
     "timing": Timing(look_interval=0.05),
@@ -57,7 +57,7 @@ class Widgets(kd.PolledScanner):
 
 
 class PodResources:
-    """What the kubelet says: pods of `held`, and the healthy devices of open lists."""
+    """The kubelet's answers: pods of `held`, and the healthy devices of open lists."""
 
     def __init__(self, kubelet: FakeKubelet) -> None:
         self.kubelet = kubelet
@@ -99,7 +99,7 @@ class PodResources:
 
 
 class NodeRig:
-    """Watches all the time that no device is offered or held twice; `check` tells."""
+    """Checks at short intervals that no device is offered or held twice; `check` fails then."""
 
     def __init__(self, directory: Path, api: ApiServer, kubelet: FakeKubelet) -> None:
         self.directory, self.api, self.kubelet = directory, api, kubelet
@@ -133,22 +133,22 @@ class NodeRig:
 
     @property
     def steps(self) -> int:
-        """How often the kubelet and the API server were asked, and lists were sent."""
+        """The number of questions to the kubelet and the API server, and of sent lists."""
         lists = len(self.kubelet.lists(RESOURCE))
         return lists + self.pods.questions + len(self.api.requests)
 
     def has_made(self, steps: int, since: int) -> bool:
-        """Whether there were so many `steps` since they were `since`."""
+        """Whether at least so many `steps` happened since the count `since`."""
         return self.steps >= since + steps
 
     @property
     def claimed(self) -> set[str]:
-        """The devices that claims have, as the CDI files tell."""
+        """The devices of claims, from the CDI files."""
         files = (self.directory / "cdi").glob("kubedevices_*claim_*.json")
         return {device for file in files for device in _devices_of(file)}
 
     def look(self, more: set[str] | None = None) -> None:
-        """Note what is offered or held by both."""
+        """Record devices that both APIs offer or hold."""
         offered = self.pods.offered - self.pods.others
         if both := offered & (self.published | (more or set())):
             self.twice.append(f"offered: {sorted(both)}")
@@ -216,7 +216,7 @@ def _devices_of(file: Path) -> Iterator[str]:
 
 
 def write_kubeconfig(file: Path, url: str) -> None:
-    """Write how to reach an API server."""
+    """Write a kubeconfig for an API server."""
     content = {
         "current-context": "x",
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
@@ -228,7 +228,7 @@ def write_kubeconfig(file: Path, url: str) -> None:
 
 @contextlib.asynccontextmanager
 async def a_node(directory: Path) -> AsyncIterator[NodeRig]:
-    """Run the node; in the end no device was in both APIs at any time."""
+    """Run the node; at the end check that no device was in both APIs at any time."""
     (sockets := directory / "k" / "device-plugins").mkdir(parents=True)
     (directory / "k" / "pod-resources").mkdir()
     async with ApiServer().running() as api, FakeKubelet(sockets) as kubelet:

@@ -1,4 +1,4 @@
-"""A scanner in both device APIs as a program of its own, for tests that end with SIGKILL.
+"""A process with a scanner in both device APIs, for tests that kill it.
 
 `python -m tests.two_apis.switching_process DIRECTORY`, in the directory of a `NodeRig`.
 """

@@ -1,4 +1,4 @@
-"""The mode of a node as one of its labels."""
+"""The mode of a node in one of its labels."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ LABEL = "example.com/device-mode"
 @pytest.fixture(autouse=True)
 def _quick(rig: NodeRig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mode_source, "LABEL_INTERVAL", 0.05)
-    monkeypatch.setattr(mode_source, "_FIRST_LOOK", 0.2)
+    monkeypatch.setattr(mode_source, "_FIRST_READ_LIMIT", 0.2)
     rig.options |= {"mode_file": None, "mode_label": LABEL}
 
 
@@ -28,7 +28,7 @@ def label(rig: NodeRig, value: str) -> None:
 async def test_the_label_is_followed_without_a_restart(
     rig: NodeRig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """There and back; a label that is wrong or gone changes nothing."""
+    """There and back; a wrong or missing label changes nothing."""
     async with rig.serving():
         await until(lambda: rig.pods.offered == BOTH)
         label(rig, "dra")
@@ -43,8 +43,8 @@ async def test_the_label_is_followed_without_a_restart(
         await until(lambda: rig.pods.offered == BOTH)
 
 
-async def test_the_mode_of_last_time_counts_without_the_api_server(rig: NodeRig) -> None:
-    """Pods of a device plugin must not wait for it, and none may get the other API's devices."""
+async def test_the_last_known_mode_counts_without_the_api_server(rig: NodeRig) -> None:
+    """Pods of a device plugin must not wait, and no pod may get a device of the other API."""
     label(rig, "dra")
     async with rig.serving():
         await until(lambda: rig.published == BOTH)
@@ -60,8 +60,8 @@ async def test_the_mode_of_last_time_counts_without_the_api_server(rig: NodeRig)
         await until(lambda: rig.pods.offered == BOTH)
 
 
-async def test_a_wrong_label_is_told_at_the_start(rig: NodeRig) -> None:
-    """With the node and the label."""
+async def test_a_wrong_label_is_an_error_at_the_start(rig: NodeRig) -> None:
+    """The error has the node and the label."""
     label(rig, "both")
     with pytest.raises(UsageError, match=f"the label {LABEL} of the node node1 must be one of"):
         async with rig.serving() as switch:

@@ -1,4 +1,4 @@
-"""A node changes its mode while it serves: what is held stays, and nothing is in both APIs."""
+"""A node changes its mode while it serves: held devices stay, and no device is in both APIs."""
 
 import asyncio
 from collections.abc import Callable
@@ -36,7 +36,7 @@ async def test_the_mode_file_is_followed_without_a_restart(rig: NodeRig) -> None
 
 
 async def test_a_plugin_that_never_switches_asks_no_api_server(rig: NodeRig) -> None:
-    """Nor a kubelet, and it has no sockets of a driver."""
+    """It does not ask the kubelet either, and has no sockets of a driver."""
     async with rig.serving() as switch:
         await until(lambda: offered(rig) == BOTH)
         assert switch.has_started
@@ -63,7 +63,7 @@ async def test_a_device_that_a_pod_holds_is_withheld_until_it_is_free(rig: NodeR
 
 
 async def test_a_plugin_stays_registered_while_a_pod_holds_a_device_of_it(rig: NodeRig) -> None:
-    """Without devices: the kubelet starts no container of the pod again without a plugin."""
+    """It has no devices. Without a plugin the kubelet would restart no container of the pod."""
     async with rig.serving():
         await until(lambda: offered(rig) == BOTH)
         await rig.allocate("w-0", "old")
@@ -77,7 +77,7 @@ async def test_a_plugin_stays_registered_while_a_pod_holds_a_device_of_it(rig: N
 
 @pytest.fixture
 def reboot(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Return what gives the host another boot ID."""
+    """Return a function that gives the host another boot ID."""
 
     def change() -> None:
         monkeypatch.setattr(switch_module, "read_boot_id", lambda: "the-next-boot")
@@ -86,7 +86,7 @@ def reboot(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 async def held_over_a_reboot(rig: NodeRig, reboot: Callable[[], None]) -> None:
-    """Let a pod have w-0 of the device plugin in mode dra, and reboot: the kubelet says nothing."""
+    """Let a pod hold w-0 of the device plugin in mode dra, reboot, and break the kubelet."""
     async with rig.serving():
         await until(lambda: offered(rig) == BOTH)
         await rig.allocate("w-0", "old")
@@ -96,10 +96,10 @@ async def held_over_a_reboot(rig: NodeRig, reboot: Callable[[], None]) -> None:
     rig.pods.is_broken = True
 
 
-async def test_a_pod_of_the_device_plugin_comes_back_after_a_reboot(
+async def test_a_pod_of_the_device_plugin_is_admitted_again_after_a_reboot(
     rig: NodeRig, reboot: Callable[[], None]
 ) -> None:
-    """A kubelet admits it again only if a plugin lists its device; then DRA goes on waiting."""
+    """The kubelet admits it only if a plugin lists its device; then DRA waits again."""
     await held_over_a_reboot(rig, reboot)
     async with rig.serving():
         await until(lambda: offered(rig) == {"w-0"})
@@ -114,10 +114,10 @@ async def test_a_pod_of_the_device_plugin_comes_back_after_a_reboot(
         await until(lambda: rig.published == BOTH)
 
 
-async def test_a_pod_that_did_not_come_back_leaves_its_device_to_dra(
+async def test_after_a_reboot_dra_gets_the_device_of_a_deleted_pod(
     rig: NodeRig, reboot: Callable[[], None]
 ) -> None:
-    """It was deleted while the node was down. The reboot after that finds nothing to do."""
+    """The pod was deleted while the node was down. After the next reboot there is nothing to do."""
     await held_over_a_reboot(rig, reboot)
     async with rig.serving():
         await until(lambda: offered(rig) == {"w-0"})
@@ -128,10 +128,10 @@ async def test_a_pod_that_did_not_come_back_leaves_its_device_to_dra(
     assert not note.exists()
 
 
-async def test_a_kubelet_that_does_not_know_its_pods_yet_does_not_count(
+async def test_dra_waits_until_the_kubelet_can_know_its_pods(
     rig: NodeRig, reboot: Callable[[], None]
 ) -> None:
-    """After a reboot without an API server, it cannot have admitted them."""
+    """After a reboot without an API server, the kubelet cannot have admitted them."""
     await held_over_a_reboot(rig, reboot)
     fault, rig.api.fault = rig.api.fault, lambda _method, _path: Fault(0)
     async with rig.serving():
@@ -147,15 +147,15 @@ async def test_a_kubelet_that_does_not_know_its_pods_yet_does_not_count(
         await until(lambda: rig.published == {"w-1"})
 
 
-async def test_a_kubelet_that_does_not_watch_the_plugin_yet_does_not_count(
+async def test_dra_waits_until_the_kubelet_streams_the_list(
     rig: NodeRig, reboot: Callable[[], None]
 ) -> None:
-    """It has just started, however old its socket is."""
+    """The kubelet has just started, although its socket is old."""
     await held_over_a_reboot(rig, reboot)
     rig.pods.is_broken = False
     rig.pods.held.clear()
-    timing = rig.options["custody_timing"]._replace(returning=3600)
-    async with rig.serving(custody_timing=timing) as switch:
+    timing = rig.options["handover_timing"]._replace(returning=3600)
+    async with rig.serving(handover_timing=timing) as switch:
         await until(lambda: offered(rig) == {"w-0"} and switch.driver.publisher.is_published)
         asked = rig.pods.questions
         await until(lambda: rig.pods.questions > asked + 3)
@@ -164,7 +164,7 @@ async def test_a_kubelet_that_does_not_watch_the_plugin_yet_does_not_count(
 
 
 async def test_a_restart_of_the_process_is_no_reboot(rig: NodeRig) -> None:
-    """The pod runs on, so nothing has to be listed for it."""
+    """The pod runs on, so the plugin need not list its device."""
     async with rig.serving():
         await until(lambda: offered(rig) == BOTH)
         await rig.allocate("w-0", "old")
@@ -180,8 +180,8 @@ async def test_a_restart_of_the_process_is_no_reboot(rig: NodeRig) -> None:
         assert not offered(rig)
 
 
-async def test_a_device_that_a_claim_has_is_withheld_until_it_is_given_back(rig: NodeRig) -> None:
-    """The driver stays for it, and Prepare is still answered, as after a restart of the kubelet."""
+async def test_a_device_of_a_claim_is_withheld_until_the_claim_is_unprepared(rig: NodeRig) -> None:
+    """The driver stays for the claim, and Prepare is still answered, as after a kubelet restart."""
     rig.choose("dra")
     async with rig.serving():
         await until(lambda: rig.published == BOTH)
@@ -197,10 +197,10 @@ async def test_a_device_that_a_claim_has_is_withheld_until_it_is_given_back(rig:
         await until(lambda: offered(rig) == BOTH)
 
 
-async def test_a_claim_of_just_before_the_switch_gets_its_device(rig: NodeRig) -> None:
-    """The scheduler chose a device that was published; its pod must not hang."""
+async def test_a_claim_allocated_just_before_the_switch_gets_its_device(rig: NodeRig) -> None:
+    """The scheduler chose a published device; the pod must not hang."""
     rig.choose("dra")
-    async with rig.serving(custody_timing=rig.options["custody_timing"]._replace(drain=3600)):
+    async with rig.serving(handover_timing=rig.options["handover_timing"]._replace(drain=3600)):
         await until(lambda: rig.published == BOTH)
         rig.give("1", "w-1")
         rig.choose("device-plugin")
@@ -210,7 +210,7 @@ async def test_a_claim_of_just_before_the_switch_gets_its_device(rig: NodeRig) -
 
 
 async def test_a_claim_that_comes_too_late_is_refused(rig: NodeRig) -> None:
-    """The device plugin has the device, so its claim must not get it."""
+    """The device plugin has the device, so the claim must not get it."""
     rig.choose("dra")
     async with rig.serving():
         await until(lambda: rig.published == BOTH)
@@ -222,7 +222,7 @@ async def test_a_claim_that_comes_too_late_is_refused(rig: NodeRig) -> None:
 
 
 class Slow(Widgets, kd.Allocator):
-    """Allocates when it is told to."""
+    """Waits for an event in Allocate."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -234,8 +234,8 @@ class Slow(Widgets, kd.Allocator):
         return kd.USE_DEFAULT
 
 
-async def test_an_allocation_that_is_under_way_keeps_its_device(rig: NodeRig) -> None:
-    """The kubelet does not tell of it before it is answered."""
+async def test_a_running_allocation_keeps_its_device(rig: NodeRig) -> None:
+    """The kubelet does not report the device before the answer."""
     rig.scanner = slow = Slow()
     timing = rig.options["timing"]._replace(call_grace=60)
     async with rig.serving(timing=timing):
@@ -253,7 +253,7 @@ async def test_an_allocation_that_is_under_way_keeps_its_device(rig: NodeRig) ->
 
 
 async def test_split_gives_each_api_its_devices(rig: NodeRig) -> None:
-    """By globs; the mode may leave it and come back."""
+    """By globs; the mode may change and change back."""
     async with rig.serving("split", dra_devices=["widget/*-1"]):
         await until(lambda: offered(rig) == {"w-0"} and rig.published == {"w-1"})
         rig.choose("dra")
@@ -265,8 +265,8 @@ async def test_split_gives_each_api_its_devices(rig: NodeRig) -> None:
         await until(lambda: rig.published == {"w-1", "x-1"})
 
 
-async def test_a_device_plugin_of_somebody_else_is_respected(rig: NodeRig) -> None:
-    """A driver that was started beside it by accident."""
+async def test_devices_of_a_foreign_device_plugin_are_withheld(rig: NodeRig) -> None:
+    """Somebody started a driver beside it by accident."""
     rig.pods.others = frozenset({"w-0"})
     rig.choose("dra")
     async with rig.serving():
@@ -277,8 +277,8 @@ async def test_a_device_plugin_of_somebody_else_is_respected(rig: NodeRig) -> No
         await until(lambda: rig.published == BOTH)
 
 
-async def test_a_plain_driver_is_guarded_too(rig: NodeRig) -> None:
-    """The mode of the next process is another: somebody changed its arguments."""
+async def test_a_driver_without_switch_withholds_devices_too(rig: NodeRig) -> None:
+    """The next process has another mode: somebody changed its arguments."""
     rig.pods.held["w-0"] = "old"
     plain: dict[str, Any] = {
         key: rig.options[key]
@@ -290,8 +290,8 @@ async def test_a_plain_driver_is_guarded_too(rig: NodeRig) -> None:
         await until(lambda: rig.published == BOTH)
 
 
-async def test_what_a_silent_kubelet_said_last_counts(rig: NodeRig) -> None:
-    """It may not know its pods just after its start either."""
+async def test_the_last_answer_of_a_silent_kubelet_counts(rig: NodeRig) -> None:
+    """Shortly after its start it may not know its pods either."""
     rig.pods.held["w-0"] = "old"
     rig.choose("dra")
     async with rig.serving():
@@ -305,8 +305,8 @@ async def test_what_a_silent_kubelet_said_last_counts(rig: NodeRig) -> None:
         await until(lambda: rig.published == BOTH)
 
 
-async def test_a_kubelet_that_never_answers_gets_no_slices(rig: NodeRig) -> None:
-    """It is not known what its pods hold. Those of an earlier process stay."""
+async def test_without_any_kubelet_answer_no_slices_are_written(rig: NodeRig) -> None:
+    """The devices of its pods are unknown. Slices of an earlier process stay."""
     rig.pods.is_broken = True
     rig.choose("dra")
     async with rig.serving():
@@ -316,8 +316,8 @@ async def test_a_kubelet_that_never_answers_gets_no_slices(rig: NodeRig) -> None
         await until(lambda: rig.published == BOTH)
 
 
-async def test_without_the_api_server_a_device_does_not_go_back(rig: NodeRig) -> None:
-    """Slices may still offer it."""
+async def test_without_the_api_server_no_device_returns_to_the_plugin(rig: NodeRig) -> None:
+    """Slices may still have it."""
     rig.choose("dra")
     async with rig.serving():
         await until(lambda: rig.published == BOTH)
@@ -332,10 +332,10 @@ async def test_without_the_api_server_a_device_does_not_go_back(rig: NodeRig) ->
 
 @pytest.mark.parametrize("before", ["device-plugin", "dra"])
 @pytest.mark.parametrize("after", ["device-plugin", "dra"])
-async def test_a_process_that_ends_in_the_middle_of_a_switch(
+async def test_a_switch_goes_on_after_the_process_ends(
     rig: NodeRig, before: str, after: str
 ) -> None:
-    """At every stage of it: the next process goes on, to either mode."""
+    """The process ends in any step; the next process goes on, to either mode."""
     other = {"dra": "device-plugin", "device-plugin": "dra"}[before]
     for stage in range(6):
         rig.choose(before)
@@ -348,8 +348,8 @@ async def test_a_process_that_ends_in_the_middle_of_a_switch(
             await until(lambda: (rig.published if after == "dra" else offered(rig)) == BOTH)
 
 
-async def test_the_next_process_waits_for_slices_and_claims_of_the_last(rig: NodeRig) -> None:
-    """It begins as a device plugin, and the slices are still there."""
+async def test_the_next_process_waits_for_slices_and_claims_of_the_previous(rig: NodeRig) -> None:
+    """It starts as a device plugin while the slices still exist."""
     rig.choose("dra")
     rig.give("1", "w-1")
     async with rig.serving():
@@ -370,7 +370,7 @@ async def test_the_next_process_waits_for_slices_and_claims_of_the_last(rig: Nod
 
 
 async def test_a_wrong_mode_changes_nothing(rig: NodeRig, caplog: pytest.LogCaptureFixture) -> None:
-    """At the start it is an error, later a message."""
+    """At the start it is an error, later a log line."""
     rig.choose("DRA")
     with pytest.raises(UsageError, match="must be one of 'device-plugin', 'dra', 'split'"):
         async with rig.serving():
@@ -389,8 +389,8 @@ class Editor(Widgets, kd.PostAllocator):
         """Never called."""
 
 
-async def test_an_ability_that_one_mode_lacks_is_refused_at_once(rig: NodeRig) -> None:
-    """Not at the switch, when pods run."""
+async def test_a_hook_that_dra_never_calls_is_refused_at_the_start(rig: NodeRig) -> None:
+    """Not later at the switch, when pods run."""
     rig.scanner = Editor()
     with pytest.raises(UsageError, match=r"Editor\.post_allocate\(\) cannot be used"):
         async with rig.serving():
@@ -401,6 +401,6 @@ async def test_an_ability_that_one_mode_lacks_is_refused_at_once(rig: NodeRig) -
     "options", [{"mode": "split"}, {"mode": "split", "dra_devices": "widget"}], ids=str
 )
 def test_a_split_needs_a_selector(options: dict[str, Any]) -> None:
-    """Without one it is one of the other modes."""
+    """Without it, use one of the other modes."""
     with pytest.raises(UsageError, match="dra_devices"):
         run_until_signal(Widgets(), domain=DOMAIN, **options)

@@ -1,8 +1,8 @@
-"""The process is killed with SIGKILL in the middle of a switch, with pods of both worlds running.
+"""The process is killed with SIGKILL during a switch, while pods of both APIs run.
 
-All the time no device is offered or held by both APIs (`NodeRig` watches), and after each kill
-the next process gets every free device to where the mode wants it. `KUBEDEVICES_KILLS=200` kills
-as often; without it 5 times, with a fixed seed for all that a test can decide.
+At no time both APIs offer or hold a device (`NodeRig` checks), and after each kill the next process
+moves every free device to its wanted API. `KUBEDEVICES_KILLS=200` sets the number of kills
+(default: 5). All random decisions of the test have a fixed seed.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ LONGEST = 0.6
 
 
 class Story:
-    """What runs: at most one pod with a device of the plugin, and one claim."""
+    """The running pods: at most one with a device of the plugin, and one with a claim."""
 
     def __init__(self, rig: NodeRig, dice: random.Random) -> None:
         self.rig, self.dice = rig, dice
@@ -55,7 +55,7 @@ class Story:
         return {*self.rig.pods.held, *self.rig.claimed}
 
     def is_settled(self) -> bool:
-        """Whether every device that nobody of the other world has is where the mode wants it."""
+        """Whether every device that the other API does not hold is in its wanted API."""
         rig = self.rig
         if self.mode == "dra":
             return rig.published == BOTH - rig.pods.held.keys()
@@ -66,7 +66,7 @@ class Story:
         self.rig.choose(self.mode)
 
     async def begin_pod(self) -> None:
-        """Start what a scheduler would start now; both worlds may have a pod."""
+        """Start a pod as a scheduler does; both APIs may have a pod."""
         rig, free = self.rig, sorted(BOTH - self.held)
         if not free or self.dice.random() < 0.3:
             return
@@ -87,7 +87,7 @@ class Story:
             self.claim = ""
 
     async def ask(self, call: Callable[[str], Awaitable[dict[str, str]]]) -> None:
-        """Ask for the claim, again until the process serves: it has just been started."""
+        """Prepare the claim; repeat the call until the process, which has just started, serves."""
         async with asyncio.timeout(60):
             while True:
                 try:
@@ -100,8 +100,8 @@ class Story:
 
 
 @pytest.mark.timeout(120 + 10 * KILLS)
-async def test_a_process_that_is_killed_in_the_middle_of_a_switch(rig: NodeRig) -> None:
-    """Pods of both worlds keep their devices; what is free goes where it is wanted."""
+async def test_a_switch_goes_on_after_a_kill(rig: NodeRig) -> None:
+    """Pods of both APIs keep their devices; free devices go to the wanted API."""
     story = Story(rig, random.Random(SEED))
     rig.choose(story.mode)
     for _ in range(KILLS):

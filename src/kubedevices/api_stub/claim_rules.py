@@ -1,6 +1,6 @@
-"""What an API server accepts as a ResourceClaim or DeviceClass. Pure.
+"""The checks of a ResourceClaim or DeviceClass. Pure.
 
-Rules and limits of resource.k8s.io/v1 in Kubernetes 1.36, those that a driver can meet.
+Rules and limits of resource.k8s.io/v1 in Kubernetes 1.36, as far as they matter for a driver.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ _MODES = ("ExactCount", "All")
 
 
 def claim_problems(made: Object, before: Object | None = None) -> list[str]:
-    """Return what is wrong with a claim, also as an update of `before`; each with its field."""
+    """Return the errors of a claim, also as an update of `before`; each begins with its field."""
     problems = [*_requests(made.get("spec", {}).get("devices") or {})]
     if before is not None and made.get("spec") != before.get("spec"):
         problems.append("spec: Invalid value: field is immutable")
@@ -26,7 +26,7 @@ def claim_problems(made: Object, before: Object | None = None) -> list[str]:
 
 
 def class_problems(made: Object) -> list[str]:
-    """Return what is wrong with a DeviceClass."""
+    """Return the errors of a DeviceClass."""
     selectors = made.get("spec", {}).get("selectors") or []
     return ["spec.selectors: Too many: must have at most 32 items"] if len(selectors) > 32 else []
 

@@ -1,6 +1,6 @@
 """Requests and answers on a connection to the stand-in for an API server. asyncio.
 
-h11 reads and writes HTTP/1.1; a connection may be used for any number of requests.
+h11 encodes and decodes HTTP/1.1. A connection can have any number of requests.
 """
 
 import asyncio
@@ -11,18 +11,18 @@ from urllib.parse import parse_qsl, urlsplit
 
 import h11
 
-from kubedevices.api_stub.kinds import ApiPath, Object, place_of
+from kubedevices.api_stub.kinds import ApiPath, Object, parse_path
 from kubedevices.errors import ApiRefused
 
 _CHUNK = 65536
 _BODY_LIMIT = 3 * 2**20
-"""As in Kubernetes, where an object has at most 3 MiB in a request."""
+"""Bytes of a request's body, as in Kubernetes: 3 MiB."""
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "GET": "get"}
 
 
 class ApiRequest(NamedTuple):
-    """A call: `verb` and `resource` are those of RBAC; no `place` is a path that is not here."""
+    """A call, with verb and resource as RBAC rules name them; `place` is None for unknown paths."""
 
     method: str
     path: str
@@ -49,7 +49,7 @@ class ApiRequest(NamedTuple):
 
 
 class ApiFault(NamedTuple):
-    """What is answered instead; `status` 0 hangs up, -1 never answers.
+    """The answer of a broken call; `status` 0 closes the connection, -1 never answers.
 
     `retry_after` is the header Retry-After in seconds.
     """
@@ -68,7 +68,7 @@ Answer = tuple[int, Object] | AsyncIterator[Object]
 
 
 class Handler(NamedTuple):
-    """What a server does with requests: `fault` is asked first."""
+    """The functions for a request: `fault` is called first; `answer` if there is no fault."""
 
     fault: Callable[[ApiRequest], ApiFault | None]
     answer: Callable[[ApiRequest], Awaitable[Answer]]
@@ -77,13 +77,13 @@ class Handler(NamedTuple):
 async def serve(
     handler: Handler, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """Answer requests until the caller hangs up."""
+    """Answer requests until the caller closes the connection."""
     http = h11.Connection(h11.SERVER)
     while (request := await _read(http, reader)) is not None:
         fault = handler.fault(request)
         if fault is not None and fault.status <= 0:
             if fault.status < 0:
-                await reader.read()  # until the caller gives up
+                await reader.read()  # until the caller closes the connection
             return
         if fault is not None:
             headers = [] if fault.retry_after is None else [("Retry-After", f"{fault.retry_after}")]
@@ -112,7 +112,7 @@ async def _answer(
     writer.write(http.send(h11.Response(status_code=200, headers=headers)) or b"")
     async for event in answer:
         data = json.dumps(event).encode() + b"\n"
-        for part in (data[:7], data[7:]):  # a reader must put lines together
+        for part in (data[:7], data[7:]):  # in two parts: a client must be able to join a line
             writer.write(http.send(h11.Data(data=part)) or b"")
         await writer.drain()
     writer.write(http.send(h11.EndOfMessage()) or b"")
@@ -120,7 +120,7 @@ async def _answer(
 
 
 async def _read(http: Any, reader: asyncio.StreamReader) -> ApiRequest | None:
-    """Return the next request, None at the end."""
+    """Return the next request, None at the end of the connection."""
     head: Any = None
     body = bytearray()
     while True:
@@ -143,7 +143,9 @@ def _request(head: Any, body: bytes) -> ApiRequest:
     token = headers.get(b"authorization", b"").decode().removeprefix("Bearer ")
     query = dict(parse_qsl(parts.query))
     content = json.loads(body) if body else {}
-    return ApiRequest(head.method.decode(), parts.path, query, content, token, place_of(parts.path))
+    return ApiRequest(
+        head.method.decode(), parts.path, query, content, token, parse_path(parts.path)
+    )
 
 
 async def _write(
@@ -165,7 +167,7 @@ async def _write(
 
 
 def status_of(code: int, reason: str, message: str) -> Object:
-    """Return an error as the object of the API that says so."""
+    """Return a `Status` object of the API for an error."""
     return {
         "kind": "Status",
         "apiVersion": "v1",

@@ -1,14 +1,20 @@
-"""The kinds of objects, and where they are in URLs. Pure."""
+"""The kinds of objects, their URL paths and field selectors. Pure."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from kubedevices.errors import ApiRefused
+
 Object = dict[str, Any]
+
+_COMMON_FIELDS = ("metadata.name", "metadata.namespace")
+"""Fields that a field selector may name for every kind."""
 
 RESOURCE_GROUP = "resource.k8s.io/v1"
 
 
 class Kind(NamedTuple):
-    """A kind of objects; `fields` are those that a field selector may name besides the name."""
+    """A kind of objects; `fields` are the further fields that a field selector may name."""
 
     api_version: str
     name: str
@@ -32,11 +38,11 @@ KINDS = {
         RESOURCE_GROUP, "ResourceSlice", False, ("spec.nodeName", "spec.driver")
     ),
 }
-"""By the name in URLs and RBAC rules."""
+"""The kinds by their plural, the name in URLs and RBAC rules."""
 
 
 class ApiPath(NamedTuple):
-    """What a URL path names; `name` is empty for all objects, `namespace` for all namespaces."""
+    """A URL path; an empty `name` means all objects, an empty `namespace` all namespaces."""
 
     plural: str
     namespace: str
@@ -44,8 +50,8 @@ class ApiPath(NamedTuple):
     subresource: str = ""
 
 
-def place_of(path: str) -> ApiPath | None:
-    """Return what a path names, None if there is no such thing here."""
+def parse_path(path: str) -> ApiPath | None:
+    """Return the parts of a URL path, None for a path that this server does not know."""
     parts = path.strip("/").split("/")
     if parts[:2] == ["api", "v1"]:
         version, rest = "v1", parts[2:]
@@ -65,3 +71,27 @@ def place_of(path: str) -> ApiPath | None:
     if subresource and not (subresource == "status" and kind.has_status):
         return None
     return ApiPath(plural, namespace, name, subresource)
+
+
+def field_selector(plural: str, text: str) -> Callable[[Object], bool]:
+    """Return a function that tells whether a selector such as `a=b,c!=d` matches an object.
+
+    Raises `ApiRefused` with status 400 for an unknown field.
+    """
+    terms: list[tuple[str, str, bool]] = []
+    for term in filter(None, text.split(",")):
+        key, _, value = term.partition("=")
+        is_equal = not key.endswith("!")
+        key, value = key.removesuffix("!"), value.removeprefix("=")
+        if key not in (*_COMMON_FIELDS, *KINDS[plural].fields):
+            problem = f'field label not supported: "{key}"'
+            raise ApiRefused(f"list {plural}", 400, "BadRequest", problem)
+        terms.append((key, value, is_equal))
+    return lambda found: all((_value(found, key) == value) == equal for key, value, equal in terms)
+
+
+def _value(found: Object, key: str) -> str:
+    value: object = found
+    for part in key.split("."):
+        value = value.get(part, "") if isinstance(value, dict) else ""
+    return str(value)

@@ -1,6 +1,6 @@
-"""Quantities in the form in which an API server stores them: `1024Mi` is `1Gi`. Pure.
+"""The canonical form of quantities, in which an API server stores them: `1024Mi` is `1Gi`. Pure.
 
-The rules: k8s.io/apimachinery, `pkg/api/resource`, `Quantity.CanonicalizeBytes`.
+Source of the rules: k8s.io/apimachinery, `pkg/api/resource`, `Quantity.CanonicalizeBytes`.
 """
 
 import re
@@ -15,7 +15,7 @@ _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
 def canonical(text: str) -> str | None:
-    """Return a quantity in its canonical form, None if `text` is none."""
+    """Return the canonical form of a quantity, None if `text` is no quantity."""
     match = _QUANTITY.fullmatch(text)
     if match is None:
         return None
@@ -25,14 +25,14 @@ def canonical(text: str) -> str | None:
         value = number * 1024 ** _BINARY.index(suffix)
         if abs(value) >= 1024 and value.denominator == 1:
             return _scaled(value, 1024, _BINARY)
-        suffix = ""  # below 1024 a binary quantity is written as a decimal one
+        suffix = ""  # below 1024 a quantity with a binary suffix becomes decimal
     elif suffix in _DECIMAL:
         value = number * Fraction(1000) ** (_DECIMAL.index(suffix) - 3)
     else:
         value = number * Fraction(10) ** int(suffix[1:])
         return _with_exponent(value)
     nano = value * 10**9
-    rounded = -(-nano.numerator // nano.denominator)  # away from zero, as for a lower limit
+    rounded = -(-nano.numerator // nano.denominator)  # round up to a multiple of 1e-9
     return _scaled(Fraction(rounded), 1000, _DECIMAL)
 
 

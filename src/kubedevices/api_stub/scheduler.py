@@ -1,18 +1,19 @@
-"""Gives devices to claims, as a scheduler does that has one node. Pure.
+"""Allocates devices to claims, as a scheduler for a single node. Pure.
 
-Devices in the order of the slices' names and of the lists; the first that fits is taken. Only pools
-that are complete count. Not here: constraints between requests, counters, capacity.
+It tries devices in the order of the slices' names and of their lists, and takes the first that
+fits. Incomplete pools do not count. Constraints between requests, counters and capacity are not
+supported.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kubedevices.api_stub.expressions import BadExpression, is_selected
+from kubedevices.api_stub.cel import BadExpression, is_selected
 from kubedevices.api_stub.kinds import Object
 
 
 class NotAllocatable(Exception):
-    """A claim has to wait; the text says for what."""
+    """A claim has to wait; the text has the reason."""
 
 
 class PoolDevice(NamedTuple):
@@ -24,12 +25,15 @@ class PoolDevice(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What tells it from every other device."""
+        """The unique key of the device."""
         return self.driver, self.pool, self.device["name"]
 
 
 def complete_devices(slices: Iterable[Object], node_name: str) -> list[PoolDevice]:
-    """Return the devices of complete pools of a node: all slices of the highest generation."""
+    """Return the devices of a node's complete pools.
+
+    A pool is complete if all slices of its highest generation exist.
+    """
     pools: dict[tuple[str, str], list[Object]] = {}
     for each in slices:
         spec = each["spec"]
@@ -58,7 +62,7 @@ def allocate(
 ) -> Object:
     """Return `status.allocation` for `claim`; raises `NotAllocatable`.
 
-    `claims` are all claims: what is allocated to them is taken.
+    `claims` are all claims: their devices are not free.
     """
     devices = complete_devices(slices, node_name)
     taken = set(_taken(claims))
@@ -99,7 +103,7 @@ def _choose(
     taken: set[tuple[str, str, str]],
     classes: Mapping[str, Object],
 ) -> tuple[str, Object, list[PoolDevice]]:
-    """Return the name for results, the request that was chosen, and its devices."""
+    """Return the request name for results, the chosen (sub)request, and its devices."""
     choices = request.get("firstAvailable") or [request["exactly"]]
     problems = []
     for each in choices:
@@ -121,7 +125,8 @@ def _fitting(
     classes: Mapping[str, Object],
 ) -> list[PoolDevice]:
     if exact["deviceClassName"] not in classes:
-        raise NotAllocatable(f"request {name}: there is no DeviceClass {exact['deviceClassName']}")
+        problem = f"the DeviceClass {exact['deviceClassName']} does not exist"
+        raise NotAllocatable(f"request {name}: {problem}")
     found_class = classes[exact["deviceClassName"]]
     selectors = [
         each["cel"]["expression"]
@@ -147,8 +152,8 @@ def _fitting(
     count = exact.get("count", 1)
     if len(free) < count:
         raise NotAllocatable(
-            f"request {name}: {count} wanted, {len(free)} free of {len(selected)} that fit "
-            f"and {len(devices)} that are published"
+            f"request {name}: {count} wanted, {len(free)} free of {len(selected)} selected, "
+            f"{len(devices)} published"
         )
     return free[:count]
 

@@ -11,8 +11,7 @@ from typing import Any
 from kubedevices.allocation import ClaimReference
 from kubedevices.api_stub import scheduler
 from kubedevices.api_stub.http import Answer, ApiFault, ApiRequest, Handler, serve, status_of
-from kubedevices.api_stub.kinds import KINDS, ApiPath, Object
-from kubedevices.api_stub.selectors import field_selector
+from kubedevices.api_stub.kinds import KINDS, ApiPath, Object, field_selector
 from kubedevices.api_stub.store import Store, WatchEvent
 from kubedevices.errors import ApiRefused, ApiUnreachable
 
@@ -20,9 +19,10 @@ _WATCH_SECONDS = 1800.0
 
 
 class ApiServer:
-    """Holds objects. Set `fault` to break calls; `requests` are those that came, watches included.
+    """Stores objects and serves them over HTTP.
 
-    `get`, `put`, `delete` and `find` do in this process what others do over HTTP, without faults.
+    Set `fault` to break calls. `requests` are all calls, watches included. A test calls `get`,
+    `put`, `delete` and `find` directly, without HTTP and without faults.
     """
 
     def __init__(self) -> None:
@@ -30,10 +30,10 @@ class ApiServer:
         self.requests: list[ApiRequest] = []
         self.fault: Callable[[ApiRequest], ApiFault | None] = lambda _request: None
         self.token = ""
-        """If there is one, only requests with this token are answered."""
+        """If not empty, requests without this token are refused."""
 
         self.watches = 0
-        """Watches that have begun."""
+        """The number of watches that have started."""
 
         self._port = 0
         self._changed = asyncio.Event()
@@ -47,7 +47,7 @@ class ApiServer:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator["ApiServer"]:
-        """Serve while the context lasts."""
+        """Serve in this context."""
         await self.start()
         try:
             yield self
@@ -55,12 +55,12 @@ class ApiServer:
             await self.stop()
 
     async def start(self) -> None:
-        """Listen; after a `stop` at the same address as before."""
+        """Listen, after a `stop` at the same address again."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
         self._port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Be away: connections end, and new ones are refused. Objects stay."""
+        """Close all connections and refuse new connections. Objects stay."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -71,7 +71,7 @@ class ApiServer:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The URL of the server."""
         return f"http://127.0.0.1:{self._port}"
 
     def kubeconfig(self, token: str = "") -> str:
@@ -89,14 +89,14 @@ class ApiServer:
             }
         )
 
-    # ------------------------------------------------------------ what others do
+    # ------------------------------------------------------------ calls of a test
 
     def get(self, plural: str, name: str, namespace: str = "default") -> Object:
         """Return an object, for example of `nodes`; raises `ApiRefused`, not found."""
         return self.store.get(ApiPath(plural, namespace, name))
 
     def find(self, plural: str, selector: str = "") -> list[Object]:
-        """Return all objects of a kind, or those of a field selector."""
+        """Return all objects of a kind, or the objects that a field selector matches."""
         return self.store.select(ApiPath(plural, "", ""), field_selector(plural, selector))
 
     def put(self, plural: str, made: Object) -> Object:
@@ -113,40 +113,40 @@ class ApiServer:
             if KINDS[plural].has_status and "status" in made:
                 status = {"metadata": {"name": name}, "status": made["status"]}
                 stored = self.store.update(place._replace(subresource="status"), status, _now())
-        self._tell()
+        self._wake_watches()
         return stored
 
     def delete(self, plural: str, name: str, namespace: str = "default") -> None:
         """Delete an object; raises `ApiRefused`, not found."""
         self.store.delete(ApiPath(plural, namespace, name))
-        self._tell()
+        self._wake_watches()
 
     def forget_events(self) -> None:
-        """Answer watches from versions before now with 410, as a server does after minutes."""
+        """Forget all events, as a server does after minutes: older watches get status 410."""
         self.store.forget_events()
 
     def counts(self) -> Counter[tuple[str, str]]:
-        """Return how often each verb was used on each resource, `("list", "resourceslices")`."""
+        """Return the number of calls by verb and resource, such as `("list", "resourceslices")`."""
         return Counter((each.verb, each.resource) for each in self.requests)
 
-    # ------------------------------------------------------------ what a kubelet needs, and pods
+    # ------------------------------------------------------------ calls of a kubelet, and pods
 
     async def get_claim(self, claim: ClaimReference) -> Mapping[str, Any]:
-        """Return a claim, as `dra_kubelet.ClusterApi`; raises `ApiUnreachable` if it is away."""
-        self._check_here()
+        """Return a claim, for `dra_kubelet.ClusterApi`; raises `ApiUnreachable` while stopped."""
+        self._check_running()
         return self.get("resourceclaims", claim.name, claim.namespace)
 
     async def delete_slices(self, node_name: str, driver: str) -> None:
-        """Delete the slices of a driver on a node, of all drivers for an empty name."""
-        self._check_here()
+        """Delete the slices of a driver on a node; an empty `driver` means all drivers."""
+        self._check_running()
         selector = f"spec.nodeName={node_name}" + (f",spec.driver={driver}" if driver else "")
         for each in self.find("resourceslices", selector):
             self.delete("resourceslices", each["metadata"]["name"])
 
     def allocate(self, name: str, pod_uid: str, node_name: str, namespace: str = "default") -> None:
-        """Give devices to a claim, and the claim to a pod, as the scheduler does.
+        """Allocate devices to a claim and reserve the claim for a pod, as the scheduler does.
 
-        Raises `scheduler.NotAllocatable`, with which a pod would be pending.
+        Raises `scheduler.NotAllocatable`; a pod would stay pending then.
         """
         claim = self.get("resourceclaims", name, namespace)
         status = claim.setdefault("status", {})
@@ -164,7 +164,7 @@ class ApiServer:
             reserved.append(pod)
         self.put("resourceclaims", claim)
 
-    def _check_here(self) -> None:
+    def _check_running(self) -> None:
         if self._server is None:
             raise ApiUnreachable(self.url, "Connection refused")
 
@@ -199,7 +199,7 @@ class ApiServer:
         try:
             return self._write(request, place)
         finally:
-            self._tell()
+            self._wake_watches()
 
     def _answer_many(self, request: ApiRequest, place: ApiPath) -> Answer:
         selected = field_selector(place.plural, request.query.get("fieldSelector", ""))
@@ -211,9 +211,9 @@ class ApiServer:
                 metadata = each["metadata"]
                 namespace = metadata.get("namespace", "")
                 self.store.delete(ApiPath(place.plural, namespace, metadata["name"]))
-            self._tell()
+            self._wake_watches()
         kind = KINDS[place.plural]
-        for each in found:  # a list says it once, for all
+        for each in found:  # in a list, items have neither: the list has them
             del each["kind"], each["apiVersion"]
         return 200, {
             "kind": f"{kind.name}List",
@@ -234,7 +234,7 @@ class ApiServer:
         return 200, self.store.delete(place, body.get("preconditions"))
 
     async def _watch(self, request: ApiRequest, place: ApiPath) -> AsyncIterator[Object]:
-        """Yield events until the time is over, which the caller chose, or all of them are gone."""
+        """Yield events until the caller's `timeoutSeconds`, or until the version is too old."""
         self.watches += 1
         query = request.query
         selected = field_selector(place.plural, query.get("fieldSelector", ""))
@@ -249,7 +249,7 @@ class ApiServer:
             changed = self._changed
             try:
                 events = self.store.since(at)
-            except ApiRefused as error:  # answered as an event, with status 200
+            except ApiRefused as error:  # sent as an event; the status of the answer is 200
                 problem = status_of(error.status, error.reason, error.message)
                 yield {"type": "ERROR", "object": problem}
                 return
@@ -263,7 +263,7 @@ class ApiServer:
             except TimeoutError:
                 return
 
-    def _tell(self) -> None:
+    def _wake_watches(self) -> None:
         event, self._changed = self._changed, asyncio.Event()
         event.set()
 
@@ -271,7 +271,10 @@ class ApiServer:
 def _watched(
     event: WatchEvent, place: ApiPath, selected: Callable[[Object], bool]
 ) -> Object | None:
-    """Return what a watch says of an event: an object may come into a selection, or leave it."""
+    """Return the event as a watch sends it; None if the watch does not select the object.
+
+    A change may add the object to the selection (ADDED) or remove it (DELETED).
+    """
     if event.plural != place.plural:
         return None
     if place.namespace and event.object["metadata"].get("namespace") != place.namespace:
@@ -287,7 +290,7 @@ def _watched(
 
 
 def _merged(found: Object, patch: Mapping[str, Any]) -> Object:
-    """Return an object with a JSON merge patch (RFC 7396) in it."""
+    """Return an object after a JSON merge patch (RFC 7396)."""
     made = dict(found)
     for key, value in patch.items():
         if value is None:

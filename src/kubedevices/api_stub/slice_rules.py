@@ -1,8 +1,8 @@
-"""What an API server accepts as a ResourceSlice. Pure.
+"""The checks of a ResourceSlice. Pure.
 
 The rules and limits of resource.k8s.io/v1 in Kubernetes 1.36,
-`pkg/apis/resource/validation/validation.go`. They are written here a second time, independent of
-any driver's own checks, so that a mistake there is found here.
+`pkg/apis/resource/validation/validation.go`. They share no code with the driver's own checks in
+`dra.limits`, so that tests find a mistake there.
 """
 
 import re
@@ -24,11 +24,11 @@ _SEMVER = re.compile(
 _EFFECTS = ("None", "NoSchedule", "NoExecute")
 _NODE_FIELDS = ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection")
 _TYPES = {"int": "int", "bool": "bool", "string": "str", "version": "str"}
-"""What JSON gives for a value of each type; a bool is not an int."""
+"""The Python type of a JSON value for each attribute type; a bool is not an int."""
 
 
 def slice_problems(made: Object, before: Object | None = None) -> list[str]:
-    """Return what is wrong with a slice, also as an update of `before`; each with its field."""
+    """Return the errors of a slice, also as an update of `before`; each begins with its field."""
     return [*_spec(made["spec"]), *(_changes(made["spec"], before["spec"]) if before else ())]
 
 

@@ -1,6 +1,6 @@
-"""The objects of an API server, their versions, and what happened to them. Pure.
+"""The objects of an API server, their versions, and the events for watches. Pure.
 
-Everything that is refused is an `ApiRefused` with the status, reason and text of Kubernetes.
+A refused call raises `ApiRefused` with the status, reason and text of Kubernetes.
 """
 
 import copy
@@ -10,18 +10,26 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from kubedevices.api_stub.claim_rules import claim_problems, class_problems
-from kubedevices.api_stub.gates import drop_fields
 from kubedevices.api_stub.kinds import KINDS, ApiPath, Object
 from kubedevices.api_stub.quantities import canonical
 from kubedevices.api_stub.slice_rules import slice_problems
 from kubedevices.errors import ApiRefused
 
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+"""The letters of generated name suffixes in Kubernetes."""
+
+_DEVICE_FIELDS = {
+    *("name", "attributes", "capacity", "consumesCounters", "taints", "allowMultipleAllocations"),
+    *("nodeName", "nodeSelector", "allNodes", "nodeAllocatableResourceMappings"),
+    *("bindsToNode", "bindingConditions", "bindingFailureConditions"),
+}
+"""The fields of a device in a ResourceSlice in Kubernetes 1.36."""
+
 Selected = Callable[[Object], bool]
 
 
 class WatchEvent(NamedTuple):
-    """Something that happened to an object at a version; `before` is None if it was created."""
+    """A change of an object; `before` is the object before, None if it was created."""
 
     version: int
     type: str
@@ -32,16 +40,15 @@ class WatchEvent(NamedTuple):
 
 @dataclass
 class Store:
-    """Objects by plural, namespace and name; `gates_off` are feature gates."""
+    """Objects by plural, namespace and name, and the events for watches."""
 
     version: int = 1000
     oldest: int = 0
-    """Watches from an earlier version are refused."""
+    """Watches from an earlier version are refused with status 410."""
 
-    gates_off: set[str] = field(default_factory=set)
     events: list[WatchEvent] = field(default_factory=list)
     _objects: dict[tuple[str, str, str], Object] = field(default_factory=dict)
-    _made: int = 0
+    _created_count: int = 0
 
     # ------------------------------------------------------------ reading
 
@@ -50,7 +57,7 @@ class Store:
         return copy.deepcopy(self._find(place))
 
     def select(self, place: ApiPath, selected: Selected = lambda _: True) -> list[Object]:
-        """Return the objects of a kind, of one namespace or of all, in the order of their names."""
+        """Return the objects of a kind in one or all namespaces, in the order of their names."""
         found = [
             each
             for (plural, namespace, _), each in sorted(self._objects.items())
@@ -59,14 +66,14 @@ class Store:
         return copy.deepcopy(found)
 
     def since(self, version: int) -> list[WatchEvent]:
-        """Return what happened after `version`; raises `ApiRefused`, expired."""
+        """Return the events after `version`; raises `ApiRefused`, expired."""
         if version < self.oldest:
             problem = f"too old resource version: {version} ({self.oldest})"
             raise ApiRefused("watch", 410, "Expired", problem)
         return [each for each in self.events if each.version > version]
 
     def forget_events(self) -> None:
-        """Forget what happened so far, as a server does after some minutes."""
+        """Forget all events, as a server does after some minutes."""
         self.oldest = self.version
         self.events.clear()
 
@@ -76,11 +83,11 @@ class Store:
         """Store a new object; return it as stored. `now` is the time for its metadata."""
         made = copy.deepcopy(made)
         kind, metadata = KINDS[place.plural], made.setdefault("metadata", {})
-        self._made += 1
+        self._created_count += 1
         if not metadata.get("name"):
             if not metadata.get("generateName"):
                 self._invalid(place, "", ["metadata.name: Required value: name or generateName"])
-            metadata["name"] = metadata["generateName"] + _suffix(self._made)
+            metadata["name"] = metadata["generateName"] + _suffix(self._created_count)
         if kind.is_namespaced:
             metadata["namespace"] = place.namespace or metadata.get("namespace", "default")
         key = _key(place.plural, metadata)
@@ -88,11 +95,11 @@ class Store:
             problem = f'{_resource(place)} "{metadata["name"]}" already exists'
             raise ApiRefused(f"create {place.plural}", 409, "AlreadyExists", problem)
         metadata |= {"creationTimestamp": now, "generation": 1}
-        metadata["uid"] = metadata.get("uid") or str(UUID(int=self._made, version=4))
+        metadata["uid"] = metadata.get("uid") or str(UUID(int=self._created_count, version=4))
         return self._put(place, key, made, None, now)
 
     def update(self, place: ApiPath, made: Object, now: str) -> Object:
-        """Replace an object, or its status only; nothing happens if it stays the same."""
+        """Replace an object, or only its status. An equal object causes no event."""
         made, before = copy.deepcopy(made), self._find(place)
         metadata, known = made.setdefault("metadata", {}), before["metadata"]
         for key in ("resourceVersion", "uid"):
@@ -109,7 +116,7 @@ class Store:
         return self._put(place, _key(place.plural, known), made, before, now)
 
     def delete(self, place: ApiPath, preconditions: Mapping[str, str] | None = None) -> Object:
-        """Remove an object, and the slices that it owns; return what it was."""
+        """Delete an object and the objects that it owns; return the object."""
         found = self._find(place)
         for key, value in (preconditions or {}).items():
             if found["metadata"][key] != value:
@@ -120,10 +127,10 @@ class Store:
         gone = copy.deepcopy(found)
         gone["metadata"]["resourceVersion"] = str(self.version)
         self.events.append(WatchEvent(self.version, "DELETED", place.plural, gone, found))
-        self._collect(found["metadata"]["uid"])
+        self._delete_owned(found["metadata"]["uid"])
         return gone
 
-    def _collect(self, owner: str) -> None:
+    def _delete_owned(self, owner: str) -> None:
         for plural, namespace, name in [*self._objects]:
             owners = self._objects[plural, namespace, name]["metadata"].get("ownerReferences", ())
             if any(each["uid"] == owner for each in owners):
@@ -140,11 +147,11 @@ class Store:
         kind = KINDS[place.plural]
         made["apiVersion"], made["kind"] = kind.api_version, kind.name
         if place.plural == "resourceslices":
-            drop_fields(made, self.gates_off)
+            _drop_unknown_fields(made)
         if problems := _problems(place.plural, made, before):
             self._invalid(place, made["metadata"]["name"], problems)
         if place.plural == "resourceslices":
-            _complete(made, now)
+            _set_server_fields(made, now)
         if before is not None and made == before:
             return copy.deepcopy(made)
         if before is not None and made.get("spec") != before.get("spec"):
@@ -183,8 +190,15 @@ def _problems(plural: str, made: Object, before: Object | None) -> list[str]:
     return class_problems(made) if plural == "deviceclasses" else []
 
 
-def _complete(made: Object, now: str) -> None:
-    """Write what the server writes into a slice: since when taints are there, and quantities."""
+def _drop_unknown_fields(made: Object) -> None:
+    """Remove unknown fields from the devices of a ResourceSlice, as an API server does."""
+    for device in made["spec"].get("devices") or ():
+        for name in device.keys() - _DEVICE_FIELDS:
+            del device[name]
+
+
+def _set_server_fields(made: Object, now: str) -> None:
+    """Set `timeAdded` of taints, and write quantities in their canonical form."""
     for device in made["spec"].get("devices") or ():
         for taint in device.get("taints") or ():
             taint.setdefault("timeAdded", now)

@@ -52,9 +52,9 @@ def with_mode(
     Raises `UsageError`, for example for resources of several domains: a driver has one domain.
     """
     from kubedevices.dra.names import check_driver_name
-    from kubedevices.two_apis.modes_of_devices import Selector, mode_named
+    from kubedevices.two_apis.modes_of_devices import DraSelector, parse_mode
 
-    mode = mode_named(args.mode or "device-plugin", "--mode")
+    mode = parse_mode(args.mode or "device-plugin", "--mode")
     if mode == "device-plugin" and not args.mode_file:
         if args.dra_devices:
             raise UsageError("--dra-devices needs --mode split or --mode-file")
@@ -65,7 +65,7 @@ def with_mode(
         raise UsageError("--mode split needs --dra-devices: which devices are in DRA")
     if args.dra_devices and mode != "split" and not args.mode_file:
         raise UsageError("--dra-devices needs --mode split or --mode-file")
-    Selector.of(args.dra_devices)
+    DraSelector.of(args.dra_devices)
     resources = [*resources]
     if template := next((name for name in resources if "{" in name), None):
         raise UsageError(f"{template}: a DeviceClass needs a name without placeholders")

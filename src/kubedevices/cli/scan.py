@@ -302,7 +302,7 @@ def print_slices(tree: DeviceTree, domain: str | None, args: argparse.Namespace)
     """
     from kubedevices.dra.names import check_driver_name
     from kubedevices.dra.options import DraSettings
-    from kubedevices.dra.reconcile import Pool, decide
+    from kubedevices.dra.reconcile import Pool, plan_writes
     from kubedevices.dra.slices import describe_refused, offer_of
     from kubedevices.dra.tree_lookup import TreeLookup
 
@@ -311,7 +311,7 @@ def print_slices(tree: DeviceTree, domain: str | None, args: argparse.Namespace)
     driver = check_driver_name(domain)
     node = DraSettings(node_name=args.kube_node or "").node_name
     offer = offer_of(TreeLookup(dev_root=args.dev_root).complete(tree), driver)
-    slices = decide((), offer.slices, Pool(driver, node)).create
+    slices = plan_writes((), offer.slices, Pool(driver, node)).create
     print_listing(
         list(_slice_rows(slices)),
         list(_SLICE_COLUMNS),

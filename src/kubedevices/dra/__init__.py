@@ -1,29 +1,31 @@
-"""A driver for Dynamic Resource Allocation, from the scanner of a device plugin. Imports nothing.
+"""A driver for Dynamic Resource Allocation (DRA) that uses the scanner of a device plugin.
 
-names      names of drivers, devices and CDI devices
-limits     what an API server accepts as a device
-slices     a device tree as the devices of ResourceSlices
-tree_lookup  where devices are in the machine
-reconcile  what to write so that the API server has the slices that are wanted
-claims     what a ResourceClaim asks of us, and whether it can have it
-parameters  what a claim configures, as a dataclass of the author's
-metadata   what a container may read about the devices of its claim
-metadata_files  these files on the node
-claim_cdi  what a container gets with a claim, in the words of CDI
-prepared   the file that says which claims are prepared
-preparation  prepares claims and gives them back, on disk
-kubeconfig  where the API server is and who we are
-plugin_view  which devices the device plugin API has
-guard      keeps the driver from offering them
-traces     what a driver leaves on disk for the next process
-api_client  the calls to the API server
-publisher  keeps the ResourceSlices as they are wanted
-author_calls  the author's code, asked about claims
-claim_lock  one claim at a time, also where two instances run
-service    what a kubelet asks of a driver
-claim_log  what a kubelet asked, and which claims were refused
-driver_metrics  what is counted
-sockets    the two sockets, and other instances of the driver
-options    what may be chosen
-driver     one scanner, two sockets, the slices of one node
+This file imports nothing. Start to read at `driver`.
+
+names                names of drivers, devices and CDI devices
+limits               limits of the API server for a device of a ResourceSlice
+slices               converts a device tree to the devices of ResourceSlices
+tree_lookup          adds NUMA nodes and PCI addresses to devices
+reconcile            computes the changes that bring the API server to the wanted slices
+publisher            writes the ResourceSlices and keeps them up to date
+api_client           the calls to the API server
+kubeconfig           address of the API server, and the credentials of the driver
+service              the DRAPlugin service: the kubelet's calls to prepare and unprepare claims
+claims               reads the allocation and the configuration of a ResourceClaim
+parameters           converts the configuration of a claim to the author's dataclass
+claim_hooks          calls the plugin author's hooks for a claim
+claim_cdi            the CDI file of a claim
+metadata             the files that tell a container about the devices of its claim (KEP-5304)
+metadata_files       writes and removes these files on the node
+preparation          writes and removes all files of a claim, in an order that survives a kill
+prepared             the checkpoint: the file that lists the prepared claims
+claim_lock           lets one process at a time prepare or unprepare a claim
+claim_log            records refused claims and counts failures
+device_plugin_view   the devices that the device plugin API has, from the kubelet's answers
+device_plugin_guard  withholds these devices from ResourceSlices and claims
+state_files          files that tell the next process which slices and claims may exist
+driver_metrics       the metrics of a driver
+sockets              the two sockets of a driver, and other instances of the driver
+options              the options of a driver
+driver               `DraDriver`: one scanner, two sockets, the slices of one node
 """

@@ -1,8 +1,8 @@
 """The calls that a DRA driver makes to the API server, over HTTP/1.1. asyncio.
 
-h11 reads and writes the protocol; the rest is a socket. A driver makes some dozen calls an hour,
-so every call has a connection of its own: tokens and certificates that were replaced count at once,
-and there is no connection that could be dead without anybody noticing.
+h11 encodes and decodes the protocol. A driver makes a few dozen calls an hour, so each call opens a
+new connection. Replaced tokens and certificates count at once, and no idle connection can be dead
+unnoticed.
 """
 
 import asyncio
@@ -21,19 +21,20 @@ from kubedevices.dra.reconcile import Object
 from kubedevices.errors import ApiRefused, ApiUnreachable
 
 TIMEOUT = 10.0
-"""Seconds that a call may take."""
+"""The deadline of a call, in seconds."""
 
 WATCH_SECONDS = 300
-"""After so long the server ends a watch."""
+"""The driver asks the server to end a watch after this time."""
 
 _SLICES = "/apis/resource.k8s.io/v1/resourceslices"
-# Far more than the slices of a node; a server that sends without end must not fill the memory.
+# Largest answer in bytes, far more than the slices of a node: an endless answer must not fill the
+# memory.
 _LIMIT = 64 * 2**20
 _CHUNK = 65536
 
 
 class _Call(NamedTuple):
-    """A request, and how to speak of it: `verb` and `resource` are those of RBAC."""
+    """A request, and its verb and resource as RBAC rules name them."""
 
     method: str
     path: str
@@ -62,7 +63,7 @@ class ApiClient:
         self._port = parts.port or (80 if parts.scheme == "http" else 443)
         self._prefix, self._authority = parts.path.rstrip("/"), parts.netloc
         self.requests: Counter[tuple[str, str]] = Counter()
-        """How often it was called, by verb and resource."""
+        """The number of calls, by verb and resource."""
 
     # ------------------------------------------------------------ the calls
 
@@ -85,19 +86,19 @@ class ApiClient:
         return answer.get("items") or [], answer["metadata"]["resourceVersion"]
 
     async def create_slice(self, made: Object) -> Object:
-        """Create a slice; return what the server made of it."""
+        """Create a slice; return it as the server stored it."""
         call = _Call("POST", _SLICES, "create", "resourceslices", body=made)
         return await self._do(call)
 
     async def update_slice(self, made: Object) -> Object:
-        """Replace a slice; return what the server made of it."""
+        """Replace a slice; return it as the server stored it."""
         path = f"{_SLICES}/{quote(made['metadata']['name'])}"
         return await self._do(_Call("PUT", path, "update", "resourceslices", body=made))
 
     async def delete_slice(self, found: Object) -> None:
-        """Delete just this version of a slice."""
+        """Delete this version of a slice; the server refuses the call if the slice has changed."""
         metadata = found["metadata"]
-        # Somebody may have written the slice since it was listed: then it has to be judged anew.
+        # If another client has changed the slice since the list, the driver must decide again.
         body = {"preconditions": {key: metadata[key] for key in ("uid", "resourceVersion")}}
         path = f"{_SLICES}/{quote(metadata['name'])}"
         await self._do(_Call("DELETE", path, "delete", "resourceslices", body=body))
@@ -118,8 +119,8 @@ class ApiClient:
             async with self._answer(call) as parts:
                 while True:
                     async with asyncio.timeout(WATCH_SECONDS + self._timeout):
-                        # A server that is asked for `timeoutSeconds` ends the watch itself: longer
-                        # silence is a dead peer.
+                        # The server ends the watch after `timeoutSeconds`. If nothing comes for
+                        # longer, the connection is dead.
                         part = await anext(parts, b"")
                     if not part:
                         return
@@ -141,19 +142,19 @@ class ApiClient:
         except TimeoutError:
             raise ApiUnreachable(self._access.server, f"no answer in {seconds:g} s") from None
         except h11.RemoteProtocolError as error:
-            raise ApiUnreachable(self._access.server, f"it broke HTTP: {error}") from error
+            raise ApiUnreachable(self._access.server, f"its answer is not HTTP: {error}") from error
         except (OSError, EOFError) as error:
             problem = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise ApiUnreachable(self._access.server, problem) from error
 
     @contextlib.asynccontextmanager
     async def _answer(self, call: _Call) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Send a request, and give the body of an answer that is no refusal."""
+        """Send a request and yield the parts of the answer's body; raises `ApiRefused`."""
         self.requests[call.verb, call.resource] += 1
         body = b"" if call.body is None else json.dumps(call.body).encode()
         headers = [("Host", self._authority), ("Accept", "application/json")]
-        # `headers()` reads the token file at each call: a kubelet replaces the token about once an
-        # hour.
+        # `headers()` reads the token file for each call: the kubelet replaces the token about once
+        # an hour.
         headers += [("User-Agent", "kubedevices"), ("Connection", "close"), *self._access.headers()]
         headers += [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
         query = f"?{urlencode(call.query)}" if call.query else ""
@@ -175,7 +176,7 @@ class ApiClient:
                 raise _refusal(call, response, await _joined(parts))
             yield parts
         finally:
-            # Not close(): that would wait for TLS to say goodbye, and nothing more is wanted.
+            # Not close(): close() would wait for the end of the TLS session.
             writer.transport.abort()
 
 
@@ -183,7 +184,7 @@ async def _head(http: Any, reader: asyncio.StreamReader) -> Any:
     event = await _next_event(http, reader)
     if isinstance(event, h11.Response):
         return event
-    raise EOFError("it hung up")
+    raise EOFError("it closed the connection")
 
 
 async def _next_event(http: Any, reader: asyncio.StreamReader) -> Any:
@@ -220,7 +221,7 @@ def _object(data: bytes, call: _Call) -> Object:
 
 
 def _refusal(call: _Call, response: Any, data: bytes) -> ApiRefused:
-    """Return the server's `Status` as an error."""
+    """Return the server's `Status` object as an error."""
     try:
         status = json.loads(data)
         reason, message = str(status.get("reason", "")), str(status.get("message", ""))

@@ -1,7 +1,7 @@
-"""What a container gets with the devices of a claim, in the words of CDI. Pure.
+"""The CDI file of a claim: what a container gets with the devices of the claim. Pure.
 
-One file per claim, and in it one CDI device per device of the claim: a container that names a
-request of the claim gets only the devices of this request. Metadata of a request is a CDI device
+The file has one CDI device for each device of the claim, because a container that names a request
+of the claim gets only the devices of this request. The metadata file of a request is a CDI device
 too.
 """
 
@@ -15,14 +15,15 @@ from kubedevices.device import Device, Mount
 from kubedevices.dra.claims import Result
 from kubedevices.dra.names import cdi_device_name, cdi_kind, cdi_metadata_name
 
-Given = tuple[ContainerEdits, tuple[str, ...]]
-"""Edits, and the names of CDI devices that are somebody else's."""
+CdiEdits = tuple[ContainerEdits, tuple[str, ...]]
+"""The edits of our CDI device, and the names of CDI devices that other programs define."""
 
 
-def edits_for(device: Device) -> Given:
+def edits_for(device: Device) -> CdiEdits:
     """Return what a container gets with `device`.
 
-    What a device says twice, as itself and in CDI, counts once: as CDI says it.
+    If `device.cdi` has the same variable, device file or mount as the other fields of `device`, the
+    value of `device.cdi` counts.
     """
     if isinstance(device.cdi, str):
         return _own_edits(device, ContainerEdits()), (device.cdi,)
@@ -41,11 +42,11 @@ def _own_edits(device: Device, given: ContainerEdits) -> ContainerEdits:
     )
 
 
-def edits_of_answer(answer: AllocateResponse) -> Given:
-    """Return what an answer to Allocate says.
+def edits_of_answer(answer: AllocateResponse) -> CdiEdits:
+    """Return the contents of an Allocate answer.
 
-    Of annotations, those that name CDI devices count, and no others: CDI has no annotations.
-    Raises `InvalidCdiAnnotation`.
+    CDI has no annotations, so only annotations with names of CDI devices count. Raises
+    `InvalidCdiAnnotation`.
     """
     edits, names = ContainerEdits(), []
     for container in answer.containers:
@@ -58,7 +59,7 @@ def edits_of_answer(answer: AllocateResponse) -> Given:
 
 
 def annotations_left_out(answer: AllocateResponse) -> tuple[str, ...]:
-    """Return the annotations of an answer that no container of a claim gets."""
+    """Return the names of the annotations that `edits_of_answer` ignores."""
     keys = dict.fromkeys(key for each in answer.containers for key in each.annotations)
     return tuple(key for key in keys if not key.startswith(PREFIX))
 
@@ -66,12 +67,12 @@ def annotations_left_out(answer: AllocateResponse) -> tuple[str, ...]:
 def claim_spec(
     driver: str,
     uid: str,
-    given: Iterable[tuple[Result, Given]],
+    given: Iterable[tuple[Result, CdiEdits]],
     metadata: Mapping[str, Mount] = MappingProxyType({}),
 ) -> tuple[CdiSpec | None, Mapping[Result, tuple[str, ...]]]:
-    """Return the CDI file of a claim, if it needs one, and the CDI names for each result.
+    """Return the CDI file of a claim, None if it needs no file, and the CDI names of each result.
 
-    `metadata` is the mount of the metadata file of each request that has such a file.
+    `metadata` has the mount of the metadata file of each request that has such a file.
     """
     kind = cdi_kind(driver)
     devices: dict[str, CdiDevice] = {}
@@ -83,8 +84,8 @@ def claim_spec(
             devices[name] = CdiDevice(name, container_edits=edits)
             names[result] = (f"{kind}={name}", *others)
     for request, mount in metadata.items():
-        # Only the first device of the request names it: a container gets all of them, and the
-        # mount once.
+        # Only the first device of the request gets the name of the metadata. A container gets all
+        # devices of a request, so it gets the mount exactly once.
         first = next(each for each in names if each.request == request)
         name = cdi_metadata_name(uid, request)
         devices[name] = CdiDevice(name, container_edits=edits_of(mounts=[mount]))

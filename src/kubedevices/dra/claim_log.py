@@ -1,7 +1,7 @@
-"""What a kubelet asked of a driver, and which claims were not prepared and why. asyncio.
+"""Records refused claims, counts failures, and measures the kubelet's calls. asyncio.
 
-The claims that were refused last are also in a file beside the checkpoint, so that `explain` can
-say the reason without the driver.
+The refused claims are also in a file beside the checkpoint, so that `kubedevices explain` can show
+the reason without the driver.
 """
 
 import asyncio
@@ -21,14 +21,15 @@ from kubedevices.plugin import hook_threads
 
 FILE_NAME = "refused.json"
 _LIMIT = 100
-"""Claims in the file: a kubelet repeats its calls, so those of now are among the last."""
+"""Largest number of claims in the file, the latest. The kubelet repeats its calls, so claims that
+it still wants are among the latest."""
 
 _SIZE_LIMIT = 2**20
 _log = logging.getLogger(__name__)
 
 
 class UnpreparedClaim(NamedTuple):
-    """A claim that could not be prepared, why, and when in seconds since 1970."""
+    """A claim that could not be prepared, the reason, and the time in seconds since 1970."""
 
     claim: ClaimReference
     reason: str
@@ -36,26 +37,26 @@ class UnpreparedClaim(NamedTuple):
 
 
 class ClaimLog:
-    """Stands in front of `service`; `file` gets what is refused."""
+    """Passes the kubelet's calls to `service`, and writes refused claims to `file`."""
 
     def __init__(self, service: DraService, file: Path) -> None:
         self._service, self._file = service, file
         self._writing = asyncio.Lock()
         self.refused: dict[str, UnpreparedClaim] = {}
-        """The claims that a kubelet wants prepared and that are not, by UID."""
+        """The claims that the kubelet wants and that could not be prepared, by UID."""
 
         self.failures: Counter[str] = Counter()
-        """How many claims could not be prepared, and given back: `prepare` and `unprepare`."""
+        """The number of claims that could not be prepared or unprepared, by call."""
 
-        self.observe: Callable[[str, float], None] = _forget
-        """Is told each call, `prepare` or `unprepare`, and how many seconds it took."""
+        self.observe: Callable[[str, float], None] = _ignore
+        """Called after each call with its name, `prepare` or `unprepare`, and its seconds."""
 
     async def begin(self) -> None:
-        """Forget what an earlier process noted: the kubelet asks again."""
+        """Remove the file of an earlier process: the kubelet repeats its calls."""
         await hook_threads.call(_write, self._file, ())
 
     async def prepare(self, claims: tuple[ClaimReference, ...]) -> Mapping[str, ClaimAnswer]:
-        """Pass it on, and note what was refused."""
+        """Pass the call on, and record the refused claims."""
         began = time.monotonic()
         answers = await self._service.prepare(claims)
         self.observe("prepare", time.monotonic() - began)
@@ -69,7 +70,7 @@ class ClaimLog:
         return answers
 
     async def unprepare(self, claims: tuple[ClaimReference, ...]) -> Mapping[str, str]:
-        """Pass it on; a claim that is given back is wanted no more."""
+        """Pass the call on, and forget the refusals of these claims: no pod wants them any more."""
         began = time.monotonic()
         answers = await self._service.unprepare(claims)
         self.observe("unprepare", time.monotonic() - began)
@@ -81,13 +82,13 @@ class ClaimLog:
         return answers
 
     async def watch_health(self) -> AsyncIterator[Iterable[DeviceHealth]]:
-        """Pass it on."""
+        """Pass the call on."""
         async for devices in self._service.watch_health():
             yield devices
 
     async def _note(self, before: Mapping[str, UnpreparedClaim]) -> None:
-        """Write the file if another claim is refused, or one for another reason."""
-        # A dict keeps the order of insertion: the oldest go.
+        """Write the file if the refused claims or their reasons differ from `before`."""
+        # A dict keeps the order of insertion, so the oldest claims are removed.
         for uid in [*self.refused][:-_LIMIT]:
             del self.refused[uid]
         if _reasons(before) == _reasons(self.refused):
@@ -97,7 +98,7 @@ class ClaimLog:
 
 
 def read_refusals(file: Path) -> list[UnpreparedClaim]:
-    """Return what a driver noted last, nothing for a file that is missing or none of ours."""
+    """Return the refused claims in `file`; empty if the file is missing or damaged."""
     return untrusted_files.read_note(file, _refusals, [], limit=_SIZE_LIMIT, level=logging.DEBUG)
 
 
@@ -117,7 +118,7 @@ def _write(file: Path, refused: tuple[UnpreparedClaim, ...]) -> None:
     try:
         file.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         untrusted_files.replace(file, json.dumps(content).encode())
-    except OSError as error:  # the kubelet was told the reason; the file is only for people
+    except OSError as error:  # the kubelet's answer has the reason; the file is only for people
         _log.debug("cannot write %s: %s", file, error.strerror)
 
 
@@ -125,5 +126,5 @@ def _reasons(refused: Mapping[str, UnpreparedClaim]) -> dict[str, str]:
     return {uid: each.reason for uid, each in refused.items()}
 
 
-def _forget(_call: str, _seconds: float) -> None:
-    """Nobody counts."""
+def _ignore(_call: str, _seconds: float) -> None:
+    """Used while the driver has no metrics."""

@@ -1,7 +1,7 @@
-"""What a ResourceClaim asks of our driver, and whether it can have it. Pure.
+"""Reads the allocation and the configuration of a ResourceClaim. Pure.
 
-The scheduler has decided already: `status.allocation` names the devices. The driver is the last to
-see that a device would be held twice.
+The scheduler has already chosen the devices: `status.allocation` names them. The driver makes the
+last check that no device is held by two claims (`check_free`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,11 +12,11 @@ from kubedevices.allocation import ClaimReference
 from kubedevices.errors import ClaimRefused
 
 Configuration = Mapping[str, Any]
-"""What is configured for a request, as JSON has it."""
+"""The configuration of a request, as a JSON object."""
 
 
-class Group(NamedTuple):
-    """Devices that a `ClaimPreparer` makes ready in one call."""
+class DeviceGroup(NamedTuple):
+    """The devices that a `ClaimPreparer` prepares in one call: one request, one device type."""
 
     request: str
     device_type: str
@@ -25,10 +25,9 @@ class Group(NamedTuple):
 
 
 class Result(NamedTuple):
-    """One device that the scheduler gave to a claim; `device` is the name in the slice.
+    """One device that the scheduler allocated to a claim; `device` is its name in the slice.
 
-    `request` is a request of the claim, without the name of a subrequest. `is_shared`: other claims
-    may hold the device too, because an administrator looks at it or because it is divided.
+    `request` is a request of the claim, without the name of a subrequest.
     """
 
     request: str
@@ -39,14 +38,15 @@ class Result(NamedTuple):
 
     @property
     def is_shared(self) -> bool:
-        """Whether other claims may hold the device as well."""
+        """Whether other claims may hold the device too, by administrator access or by sharing."""
         return self.admin_access or bool(self.share_id)
 
 
 def results_of(claim: Mapping[str, Any], wanted: ClaimReference, driver: str) -> tuple[Result, ...]:
-    """Return our part of the allocation of a claim, read from the API server.
+    """Return the devices of `driver` that are allocated to a claim object of the API server.
 
-    Raises `ClaimRefused` for another claim of the same name, and for a claim without allocation.
+    Raises `ClaimRefused` if the object is another claim of the same name, and if no device of
+    `driver` is allocated to it.
     """
     if claim["metadata"]["uid"] != wanted.uid:
         raise ClaimRefused(str(wanted), f"it was replaced: its UID is {claim['metadata']['uid']}")
@@ -56,8 +56,8 @@ def results_of(claim: Mapping[str, Any], wanted: ClaimReference, driver: str) ->
     devices = allocation.get("devices", {})
     results = tuple(
         Result(
-            # A claim with alternatives names `request/subrequest`; kubelets and containers know the
-            # request.
+            # With alternatives the name is `request/subrequest`; kubelets and containers use only
+            # the name of the request.
             each["request"].partition("/")[0],
             each["pool"],
             each["device"],
@@ -73,15 +73,15 @@ def results_of(claim: Mapping[str, Any], wanted: ClaimReference, driver: str) ->
 
 
 def configuration_of(claim: Mapping[str, Any], driver: str) -> Mapping[str, Configuration]:
-    """Return what the claim and its DeviceClass configure for `driver`, by request.
+    """Return the configuration of the claim and its DeviceClass for `driver`, by request.
 
-    An entry for no request in particular is for all of them. The class is weaker than the claim,
-    and of one of them an earlier entry weaker than a later one: a stronger entry replaces the keys
-    that it has.
+    An entry without requests counts for all requests. Entries are merged key by key: the claim
+    overrides the class, and within each of the two a later entry overrides an earlier entry.
     """
     devices = claim["status"]["allocation"].get("devices", {})
     entries = [each for each in devices.get("config", []) if _driver_of(each) == driver]
-    # A stable sort: entries of the class first, each part in its own order, so that later ones win.
+    # Entries of the class come first. The sort is stable, so entries of one source keep their order
+    # and a later entry overrides.
     entries.sort(key=lambda each: each.get("source") != "FromClass")
     found: dict[str, Configuration] = {}
     for each in devices.get("results", []):
@@ -100,7 +100,7 @@ def _driver_of(entry: Mapping[str, Any]) -> str:
 
 
 class ClaimHolder(NamedTuple):
-    """A claim that holds devices: its name and what it got."""
+    """A claim that holds devices: its name and its devices."""
 
     claim: str
     results: tuple[Result, ...]
@@ -109,7 +109,7 @@ class ClaimHolder(NamedTuple):
 def check_free(
     claim: ClaimReference, results: Iterable[Result], holders: Iterable[ClaimHolder]
 ) -> None:
-    """Raise `ClaimRefused` if one of `holders`, the other claims, holds a device of `results`."""
+    """Raise `ClaimRefused` if another claim, one of `holders`, holds a device of `results`."""
     taken = {
         result.device: holder.claim
         for holder in holders
@@ -117,7 +117,7 @@ def check_free(
         if not result.is_shared
     }
     for result in results:
-        # The last line of defence: the scheduler should never give such a device away twice.
+        # This should never happen: the scheduler allocates such a device only once.
         if not result.is_shared and result.device in taken:
             raise ClaimRefused(
                 str(claim), f"the claim {taken[result.device]} still holds device {result.device}"

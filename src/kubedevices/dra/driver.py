@@ -1,7 +1,8 @@
 """A DRA driver from start to stop: one scanner, two sockets, the slices of one node. asyncio.
 
-Made like `plugin.runner`: `run` once, `stop` any time. The service socket is there before the
-registration socket, by which a kubelet finds it, and goes after it.
+The driver is used like `plugin.runner`: call `run` once, and `stop` at any time. The service socket
+is created before the registration socket, by which a kubelet finds the driver, and removed after
+it.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from kubedevices.device_tree import DeviceTree
 from kubedevices.dra.api_client import ApiClient
 from kubedevices.dra.claim_log import FILE_NAME as REFUSED_FILE
 from kubedevices.dra.claim_log import ClaimLog
-from kubedevices.dra.guard import Guard, KubeletGuard
+from kubedevices.dra.device_plugin_guard import Guard, KubeletGuard
 from kubedevices.dra.kubeconfig import find_access
 from kubedevices.dra.names import DeviceKey, check_driver_name
 from kubedevices.dra.options import DraOptions, DraSettings
@@ -25,7 +26,7 @@ from kubedevices.dra.publisher import Publisher
 from kubedevices.dra.service import ClaimService
 from kubedevices.dra.slices import Offer, describe_refused, offer_of
 from kubedevices.dra.sockets import DriverSockets
-from kubedevices.dra.traces import StateFiles
+from kubedevices.dra.state_files import StateFiles
 from kubedevices.dra.tree_lookup import TreeLookup
 from kubedevices.errors import UsageError
 from kubedevices.host.boot_id import read_boot_id
@@ -43,15 +44,15 @@ if TYPE_CHECKING:
 
     from kubedevices.dra.prepared import PreparedClaim
 
-# Seconds for a scan to end, and for claims that are still prepared when the calls have ended.
+# Seconds for a scan to end, and for claims that are still being prepared when the calls have ended.
 _STOP_GRACE = 2.0
 _log = logging.getLogger(__name__)
 
 
 class DraDriver:
-    """Serves what `scanner` finds as the driver `domain`.
+    """Serves the devices of `scanner` as the driver `domain`. Raises `UsageError`.
 
-    Raises `UsageError` for what cannot work whatever the scanner finds.
+    `guard` decides which devices are withheld (default: a `KubeletGuard`).
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class DraDriver:
             settings.registration_socket(domain),
             settings.timing,
         )
-        """Where a kubelet finds and calls the driver."""
+        """The sockets by which a kubelet finds and calls the driver."""
 
         self._api = ApiClient(find_access(settings.kubeconfig))
         self._hooks: dict[str, Hooks] = {}
@@ -96,19 +97,21 @@ class DraDriver:
             guard=self._guard,
             metadata=settings.metadata,
         )
-        self._traces = StateFiles(settings.data_dir(domain))
+        self._state_files = StateFiles(settings.data_dir(domain))
         self.publisher = Publisher(self._api, domain, settings.node_name)
         """Writes the ResourceSlices."""
 
         self.claim_log = ClaimLog(self._service, settings.data_dir(domain) / REFUSED_FILE)
-        """What the kubelet asked, and which claims were refused."""
+        """Receives the kubelet's calls, and has the refused claims."""
 
         self.withheld: Mapping[DeviceKey, str] = {}
-        """The devices that are not published, and why, when that was decided last."""
+        """The devices that are not published because of the guard, each with the reason."""
 
         self._tree: DeviceTree | None = None
         self._offer: Offer | None = None
-        self._guard_changed, self._noting = asyncio.Event(), asyncio.Lock()
+        self._guard_changed = asyncio.Event()
+        # Held while the state file changes, so that the file and the published slices agree.
+        self._state_lock = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = asyncio.Event()
         self._is_stopped = self._knows_claims = False
@@ -119,59 +122,59 @@ class DraDriver:
 
     @property
     def is_registered(self) -> bool:
-        """Whether a kubelet accepted the driver when it found it last."""
+        """Whether the kubelet's last answer accepted this instance of the driver."""
         return self.sockets.is_registered
 
     @property
     def has_started(self) -> bool:
-        """Whether both sockets are served, for a kubelet that may come later."""
+        """Whether both sockets are served. A kubelet may come later."""
         return self.sockets.has_started
 
     @property
     def offer(self) -> Offer | None:
-        """What the scanner found last, None before that."""
+        """The offer from the scanner's last device tree; None before the first tree."""
         return self._offer
 
     @property
     def claims(self) -> "Sequence[PreparedClaim]":
-        """The claims that have devices, be it since before a reboot."""
+        """All claims in the checkpoint, also claims of an earlier boot."""
         return self._preparation.claims
 
     @property
     def requests(self) -> "Mapping[tuple[str, str], int]":
-        """How often the API server was asked, by verb and resource."""
+        """The number of calls to the API server, by verb and resource."""
         return self._api.requests
 
     def stop(self) -> None:
-        """End `run`. From any thread, any number of times, also before it began."""
+        """End `run`. Can be called from any thread, repeatedly, and before `run`."""
         self._is_stopped = True
         loop = self._loop
         if loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: it ended by itself
+            with contextlib.suppress(RuntimeError):  # the loop is closed: `run` has ended
                 loop.call_soon_threadsafe(self._stopped.set)
 
-    def keeps(self, label: str) -> str:
-        """Return why DRA has the device of this name; empty if it does not."""
+    def reason_to_keep(self, label: str) -> str:
+        """Return why the device `label` is still in DRA; empty if it is not."""
         if not self._knows_claims:
-            return "it is not known yet which claims are prepared"
+            return "the prepared claims are not known yet"
         if self._service.is_held(label):
             return "a claim has it"
         return "a ResourceSlice may still have it" if self.publisher.may_have(label) else ""
 
     async def forget_slices(self) -> None:
-        """Note that no slice is left, if that is so: the next process need not look for them."""
-        async with self._noting:
+        """If no slice is left, record this, so that the next process need not look for slices."""
+        async with self._state_lock:
             if not self._guard.publishes and self.publisher.is_empty:
-                await hook_threads.call(self._traces.forget_slices)
+                await hook_threads.call(self._state_files.forget_slices)
 
     def unlink_sockets(self) -> None:
-        """Remove our socket files at once: for an exit that cannot wait for `run`."""
+        """Remove the socket files of this instance at once: for an exit that cannot wait."""
         self.sockets.unlink()
 
     async def run(self) -> None:
-        """Scan and serve until the scanner ends, `stop` is called, or something fails for good.
+        """Scan and serve until the scanner ends, `stop` is called, or an error ends a part.
 
-        In the end no socket is left; slices, checkpoint and CDI files are: pods go on.
+        At the end the sockets are removed. Slices, checkpoint and CDI files stay: pods go on.
         """
         self._loop = asyncio.get_running_loop()
         if self._is_stopped:
@@ -202,15 +205,15 @@ class DraDriver:
     async def _serve(self, updates: TreeUpdates) -> NoReturn:
         settings, service = self.settings, self._service
         await service.start()
-        # The sockets come last: a kubelet calls as soon as it finds them, and claims, traces and
-        # devices have to be known by then.
-        if not await hook_threads.call(self._traces.may_have_slices):
-            self.publisher.begin_empty()
+        # The sockets come last: a kubelet calls as soon as it finds them, and the driver must know
+        # claims, state files and devices by then.
+        if not await hook_threads.call(self._state_files.may_have_slices):
+            self.publisher.assume_no_slices()
         self._knows_claims = True
         await self.claim_log.begin()
         lookup = TreeLookup(settings.sysfs_root, settings.dev_root)
         tree, _ = await updates.next()
-        await self._take(tree, lookup)
+        await self._offer_tree(tree, lookup)
         names = (*PLUGIN_SERVICES, *HEALTH_SERVICES)
         info = PluginInfo(PLUGIN_TYPE, self.domain, str(self.sockets.service), names)
         watch = FileWatch(interval=settings.timing.look_interval, names_only=True)
@@ -225,9 +228,8 @@ class DraDriver:
                     ("CDI files", self._keep_files(watch, service)),
                 )
         finally:
-            # The streams of health never end by themselves: the stop of the sockets would wait for
-            # them.
-            service.end_health()
+            # The health streams never end by themselves: `sockets.stop` would wait for them.
+            service.end_health_streams()
             grace = max(settings.timing.exit_grace - _STOP_GRACE, _STOP_GRACE)
             await self.sockets.stop(grace)
             await service.settle(_STOP_GRACE)
@@ -236,7 +238,7 @@ class DraDriver:
     async def _follow(self, updates: TreeUpdates, lookup: TreeLookup) -> NoReturn:
         while True:
             tree, _ = await updates.next()
-            await self._take(tree, lookup)
+            await self._offer_tree(tree, lookup)
 
     async def _follow_guard(self) -> NoReturn:
         while True:
@@ -244,7 +246,7 @@ class DraDriver:
             self._guard_changed.clear()
             await self._publish()
 
-    async def _take(self, tree: DeviceTree, lookup: TreeLookup) -> None:
+    async def _offer_tree(self, tree: DeviceTree, lookup: TreeLookup) -> None:
         """Offer a new tree to claims, to the kubelet and to the API server."""
         for device_type in tree:
             self._hooks_of(device_type)
@@ -258,28 +260,29 @@ class DraDriver:
         await self._publish()
 
     async def _publish(self) -> None:
-        """Publish what the guard lets through."""
+        """Publish the devices that the guard does not withhold."""
         assert self._tree is not None
         assert self._offer is not None
-        async with self._noting:
+        async with self._state_lock:
             if self._guard.publishes:
-                # On disk before the first slice is written: killed in between, the next process
-                # looks for slices that are not there, and not the other way round.
-                await hook_threads.call(self._traces.note_slices)
+                # Write the state file before the first slice. After a kill in between, the next
+                # process looks for slices that do not exist; in the other order it would not know
+                # of slices that exist.
+                await hook_threads.call(self._state_files.note_slices)
         if not self._guard.publishes:
             self.publisher.publish(())
-        # None means that the kubelet has said nothing yet: slices of an earlier process stay as
-        # they are.
+        # None means that the kubelet has not answered yet: slices of an earlier process stay
+        # unchanged.
         elif (withheld := self._guard.withheld(self._tree)) is not None:
             self.withheld = withheld
             self.publisher.publish(self._offer.slices_without(withheld))
 
     def renew_abilities(self) -> None:
-        """Ask the scanner anew what it can do for each device type."""
+        """Forget the hooks of each device type: the scanner may return others from now on."""
         self._hooks.clear()
 
     def _hooks_of(self, device_type: str) -> Hooks:
-        """Return the hooks of a device type, also of a type that is gone by now."""
+        """Return the hooks of a device type, also of a type that no longer exists."""
         if device_type not in self._hooks:
             self._hooks[device_type] = self._checked_hooks(device_type)
         return self._hooks[device_type]
@@ -301,20 +304,20 @@ class DraDriver:
         return hooks
 
     async def _keep_slices(self) -> NoReturn:
-        """Publish while no newer instance of the driver does."""
+        """Run the publisher while no newer instance of the driver runs."""
         while True:
             await self.sockets.lead()
             await run_together(
                 ("publisher", self.publisher.run()), ("newer", self.sockets.yield_lead())
             )
-            # The newer instance writes now: what we knew of the server is worth nothing when we
-            # lead again.
-            self.publisher.forget()
+            # The newer instance writes now, so the state of the server is unknown when this
+            # instance leads again.
+            self.publisher.forget_server_state()
 
     async def _keep_files(self, watch: FileWatch, service: ClaimService) -> NoReturn:
-        """Write CDI files again that somebody removed: containers are started again by them.
+        """Write CDI files again that somebody removed: a container needs them when it restarts.
 
-        And learn which claims another instance has prepared or given back.
+        Also read the checkpoint after another instance has prepared or unprepared a claim.
         """
         checkpoint = self.settings.data_dir(self.domain) / FILE_NAME
         with watch.subscribe(self.settings.cdi_dir, checkpoint) as files:

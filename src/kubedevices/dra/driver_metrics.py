@@ -1,4 +1,4 @@
-"""Every metric of a DRA driver."""
+"""The metrics of a DRA driver."""
 
 from kubedevices.metrics import DEFAULT_BUCKETS, Metric
 
@@ -6,20 +6,22 @@ _DRIVER = "kubedevices_driver_"
 DRIVER_DEVICES = Metric(
     f"{_DRIVER}devices",
     "gauge",
-    "Devices of a type: published, withheld for the other API, or refused by its rules.",
+    "Devices of a type, by state: published, withheld for the device plugin API, or refused.",
     ("device_type", "state"),
 )
-DRIVER_SLICES = Metric(f"{_DRIVER}slices", "gauge", "ResourceSlices that are wanted.")
+DRIVER_SLICES = Metric(f"{_DRIVER}slices", "gauge", "ResourceSlices that the driver wants.")
 DRIVER_PUBLISHED = Metric(
-    f"{_DRIVER}published", "gauge", "1 while the API server has the slices that are wanted."
+    f"{_DRIVER}published", "gauge", "1 while the API server has the slices that the driver wants."
 )
 DRIVER_REGISTERED = Metric(
-    f"{_DRIVER}registered", "gauge", "1 while a kubelet knows the driver from us."
+    f"{_DRIVER}registered",
+    "gauge",
+    "1 while this instance of the driver is registered.",
 )
 PUBLISH_ERRORS = Metric(
     f"{_DRIVER}publish_errors_total",
     "counter",
-    "Calls for slices that the API server refused or did not answer.",
+    "Calls about slices that the API server refused or did not answer.",
 )
 API_REQUESTS = Metric(
     f"{_DRIVER}api_requests_total",
@@ -30,25 +32,25 @@ API_REQUESTS = Metric(
 CLAIMS = Metric(
     f"{_DRIVER}claims",
     "gauge",
-    "Claims: prepared, or wanted by a kubelet and refused when it asked last.",
+    "Claims, by state: prepared, or refused at the kubelet's last call.",
     ("state",),
 )
 CLAIM_ERRORS = Metric(
     f"{_DRIVER}claim_errors_total",
     "counter",
-    "Claims that could not be prepared, or given back.",
+    "Claims that could not be prepared or unprepared.",
     ("call",),
 )
 CLAIM_SECONDS = Metric(
     f"{_DRIVER}claim_seconds",
     "histogram",
-    "How long calls of the kubelet took, failures included.",
+    "Seconds that the kubelet's calls took, failed calls included.",
     ("call",),
     DEFAULT_BUCKETS,
 )
 DEVICE_CLAIMED = Metric(
     f"{_DRIVER}device_claimed",
     "gauge",
-    "1 for each device that a prepared claim has.",
+    "1 for each device of a prepared claim.",
     ("device", "claim_namespace", "claim_name"),
 )

@@ -1,8 +1,8 @@
-"""Where the API server is and who we are: from a pod's files or from a kubeconfig. Blocking.
+"""Address and credentials for the API server, from a kubeconfig or a service account. Blocking.
 
-In a pod the token and the certificate of the server are files that the kubelet replaces, so they
-are read again for every connection. Of a kubeconfig the current context is used: its server, its
-certificates, and a token or a client certificate. Programs that make tokens are not run.
+In a pod the kubelet replaces the token and the certificate of the server, so their files are read
+for every connection. From a kubeconfig the current context is used: its server, its certificates,
+and a token or a client certificate. Programs that create tokens (`exec`) are not supported.
 """
 
 import base64
@@ -18,12 +18,15 @@ from urllib.parse import urlsplit
 from kubedevices.errors import CannotRead, UsageError
 
 SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-HOW = "give --kubeconfig FILE or set KUBECONFIG; in a pod neither is needed"
+_ADVICE = "give --kubeconfig FILE or set KUBECONFIG; in a pod neither is needed"
 
 
 @dataclass(frozen=True)
 class ApiAccess:
-    """An API server and how we prove who we are. `bytes` are the content of a file."""
+    """The address of an API server and the credentials for it.
+
+    A `Path` is a file that is read for every connection; `bytes` are the content of a file.
+    """
 
     server: str
     ca: Path | bytes | None = None
@@ -33,14 +36,14 @@ class ApiAccess:
     skip_verification: bool = False
 
     def headers(self) -> list[tuple[str, str]]:
-        """Return the header that says who we are; raises `OSError` without the token's file."""
+        """Return the Authorization header; raises `OSError` if the token's file is missing."""
         token = self.token
         if isinstance(token, Path):
             token = token.read_text().strip()
         return [("Authorization", f"Bearer {token}")] if token else []
 
     def tls(self) -> ssl.SSLContext | None:
-        """Return what a connection needs, None for plain HTTP; raises `OSError`."""
+        """Return the TLS settings of a connection, None for plain HTTP; raises `OSError`."""
         if urlsplit(self.server).scheme == "http":
             return None
         if isinstance(self.ca, bytes):
@@ -58,14 +61,14 @@ class ApiAccess:
 def _load_client(
     context: ssl.SSLContext, certificate: Path | bytes, key: Path | bytes | None
 ) -> None:
-    """Load both from where they are; what was in the kubeconfig itself touches no disk."""
+    """Load certificate and key; data from the kubeconfig itself is never written to a disk."""
     if isinstance(certificate, Path) and not isinstance(key, bytes):
         context.load_cert_chain(certificate, key)
         return
     parts = [
         each.read_bytes() if isinstance(each, Path) else each or b"" for each in (certificate, key)
     ]
-    # The ssl module takes a certificate from a path only.
+    # The ssl module reads a client certificate only from a path, so use a file in memory.
     memory = os.memfd_create("client certificate")
     try:
         os.write(memory, b"\n".join(parts))
@@ -80,9 +83,10 @@ def find_access(
     *,
     account_dir: Path = SERVICE_ACCOUNT_DIR,
 ) -> ApiAccess:
-    """Return how to reach the API server: by `kubeconfig`, as KUBECONFIG says, or as a pod.
+    """Return address and credentials of the API server, from the first source that exists.
 
-    Raises `UsageError` where nothing says it, `CannotRead` for a file that cannot be read.
+    The sources are `kubeconfig`, the variable KUBECONFIG (its first file), and the service account
+    of the pod. Raises `UsageError` if there is none, `CannotRead` for a file that cannot be read.
     """
     if kubeconfig is None and environment.get("KUBECONFIG"):
         kubeconfig = Path(environment["KUBECONFIG"].split(os.pathsep)[0])
@@ -90,7 +94,7 @@ def find_access(
         return read_kubeconfig(kubeconfig)
     host, port = (environment.get(f"KUBERNETES_SERVICE_{name}", "") for name in ("HOST", "PORT"))
     if not host or not (account_dir / "token").exists():
-        raise UsageError(f"the address of the API server is unknown: {HOW}")
+        raise UsageError(f"the address of the API server is unknown: {_ADVICE}")
     host = f"[{host}]" if ":" in host else host
     return ApiAccess(
         f"https://{host}:{port or 443}", ca=account_dir / "ca.crt", token=account_dir / "token"
@@ -98,7 +102,10 @@ def find_access(
 
 
 def read_kubeconfig(file: Path) -> ApiAccess:
-    """Return what the current context of a kubeconfig says."""
+    """Return server and credentials of the kubeconfig's current context.
+
+    Raises `CannotRead`, and `UsageError` for a file that is not a usable kubeconfig.
+    """
     import yaml  # noqa: PLC0415 - 2 MB that a driver in a pod does not need
 
     try:
@@ -111,7 +118,7 @@ def read_kubeconfig(file: Path) -> ApiAccess:
         return _access(document, file.parent)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         problem = f"{type(error).__name__}: {error}"
-        raise UsageError(f"{file} is not a kubeconfig that can be used: {problem}") from error
+        raise UsageError(f"{file} is not a usable kubeconfig: {problem}") from error
 
 
 def _access(document: Mapping[str, Any], directory: Path) -> ApiAccess:

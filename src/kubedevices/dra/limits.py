@@ -1,7 +1,8 @@
-"""What an API server accepts as a device of a ResourceSlice. Pure.
+"""The limits of the API server for a device of a ResourceSlice. Pure.
 
-Checked before sending: the server refuses the whole slice for one bad device, and names it by its
-index. The limits are those of resource.k8s.io/v1 in Kubernetes 1.36.
+The driver checks each device before it sends a slice: for one bad device the API server refuses the
+whole slice, and its message has only the index of the device. Source of the limits:
+resource.k8s.io/v1 in Kubernetes 1.36.
 """
 
 import re
@@ -12,11 +13,15 @@ from kubedevices.cdi.names import SUBDOMAIN
 from kubedevices.dra.names import LABEL
 
 DEVICES_PER_SLICE = 128
+"""The largest number of devices in a slice in which no device has a taint."""
+
 TAINTED_DEVICES_PER_SLICE = 64
-"""Devices in a slice, and in a slice where a device has taints."""
+"""The largest number of devices in a slice in which a device has a taint."""
 
 TEXT_LIMIT = 64
-_ENTRIES, _TAINTS, _DOMAIN_LIMIT = 32, 16, 63
+"""Bytes of an attribute with a text or a version."""
+
+_ENTRY_LIMIT, _TAINT_LIMIT, _DOMAIN_LIMIT = 32, 16, 63
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
 _QUANTITY = re.compile(
     r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?", re.ASCII
@@ -29,10 +34,11 @@ _SEMVER = re.compile(
     re.ASCII,
 )
 EFFECTS = ("None", "NoSchedule", "NoExecute")
+"""The effects that a device taint can have."""
 
 
 def device_problem(device: Mapping[str, Any]) -> str:
-    """Return why a server would refuse `device`, an object of `spec.devices`, or nothing."""
+    """Return why an API server would refuse `device`, an item of `spec.devices`; empty if valid."""
     return next(_problems(device), "")
 
 
@@ -40,9 +46,9 @@ def _problems(device: Mapping[str, Any]) -> Iterator[str]:
     if not LABEL.fullmatch(device["name"]):
         yield f"the name {device['name']!r} is no DNS label"
     attributes, capacity = device.get("attributes", {}), device.get("capacity", {})
-    if len(attributes) + len(capacity) > _ENTRIES:
+    if len(attributes) + len(capacity) > _ENTRY_LIMIT:
         count = len(attributes) + len(capacity)
-        yield f"{count} attributes and capacities, at most {_ENTRIES} are allowed"
+        yield f"{count} attributes and capacities, at most {_ENTRY_LIMIT} are allowed"
     for name, value in attributes.items():
         if problem := _name_problem(name) or _value_problem(value):
             yield f"the attribute {name!r}: {problem}"
@@ -50,8 +56,8 @@ def _problems(device: Mapping[str, Any]) -> Iterator[str]:
         if problem := _name_problem(name) or _quantity_problem(value["value"]):
             yield f"the capacity {name!r}: {problem}"
     taints = device.get("taints", ())
-    if len(taints) > _TAINTS:
-        yield f"{len(taints)} taints, at most {_TAINTS} are allowed"
+    if len(taints) > _TAINT_LIMIT:
+        yield f"{len(taints)} taints, at most {_TAINT_LIMIT} are allowed"
     for taint in taints:
         if taint["effect"] not in EFFECTS:
             yield f"the effect {taint['effect']!r} of a taint is none of {', '.join(EFFECTS)}"
@@ -62,7 +68,7 @@ def _name_problem(name: str) -> str:
     if slash and (len(domain) > _DOMAIN_LIMIT or not SUBDOMAIN.fullmatch(domain)):
         return f"{domain!r} is no DNS subdomain of at most {_DOMAIN_LIMIT} characters"
     if not _IDENTIFIER.fullmatch(identifier):
-        return "a name is letters, digits and '_', at most 32, no digit first"
+        return "a name has at most 32 letters, digits and '_', and no digit first"
     return ""
 
 
@@ -73,7 +79,7 @@ def _quantity_problem(value: str) -> str:
 def _value_problem(value: Mapping[str, Any]) -> str:
     (kind, content), *others = value.items()
     if others:
-        return "a value has one type"
+        return "a value must have exactly one type"
     if kind == "int" and not -(2**63) <= content < 2**63:
         return f"{content} needs more than 64 bits"
     if kind in ("string", "version") and len(content.encode()) > TEXT_LIMIT:

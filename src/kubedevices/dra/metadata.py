@@ -1,7 +1,7 @@
-"""What a container may read about the devices of its claim: DeviceMetadata (KEP-5304). Pure.
+"""The files that tell a container about the devices of its claim: DeviceMetadata (KEP-5304). Pure.
 
-One file per request of a claim. It is a stream of JSON objects, one per version of the format, so
-that a reader takes the first that it knows; Kubernetes 1.36 has one version.
+Each request of a claim has one file. The file is a stream of JSON objects, one for each version of
+the format; a reader uses the first version that it knows. Kubernetes 1.36 has one version.
 https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/
 """
 
@@ -15,19 +15,20 @@ from kubedevices.dra.claims import Result
 from kubedevices.dra.names import LABEL
 from kubedevices.errors import ClaimRefused
 
-DIRECTORY = "/var/run/kubernetes.io/dra-device-attributes"
-"""Where a container finds the files of all its claims."""
+CONTAINER_DIRECTORY = "/var/run/kubernetes.io/dra-device-attributes"
+"""The directory in a container with the files of all its claims."""
 
 API_VERSION = "metadata.resource.k8s.io/v1alpha1"
 POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
-"""The annotation that Kubernetes gives to a claim that it made from a template."""
+"""The annotation that Kubernetes adds to a claim that it created from a template."""
 
 
 class ClaimNames(NamedTuple):
-    """What the pod calls a claim made from a template; the chosen subrequest of each request.
+    """Names in a claim object that its metadata needs.
 
-    `pod_claim` is empty for a claim that was not made from a template. `requests` has the text
-    `request/subrequest` for each request with alternatives.
+    `pod_claim` is the name that the pod gives to a claim created from a template; empty for other
+    claims. `requests` has the text `request/subrequest` for each request with alternatives: the
+    chosen subrequest.
     """
 
     pod_claim: str = ""
@@ -35,7 +36,7 @@ class ClaimNames(NamedTuple):
 
 
 class RequestMetadata(NamedTuple):
-    """The file of one request: where a container finds it, and its text."""
+    """The file of one request: its path in a container, and its text."""
 
     request: str
     container_path: str
@@ -45,11 +46,11 @@ class RequestMetadata(NamedTuple):
 def names_of(found: Mapping[str, Any], claim: ClaimReference, driver: str) -> ClaimNames:
     """Return the names in a claim object of the API server.
 
-    Raises `ClaimRefused` for an annotation that is not a name: it becomes part of a path.
+    Raises `ClaimRefused` if the annotation is no DNS label: its value becomes a part of a path.
     """
     pod_claim = (found["metadata"].get("annotations") or {}).get(POD_CLAIM, "")
     if pod_claim and not LABEL.fullmatch(pod_claim):
-        problem = f"its annotation {POD_CLAIM} is {pod_claim!r}, which no pod can call a claim"
+        problem = f"its annotation {POD_CLAIM} is {pod_claim!r}, which is no valid claim name"
         raise ClaimRefused(str(claim), problem)
     requests = {
         each["request"].partition("/")[0]: each["request"]
@@ -59,8 +60,8 @@ def names_of(found: Mapping[str, Any], claim: ClaimReference, driver: str) -> Cl
     return ClaimNames(pod_claim, requests)
 
 
-def names_known(files: Iterable[RequestMetadata]) -> ClaimNames | None:
-    """Return the names that earlier files of a claim have; None if there are no files."""
+def names_in_files(files: Iterable[RequestMetadata]) -> ClaimNames | None:
+    """Return the names from stored files of a claim; None if the claim has no files."""
     documents = {each.request: json.loads(each.text) for each in files}
     if not documents:
         return None
@@ -78,7 +79,8 @@ def metadata_of(
     results: Iterable[Result],
     attributes: Mapping[str, Mapping[str, Any]],
 ) -> tuple[RequestMetadata, ...]:
-    """Return the file of each request; `attributes` are those in the slices, by device label."""
+    """Return the file of each request; `attributes` are the device attributes in the slices, by
+    label."""
     devices: dict[str, list[dict[str, Any]]] = {}
     for each in results:
         device = {"driver": driver, "pool": each.pool, "name": each.device}
@@ -91,7 +93,7 @@ def metadata_of(
     return tuple(
         RequestMetadata(
             request,
-            f"{DIRECTORY}/{place}/{request}/{driver}-metadata.json",
+            f"{CONTAINER_DIRECTORY}/{place}/{request}/{driver}-metadata.json",
             _text_of(claim, names, request, found),
         )
         for request, found in devices.items()
@@ -104,8 +106,8 @@ def _text_of(
     document: dict[str, Any] = {
         "kind": "DeviceMetadata",
         "apiVersion": API_VERSION,
-        # The generation would grow if a container could see two contents of its file. It cannot:
-        # a prepared claim keeps its files until its containers have ended.
+        # The generation never grows: a prepared claim keeps its files until its containers have
+        # ended, so no container sees two contents of its file.
         "metadata": {
             "name": claim.name,
             "namespace": claim.namespace,

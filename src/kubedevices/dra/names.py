@@ -1,8 +1,9 @@
 """Names of a DRA driver and of its devices. Pure.
 
-A device of a ResourceSlice is named by a DNS label, which most device IDs are not. The label
-follows from the ID alone, so it is the same after a restart and in any order of the devices.
-Rules: https://kubernetes.io/docs/reference/kubernetes-api/, ResourceSlice v1 of resource.k8s.io.
+The name of a device in a ResourceSlice must be a DNS label, but most device IDs are no DNS labels.
+The label is computed from the ID alone, so the label is the same after a restart and in any order
+of the devices. Rules: https://kubernetes.io/docs/reference/kubernetes-api/, ResourceSlice v1 of
+resource.k8s.io.
 """
 
 import hashlib
@@ -16,7 +17,7 @@ from kubedevices.resource_name import explain_resource_name
 
 LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 DRIVER_LIMIT = 63
-_BEFORE_HASH = 54  # characters, so that "-" and the hash still fit into a label
+_BEFORE_HASH = 54  # characters of the ID: with "-" and 8 characters of a hash they make 63
 _NOT_IN_LABEL = re.compile(r"[^a-z0-9]")
 
 DeviceKey = tuple[str, str]
@@ -24,7 +25,7 @@ DeviceKey = tuple[str, str]
 
 
 def check_driver_name(domain: str) -> str:
-    """Return `domain` as the name of a driver; raises `InvalidResourceName` if it cannot be one."""
+    """Return `domain`; raises `InvalidResourceName` if `domain` cannot be the name of a driver."""
     problem = explain_resource_name(f"{domain}/any")
     if not problem and len(domain) > DRIVER_LIMIT:
         problem = f"the name of a DRA driver has at most {DRIVER_LIMIT} characters"
@@ -34,15 +35,15 @@ def check_driver_name(domain: str) -> str:
 
 
 def device_label(device_id: str) -> str:
-    """Return the label for a device ID: the ID itself if it is a label, else it gets a hash."""
-    # A hash of the whole ID: two IDs may become the same text when their letters are replaced.
+    """Return the label for a device ID: the ID if it is a DNS label, else a text with a hash."""
+    # The hash is of the whole ID: two IDs may become the same text when characters are replaced.
     return device_id if LABEL.fullmatch(device_id) else _with_hash(device_id, device_id)
 
 
 def device_labels(tree: DeviceTree) -> Mapping[DeviceKey, str]:
-    """Return the label of every device in `tree`, no two the same.
+    """Return the label of every device in `tree`. All labels differ.
 
-    Devices of two types with the same ID get a hash of type and ID each.
+    If two types have a device with the same ID, each label gets a hash of type and ID.
     """
     keys = [(device_type, name) for device_type in tree for name in tree.devices(device_type)]
     labels = {key: device_label(key[1]) for key in keys}
@@ -54,19 +55,19 @@ def device_labels(tree: DeviceTree) -> Mapping[DeviceKey, str]:
 
 
 def cdi_kind(driver: str) -> str:
-    """Return the kind of the CDI devices that claims get."""
+    """Return the CDI kind (`vendor/class`) of the CDI devices of claims."""
     return f"{driver}/claim"
 
 
 def cdi_device_name(claim_uid: str, label: str, share_id: str = "") -> str:
-    """Return the name of one device of a claim within that kind."""
+    """Return the CDI name of one device of a claim, without the CDI kind."""
     return "-".join(filter(None, (claim_uid, label, share_id)))
 
 
 def cdi_metadata_name(claim_uid: str, request: str) -> str:
     """Return the name of the CDI device with the metadata of a request of a claim.
 
-    No device of a claim has such a name: a `-` follows the UID there.
+    No device of a claim can have this name: `cdi_device_name` puts `-` after the UID, not `_`.
     """
     return f"{claim_uid}_{request}"
 

@@ -1,4 +1,4 @@
-"""What may be chosen for a DRA driver besides the scanner and the domain, checked in one place."""
+"""The options of a DRA driver besides the scanner and the domain, and their checks."""
 
 import binascii
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, TypedDict
 
 from kubedevices.cdi.names import SUBDOMAIN
-from kubedevices.dra.guard import GuardTiming
+from kubedevices.dra.device_plugin_guard import GuardTiming
 from kubedevices.dra.limits import EFFECTS
 from kubedevices.errors import SocketPathTooLong, UsageError
 from kubedevices.plugin.cdi_files import CDI_DIR
@@ -17,25 +17,27 @@ from kubedevices.plugin.timing import HookTimeouts, Timing
 from kubedevices.socket_paths import instance_socket
 
 KUBELET_DIR = Path("/var/lib/kubelet")
-_SHORTEST_SOCKET = len("/d.01234567.0123456789abc.sock")
-ADVICE = "choose a shorter domain, or a kubelet with a shorter --root-dir"
+_SHORTEST_NAME_LENGTH = len("/d.01234567.0123456789abc.sock")
+_SOCKET_ADVICE = "choose a shorter domain, or a kubelet with a shorter --root-dir"
 
 
 class DraOptions(TypedDict, total=False):
-    """Keyword arguments of `run` and `serve` with `mode="dra"`; all may be left out.
+    """Keyword arguments of `run` and `serve` with `mode="dra"`; all are optional.
 
     kubelet_dir: the kubelet's root directory, with `plugins` and `plugins_registry`.
     node_name: the name of the node object (default: the variable NODE_NAME, then the host's name).
-    kubeconfig: how to reach the API server (default: KUBECONFIG, then as a pod does).
-    sysfs_root, dev_root: where to look up NUMA nodes and links (default: /sys and /dev).
-    cdi_dir: where the CDI files of claims are written (default: /var/run/cdi).
+    kubeconfig: file with the address of the API server and the credentials (default: the variable
+        KUBECONFIG, then the service account of the pod).
+    sysfs_root, dev_root: directories where the driver looks up NUMA nodes and links (default: /sys
+        and /dev).
+    cdi_dir: directory for the CDI files of claims (default: /var/run/cdi).
     allocate_timeout, pre_start_timeout, prepare_timeout: seconds that a hook may take, at most 20
         (default: 10, 20, 20).
-    unhealthy_effect: that of the taint of an unhealthy device: "NoSchedule" (default), "None", or
-        "NoExecute", which ends the pods that have the device.
+    unhealthy_effect: effect of the taint of an unhealthy device: "NoSchedule" (default), "None", or
+        "NoExecute", with which Kubernetes evicts the pods that have the device.
     metadata: whether containers get files with the attributes of their devices (default: no).
-    guard_timing: how often the kubelet is asked which devices its device plugins have, for tests.
-    timing: every waiting time, for tests.
+    guard_timing: how often the driver asks the kubelet for devices of device plugins, for tests.
+    timing: all waiting times, for tests.
     """
 
     kubelet_dir: Path
@@ -55,7 +57,7 @@ class DraOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class DraSettings:
-    """The same with defaults, checked."""
+    """The options of `DraOptions` with defaults, checked. Raises `UsageError`."""
 
     kubelet_dir: Path = KUBELET_DIR
     node_name: str = ""
@@ -73,7 +75,7 @@ class DraSettings:
     instance: str = field(default_factory=new_instance, init=False)
 
     def __post_init__(self) -> None:
-        """Fill in the node and check what type hints cannot."""
+        """Fill in the node name and check the values."""
         name = self.node_name or os.environ.get("NODE_NAME") or socket.gethostname().lower()
         if len(name) > 253 or not SUBDOMAIN.fullmatch(name):
             raise UsageError(f"{name!r} cannot be the name of a node")
@@ -91,7 +93,7 @@ class DraSettings:
 
     @property
     def hook_timeouts(self) -> HookTimeouts:
-        """How long the author's code may take."""
+        """The deadlines of the author's hooks."""
         return HookTimeouts(
             allocate=self.allocate_timeout,
             pre_start=self.pre_start_timeout,
@@ -99,12 +101,13 @@ class DraSettings:
         )
 
     def data_dir(self, driver: str) -> Path:
-        """Return the directory of a driver's sockets and of its checkpoint.
+        """Return the directory of a driver's service socket and of its checkpoint.
 
-        If a socket could not be bound in `plugins/DRIVER`, a hash stands for the end of the name.
+        This is `plugins/DRIVER`. If the path of a socket would be too long, a hash replaces the end
+        of the driver's name.
         """
         directory = self.kubelet_dir / "plugins" / driver
-        excess = len(bytes(directory)) + _SHORTEST_SOCKET - SocketPathTooLong.limit
+        excess = len(bytes(directory)) + _SHORTEST_NAME_LENGTH - SocketPathTooLong.limit
         if excess <= 0:
             return directory
         mark = f"-{binascii.crc32(driver.encode()):08x}"
@@ -112,14 +115,14 @@ class DraSettings:
 
     @property
     def pod_resources(self) -> Path:
-        """Where the kubelet says which pods hold devices of device plugins."""
+        """The kubelet's podresources socket, which tells which pods hold devices of plugins."""
         return self.kubelet_dir / "pod-resources" / "kubelet.sock"
 
     def service_socket(self, driver: str) -> Path:
-        """Return where a kubelet calls this instance; raises `SocketPathTooLong`."""
-        return instance_socket(self.data_dir(driver), driver, self.instance, "dra", ADVICE)
+        """Return the socket on which a kubelet calls this instance; raises `SocketPathTooLong`."""
+        return instance_socket(self.data_dir(driver), driver, self.instance, "dra", _SOCKET_ADVICE)
 
     def registration_socket(self, driver: str) -> Path:
-        """Return where a kubelet finds this instance; raises `SocketPathTooLong`."""
+        """Return the socket by which a kubelet finds this instance; raises `SocketPathTooLong`."""
         directory = self.kubelet_dir / "plugins_registry"
-        return instance_socket(directory, driver, self.instance, f"{driver}-reg", ADVICE)
+        return instance_socket(directory, driver, self.instance, f"{driver}-reg", _SOCKET_ADVICE)

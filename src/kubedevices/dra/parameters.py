@@ -1,7 +1,7 @@
-"""What a claim configures, as an instance of the author's dataclass. Pure.
+"""Converts the configuration of a claim to the plugin author's dataclass. Pure.
 
-The keys are the names of the fields in camelCase, as everywhere in Kubernetes. Nothing is guessed:
-an unknown key and a value of another type are mistakes, which are told all together.
+The keys are the names of the fields in camelCase, as everywhere in Kubernetes. An unknown key and a
+value of a wrong type are errors. One exception reports all errors.
 """
 
 import dataclasses
@@ -20,11 +20,11 @@ _BROKEN = object()
 
 
 class ParametersInvalid(ValueError):
-    """The text says every mistake."""
+    """The configuration is wrong; the text lists every error."""
 
 
 def check_schema(schema: object) -> None:
-    """Raise `UsageError` if no claim could ever say such parameters."""
+    """Raise `UsageError` unless `schema` is a dataclass whose fields JSON can express."""
     if not (isinstance(schema, type) and dataclasses.is_dataclass(schema)):
         raise UsageError(f"ClaimPreparer.parameters must be a dataclass, not {schema!r}")
     for name, kind in _fields(schema).items():
@@ -32,9 +32,10 @@ def check_schema(schema: object) -> None:
 
 
 def decode(schema: type, given: Mapping[str, Any]) -> Any:
-    """Return `given` as `schema`; raises `ParametersInvalid`.
+    """Return `given` as an instance of `schema`; raises `ParametersInvalid`.
 
-    `kind` may be the name of the class, `apiVersion` anything, unless the class has such fields.
+    The keys `kind` and `apiVersion` are allowed even if the class has no such fields: `kind` must
+    be the name of the class, `apiVersion` may be any value.
     """
     known = {_key(name) for name in _fields(schema)}
     plain = {key: value for key, value in given.items() if key != "apiVersion" or key in known}
@@ -54,7 +55,7 @@ def _key(name: str) -> str:
 
 @cache
 def _fields(schema: type) -> Mapping[str, Any]:
-    """Return the fields that can be given, with their types."""
+    """Return the fields that the constructor accepts, with their types."""
     kinds = get_type_hints(schema)
     return {each.name: kinds[each.name] for each in dataclasses.fields(schema) if each.init}
 
@@ -82,7 +83,7 @@ def _check_kind(kind: Any, name: str) -> None:
 
 
 def _value(kind: Any, given: Any, path: str, problems: list[str]) -> Any:
-    """Return `given` as `kind`, or `_BROKEN` with what is wrong added to `problems`."""
+    """Return `given` as `kind`; on an error add a text to `problems` and return `_BROKEN`."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return _first_of(parts, given, path, problems)
@@ -100,7 +101,7 @@ def _value(kind: Any, given: Any, path: str, problems: list[str]) -> Any:
             return kind(given)
         return _wrong(f"one of {', '.join(map(repr, allowed))}", given, path, problems)
     if origin is Literal:
-        # With the type: in Python True equals 1.
+        # Compare the type too: in Python True equals 1.
         if any(given == each and type(given) is type(each) for each in parts):
             return given
         return _wrong(f"one of {', '.join(map(repr, parts))}", given, path, problems)
@@ -122,7 +123,8 @@ def _first_of(kinds: tuple[Any, ...], given: Any, path: str, problems: list[str]
         if not found:
             return value
         tried.append(found)
-    # The mistake that lies deepest: that alternative fitted furthest, so it was most likely meant.
+    # Report the errors of the alternative whose first error is deepest: most of the value fits this
+    # alternative, so the user most likely meant it.
     nearest: list[str] = max(tried, key=lambda found: found[0].count("."))
     problems += nearest
     return _BROKEN
@@ -145,8 +147,7 @@ def _object(schema: type, given: Mapping[str, Any], path: str, problems: list[st
     if len(problems) > before:
         return _BROKEN
     try:
-        # The author's own checks in __post_init__ speak here.
-        return schema(**values)
+        return schema(**values)  # the author's __post_init__ may raise
     except (ValueError, TypeError) as error:
         problems.append(f"{path}: {error}".removeprefix(": "))
         return _BROKEN

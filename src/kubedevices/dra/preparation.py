@@ -1,8 +1,13 @@
-"""Prepares claims and gives them back: checkpoint and CDI files. Blocking, one call at a time.
+"""Writes and removes the files of claims: checkpoint, metadata, CDI. Blocking, one call at a time.
 
-In this order, so that a kill at any moment leaves something that the next process can finish: the
-claim is noted as begun, its metadata files are written, then the CDI file that mounts them, and the
-claim is noted as ready. A kubelet asks again for what it has no answer for.
+The order of the steps lets the next process finish the work after a kill at any time:
+
+1. The checkpoint records the claim as begun.
+2. The metadata files are written.
+3. The CDI file, which mounts the metadata files, is written.
+4. The checkpoint records the claim as ready.
+
+The kubelet repeats a call that got no answer.
 """
 
 import logging
@@ -12,10 +17,10 @@ from pathlib import Path
 
 from kubedevices.allocation import ClaimDevice, ClaimReference
 from kubedevices.device import Mount
-from kubedevices.dra.claim_cdi import Given, claim_spec
-from kubedevices.dra.claims import ClaimHolder, Group, Result, check_free
+from kubedevices.dra.claim_cdi import CdiEdits, claim_spec
+from kubedevices.dra.claims import ClaimHolder, DeviceGroup, Result, check_free
 from kubedevices.dra.metadata import RequestMetadata
-from kubedevices.dra.metadata_files import DIRECTORY, MetadataFiles
+from kubedevices.dra.metadata_files import DIRECTORY_NAME, MetadataFiles
 from kubedevices.dra.names import cdi_kind
 from kubedevices.dra.prepared import PreparedClaim, PreparedClaims, PreparedDevice
 from kubedevices.dra.slices import TypedDevice
@@ -29,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class Preparation:
-    """The prepared claims of one driver on this node; `boot_id` is the boot of now."""
+    """The prepared claims of one driver on this node; `boot_id` is the ID of the current boot."""
 
     def __init__(
         self, driver: str, node_name: str, file: Path, cdi_dir: Path, boot_id: str
@@ -37,25 +42,25 @@ class Preparation:
         self._driver, self._node, self._file = driver, node_name, file
         self._kind, self._cdi_dir, self._boot_id = cdi_kind(driver), cdi_dir, boot_id
         self._claims = PreparedClaims(file)
-        self._metadata = MetadataFiles(file.with_name(DIRECTORY))
+        self._metadata = MetadataFiles(file.with_name(DIRECTORY_NAME))
 
     @property
     def lock_file(self) -> Path:
-        """What instances of the driver lock while they change anything."""
+        """The file that an instance of the driver locks while it prepares or unprepares a claim."""
         return self._file.with_name(LOCK_NAME)
 
     def start(self) -> None:
-        """Read the checkpoint, remove CDI files that no claim has, write those that are missing.
+        """Read the checkpoint, remove CDI files without a claim, and write missing CDI files.
 
-        If the checkpoint cannot be read, the CDI files say which devices are held.
+        If the checkpoint cannot be read, the held devices are read from the CDI files.
         """
         self._claims, is_whole = PreparedClaims.read(self._file)
         cdi_specs.remove_leftovers(self._cdi_dir)
         if is_whole:
-            # Files of an earlier boot go: device numbers may be others now.
-            living = {each.reference.uid for each in self._claims if self._is_of_now(each)}
+            # Files of an earlier boot are removed: the numbers of device files may have changed.
+            living = {each.reference.uid for each in self._claims if self._is_of_this_boot(each)}
             for path in cdi_specs.remove_transient(self._cdi_dir, self._kind, living):
-                _log.info("removed the CDI file %s: no prepared claim has it", path)
+                _log.info("removed the CDI file %s: its claim is not prepared", path)
             self._metadata.remove_others(living)
         else:
             for claim in self._claims_of_files():
@@ -65,7 +70,8 @@ class Preparation:
     def refresh(self) -> None:
         """Read the checkpoint again if another instance of the driver has changed it.
 
-        Raises `PreparedUnwritable` if that is of another version: it would be lost.
+        Raises `PreparedUnwritable` if the file has an unknown version: the next write would
+        destroy it.
         """
         if not self._claims.is_current and self._file.exists():
             found, is_whole = PreparedClaims.read(self._file)
@@ -76,30 +82,30 @@ class Preparation:
                 raise PreparedUnwritable(str(self._file), problem)
 
     def ensure_files(self) -> None:
-        """Write every file that is missing or was changed; what cannot be written is logged."""
+        """Write every file that is missing or was changed; log each file that cannot be written."""
         for claim in self._claims:
-            if self._is_of_now(claim):
+            if self._is_of_this_boot(claim):
                 try:
-                    self._ensure_file(claim)
+                    self._ensure_files_of(claim)
                 except (CdiWriteFailed, PreparedUnwritable) as error:
                     _log.error("%s", error)
 
     def known(self, uid: str) -> PreparedClaim | None:
-        """Return a claim as it was prepared last, or begun."""
+        """Return a claim from the checkpoint, ready or only begun; None if it is not there."""
         return self._claims.get(uid)
 
     def results_of(self, uid: str) -> tuple[Result, ...]:
-        """Return the devices that a claim has; none for an unknown claim."""
+        """Return the devices of a claim; empty for an unknown claim."""
         known = self._claims.get(uid)
         return known.results if known is not None else ()
 
     def is_held(self, label: str) -> bool:
-        """Whether a claim has the device of this name, be it since before a reboot."""
+        """Whether a claim has the device `label`. Claims of an earlier boot count too."""
         return any(each.device == label for claim in self._claims for each in claim.results)
 
     @property
     def claims(self) -> tuple[PreparedClaim, ...]:
-        """Every claim of the checkpoint."""
+        """All claims of the checkpoint."""
         return tuple(self._claims)
 
     @property
@@ -107,15 +113,15 @@ class Preparation:
         """Whether no claim is prepared."""
         return not len(self._claims)
 
-    def ready(
+    def answer_if_ready(
         self, claim: ClaimReference, results: tuple[Result, ...]
     ) -> tuple[ClaimDevice, ...] | None:
-        """Return the answer for a claim that is ready; None for any other claim."""
+        """Return the answer for a claim that is ready with these devices; None for other claims."""
         known = self._claims.get(claim.uid)
-        if known and known.is_ready and self._is_of_now(known) and known.results == results:
-            # A kubelet asks again after its restart and after a reboot, when /var/run is empty: an
-            # answer without the file would let the container hang (kubernetes#141433).
-            self._ensure_file(known)
+        if known and known.is_ready and self._is_of_this_boot(known) and known.results == results:
+            # The kubelet asks again after its restart and after a reboot, when /var/run is empty.
+            # Without the CDI file the container would hang (kubernetes#141433).
+            self._ensure_files_of(known)
             return answer_of(known.devices)
         return None
 
@@ -124,11 +130,11 @@ class Preparation:
         claim: ClaimReference,
         results: tuple[Result, ...],
         offered: Mapping[str, TypedDevice],
-        groups: tuple[Group, ...] = (),
+        groups: tuple[DeviceGroup, ...] = (),
     ) -> None:
-        """Note that a claim is begun.
+        """Record in the checkpoint that a claim is begun.
 
-        Raises `ClaimRefused` for a device that is not here, or that another claim holds.
+        Raises `ClaimRefused` for a device that is not on this node, or that another claim holds.
         """
         for result in results:
             if result.device not in offered or result.pool != self._node:
@@ -141,7 +147,7 @@ class Preparation:
             (
                 ClaimHolder(str(each.reference), each.results)
                 for each in others
-                if self._is_of_now(each)
+                if self._is_of_this_boot(each)
             ),
         )
         devices = tuple(PreparedDevice(each) for each in results)
@@ -152,12 +158,12 @@ class Preparation:
     def finish(
         self,
         claim: ClaimReference,
-        given: Iterable[tuple[Result, Given]],
+        given: Iterable[tuple[Result, CdiEdits]],
         metadata: tuple[RequestMetadata, ...] = (),
     ) -> tuple[ClaimDevice, ...]:
-        """Write the files of a claim that was begun, and return the answer for it.
+        """Write the files of a claim that was begun, record it as ready, and return the answer.
 
-        Raises `InvalidCdiSpec` for edits that no runtime would take, and `CdiWriteFailed` or
+        Raises `InvalidCdiSpec` for edits that no runtime accepts, and `CdiWriteFailed` or
         `PreparedUnwritable` for a file that cannot be written.
         """
         given = tuple(given)
@@ -179,27 +185,28 @@ class Preparation:
             groups=begun.groups if begun else (),
             metadata=metadata,
         )
-        # An earlier attempt of the same claim may have left files.
+        # Remove files that an earlier attempt for the same claim may have left.
         if spec is None:
             cdi_specs.remove_file(path)
-        self._ensure_file(ready)
+        self._ensure_files_of(ready)
         self._metadata.remove(claim.uid, keep=metadata)
         self._claims.put(ready)
         return answer_of(ready.devices)
 
-    def take_back(self, uid: str) -> None:
-        """Forget a claim and remove its files; nothing happens for an unknown one."""
-        # The files first: killed in between, we still know the claim, and a kubelet calls again.
+    def remove(self, uid: str) -> None:
+        """Remove a claim and its files; nothing happens for an unknown claim."""
+        # The files first: after a kill in between, the checkpoint still has the claim, and the
+        # kubelet repeats its call.
         cdi_specs.remove_file(self._path_of(uid))
         self._metadata.remove(uid)
         self._claims.remove(uid)
 
-    def _is_of_now(self, claim: PreparedClaim) -> bool:
-        """Whether the claim holds its devices; nothing of an earlier boot runs any more."""
+    def _is_of_this_boot(self, claim: PreparedClaim) -> bool:
+        """Whether the claim was prepared in this boot. Containers of an earlier boot have ended."""
         return bool(self._boot_id) and claim.boot_id == self._boot_id
 
-    def _ensure_file(self, claim: PreparedClaim) -> None:
-        # Before the CDI file: a runtime cannot mount a file that is not there.
+    def _ensure_files_of(self, claim: PreparedClaim) -> None:
+        # The metadata before the CDI file: a runtime cannot mount a file that does not exist.
         self._metadata.ensure(claim.reference.uid, claim.metadata)
         if claim.cdi and cdi_specs.write_text(self._path_of(claim.reference.uid), claim.cdi):
             _log.info("wrote the CDI file of the claim %s", claim.reference)
@@ -208,23 +215,23 @@ class Preparation:
         return self._cdi_dir / cdi_specs.file_name(self._kind, uid)
 
     def _claims_of_files(self) -> Iterable[PreparedClaim]:
-        """Return claims as far as their CDI files tell of them: enough to know what is held."""
+        """Rebuild claims from their CDI files: UID and devices, enough to know the held devices."""
         for path in cdi_specs.our_files(self._cdi_dir):
             spec = cdi_specs.read_spec_file(path).spec
             if spec is None or spec.kind != self._kind:
                 continue
             uid = spec.devices[0].name[:_UID_LENGTH]
-            # A "_" after the UID: no device, but the metadata of a request.
+            # "-" after the UID: a device. "_" after the UID: the metadata of a request.
             names = [each.name[_UID_LENGTH:] for each in spec.devices]
             labels = [each[1:] for each in names if each.startswith("-")]
             devices = tuple(PreparedDevice(Result("", self._node, each)) for each in labels)
-            _log.warning("%s holds %s, its CDI file says", uid, ", ".join(labels))
+            _log.warning("claim %s holds %s: its CDI file says so", uid, ", ".join(labels))
             claim = PreparedClaim(ClaimReference("", uid, ""), self._boot_id, False, devices)
             yield replace(claim, cdi=cdi_specs.text_of(spec, str(path)))
 
 
 def answer_of(devices: Iterable[PreparedDevice]) -> tuple[ClaimDevice, ...]:
-    """Return what a kubelet is told of prepared devices."""
+    """Return prepared devices as the kubelet gets them in the answer."""
     return tuple(
         ClaimDevice(
             (each.result.request,),

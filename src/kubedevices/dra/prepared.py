@@ -1,8 +1,8 @@
-"""Which claims are prepared: a file that outlives the driver. Blocking file access.
+"""The checkpoint of a driver: the file that lists the prepared claims. Blocking file access.
 
-Each claim carries the ID of the boot in which it was prepared. After a reboot device files have
-other numbers, so nothing of an earlier boot is used as it is; what the scheduler gave to the claim
-is still true. Within one boot the CDI file of a claim is written again from here.
+Each claim has the ID of the boot in which it was prepared. After a reboot device files may have
+other numbers, so the claim must be prepared again; its allocation is still valid. Within one boot a
+lost CDI file of a claim is written again from its text in the checkpoint.
 """
 
 import hashlib
@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from kubedevices.allocation import ClaimReference
-from kubedevices.dra.claims import Group, Result
+from kubedevices.dra.claims import DeviceGroup, Result
 from kubedevices.dra.metadata import RequestMetadata
 from kubedevices.errors import PreparedUnwritable
 from kubedevices.host import untrusted_files
 from kubedevices.wire.unix_socket import FileIdentity
 
 VERSION = 1
-_WITH_METADATA = 2  # the version of a file with metadata, so that an older program lets it be
+_WITH_METADATA = 2  # version of a file with metadata: an older program must not overwrite the file
 FILE_NAME = "prepared.json"
 _SIZE_LIMIT = 64 * 2**20
 
@@ -40,9 +40,9 @@ class PreparedDevice:
 class PreparedClaim:
     """A claim that holds devices in the boot `boot_id`.
 
-    `is_ready` says whether a kubelet may have been told so. `cdi` is the text of its CDI file,
-    empty if no device needs one. `groups` is what the author's code made ready for it. `metadata`
-    is what its containers may read about its devices.
+    `is_ready` is True when all files of the claim are written, so the kubelet may have got an
+    answer. `cdi` is the text of the CDI file, empty if no device needs one. `groups` are the groups
+    of devices that the author's hooks prepared. `metadata` are the metadata files for containers.
     """
 
     reference: ClaimReference
@@ -50,33 +50,35 @@ class PreparedClaim:
     is_ready: bool
     devices: tuple[PreparedDevice, ...]
     cdi: str = ""
-    groups: tuple[Group, ...] = ()
+    groups: tuple[DeviceGroup, ...] = ()
     metadata: tuple[RequestMetadata, ...] = ()
 
     @property
     def results(self) -> tuple[Result, ...]:
-        """What the scheduler gave to the claim."""
+        """The devices that the scheduler allocated to the claim."""
         return tuple(each.result for each in self.devices)
 
 
 class PreparedClaims:
-    """The claims in the file at `path`, by UID. `put` and `remove` return when they are on disk."""
+    """The claims in the file at `path`, by UID. `put` and `remove` write the file."""
 
     def __init__(self, path: Path, claims: Iterable[PreparedClaim] = ()) -> None:
         self.path = path
         self._file: FileIdentity | None = None
         self.is_of_other_version = False
-        """Whether `read` found a file of another version of this program."""
+        """Whether `read` found a file with a version that this program does not know."""
 
         self._claims = {each.reference.uid: each for each in claims}
 
     @classmethod
     def read(cls, path: Path) -> "tuple[PreparedClaims, bool]":
-        """Return what the file says, and whether it could be read; a missing file is no claims.
+        """Return the claims of the file, and whether it could be read. No file means no claims.
 
-        What is lost that way is logged: a kubelet prepares again the claims of pods that start.
+        An unreadable file is logged; the result is empty then. The kubelet prepares the claims of
+        starting pods again.
         """
-        # The identity before the content: a file that is replaced in between counts as changed.
+        # Take the identity before the content: a file that is replaced in between counts as
+        # changed.
         found, file = cls(path), FileIdentity.of(path)
         try:
             data = untrusted_files.read_bytes(path, limit=_SIZE_LIMIT)
@@ -93,14 +95,12 @@ class PreparedClaims:
             else:
                 found._file = file
                 return found, True
-        _log.error(
-            "%s cannot be read, so it is not known which claims were prepared: %s", path, problem
-        )
+        _log.error("cannot read %s, so the prepared claims are unknown: %s", path, problem)
         return found, False
 
     @property
     def is_current(self) -> bool:
-        """Whether the file is still the file that was read or written last."""
+        """Whether the file on disk is still the file that this object last read or wrote."""
         return self._file is not None and FileIdentity.of(self.path) == self._file
 
     def __iter__(self) -> Iterator[PreparedClaim]:
@@ -114,11 +114,11 @@ class PreparedClaims:
         return self._claims.get(uid)
 
     def put(self, claim: PreparedClaim) -> None:
-        """Add or replace a claim. Raises `PreparedUnwritable`; then nothing has changed."""
+        """Add or replace a claim. If it raises `PreparedUnwritable`, nothing has changed."""
         self._write({**self._claims, claim.reference.uid: claim})
 
     def remove(self, uid: str) -> None:
-        """Forget a claim. Raises `PreparedUnwritable`; then nothing has changed."""
+        """Remove a claim. If it raises `PreparedUnwritable`, nothing has changed."""
         if uid in self._claims:
             self._write({name: each for name, each in self._claims.items() if name != uid})
 
@@ -128,12 +128,12 @@ class PreparedClaims:
             untrusted_files.replace(self.path, _text_of(claims.values()).encode())
         except OSError as error:
             raise PreparedUnwritable(str(self.path), error.strerror or str(error)) from error
-        # Only when it is on disk: what a kubelet is told must survive a kill.
+        # Only after the write: an answer to the kubelet must survive a kill of the driver.
         self._claims, self._file = dict(claims), FileIdentity.of(self.path)
 
 
 class _OtherVersion(ValueError):
-    """A file of another version of this program, which is intact nevertheless."""
+    """The file has an unknown version; it is not damaged."""
 
 
 def _text_of(claims: Iterable[PreparedClaim]) -> str:
@@ -158,7 +158,7 @@ def _text_of(claims: Iterable[PreparedClaim]) -> str:
 
 
 def _claims_of(data: bytes) -> list[PreparedClaim]:
-    """Raises `ValueError` and its like for what is not such a file."""
+    """Raises `ValueError`, `KeyError`, `TypeError` or `AttributeError` for a damaged file."""
     document = json.loads(data)
     if document["version"] not in (VERSION, _WITH_METADATA):
         known = f"{VERSION} and {_WITH_METADATA}"
@@ -175,7 +175,8 @@ def _claim_of(content: dict[str, Any]) -> PreparedClaim:
     )
     reference = ClaimReference(**content["reference"])
     groups = tuple(
-        Group(**each | {"device_ids": tuple(each["device_ids"])}) for each in content["groups"]
+        DeviceGroup(**each | {"device_ids": tuple(each["device_ids"])})
+        for each in content["groups"]
     )
     metadata = tuple(RequestMetadata(**each) for each in content.get("metadata", ()))
     parts = {"reference": reference, "devices": devices, "groups": groups, "metadata": metadata}

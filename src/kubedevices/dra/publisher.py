@@ -1,7 +1,8 @@
-"""Keeps the ResourceSlices of one driver on one node as the driver wants them. asyncio.
+"""Writes the ResourceSlices of one driver on one node and keeps them up to date. asyncio.
 
-A kubelet deletes all slices of its node when it starts, and anybody may delete or change them, so
-they are watched and written again. While nothing changes there is one read every five minutes.
+A kubelet deletes all slices of its node when it starts, and other clients may delete or change
+slices. So the publisher watches the slices and writes them again. While nothing changes, it reads
+the slices every five minutes.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
 from kubedevices.dra.api_client import ApiClient
-from kubedevices.dra.reconcile import Adopted, Pool, decide
+from kubedevices.dra.reconcile import Pool, StoredForms, plan_writes
 from kubedevices.dra.slices import DeviceObject
 from kubedevices.errors import ApiRefused, ApiUnreachable
 from kubedevices.plugin.timing import back_off
@@ -20,8 +21,8 @@ from kubedevices.plugin.timing import back_off
 Slices = Sequence[Sequence[DeviceObject]]
 
 _INVALID = 422
-# Writes and new lists until the list has what is wanted; more rounds mean that somebody else
-# writes.
+# Rounds of list and write until the list shows the wanted slices. If four rounds are not enough,
+# another client writes the same slices.
 _ROUNDS = 4
 _log = logging.getLogger(__name__)
 
@@ -30,13 +31,14 @@ class PublishTiming(NamedTuple):
     """All in seconds."""
 
     first_retry: float = 0.2
-    """Pause after a failure, or after others changed our slices; doubles up to `last_retry`."""
+    """Pause after a failure, or after another client changed the slices; the pause doubles up to
+    `last_retry`."""
 
     last_retry: float = 30.0
 
 
 class Publisher:
-    """Writes what `publish` was last given, from `run` on until it is cancelled."""
+    """Publishes the slices of the last call of `publish`, while `run` runs."""
 
     def __init__(
         self, api: ApiClient, driver: str, node_name: str, timing: PublishTiming | None = None
@@ -45,57 +47,58 @@ class Publisher:
         self._timing = timing or PublishTiming()
         self._wanted: Slices | None = None
         self._changed = asyncio.Event()
-        self._adopted = Adopted()
-        self._told: set[str] = set()
-        self._complaint = ""
+        self._stored_forms = StoredForms()
+        self._logged_fields: set[str] = set()
+        self._last_error = ""
         self.errors = 0
-        """How often the server refused something, or could not be reached."""
+        """How many calls the API server refused or did not answer."""
 
         self.is_published = False
-        """Whether the server had what is wanted when it was asked last."""
+        """Whether the server had the wanted slices when the publisher last listed them."""
 
-        # Names of devices that may be in a slice on the server. None: nobody knows, so any may be.
-        self._may_be_there: set[str] | None = None
+        # Labels of devices that may be in a slice on the server. None means unknown: any device may
+        # be in a slice.
+        self._possibly_published: set[str] | None = None
 
-    def begin_empty(self) -> None:
-        """Take it as known that the server has no slices of ours. Before `publish`."""
-        self._may_be_there = set()
+    def assume_no_slices(self) -> None:
+        """Assume that the server has no slices of this driver. Call this before `publish`."""
+        self._possibly_published = set()
 
-    def forget(self) -> None:
-        """Take nothing as known any more: another instance writes the slices."""
-        self.is_published, self._may_be_there = False, None
+    def forget_server_state(self) -> None:
+        """Assume nothing about the slices on the server: another instance writes them now."""
+        self.is_published, self._possibly_published = False, None
 
     @property
     def is_empty(self) -> bool:
-        """Whether no slice is wanted, and the server has none."""
+        """Whether no slice is wanted and the server has none."""
         return self.is_published and not self._wanted
 
     @property
     def wanted(self) -> Slices:
-        """The devices of each slice, as they were wanted last."""
+        """The devices of each slice, from the last call of `publish`."""
         return self._wanted or ()
 
     @property
     def problem(self) -> str:
-        """Why the server does not have what is wanted; empty if it has, or was not asked yet."""
-        return self._complaint
+        """Why the last attempt to publish failed; empty after a success and before any attempt."""
+        return self._last_error
 
     def may_have(self, label: str) -> bool:
-        """Whether a device of this name may be on the server; True while it was never asked."""
-        return self._may_be_there is None or label in self._may_be_there
+        """Whether a slice on the server may have the device `label`; True if that is unknown."""
+        return self._possibly_published is None or label in self._possibly_published
 
     def publish(self, slices: Slices) -> None:
-        """Take the devices of each slice; returns at once."""
+        """Set the wanted slices, each as a sequence of devices, and return at once."""
         if slices != self._wanted:
             self._wanted, self.is_published = slices, False
-            if self._may_be_there is not None:
-                # Before anything is written: a device that leaves the wanted slices may be there
-                # until a list says that it is not.
-                self._may_be_there |= _names(slices)
+            if self._possibly_published is not None:
+                # Labels are added before the first write, and removed only by a list in `_sync`: a
+                # device that leaves the wanted slices may stay on the server until then.
+                self._possibly_published |= _names(slices)
             self._changed.set()
 
     async def run(self) -> NoReturn:
-        """Keep the slices; whatever the server says is logged and tried again."""
+        """Keep the slices up to date until cancelled. Errors are logged, and the call repeated."""
         failures = 0
         while self._wanted is None:
             await self._changed.wait()
@@ -103,65 +106,70 @@ class Publisher:
             self._changed.clear()
             try:
                 version = await self._sync()
-                self._recovered()
+                self._log_success()
                 if await self._wait_for_change(version):
-                    await self._pause(failures, None)  # longer and longer, should there be a fight
+                    # The pause grows, in case another client changes the slices again and again.
+                    await self._pause(failures, None)
                     failures += 1
                 else:
                     failures = 0
             except ApiRefused as error:
-                self._complain(error)
+                self._log_error(error)
                 if error.status == _INVALID:
-                    await self._changed.wait()  # the same again would be refused again
+                    await self._changed.wait()  # the server would refuse the same slices again
                 else:
                     await self._pause(failures, error.retry_after)
                     failures += 1
             except ApiUnreachable as error:
-                self._complain(error)
+                self._log_error(error)
                 await self._pause(failures, None)
                 failures += 1
 
     async def _sync(self) -> str:
-        """Write until the server has what is wanted; return the version from which to watch."""
+        """Write until the server has the wanted slices; return the version to watch from."""
         node = await self._api.get_node(self._node)
         pool = Pool(self._driver, self._node, node["metadata"]["uid"])
         for _ in range(_ROUNDS):
             assert self._wanted is not None
-            # The list decides, not the answers to our writes: others write too, and servers drop
-            # fields.
+            # Success is decided by a new list, not by the answers to the writes: other clients may
+            # write too, and servers drop fields.
             found, version = await self._api.list_slices(self._driver, self._node)
-            plan = decide(found, self._wanted, pool, self._adopted)
+            plan = plan_writes(found, self._wanted, pool, self._stored_forms)
             if plan.is_empty:
-                self._may_be_there = _names(self._wanted)
+                self._possibly_published = _names(self._wanted)
                 return version
-            # Obsolete slices first: those of the highest generation count as a part of the pool.
+            # Delete obsolete slices first: one of the highest generation would count as a part of
+            # the pool.
             for each in plan.delete:
                 await self._delete(each)
             for each in plan.update:
-                self._note(each, await self._api.update_slice(each))
+                self._record(each, await self._api.update_slice(each))
             for each in plan.create:
-                self._note(each, await self._api.create_slice(each))
-        raise ApiRefused("publish the devices", 409, "Conflict", "somebody else changes our slices")
+                self._record(each, await self._api.create_slice(each))
+        problem = "another client keeps changing the slices of this driver"
+        raise ApiRefused("publish the devices", 409, "Conflict", problem)
 
     async def _delete(self, found: DeviceObject) -> None:
         try:
             await self._api.delete_slice(found)
         except ApiRefused as error:
-            # Gone already is as good.
-            if error.status != 404:
+            if error.status != 404:  # 404: the slice is already deleted
                 raise
 
-    def _note(self, sent: DeviceObject, returned: DeviceObject) -> None:
-        dropped = self._adopted.note(sent, returned) - self._told
+    def _record(self, sent: DeviceObject, returned: DeviceObject) -> None:
+        dropped = self._stored_forms.record(sent, returned) - self._logged_fields
         if dropped:
-            self._told |= dropped
+            self._logged_fields |= dropped
             _log.warning(
-                "the API server dropped %s of our devices: the feature gate for it is off",
+                "the API server dropped %s of the published devices: a feature gate is off",
                 ", ".join(sorted(dropped)),
             )
 
     async def _wait_for_change(self, version: str) -> bool:
-        """Return when something else is wanted, or after minutes; True if our slices changed."""
+        """Wait until other slices are wanted, the slices on the server change, or the watch ends.
+
+        Return True if another client changed the slices.
+        """
         watch = asyncio.create_task(self._watch(version), name="watch of slices")
         changed = asyncio.create_task(self._changed.wait(), name="change of devices")
         try:
@@ -173,7 +181,7 @@ class Publisher:
         return not watch.cancelled() and watch.result()
 
     async def _watch(self, version: str) -> bool:
-        """Return True at the first event: our own writes are older than `version`."""
+        """Return True at the first event. It is never our own write: these precede `version`."""
         async with contextlib.aclosing(
             self._api.watch_slices(self._driver, self._node, version)
         ) as events:
@@ -181,25 +189,26 @@ class Publisher:
                 return True
         return False
 
-    def _recovered(self) -> None:
+    def _log_success(self) -> None:
         if not self.is_published:
             count = sum(map(len, self._wanted or ()))
             _log.info("%s: %d devices are published on node %s", self._driver, count, self._node)
-        elif self._complaint:
-            _log.info("%s: the API server has our devices again", self._driver)
-        self.is_published, self._complaint = True, ""
+        elif self._last_error:
+            _log.info("%s: the devices are published again", self._driver)
+        self.is_published, self._last_error = True, ""
 
-    def _complain(self, error: ApiRefused | ApiUnreachable) -> None:
-        """Log an error, the same in a row once."""
-        level = logging.DEBUG if str(error) == self._complaint else logging.ERROR
-        self._complaint = str(error)
+    def _log_error(self, error: ApiRefused | ApiUnreachable) -> None:
+        """Count and log an error; the same error again is logged at level debug."""
+        level = logging.DEBUG if str(error) == self._last_error else logging.ERROR
+        self._last_error = str(error)
         self.errors += 1
         _log.log(level, "%s: devices are not published: %s", self._driver, error)
 
     async def _pause(self, failures: int, retry_after: float | None) -> None:
         timing = self._timing
         pause = back_off(timing.first_retry, timing.last_retry, failures)
-        # At random: after an outage of the API server the drivers of all nodes would come in step.
+        # The pause is random, so that the drivers of all nodes do not call at the same time after
+        # an outage of the API server.
         await asyncio.sleep(max(pause * random.uniform(0.5, 1), retry_after or 0))
 
 

@@ -1,7 +1,8 @@
-"""What to write so that the API server has the ResourceSlices that a driver wants. Pure.
+"""Computes the writes that bring the API server to the ResourceSlices a driver wants. Pure.
 
-Consumers use the highest generation of a pool only, and only when all slices of it are there. So a
-single changed slice keeps the generation: one update is atomic. Anything else is a new generation.
+Consumers use only the highest generation of a pool, and only when all slices of this generation
+exist. One changed slice keeps the generation, because one update is atomic. Every other change
+needs a new generation.
 """
 
 import copy
@@ -19,9 +20,9 @@ _INDEX_DIGITS = 5
 
 @dataclass(frozen=True)
 class Pool:
-    """Whose slices these are. The pool has the name of the node.
+    """The driver and the node of the slices. The pool has the name of the node.
 
-    Without the UID of the node, which only the API server knows, slices have no owner.
+    Only the API server knows the UID of the node. Without the UID the slices get no owner.
     """
 
     driver: str
@@ -31,7 +32,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class SlicePlan:
-    """Slices to delete (as they are), then to update, then to create (as they shall be)."""
+    """Writes in this order: slices to delete (as found), to update and to create (as wanted)."""
 
     delete: tuple[Object, ...] = ()
     update: tuple[Object, ...] = ()
@@ -39,23 +40,26 @@ class SlicePlan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the server has what is wanted."""
+        """Whether the server already has the wanted slices."""
         return not (self.delete or self.update or self.create)
 
 
 @dataclass
-class Adopted:
-    """What the server made of slices that we sent: it drops fields of disabled feature gates, and
-    writes quantities in its own way. Both are the same as what was sent.
+class StoredForms:
+    """The stored form of devices that the driver sent, if the API server changed them.
+
+    The server drops fields of disabled feature gates and rewrites quantities. A slice in such a
+    form counts as equal to the slice that the driver sent; otherwise each round would write it
+    again.
     """
 
-    made: dict[str, str] = field(default_factory=dict)
+    stored: dict[str, str] = field(default_factory=dict)
 
-    def note(self, sent: Object, returned: Object) -> frozenset[str]:
-        """Remember what `sent` became; return the device fields that were dropped."""
+    def record(self, sent: Object, returned: Object) -> frozenset[str]:
+        """Record the stored form of `sent`; return the names of the dropped device fields."""
         wanted, got = sent["spec"].get("devices", []), returned["spec"].get("devices", [])
         if _text(wanted) != _text(got):
-            self.made[_text(wanted)] = _text(got)
+            self.stored[_text(wanted)] = _text(got)
         by_name = {each["name"]: each for each in got}
         return frozenset(
             name
@@ -65,24 +69,28 @@ class Adopted:
         )
 
     def is_same(self, found: Object, wanted: Sequence[DeviceObject]) -> bool:
-        """Whether the slice `found` has the devices that are wanted."""
-        there, here = _text(found["spec"].get("devices", [])), _text(wanted)
-        return there in (here, self.made.get(here))
+        """Whether the slice `found` has the wanted devices."""
+        found_text, wanted_text = _text(found["spec"].get("devices", [])), _text(wanted)
+        return found_text in (wanted_text, self.stored.get(wanted_text))
 
 
-def decide(
+def plan_writes(
     found: Iterable[Object],
     wanted: Sequence[Sequence[DeviceObject]],
     pool: Pool,
-    adopted: Adopted | None = None,
+    stored_forms: StoredForms | None = None,
 ) -> SlicePlan:
-    """Return what to write, given our slices on the server and the devices of each wanted slice."""
-    adopted = adopted or Adopted()
+    """Return the writes that turn `found`, all slices of the driver on the server, into `wanted`.
+
+    `wanted` has the devices of each slice.
+    """
+    stored_forms = stored_forms or StoredForms()
     slices = list(found)
     highest = max((_generation(each) for each in slices), default=0)
     kept: dict[int, Object] = {}
     delete = []
-    # Of two slices with one index the first by name is kept: all instances decide alike.
+    # Of two slices with the same index the first by name is kept, so that all instances of the
+    # driver keep the same slice.
     for each in sorted(slices, key=lambda each: str(each["metadata"]["name"])):
         index = index_of(each)
         is_wanted = index is not None and index < len(wanted) and index not in kept
@@ -90,12 +98,12 @@ def decide(
             kept[cast("int", index)] = each
         else:
             delete.append(each)
-    changed = [i for i, each in kept.items() if not adopted.is_same(each, wanted[i])]
+    changed = [i for i, each in kept.items() if not stored_forms.is_same(each, wanted[i])]
     is_complete = len(kept) == len(wanted) and all(
         each["spec"]["pool"]["resourceSliceCount"] == len(wanted) for each in kept.values()
     )
-    # One update is atomic. With two, a scheduler could see the one without the other, so that they
-    # need a generation of their own.
+    # One update is atomic. Between two updates a scheduler could see only the first, so two updates
+    # need a new generation.
     if is_complete and len(changed) <= 1:
         update = [_updated(kept[i], wanted[i], highest, len(wanted)) for i in changed]
         return SlicePlan(tuple(delete), tuple(update))
@@ -112,7 +120,7 @@ def decide(
 
 
 def index_of(found: Object) -> int | None:
-    """Return the index that the name of a slice begins with, None for a name of another kind."""
+    """Return the index at the start of a slice's name; None if the name has no index."""
     head, dash, _ = str(found["metadata"]["name"]).partition("-")
     try:
         return int(head, 16) if dash and len(head) == _INDEX_DIGITS else None
@@ -121,7 +129,7 @@ def index_of(found: Object) -> int | None:
 
 
 def _is_ours(found: Object, pool: Pool) -> bool:
-    """Whether what cannot be changed is right: the pool, and the node that owns the slice."""
+    """Whether the immutable fields are correct: the pool, and the node that owns the slice."""
     owners = found["metadata"].get("ownerReferences", [])
     return found["spec"]["pool"]["name"] == pool.node_name and any(
         each.get("uid") == pool.node_uid for each in owners
@@ -156,9 +164,10 @@ def _created(
 
 
 def _updated(found: Object, devices: Sequence[DeviceObject], generation: int, count: int) -> Object:
-    # With its resourceVersion: an update of what others changed meanwhile is refused.
+    # The copy has the resourceVersion of `found`, so the server refuses the update if another
+    # client has changed the slice meanwhile.
     made = copy.deepcopy(found)
-    made["apiVersion"], made["kind"] = API_VERSION, "ResourceSlice"  # a list leaves them out
+    made["apiVersion"], made["kind"] = API_VERSION, "ResourceSlice"  # items of a list have neither
     made["spec"]["pool"] = _spec_pool(found["spec"]["pool"]["name"], generation, count)
     made["spec"]["devices"] = _with_times(devices, found["spec"].get("devices", []))
     return made
@@ -167,7 +176,7 @@ def _updated(found: Object, devices: Sequence[DeviceObject], generation: int, co
 def _with_times(
     devices: Sequence[DeviceObject], found: Sequence[DeviceObject]
 ) -> list[DeviceObject]:
-    """Keep since when a taint is there: the server would take the time of this update."""
+    """Keep the `timeAdded` of existing taints: the server would set the time of this update."""
     times = {
         (each["name"], _taint_key(taint)): taint["timeAdded"]
         for each in found
@@ -191,7 +200,7 @@ def _taint_key(taint: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def _text(devices: Sequence[DeviceObject]) -> str:
-    """Return the devices in one form, without the times that the server sets."""
+    """Return the devices as JSON for a comparison, without the `timeAdded` of taints."""
     plain = []
     for each in devices:
         if "taints" in each:

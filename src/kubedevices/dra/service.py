@@ -1,8 +1,8 @@
-"""The DRAPlugin service of a driver: what a kubelet asks of it. asyncio.
+"""The DRAPlugin service: the kubelet's calls to prepare and unprepare claims. asyncio.
 
-The API server is asked what the scheduler gave to a claim. If it cannot be reached, a claim that
-was prepared before is served from what is known of it. The author's hooks are called under the
-lock, so that preparing a claim and giving it back never overlap.
+The service reads the allocation of a claim from the API server. If the API server does not answer,
+the service uses the checkpoint for a claim that was prepared before. The author's hooks are called
+under the lock, so that preparing and unpreparing a claim never overlap.
 """
 
 import asyncio
@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from kubedevices.allocation import ClaimDevice, ClaimReference
-from kubedevices.dra.author_calls import AuthorCalls
+from kubedevices.dra.claim_hooks import ClaimHooks
 from kubedevices.dra.claim_lock import ClaimLock
-from kubedevices.dra.claims import Configuration, Group, Result, configuration_of, results_of
-from kubedevices.dra.guard import Guard
+from kubedevices.dra.claims import Configuration, DeviceGroup, Result, configuration_of, results_of
+from kubedevices.dra.device_plugin_guard import Guard
 from kubedevices.dra.metadata import (
     ClaimNames,
     RequestMetadata,
     metadata_of,
-    names_known,
+    names_in_files,
     names_of,
 )
 from kubedevices.dra.preparation import Preparation
@@ -35,13 +35,13 @@ from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.timing import HookTimeouts
 
 ANSWER_LIMIT = 40.0
-"""Seconds until a kubelet gets an answer, be it an error: after 45 s it hangs up."""
+"""Seconds until the kubelet gets an answer or an error. The kubelet's deadline is 45 s."""
 
-QUIET_LIMIT = ANSWER_LIMIT / 2
-"""Seconds that a claim waits for a call of the author's code that is late."""
+LATE_CALL_LIMIT = ANSWER_LIMIT / 2
+"""Seconds that a claim waits for its late call, see `claim_hooks`."""
 
 HEALTH_INTERVAL = 5.0
-"""Seconds between two lists of health: to a kubelet, what is older than 30 s is unknown."""
+"""Seconds between two lists of health. For the kubelet, a health older than 30 s is unknown."""
 
 T = TypeVar("T")
 Ready = tuple[ClaimDevice, ...]
@@ -49,14 +49,14 @@ _log = logging.getLogger(__name__)
 
 
 class ClaimSource(Protocol):
-    """Where claims are read."""
+    """The source of claim objects: the API server."""
 
     async def get_claim(self, claim: ClaimReference) -> dict[str, Any]:
         """Return a ResourceClaim; raises `ApiRefused` or `ApiUnreachable`."""
 
 
 class ClaimService:
-    """Prepares claims with what `offer` has; `offer` is replaced with every scan."""
+    """Prepares claims with the devices of the last call of `update`."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class ClaimService:
     ) -> None:
         self._driver, self._node, self._source = driver, node_name, source
         self._preparation = preparation
-        self._author = AuthorCalls(
+        self._claim_hooks = ClaimHooks(
             driver,
             hooks_of,
             dev_root=dev_root,
@@ -86,47 +86,48 @@ class ClaimService:
         self._is_ending = False
         self._work: set[asyncio.Task[Any]] = set()
         self._guard, self._has_metadata = guard, metadata
-        # Devices of the claim in turn, from before the guard is asked until the checkpoint has
-        # them: so nobody else gets them in between.
-        self._taking: frozenset[str] = frozenset()
+        # Labels of the devices of the claim that is being prepared, from before the question to the
+        # guard until the checkpoint has them. `is_held` is True meanwhile, so a device plugin of
+        # the same scanner cannot get them in between.
+        self._being_allocated: frozenset[str] = frozenset()
 
     def is_held(self, label: str) -> bool:
-        """Whether a claim has the device of this name, or is about to get it."""
-        return label in self._taking or self._preparation.is_held(label)
+        """Whether a claim has the device `label`, or is getting it now."""
+        return label in self._being_allocated or self._preparation.is_held(label)
 
     def update(self, offer: Offer) -> None:
-        """Take what is offered from now on."""
+        """Set the offered devices."""
         self._offer = offer
         event, self._offered = self._offered, asyncio.Event()
         event.set()
 
     async def start(self) -> None:
-        """Take up what earlier processes have left."""
+        """Read the checkpoint and repair the files that earlier processes left."""
         await self._locked(self._preparation.start)
 
-    def end_health(self) -> None:
-        """End the streams of health: what is waited for after that are claims."""
+    def end_health_streams(self) -> None:
+        """End the health streams, which would otherwise never end."""
         self._is_ending = True
         self._offered.set()
 
     async def settle(self, timeout: float) -> None:
-        """Wait for claims that are being prepared or given back."""
+        """Wait for claims that are being prepared or unprepared, at most `timeout` seconds."""
         if self._work:
             await asyncio.wait(self._work, timeout=timeout)
 
     async def ensure_files(self) -> None:
-        """Write again what is missing of the CDI files."""
-        await self._own(self._locked(self._preparation.ensure_files))
+        """Write missing CDI and metadata files again."""
+        await self._run_to_end(self._locked(self._preparation.ensure_files))
 
-    # ------------------------------------------------------------ what a kubelet calls
+    # ------------------------------------------------------------ called by the kubelet
 
     async def prepare(self, claims: tuple[ClaimReference, ...]) -> Mapping[str, ClaimAnswer]:
-        """Prepare each claim; the failure of a claim does not touch the others."""
+        """Prepare each claim; the failure of one claim does not affect the others."""
         answers = await asyncio.gather(*(self._answer(each, self._prepare) for each in claims))
         return {claim.uid: answer for claim, answer in zip(claims, answers, strict=True)}
 
     async def unprepare(self, claims: tuple[ClaimReference, ...]) -> Mapping[str, str]:
-        """Give each claim back; an unknown claim is given back already."""
+        """Unprepare each claim; an unknown claim succeeds."""
         answers = await asyncio.gather(*(self._answer(each, self._unprepare) for each in claims))
         return {
             claim.uid: answer if isinstance(answer, str) else ""
@@ -134,9 +135,9 @@ class ClaimService:
         }
 
     async def watch_health(self) -> AsyncIterator[list[DeviceHealth]]:
-        """Yield the health of all devices at once, with each change, and every few seconds."""
+        """Yield the health of all devices at the start, after a change, and every few seconds."""
         while not self._is_ending:
-            # Both before the yield: an offer that comes while the reader is slow is not missed.
+            # Take both before the yield, so that no offer is missed that comes during the yield.
             news, offer = self._offered, self._offer
             now = int(time.time())
             yield [
@@ -158,7 +159,7 @@ class ClaimService:
 
     @contextlib.asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
-        """Be the only process that prepares or gives back, and know what the others did."""
+        """Hold the lock, and read the checkpoint again if another instance changed it."""
         async with self._lock:
             await hook_threads.call(self._preparation.refresh)
             yield
@@ -166,21 +167,24 @@ class ClaimService:
     async def _answer(
         self, claim: ClaimReference, work: Callable[[ClaimReference], Coroutine[Any, Any, Ready]]
     ) -> ClaimAnswer:
-        """Return what `work` returns, or why not. It goes on if the kubelet stops waiting."""
+        """Return the result of `work`, or an error text after a failure or `ANSWER_LIMIT` seconds.
+
+        `work` goes on after the limit, and after the kubelet has cancelled its call.
+        """
         try:
             async with asyncio.timeout(ANSWER_LIMIT):
-                return await self._own(work(claim))
+                return await self._run_to_end(work(claim))
         except TimeoutError:
-            return f"claim {claim}: not ready within {ANSWER_LIMIT:g} s, still at work"
+            return f"claim {claim}: not ready within {ANSWER_LIMIT:g} s, the work goes on"
         except KubedevicesError as error:
             _log.warning("%s", error)
             return str(error)
-        except Exception as error:  # of the author's code, or a bug: the other claims go on
+        except Exception as error:  # from the author's hooks, or a bug: other claims go on
             _log.exception("claim %s", claim)
             return f"claim {claim}: {describe(error)}"
 
-    async def _own(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` as a task of ours, which ends even if the caller is cancelled."""
+    async def _run_to_end(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` as a task, which runs to its end even if the caller is cancelled."""
         return await asyncio.shield(self._start(work))
 
     def _start(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
@@ -192,34 +196,34 @@ class ClaimService:
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._work.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever waited has it; if nobody does any more, it is asked again
+            task.exception()  # mark as read: if nobody waits, the kubelet repeats its call anyway
 
     async def _prepare(self, claim: ClaimReference) -> Ready:
-        # Before the turn: the API server may take long, and other claims go on meanwhile.
+        # Read before taking the lock: the API server may be slow, and other claims go on meanwhile.
         results, configuration, names = await self._read(claim)
-        await self._author.wait_until_quiet(claim, QUIET_LIMIT)
+        await self._claim_hooks.wait_for_late_call(claim, LATE_CALL_LIMIT)
         async with self._turn():
-            await self._author.wait_until_quiet(claim, 0)
-            ready = await hook_threads.call(self._preparation.ready, claim, results)
+            await self._claim_hooks.wait_for_late_call(claim, 0)
+            ready = await hook_threads.call(self._preparation.answer_if_ready, claim, results)
             if ready is not None:
                 return ready
             offer = self._offer
             offered = offer.devices if offer else {}
             if self._has_metadata and names is None:
-                problem = "without the API server it is not known where its metadata belongs"
+                problem = "the path of its metadata is unknown without the API server"
                 raise ClaimRefused(str(claim), problem)
-            groups = self._author.plan(claim, results, offered, configuration)
-            self._taking = frozenset(each.device for each in results)
+            groups = self._claim_hooks.plan(claim, results, offered, configuration)
+            self._being_allocated = frozenset(each.device for each in results)
             try:
                 await self._check_guard(claim, results, offer)
                 known = self._preparation.known(claim.uid)
-                # The scheduler gave the claim other devices than before: the author undoes the old
-                # ones first.
+                # The scheduler allocated other devices than before: first the author's hooks
+                # unprepare the old devices.
                 if known is not None and known.results != results:
-                    await self._author.unprepare(claim, known.groups)
+                    await self._claim_hooks.unprepare(claim, known.groups)
                 await hook_threads.call(self._preparation.begin, claim, results, offered, groups)
             finally:
-                self._taking = frozenset()
+                self._being_allocated = frozenset()
             return await self._make_ready(claim, results, offer, groups, names)
 
     async def _make_ready(
@@ -227,14 +231,17 @@ class ClaimService:
         claim: ClaimReference,
         results: tuple[Result, ...],
         offer: Offer | None,
-        groups: Sequence[Group],
+        groups: Sequence[DeviceGroup],
         names: ClaimNames | None,
     ) -> Ready:
-        """Let the author prepare a claim that was begun; what fails is undone."""
-        begun: list[Group] = []
+        """Call the author's hooks for a claim that was begun, and write its files.
+
+        If a step fails, the steps before are undone.
+        """
+        begun: list[DeviceGroup] = []
         offered: Mapping[str, TypedDevice] = offer.devices if offer else {}
         try:
-            given = await self._author.give(results, offered)
+            given = await self._claim_hooks.allocate(results, offered)
             for group in groups:
                 begun.append(group)
                 first = next(
@@ -244,14 +251,14 @@ class ClaimService:
                     and offered[each.device].device_type == group.device_type
                 )
                 edits, others = given[first]
-                given[first] = edits.plus(await self._author.prepare(claim, group)), others
+                given[first] = edits.plus(await self._claim_hooks.prepare(claim, group)), others
             metadata: tuple[RequestMetadata, ...] = ()
             if self._has_metadata and offer is not None and names is not None:
                 metadata = metadata_of(self._driver, claim, names, results, offer.attributes)
             return await hook_threads.call(self._preparation.finish, claim, given.items(), metadata)
         except BaseException:
-            # The author's code still runs in its thread, and must not be undone beside itself.
-            if self._author.is_late(claim):
+            # A late hook still runs in its thread: undo its work only after it has returned.
+            if self._claim_hooks.is_late(claim):
                 self._start(self._undo_later(claim, tuple(begun)))
             else:
                 await self._undo(claim, begun)
@@ -269,31 +276,31 @@ class ClaimService:
         if keys and (why := await self._guard.refusal(keys)):
             raise ClaimRefused(str(claim), why)
 
-    async def _undo(self, claim: ClaimReference, groups: Sequence[Group]) -> None:
-        """Undo what was begun; if that fails, the claim keeps its devices and is tried again."""
+    async def _undo(self, claim: ClaimReference, groups: Sequence[DeviceGroup]) -> None:
+        """Undo what was begun. If this fails, the claim keeps its devices until the next call."""
         try:
-            await self._author.unprepare(claim, groups)
+            await self._claim_hooks.unprepare(claim, groups)
         except Exception as error:
             _log.error("claim %s: not undone, it keeps its devices: %s", claim, describe(error))
         else:
-            await hook_threads.call(self._preparation.take_back, claim.uid)
+            await hook_threads.call(self._preparation.remove, claim.uid)
 
-    async def _undo_later(self, claim: ClaimReference, groups: Sequence[Group]) -> None:
-        """Undo it when the call that is late has returned."""
-        await self._author.wait_until_quiet(claim, None)
+    async def _undo_later(self, claim: ClaimReference, groups: Sequence[DeviceGroup]) -> None:
+        """Undo what was begun, after the late call has returned."""
+        await self._claim_hooks.wait_for_late_call(claim, None)
         async with self._turn():
             known = self._preparation.known(claim.uid)
             if known is not None and not known.is_ready:
                 await self._undo(claim, groups)
 
     async def _unprepare(self, claim: ClaimReference) -> Ready:
-        await self._author.wait_until_quiet(claim, QUIET_LIMIT)
+        await self._claim_hooks.wait_for_late_call(claim, LATE_CALL_LIMIT)
         async with self._turn():
-            await self._author.wait_until_quiet(claim, 0)
+            await self._claim_hooks.wait_for_late_call(claim, 0)
             known = self._preparation.known(claim.uid)
             if known is not None:
-                await self._author.unprepare(known.reference, known.groups)
-            await hook_threads.call(self._preparation.take_back, claim.uid)
+                await self._claim_hooks.unprepare(known.reference, known.groups)
+            await hook_threads.call(self._preparation.remove, claim.uid)
         return ()
 
     async def _locked(self, function: Callable[..., None], *arguments: object) -> None:
@@ -303,19 +310,22 @@ class ClaimService:
     async def _read(
         self, claim: ClaimReference
     ) -> tuple[tuple[Result, ...], Mapping[str, Configuration], ClaimNames | None]:
-        """Return what is allocated to a claim, what is configured by request, and its names."""
+        """Return the allocation of a claim, its configuration by request, and its names.
+
+        The names are None if metadata is off, and if they are unknown without the API server.
+        """
         try:
             found = await self._source.get_claim(claim)
         except (ApiUnreachable, ApiRefused) as error:
             known = self._preparation.known(claim.uid)
-            # A clear no, such as "not found": what we know of the claim is out of date.
+            # A definite answer, such as "not found": the checkpoint is out of date for this claim.
             if isinstance(error, ApiRefused) and error.status < 500 and error.status != 429:
                 raise ClaimRefused(str(claim), str(error)) from error
             if known is None or not known.reference.name:
                 raise ClaimRefused(str(claim), str(error)) from error
-            _log.warning("claim %s: served from what is known: %s", claim, error)
+            _log.warning("claim %s: prepared from the checkpoint: %s", claim, error)
             configuration = {each.request: each.configuration for each in known.groups}
-            return known.results, configuration, names_known(known.metadata)
+            return known.results, configuration, names_in_files(known.metadata)
         results = results_of(found, claim, self._driver)
         names = names_of(found, claim, self._driver) if self._has_metadata else None
         return results, configuration_of(found, self._driver), names

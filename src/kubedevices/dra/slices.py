@@ -1,7 +1,8 @@
-"""A device tree as the devices of ResourceSlices. Pure.
+"""Converts a device tree to the devices of ResourceSlices. Pure.
 
-One DeviceClass can select a device type: the attribute `type` of the driver's domain says it. The
-attribute `id` is the device ID, because the name of a device is a label made of it.
+Each device has two attributes in the domain of the driver. `type` is the device type, so that a
+DeviceClass can select one type. `id` is the device ID, because the name of a device in a slice is a
+label that differs from most IDs.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -25,7 +26,7 @@ _OWN_ATTRIBUTES = ("id", "type")
 
 
 class TypedDevice(NamedTuple):
-    """One device that a driver offers: its type and itself."""
+    """One device that a driver offers, with its device type."""
 
     device_type: str
     device: Device
@@ -33,10 +34,11 @@ class TypedDevice(NamedTuple):
 
 @dataclass(frozen=True)
 class Offer:
-    """Everything a driver offers on its node.
+    """All devices that a driver offers on its node.
 
-    `devices` by label, in the order in which the scheduler tries them. `refused` is what no API
-    server would take: device type and ID, and why.
+    `devices` has each device by its label, in the order in which the scheduler tries them.
+    `objects` are the same devices as objects of the API, in the same order. `refused` has the
+    devices that an API server would refuse, each with the reason.
     """
 
     devices: Mapping[str, TypedDevice]
@@ -45,7 +47,7 @@ class Offer:
 
     @property
     def slices(self) -> list[tuple[DeviceObject, ...]]:
-        """The devices of each slice; at least one slice, which says that the driver runs."""
+        """The devices of each slice. Without devices this is one empty slice: the driver runs."""
         return self.slices_without(())
 
     @property
@@ -54,12 +56,12 @@ class Offer:
         return {each["name"]: each["attributes"] for each in self.objects}
 
     def slices_without(self, withheld: Collection[DeviceKey]) -> list[tuple[DeviceObject, ...]]:
-        """Return `slices` without some devices."""
+        """Return the devices of each slice, without the devices `withheld`; at least one slice."""
         objects = self.objects
         if withheld:
             objects = tuple(each for each in objects if self.key_of(each["name"]) not in withheld)
         tainted = any("taints" in each for each in objects)
-        # The API server takes fewer devices per slice once any device of it has a taint.
+        # The API server accepts fewer devices in a slice if any device of the slice has a taint.
         size = limits.TAINTED_DEVICES_PER_SLICE if tainted else limits.DEVICES_PER_SLICE
         starts = range(0, max(1, len(objects)), size)
         return [objects[start : start + size] for start in starts]
@@ -70,9 +72,9 @@ class Offer:
 
 
 def offer_of(tree: DeviceTree, driver: str, effect: str = "NoSchedule") -> Offer:
-    """Return what `driver` offers of `tree`; one bad device takes no other device away.
+    """Return the devices of `tree` that `driver` offers, and the devices that are refused.
 
-    `effect` is that of the taint of an unhealthy device.
+    `effect` is the effect of the taint of an unhealthy device.
     """
     devices: dict[str, TypedDevice] = {}
     objects: list[DeviceObject] = []
@@ -94,7 +96,7 @@ def offer_of(tree: DeviceTree, driver: str, effect: str = "NoSchedule") -> Offer
 def _device_object(
     label: str, device_type: str, device: Device, driver: str, effect: str
 ) -> DeviceObject | str:
-    """Return the device as an object of the API, or what is wrong with it."""
+    """Return the device as an object of the API, or the reason why that is impossible."""
     attributes: dict[str, Any] = {"type": {"string": device_type}}
     if len(device.id.encode()) <= limits.TEXT_LIMIT:
         attributes["id"] = {"string": device.id}
@@ -128,5 +130,5 @@ def _value(given: object) -> dict[str, Any] | None:
 
 
 def describe_refused(refused: Mapping[DeviceKey, str]) -> Sequence[str]:
-    """Return a line for each device that is not offered."""
+    """Return a line for each refused device."""
     return [f"{kind}: device {name} is not offered: {why}" for (kind, name), why in refused.items()]

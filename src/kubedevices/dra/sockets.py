@@ -1,9 +1,10 @@
-"""The two sockets of a driver, and other instances of it on this node. asyncio.
+"""The two sockets of a driver, and other instances of the driver on this node. asyncio.
 
-While a driver is updated two instances run. Each has sockets of its own, whose names tell which was
-started later (`plugin.siblings`). The newer publishes and registers; when a kubelet has it, the
-older takes its registration away and stands by. It still answers calls, and comes back when the
-newer is gone. An instance touches no socket of another that lives.
+During an update of a driver two instances run. Each has its own two sockets, whose names show which
+instance started later (`plugin.siblings`). The newer instance publishes slices and registers. When
+the kubelet has registered the newer instance, the older removes its registration socket and stands
+by: it still answers calls, and registers again if the newer instance ends. No instance touches the
+sockets of another running instance.
 """
 
 import asyncio
@@ -26,17 +27,17 @@ from kubedevices.socket_paths import InstanceSocket
 from kubedevices.wire.unix_grpc import GrpcServer, Methods
 from kubedevices.wire.unix_socket import unlink_if_dead
 
-_LISTENS_SOON = 1.0
-"""Seconds in which a socket that was bound must listen, or nobody ever will."""
+_LISTEN_LIMIT = 1.0
+"""Seconds after which a socket file without listener belongs to a killed process.
+
+A younger socket may be bound by a process that does not listen yet.
+"""
 
 _log = logging.getLogger(__name__)
 
 
 class DriverSockets:
-    """Serves `driver` at the socket `service`, and lets a kubelet find it by `registration`.
-
-    `changed` is called when this instance may have to begin or to end something.
-    """
+    """Serves `driver` at the socket `service`; a kubelet finds it by the socket `registration`."""
 
     def __init__(self, driver: str, service: Path, registration: Path, timing: Timing) -> None:
         self._driver, self._timing = driver, timing
@@ -45,28 +46,28 @@ class DriverSockets:
         self._siblings = Siblings(service, driver, timing)
         self._siblings.on_change, self._siblings.leave = self._wake, self._leave
         self._is_serving, self._is_known = asyncio.Event(), asyncio.Event()
-        # One event for each task that waits: each clears its own.
+        # Each waiting task has its own event, which only this task clears.
         self._events = {name: asyncio.Event() for name in ("lead", "relieve", "clear", "register")}
         self.is_registered = False
-        """Whether a kubelet accepted the driver when it found it last."""
+        """Whether the kubelet's last answer accepted this instance."""
 
     @property
     def has_started(self) -> bool:
-        """Whether both sockets are served, or a newer instance is in our place."""
+        """Whether both sockets are served, or a newer instance has replaced this instance."""
         return self._owns(self.service) and (
             self._owns(self.registration) or self._siblings.successor is not None
         )
 
     def unlink(self) -> None:
-        """Remove our socket files at once: for an exit that cannot wait."""
+        """Remove the socket files of this instance at once: for an exit that cannot wait."""
         for path in (self.registration, self.service):
             if self._owns(path):
                 path.unlink(missing_ok=True)
 
     async def stop(self, grace: float) -> None:
-        """Serve no more; calls under way have `grace` seconds. A kubelet takes leave first."""
-        # The registration socket goes first: its end tells a kubelet that the driver leaves, while
-        # the service still answers what is under way.
+        """Stop serving; running calls have `grace` seconds."""
+        # The registration socket first: its end tells the kubelet that the driver leaves, while the
+        # service still answers running calls.
         self._siblings.end_streams()
         for path in (self.registration, self.service):
             if path in self._servers:
@@ -76,27 +77,27 @@ class DriverSockets:
     async def run(self, watch: FileWatch, methods: Methods, info: PluginInfo) -> NoReturn:
         """Serve `methods` at one socket and `info` at the other, until cancelled."""
         await run_together(
-            ("service", self._keep(watch, self.service, {**methods, **self._siblings.methods})),
-            ("registration", self._keep_registered(watch, info)),
+            ("service", self._serve_at(watch, self.service, {**methods, **self._siblings.methods})),
+            ("registration", self._serve_registration(watch, info)),
             ("older instances", self._relieve()),
-            ("dead instances", self._clear_dead()),
+            ("dead instances", self._remove_dead_sockets()),
         )
         raise AssertionError("unreachable: all run until cancelled or until one raises")
 
     async def lead(self) -> None:
-        """Return when the slices are ours to keep: no newer instance is there."""
+        """Wait until no newer instance runs: this instance writes the slices then."""
         await self._is_known.wait()
         await self._until(lambda: not self._siblings.is_awaited)
 
     async def yield_lead(self) -> None:
-        """Return when a newer instance is there."""
+        """Wait until a newer instance runs."""
         await self._until(lambda: self._siblings.is_awaited)
-        _log.info("%s: a newer instance keeps the slices from now on", self._driver)
+        _log.info("%s: a newer instance writes the slices from now on", self._driver)
 
-    def registered(self, *, value: bool) -> None:
-        """Take what a kubelet says of our registration."""
-        self.is_registered = value
-        self._siblings.say(registered=value)
+    def set_registered(self, *, is_registered: bool) -> None:
+        """Record whether the kubelet has registered this instance, and tell other instances."""
+        self.is_registered = is_registered
+        self._siblings.say(registered=is_registered)
         self._wake()
 
     def _owns(self, path: Path) -> bool:
@@ -113,42 +114,42 @@ class DriverSockets:
             await self._wait("lead", None)
 
     async def _wait(self, name: str, until: float | None) -> None:
-        """Wait for news of instances, or for the time `until` of the loop."""
+        """Wait for a change of instances, or until the loop's time `until`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(until):
                 await self._events[name].wait()
         self._events[name].clear()
 
     async def _leave(self) -> bool:
-        """A newer instance is registered: a kubelet need not know us any more."""
-        self.registered(value=False)
+        """Remove the registration socket: the kubelet has registered a newer instance."""
+        self.set_registered(is_registered=False)
         if self.registration in self._servers:
             await self._servers[self.registration].stop()
-        # A registration of DRA carries no list of devices, so that no devices were away.
-        return False
+        return False  # a DRA registration has no device list, so no devices were missing meanwhile
 
     async def _relieve(self) -> NoReturn:
-        """Ask the older instances to leave when a kubelet has registered us."""
+        """Ask older instances to leave after the kubelet has registered this instance."""
         while True:
             if self.is_registered and self._siblings.are_to_leave:
                 await self._siblings.relieve()
             await self._wait("relieve", None)
 
-    async def _clear_dead(self) -> NoReturn:
-        """Remove the registration sockets of instances that were killed: a kubelet dials them."""
+    async def _remove_dead_sockets(self) -> NoReturn:
+        """Remove the sockets of killed instances: the kubelet would dial them."""
         await self._is_known.wait()
         rounds = 0
         while True:
-            if await hook_threads.call(self._clear):
-                pause = back_off(1.2 * _LISTENS_SOON, self._timing.sibling_ping, rounds)
+            if await hook_threads.call(self._remove_dead):
+                # Slightly longer than the limit, so that a young socket is old in the next round.
+                pause = back_off(1.2 * _LISTEN_LIMIT, self._timing.sibling_ping, rounds)
                 await self._wait("clear", asyncio.get_running_loop().time() + pause)
                 rounds += 1
             else:
                 await self._wait("clear", None)
                 rounds = 0
 
-    def _clear(self) -> bool:
-        """Return whether others are left: they may live, or be too young to be known as dead."""
+    def _remove_dead(self) -> bool:
+        """Return whether sockets of other instances are left: live, or too young to be judged."""
         mine, are_left = InstanceSocket.parse(self.registration.name), False
         own = InstanceSocket.parse(self.service.name)
         assert mine is not None
@@ -158,8 +159,8 @@ class DriverSockets:
             if name is None or name.instance == mine.instance or not path.is_socket():
                 continue
             service = self.service.with_name(str(own._replace(instance=name.instance)))
-            unlink_if_dead(service, min_age=_LISTENS_SOON)
-            if unlink_if_dead(path, min_age=_LISTENS_SOON):
+            unlink_if_dead(service, min_age=_LISTEN_LIMIT)
+            if unlink_if_dead(path, min_age=_LISTEN_LIMIT):
                 _log.info("%s: removed %s, whose driver was killed", self._driver, path)
             else:
                 are_left = True
@@ -167,17 +168,18 @@ class DriverSockets:
 
     # ------------------------------------------------------------ sockets
 
-    async def _keep_registered(self, watch: FileWatch, info: PluginInfo) -> NoReturn:
+    async def _serve_registration(self, watch: FileWatch, info: PluginInfo) -> NoReturn:
         methods = plugin_registration_methods(_Registration(self, info))
         siblings = self._siblings
-        await self._is_serving.wait()  # a kubelet calls the service as soon as it finds us
+        # The kubelet calls the service as soon as it finds the registration socket.
+        await self._is_serving.wait()
         siblings.look()
         await siblings.contact_older()
         self._is_known.set()
         self._wake()
         while True:
             await siblings.wait_for_newer(lambda: True, partial(self._wait, "register"), lambda: 0)
-            await self._keep(
+            await self._serve_at(
                 watch,
                 self.registration,
                 methods,
@@ -185,7 +187,7 @@ class DriverSockets:
                 self._events["register"],
             )
 
-    async def _keep(
+    async def _serve_at(
         self,
         watch: FileWatch,
         path: Path,
@@ -193,7 +195,7 @@ class DriverSockets:
         goes_on: Callable[[], bool] = lambda: True,
         event: asyncio.Event | None = None,
     ) -> None:
-        """Serve `methods` at `path` while `goes_on`, again whenever the socket's file is gone."""
+        """Serve `methods` at `path` while `goes_on`; serve again each time the file is removed."""
         failures = 0
         with watch.subscribe(path, event=event) as files:
             while goes_on():
@@ -204,7 +206,7 @@ class DriverSockets:
                 except (CannotAsk, FileNotFoundError) as error:
                     if not isinstance(error.__cause__ or error, FileNotFoundError):
                         raise
-                    failures += 1  # the directory was removed under our hands
+                    failures += 1  # somebody removed the directory after mkdir
                     await asyncio.sleep(back_off(0.01, 1.0, failures))
                     continue
                 failures = 0
@@ -216,7 +218,7 @@ class DriverSockets:
                     await files.changed()
                 await server.stop()
                 if goes_on():
-                    _log.warning("%s: %s is gone: serving there again", self._driver, path)
+                    _log.warning("%s: %s was removed: serving there again", self._driver, path)
 
 
 class _Registration:
@@ -226,12 +228,12 @@ class _Registration:
         self._sockets, self._info = sockets, info
 
     async def get_info(self) -> PluginInfo:
-        """Say what is served and where."""
+        """Return the name of the driver, its socket and its services."""
         return self._info
 
     async def notify_registration_status(self, registered: bool, error: str) -> None:
-        """Learn whether the kubelet accepted the driver; if not, it tries again by itself."""
-        self._sockets.registered(value=registered)
+        """Record whether the kubelet accepted the driver. If not, the kubelet tries again."""
+        self._sockets.set_registered(is_registered=registered)
         if registered:
             _log.info("%s: registered by the kubelet that found it", self._info.name)
         else:

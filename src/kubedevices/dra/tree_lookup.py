@@ -1,7 +1,7 @@
-"""Adds to devices where they are: NUMA nodes, PCI function and root. Blocking file access.
+"""Adds NUMA nodes, PCI address and PCIe root to devices. Blocking file access.
 
-`resource.kubernetes.io/pciBusID` and `pcieRoot` are what claims align devices of several drivers by
-(KEP-4381). An author who says them keeps them.
+With the attributes `resource.kubernetes.io/pciBusID` and `pcieRoot` a claim can align devices of
+several drivers (KEP-4381). Attributes that the author has set are not replaced.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from kubedevices.plugin.numa_lookup import NumaLookup, files_of
 
 
 class TreeLookup:
-    """Looks a device up when it appears or changes. For one caller at a time."""
+    """Looks up a device when it appears or changes. Not safe for two calls at the same time."""
 
     def __init__(
         self,
@@ -35,9 +35,9 @@ class TreeLookup:
         self._known: dict[tuple[str, str], tuple[Device, Device]] = {}
 
     def complete(self, tree: DeviceTree) -> DeviceTree:
-        """Return `tree` with the places of its devices; blocks while it reads /sys."""
+        """Return `tree` with NUMA nodes and PCI attributes; blocks while it reads /sys."""
         tree = self._numa.complete(tree)
-        # Only devices of this tree stay: a device that comes back may be in another slot.
+        # Forget devices that are not in this tree: a device may come back in another slot.
         before, self._known = self._known, {}
         for device_type in tree:
             for name, device in tree.devices(device_type).items():
@@ -50,7 +50,7 @@ class TreeLookup:
         )
 
     def _complete(self, device: Device) -> Device:
-        """Say only what is true of all files of the device."""
+        """Add an attribute only if all files of the device agree on its value."""
         places = list(filter(None, map(self._place_of, files_of(device))))
         roots = {each.root for each in places}
         addresses = {None if each.is_behind_bus else each.address for each in places}

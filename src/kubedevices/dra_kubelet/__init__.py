@@ -1,14 +1,14 @@
-"""The kubelet's half of Dynamic Resource Allocation, for tests of DRA drivers without a cluster.
+"""The kubelet's side of Dynamic Resource Allocation, for tests of DRA drivers without a cluster.
 
-It finds drivers by their registration sockets, prepares the claims of pods and gives them back with
-the checks and words of a kubelet, keeps what drivers say about health, and deletes ResourceSlices
-as a kubelet does. It knows no driver of ours, only the sockets. What it needs of an API server is
-`claim_manager.ClusterApi`; `kubedevices.api_stub` has it.
+It acts as a kubelet: finds drivers by their registration sockets, prepares and unprepares the
+claims of pods with the checks and error texts of a kubelet, stores the health of devices, and
+deletes ResourceSlices. It uses only the sockets of a driver and imports nothing of
+`kubedevices.dra`. Its calls to an API server are in `claim_manager.ClusterApi`, which
+`kubedevices.api_stub` implements.
 
-answers        what is wrong with a driver's answer
-claim_cache    which claims are prepared, and for which pods
-health         what drivers said about their devices, and for how long that is believed
-connection     the connection to one instance of a driver, kept open
-drivers        the instances that are registered, and when slices are deleted
-claim_manager  `ClaimManager`: prepares the claims of a pod, and gives them back
+claim_cache    the prepared claims, and the pods that use them
+health         the health of devices, with the time until it becomes unknown
+connection     the connection to one instance of a driver
+drivers        the registered instances of drivers, and the deletion of their slices
+claim_manager  `ClaimManager`: prepares and unprepares the claims of a pod
 """

@@ -1,6 +1,6 @@
-"""Which claims are prepared, for which pods, with which devices; and that as JSON. Pure.
+"""The prepared claims with their pods and devices, and their form as JSON. Pure.
 
-A kubelet that starts does not believe that a claim is still prepared: it asks the driver again.
+The JSON does not say which claims are prepared: after its start a kubelet calls Prepare again.
 """
 
 import json
@@ -11,12 +11,12 @@ from typing import Any
 from kubedevices.allocation import ClaimDevice, ClaimReference
 
 ClaimKey = tuple[str, str]
-"""Namespace and name."""
+"""Namespace and name of a claim."""
 
 
 @dataclass
 class ClaimInfo:
-    """A claim that some pod on this node uses; `devices` by driver, as the drivers answered."""
+    """A claim that a pod on this node uses; `devices` are the drivers' answers, by driver."""
 
     reference: ClaimReference
     devices: dict[str, tuple[ClaimDevice, ...]]
@@ -24,11 +24,14 @@ class ClaimInfo:
     is_prepared: bool = False
 
     def cdi_ids(self, request: str = "") -> tuple[str, ...]:
-        """Return what a container gets that names `request` of the claim, or names none."""
+        """Return the CDI IDs for a container that names `request`; without a name, all CDI IDs."""
         return tuple(cdi_id for _, each in self.devices_for(request) for cdi_id in each.cdi_ids)
 
     def devices_for(self, request: str = "") -> Iterator[tuple[str, ClaimDevice]]:
-        """Yield driver and device; a device without request names belongs to all requests."""
+        """Yield driver and device of a request. A device without request names is in all requests.
+
+        An empty `request` means all requests.
+        """
         request = request.partition("/")[0]
         for driver, devices in self.devices.items():
             for each in devices:
@@ -50,16 +53,16 @@ class ClaimCache:
         return self._claims.get((namespace, name))
 
     def add(self, claim: ClaimInfo) -> None:
-        """Take in a claim."""
+        """Add a claim, or replace the claim of the same name."""
         self._claims[_key(claim.reference)] = claim
 
     def remove(self, claim: ClaimInfo) -> None:
-        """Forget a claim, unless another one of the same name is here by now."""
+        """Remove a claim, unless another claim of the same name has replaced it."""
         if self._claims.get(_key(claim.reference)) is claim:
             del self._claims[_key(claim.reference)]
 
     def to_json(self) -> str:
-        """Return what a kubelet that starts has to know."""
+        """Return the claims as text, for the next start of the kubelet."""
         return json.dumps(
             [
                 {
@@ -73,7 +76,7 @@ class ClaimCache:
 
     @classmethod
     def from_json(cls, text: str) -> "ClaimCache":
-        """Return what the kubelet before knew; raises `ValueError` and its like for other text."""
+        """Return the claims in `text`; raises `ValueError`, `KeyError` or `TypeError`."""
         return cls(_claim_of(each) for each in json.loads(text))
 
 

@@ -1,8 +1,8 @@
-"""Prepares the claims of a pod before it starts and gives them back after its end. asyncio.
+"""Prepares the claims of a pod before it starts, and unprepares them after its end. asyncio.
 
-A claim is prepared once, whoever shares it, and given back after its last pod. What could not be
-given back is tried again every minute. The state is in `dra_manager_state`, as at a kubelet, but
-the file is ours.
+A claim that several pods share is prepared once, and unprepared after its last pod. A failed
+unprepare is tried again every minute. The state is in a file with the name `dra_manager_state`, as
+in a kubelet, but with another content.
 """
 
 import asyncio
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from kubedevices.allocation import ClaimReference
-from kubedevices.dra_kubelet.answers import answer_problem
 from kubedevices.dra_kubelet.claim_cache import ClaimCache, ClaimInfo
 from kubedevices.dra_kubelet.connection import CallTiming, DriverConnection
 from kubedevices.dra_kubelet.drivers import WIPE_DELAY, Drivers
@@ -29,13 +28,13 @@ _log = logging.getLogger(__name__)
 
 
 class ClusterApi(Protocol):
-    """What a kubelet asks an API server for; both raise `ApiRefused` or `ApiUnreachable`."""
+    """A kubelet's calls to the API server; both raise `ApiRefused` or `ApiUnreachable`."""
 
     async def get_claim(self, claim: ClaimReference) -> Mapping[str, Any]:
         """Return a ResourceClaim by namespace and name."""
 
     async def delete_slices(self, node_name: str, driver: str) -> None:
-        """Delete the ResourceSlices of a node and a driver; of all drivers for an empty name."""
+        """Delete the ResourceSlices of a driver on a node; an empty `driver` means all drivers."""
 
 
 class DraPod(NamedTuple):
@@ -57,7 +56,7 @@ class DraTiming(NamedTuple):
 
 
 class DeviceStatus(NamedTuple):
-    """What a pod's status says of a device: the first of its CDI IDs, and its health."""
+    """The health of a device in the status of a pod; `resource_id` is its first CDI ID."""
 
     resource_id: str
     health: HealthStatus
@@ -65,10 +64,10 @@ class DeviceStatus(NamedTuple):
 
 
 class ClaimManager:
-    """The kubelet's half of DRA with the root directory `kubelet_dir`.
+    """The kubelet's side of DRA with the root directory `kubelet_dir`.
 
-    `health_service` is the service that is called for health: a kubelet 1.36 knows
-    `v1alpha1.DRAResourceHealth`, a kubelet 1.37 `v1.DRAResourceHealth` too.
+    `health_service` is the gRPC service for health: kubelet 1.36 calls
+    `v1alpha1.DRAResourceHealth`, kubelet 1.37 also `v1.DRAResourceHealth`.
     """
 
     def __init__(
@@ -88,7 +87,7 @@ class ClaimManager:
         self._task: asyncio.Task[NoReturn] | None = None
         self.drivers = Drivers(
             self._wipe,
-            self._heard,
+            self._record_health,
             health_service=health_service,
             wipe_delay=timing.wipe,
             timing=timing.calls,
@@ -98,9 +97,9 @@ class ClaimManager:
         )
 
     async def start(self, active_pods: Iterable[str] = ()) -> None:
-        """Delete all slices of the node, look for drivers, and forget pods that are not active.
+        """Delete all slices of the node, look for drivers, and unprepare claims of ended pods.
 
-        `active_pods` are the UIDs of pods that lived through the restart. Raises `CannotAsk`.
+        `active_pods` are the UIDs of pods that still run after a restart. Raises `CannotAsk`.
         """
         self._active = set(active_pods)
         with contextlib.suppress(FileNotFoundError):
@@ -111,7 +110,7 @@ class ClaimManager:
         self._task = asyncio.create_task(self._reconcile_always(), name="claims of ended pods")
 
     async def stop(self) -> None:
-        """End, as a kubelet does that is stopped: pods and their claims stay."""
+        """Stop as a kubelet does: pods and their claims stay."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -149,19 +148,19 @@ class ClaimManager:
         self._save()
 
     async def unprepare(self, pod_uid: str) -> None:
-        """Give back what no other pod uses of the claims of a pod that has ended.
+        """Unprepare the claims of an ended pod that no other pod uses.
 
-        Raises `DynamicResourcesFailed`; it is tried again every minute.
+        Raises `DynamicResourcesFailed`; a background task tries again every minute.
         """
         self._active.discard(pod_uid)
         await self._unprepare(pod_uid)
 
     def prepared(self, namespace: str, name: str) -> ClaimInfo | None:
-        """Return what is known of a claim here, prepared or not."""
+        """Return a claim that a pod on this node uses, prepared or not."""
         return self._cache.get(namespace, name)
 
     def holds(self, pod_uid: str) -> bool:
-        """Whether something of the pod has yet to be given back."""
+        """Whether a claim of the pod is not unprepared yet."""
         return any(pod_uid in each.pods for each in self._cache)
 
     def statuses(self, namespace: str, name: str, request: str = "") -> tuple[DeviceStatus, ...]:
@@ -177,14 +176,17 @@ class ClaimManager:
         return tuple(found.values())
 
     def health(self, driver: str, device: str) -> tuple[HealthStatus, str]:
-        """Return health and message of a device of this node, used by a pod or not."""
+        """Return health and message of any device of this node."""
         now = asyncio.get_running_loop().time()
         return self._health.get(driver, self.node_name, device, now)
 
     # ------------------------------------------------------------ prepare
 
     async def _claim_for(self, pod: DraPod, name: str) -> ClaimInfo:
-        """Return a claim as the API server has it, if the pod may have it."""
+        """Return a claim from the API server, if the pod may use it.
+
+        Raises `DynamicResourcesFailed`.
+        """
         try:
             claim = await self._api.get_claim(ClaimReference(pod.namespace, "", name))
         except KubedevicesError as error:
@@ -228,7 +230,7 @@ class ClaimManager:
             problem = f"NodePrepareResources: {error}"
             raise DynamicResourcesFailed("prepare", problem) from error
         errors = {uid: each if isinstance(each, str) else "" for uid, each in answers.items()}
-        if problem := answer_problem("NodePrepareResources", asked, errors):
+        if problem := _answer_problem("NodePrepareResources", asked, errors):
             raise DynamicResourcesFailed("prepare", problem)
         for claim in claims:
             answer = answers[claim.reference.uid]
@@ -252,7 +254,7 @@ class ClaimManager:
             except RpcError as error:
                 problem = f"NodeUnprepareResources: {error}"
                 raise DynamicResourcesFailed("unprepare", problem) from error
-            if problem := answer_problem("NodeUnprepareResources", asked, errors):
+            if problem := _answer_problem("NodeUnprepareResources", asked, errors):
                 raise DynamicResourcesFailed("unprepare", problem)
         for claim in last:
             self._cache.remove(claim)
@@ -270,7 +272,7 @@ class ClaimManager:
 
     # ------------------------------------------------------------ health, state
 
-    def _heard(self, driver: str, devices: tuple[DeviceHealth, ...] | None) -> None:
+    def _record_health(self, driver: str, devices: tuple[DeviceHealth, ...] | None) -> None:
         if devices is None:
             self._health.clear(driver)
         else:
@@ -278,3 +280,20 @@ class ClaimManager:
 
     def _save(self) -> None:
         untrusted_files.replace(self._file, self._cache.to_json().encode())
+
+
+def _answer_problem(method: str, asked: Iterable[ClaimReference], errors: Mapping[str, str]) -> str:
+    """Return what is wrong with a driver's answer, with the kubelet's text; empty if correct.
+
+    `method` is `NodePrepareResources` or `NodeUnprepareResources`. `errors` has the driver's error
+    by UID, empty for a success.
+    """
+    names = {each.uid: each.name for each in asked}
+    for uid, error in errors.items():
+        if uid not in names:
+            return f"{method} returned result for unknown claim UID {uid}"
+        if error:
+            return f"{method} failed for ResourceClaim {names[uid]}: {error}"
+    if skipped := len(names) - len(errors):
+        return f"{method} skipped {skipped} ResourceClaims"
+    return ""

@@ -1,7 +1,7 @@
-"""The connection to one instance of a driver: kept open, and made again when it is lost. asyncio.
+"""The connection to one instance of a driver: it stays open, and is dialled again if lost. asyncio.
 
-As in a kubelet since 1.34: a connection for each endpoint that is registered, there before the
-first call, and one stream of health on it.
+As a kubelet does since 1.34: each registered endpoint has one connection, opened before the first
+call, with one health stream on it.
 """
 
 import asyncio
@@ -26,21 +26,23 @@ class CallTiming(NamedTuple):
     """All in seconds, as in a kubelet 1.36."""
 
     call: float = 45.0
-    """How long NodePrepareResources and NodeUnprepareResources may take."""
+    """Deadline of NodePrepareResources and NodeUnprepareResources."""
 
     redial: float = 1.0
-    """Pause after a driver could not be reached; 1.6 times as long after each further failure."""
+    """Pause after a failed dial; the pause grows by the factor 1.6 after each further failure."""
 
     longest_redial: float = 120.0
+    """Longest pause after failed dials."""
+
     health_retry: float = 5.0
-    """Pause after the stream of health has failed or ended."""
+    """Pause after the health stream has failed or ended."""
 
 
 class DriverConnection:
     """Calls the driver at `endpoint`.
 
-    `changed` is called when the connection is there and when it is lost, `heard` with each list of
-    health, and with None when the stream has ended.
+    `on_change` is called when the connection is open and when it is lost. `on_health` is called
+    with each health list, and with None when the stream has ended.
     """
 
     def __init__(
@@ -50,13 +52,13 @@ class DriverConnection:
         version: str,
         *,
         health_service: str,
-        changed: Callable[[], None],
-        heard: Callable[[tuple[DeviceHealth, ...] | None], None],
+        on_change: Callable[[], None],
+        on_health: Callable[[tuple[DeviceHealth, ...] | None], None],
         timing: CallTiming | None = None,
     ) -> None:
         self.driver, self.endpoint, self.version = driver, endpoint, version
         self._health_service = health_service
-        self._changed, self._heard = changed, heard
+        self._on_change, self._on_health = on_change, on_health
         self._timing = timing or CallTiming()
         self._client: DraClient | None = None
         self._first_dial = asyncio.Event()
@@ -69,17 +71,17 @@ class DriverConnection:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection now."""
+        """Whether the connection is open."""
         return self._client is not None
 
     async def retire(self) -> None:
-        """Hang up when the calls under way have ended: a newer instance takes those that follow."""
+        """Close the connection after its running calls. A newer instance gets the new calls."""
         if self._calls:
             await asyncio.wait({*self._calls}, timeout=self._timing.call)
         await self.close()
 
     async def close(self) -> None:
-        """Hang up for good."""
+        """Close the connection, and do not dial again."""
         self._task.cancel()
         await asyncio.wait({self._task})
 
@@ -88,22 +90,22 @@ class DriverConnection:
         client = await self._connected()
         with _as_rpc_error():
             call = asyncio.create_task(client.prepare(claims, timeout=self._timing.call))
-            return await self._noted(call)
+            return await self._tracked(call)
 
     async def unprepare(self, claims: Iterable[ClaimReference]) -> Mapping[str, str]:
         """NodeUnprepareResources; raises `RpcError`."""
         client = await self._connected()
         with _as_rpc_error():
             call = asyncio.create_task(client.unprepare(claims, timeout=self._timing.call))
-            return await self._noted(call)
+            return await self._tracked(call)
 
-    async def _noted(self, call: asyncio.Task[T]) -> T:
+    async def _tracked(self, call: asyncio.Task[T]) -> T:
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
         return await call
 
     async def _connected(self) -> DraClient:
-        """Wait for the first dial, but not for the next ones: a call fails at once, as in gRPC."""
+        """Wait for the first dial, but for no later dial: a call fails at once then, as in gRPC."""
         await self._first_dial.wait()
         if self._client is None:
             problem = f"no connection to {self.endpoint}"
@@ -126,15 +128,15 @@ class DriverConnection:
             try:
                 self._client = DraClient(channel, self.version)
                 self._first_dial.set()
-                self._changed()
+                self._on_change()
                 await self._listen(self._client)
             finally:
                 self._client = None
-                self._changed()
+                self._on_change()
                 await channel.close()
 
     async def _listen(self, client: DraClient) -> None:
-        """Read health until the connection is lost."""
+        """Read the health stream until the connection is lost."""
         lost = asyncio.create_task(client.channel.closed.wait(), name=f"end of {client.channel}")
         health = asyncio.create_task(self._watch(client), name=f"health of {self.driver}")
         try:
@@ -149,11 +151,11 @@ class DriverConnection:
             try:
                 async with contextlib.aclosing(client.watch_health(self._health_service)) as lists:
                     async for each in lists:
-                        self._heard(each)
+                        self._on_health(each)
             except (RpcError, ProtocolError) as error:
                 _log.info("%s: no health: %s", self.driver, error)
             finally:
-                self._heard(None)
+                self._on_health(None)
             await asyncio.sleep(self._timing.health_retry)
 
 

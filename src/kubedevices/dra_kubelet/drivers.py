@@ -1,8 +1,9 @@
-"""The drivers that are registered, each with its instances; and when their slices go. asyncio.
+"""The registered drivers with their instances, and the deletion of their slices. asyncio.
 
-Several instances of a driver may serve at once, while it is updated: the last that registered is
-called, if it is connected. When no instance is, a driver has a while to come back until the kubelet
-deletes its ResourceSlices, so that no more pods are sent to this node for its devices.
+During an update several instances of a driver may be registered. The kubelet calls the connected
+instance that registered last. If no instance is connected for 30 s, the kubelet deletes the
+ResourceSlices of the driver ("wipes" them), so that the scheduler sends no more pods for its
+devices to this node.
 """
 
 import asyncio
@@ -22,31 +23,31 @@ from kubedevices.errors import (
 from kubedevices.kubelet_api.dra import PACKAGES, DeviceHealth
 
 WIPE_DELAY = 30.0
-"""Seconds that a driver has to come back."""
+"""Seconds without a connection until the slices of a driver are deleted."""
 
 _FIRST_RETRY, _LAST_RETRY = 1.0, 300.0
 _log = logging.getLogger(__name__)
 
-Heard = Callable[[str, tuple[DeviceHealth, ...] | None], None]
-"""Takes a driver and its list of health, or None when its stream has ended."""
+OnHealth = Callable[[str, tuple[DeviceHealth, ...] | None], None]
+"""Called with a driver and its health list, or None when its stream has ended."""
 
 
 class Drivers:
-    """Takes in drivers, as `node.arrival.plugin_watcher.PluginHandler`.
+    """Connects to drivers, as the `node.arrival.plugin_watcher.PluginHandler` for DRA.
 
-    `wipe` deletes the slices of a driver on this node, of all drivers for an empty name.
+    `wipe` deletes the slices of a driver on this node, or of all drivers if the name is empty.
     """
 
     def __init__(
         self,
         wipe: Callable[[str], Awaitable[None]],
-        heard: Heard,
+        on_health: OnHealth,
         *,
         health_service: str,
         wipe_delay: float = WIPE_DELAY,
         timing: CallTiming | None = None,
     ) -> None:
-        self._wipe, self._heard = wipe, heard
+        self._wipe, self._on_health = wipe, on_health
         self._health_service, self._wipe_delay, self._timing = health_service, wipe_delay, timing
         self._instances: dict[str, list[DriverConnection]] = {}
         self._wipes: dict[str, asyncio.Task[None]] = {}
@@ -54,11 +55,11 @@ class Drivers:
         self._is_stopped = False
 
     def start(self) -> None:
-        """Delete the slices of all drivers, in the background: none is registered yet."""
+        """Delete the slices of all drivers, in the background. No driver is registered yet."""
         self._wipe_after(0, "")
 
     async def stop(self) -> None:
-        """Hang up everywhere, also while calls are under way; nothing is deleted any more."""
+        """Close all connections, also with running calls; slices are not deleted any more."""
         self._is_stopped = True
         for task in self._wipes.values():
             task.cancel()
@@ -82,7 +83,7 @@ class Drivers:
     # ------------------------------------------------------------ what the plugin watcher calls
 
     def explain(self, info: PluginInfo) -> RegistrationError | None:
-        """Return why a driver is not accepted: it has none of the versions that are known here."""
+        """Return why a driver is refused: it has no API version known here; None if accepted."""
         versions = list(info.supported_versions)
         if not versions:
             problem = "empty list of supported gRPC services (aka supported versions)"
@@ -101,7 +102,7 @@ class Drivers:
         )
 
     async def connect(self, info: PluginInfo, socket: Path) -> None:
-        """Take in an instance; it is dialled afterwards. Raises `DriverNotAccepted`."""
+        """Add an instance, which is then dialled in the background. Raises `DriverNotAccepted`."""
         driver = info.name
         instances = self._instances.setdefault(driver, [])
         if any(each.endpoint == socket for each in instances):
@@ -113,15 +114,15 @@ class Drivers:
                 socket,
                 next(each for each in info.supported_versions if each in PACKAGES),
                 health_service=self._health_service,
-                changed=lambda: self._look_at(driver),
-                heard=lambda devices: self._heard(driver, devices),
+                on_change=lambda: self._schedule_wipe(driver),
+                on_health=lambda devices: self._on_health(driver, devices),
                 timing=self._timing,
             )
         )
-        self._look_at(driver)
+        self._schedule_wipe(driver)
 
     def disconnect(self, name: str, socket: Path) -> None:
-        """Let an instance go whose registration socket is gone."""
+        """Remove an instance: its registration socket has been removed."""
         instances = self._instances.get(name, [])
         for each in [each for each in instances if each.endpoint == socket]:
             instances.remove(each)
@@ -130,12 +131,12 @@ class Drivers:
             task.add_done_callback(self._retiring.pop)
         if not instances:
             self._instances.pop(name, None)
-        self._look_at(name)
+        self._schedule_wipe(name)
 
     # ------------------------------------------------------------ deleting slices
 
-    def _look_at(self, driver: str) -> None:
-        """See to it that the slices of a driver that cannot be called are deleted, later."""
+    def _schedule_wipe(self, driver: str) -> None:
+        """Schedule the deletion of slices if no instance is connected; otherwise cancel it."""
         if self._is_stopped:
             return
         if any(each.is_connected for each in self._instances.get(driver, ())):

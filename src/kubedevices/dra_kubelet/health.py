@@ -1,7 +1,7 @@
-"""What drivers said about the health of their devices, and for how long that is believed.
+"""The health of devices, as drivers report it.
 
-A device about which nothing was heard for its timeout is unknown. When the driver's stream ends,
-all its devices are.
+The health of a device becomes unknown if the driver does not report it for the device's timeout.
+When the driver's stream ends, the health of all its devices becomes unknown.
 """
 
 from collections.abc import Iterable
@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from kubedevices.kubelet_api.dra import DeviceHealth, HealthStatus
 
 DEFAULT_TIMEOUT = 30
-"""Seconds, where the driver says none."""
+"""Seconds, if the driver sets no timeout."""
 
 LONGEST_MESSAGE = 1024
+"""Characters of a message; a kubelet cuts longer messages."""
 
 DeviceName = tuple[str, str]
 """Pool and device."""
@@ -20,35 +21,21 @@ DeviceName = tuple[str, str]
 
 @dataclass
 class HealthCache:
-    """The last health of each device, by driver; `now` is any clock that goes forward, seconds."""
+    """The last health of each device, by driver; `now` is a monotonic clock, in seconds."""
 
     _devices: dict[str, dict[DeviceName, tuple[DeviceHealth, float]]] = field(default_factory=dict)
 
-    def update(self, driver: str, devices: Iterable[DeviceHealth], now: float) -> set[DeviceName]:
-        """Take a complete list; return the devices about which something is new."""
+    def update(self, driver: str, devices: Iterable[DeviceHealth], now: float) -> None:
+        """Record a list. A device that is missing in it keeps its health until its timeout."""
         known = self._devices.setdefault(driver, {})
-        changed, reported = set(), set()
-        for each in devices:
-            name = each.pool, each.device
-            reported.add(name)
-            made = _shortened(each)
-            before = known.get(name)
-            if before is None or _state(before[0]) != _state(made):
-                changed.add(name)
-            known[name] = made, now
-        for name, (last, at) in known.items():
-            late = now - at > _timeout(last)
-            if name not in reported and last.health is not HealthStatus.UNKNOWN and late:
-                known[name] = last._replace(health=HealthStatus.UNKNOWN, message=""), now
-                changed.add(name)
-        return changed
+        known.update({(each.pool, each.device): (_shortened(each), now) for each in devices})
 
     def clear(self, driver: str) -> None:
-        """Forget a driver: its stream has ended."""
+        """Remove all devices of a driver: its stream has ended."""
         self._devices.pop(driver, None)
 
     def get(self, driver: str, pool: str, device: str, now: float) -> tuple[HealthStatus, str]:
-        """Return health and message of a device."""
+        """Return health and message of a device, `UNKNOWN` after its timeout."""
         found = self._devices.get(driver, {}).get((pool, device))
         if found is None or now - found[1] > _timeout(found[0]):
             return HealthStatus.UNKNOWN, ""
@@ -56,7 +43,7 @@ class HealthCache:
 
 
 def _shortened(device: DeviceHealth) -> DeviceHealth:
-    """Cut a message that is too long, as a kubelet does."""
+    """Return the device with a message of at most `LONGEST_MESSAGE` characters."""
     if len(device.message) <= LONGEST_MESSAGE:
         return device
     return device._replace(message=device.message[: LONGEST_MESSAGE - 3] + "...")
@@ -64,7 +51,3 @@ def _shortened(device: DeviceHealth) -> DeviceHealth:
 
 def _timeout(device: DeviceHealth) -> float:
     return device.timeout if device.timeout > 0 else DEFAULT_TIMEOUT
-
-
-def _state(device: DeviceHealth) -> tuple[HealthStatus, str, float]:
-    return device.health, device.message, _timeout(device)

@@ -8,7 +8,7 @@ from kubedevices.dra.claim_log import FILE_NAME as REFUSED_FILE
 from kubedevices.dra.claim_log import read_refusals
 from kubedevices.dra.names import cdi_kind
 from kubedevices.dra.prepared import PreparedClaim, PreparedClaims
-from kubedevices.dra.traces import SLICES_FILE
+from kubedevices.dra.state_files import SLICES_FILE
 from kubedevices.explain.facts import ClaimFacts, DriverFacts, RefusedClaim
 from kubedevices.host.boot_id import read_boot_id
 from kubedevices.host.cdi_specs import file_name

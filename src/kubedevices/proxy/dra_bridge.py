@@ -16,7 +16,7 @@ from kubedevices.device_tree import DeviceTree
 from kubedevices.dra.driver import DraDriver
 from kubedevices.dra.kubeconfig import find_access
 from kubedevices.dra.options import DraOptions, DraSettings
-from kubedevices.dra.traces import StateFiles
+from kubedevices.dra.state_files import StateFiles
 from kubedevices.errors import KubedevicesError
 from kubedevices.host import untrusted_files
 from kubedevices.plugin import scanning
@@ -128,7 +128,7 @@ class DraBridge:
     async def run(self) -> None:
         """Run the drivers until cancelled; a driver that fails is started again after a pause."""
         for domain in self._known():
-            if StateFiles(self._settings.data_dir(domain)).are_there():
+            if StateFiles(self._settings.data_dir(domain)).need_a_driver():
                 # The kubelet unprepares claims of ended pods, also before the plugin registers.
                 self._scanner_of(domain)
         tasks: dict[str, asyncio.Task[None]] = {}

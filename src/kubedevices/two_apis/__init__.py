@@ -1,11 +1,13 @@
-"""One scanner in both device APIs of a node, and never one device in both. Imports nothing.
+"""Serves one scanner in both device APIs of a node; a device is never in both. Imports nothing.
 
-modes_of_devices  which API an administrator wants a device to be in
-custody           which API may have a device now
-halves            the scanner as each API sees it
-mode_source       the mode of the node, and what tells that it changed
-options           what may be chosen
-held_note         which devices DRA waits for, for the time after a reboot
-switch            a device plugin and a DRA driver, and devices that go from one to the other
-made_by_options   a switch as its options say
+The two APIs are the device plugin API and DRA. Start to read at `switch`.
+
+modes_of_devices     the mode of a node, and the API in which a device is wanted
+mode_source          reads the mode of the node from a file or a label, and follows changes
+handover             decides which API may have a device now
+api_scanners         the scanner of each API: reports the devices of this API
+held_devices_file    remembers over a reboot which devices pods of the device plugin API hold
+options              the options of a switch
+switch               `ApiSwitch`: a device plugin, a DRA driver, and devices that move between them
+switch_from_options  creates an `ApiSwitch` from options
 """

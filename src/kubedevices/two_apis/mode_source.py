@@ -1,4 +1,4 @@
-"""The mode of the node, and what tells that it changed: a file, or a label. asyncio."""
+"""Reads the mode of the node from a file or a node label, and follows changes. asyncio."""
 
 import asyncio
 import logging
@@ -10,32 +10,32 @@ from kubedevices.errors import ApiRefused, ApiUnreachable, CannotRead, UsageErro
 from kubedevices.host import untrusted_files
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.plugin import hook_threads
-from kubedevices.two_apis.modes_of_devices import Mode, mode_named
+from kubedevices.two_apis.modes_of_devices import Mode, parse_mode
 
 LABEL_INTERVAL = 10.0
-"""Seconds between two looks at the labels of the node."""
+"""Seconds between two reads of the node's label."""
 
-_FIRST_LOOK = 5.0
-"""Seconds that the API server has for the first answer: pods may wait for our devices."""
+_FIRST_READ_LIMIT = 5.0
+"""Seconds that the API server has for the first answer. Not longer: pods may wait for devices."""
 
 _SIZE_LIMIT = 4096
 _log = logging.getLogger(__name__)
 
 
 class ModeSource(Protocol):
-    """Where the mode comes from; `mode` is the mode that was found last."""
+    """The source of the mode; `mode` is the last mode that was read."""
 
     mode: Mode
 
     async def begin(self) -> None:
-        """Find the mode for the first time. Raises `KubedevicesError`."""
+        """Read the mode for the first time. Raises `KubedevicesError`."""
 
     async def run(self, changed: Callable[[], None]) -> None:
-        """Follow the mode; call `changed` when it is another."""
+        """Follow the mode; call `changed` after each change."""
 
 
 class FixedMode:
-    """A mode that was chosen at the start."""
+    """A mode that never changes."""
 
     def __init__(self, mode: Mode) -> None:
         self.mode = mode
@@ -47,13 +47,13 @@ class FixedMode:
         """Do nothing."""
         del changed
         await asyncio.Event().wait()
-        raise AssertionError("unreachable: nobody sets it")
+        raise AssertionError("unreachable: nobody sets the event")
 
 
 class ModeFile:
-    """The mode that the text of `file` names; while there is no file, the mode stays as it is.
+    """The mode is the text of `file`. While the file does not exist, the mode does not change.
 
-    The file of a ConfigMap changes by a link above it, which is noticed too.
+    A ConfigMap changes its files by a symbolic link above them; this is noticed too.
     """
 
     def __init__(self, file: Path, mode: Mode) -> None:
@@ -61,11 +61,11 @@ class ModeFile:
         self._problem = ""
 
     async def begin(self) -> None:
-        """Read the file. Raises `CannotRead`, and `UsageError` for another text."""
+        """Read the file. Raises `CannotRead`, and `UsageError` for a text that is no mode."""
         self.mode = await hook_threads.call(self._read)
 
     async def run(self, changed: Callable[[], None]) -> NoReturn:
-        """Follow the file; what cannot be used changes nothing but the log."""
+        """Follow the file. A file that is unreadable or has no valid mode is only logged."""
         with FileWatch() as watch, watch.subscribe(self.file) as files:
             while True:
                 before = self.mode
@@ -77,10 +77,10 @@ class ModeFile:
                         _log.error("%s; the mode stays %s", error, before)
                     self._problem = str(error)
                 if self.mode != before:
-                    _log.info("the mode of this node is %s now: %s says so", self.mode, self.file)
+                    _log.info("the mode of this node is now %s, from %s", self.mode, self.file)
                     changed()
-                # After the reading: a change between `begin` and the start of the watch is found in
-                # the first round.
+                # Wait after the read, not before: so the first round finds a change between `begin`
+                # and the start of the watch.
                 await files.changed()
 
     def _read(self) -> Mode:
@@ -91,21 +91,21 @@ class ModeFile:
         except OSError as error:
             raise CannotRead(str(self.file), error.strerror or str(error)) from error
         text = data.decode(errors="replace").strip()
-        return mode_named(text, f"{self.file}: the mode") if text else self.mode
+        return parse_mode(text, f"{self.file}: the mode") if text else self.mode
 
 
 class NodeSource(Protocol):
-    """Where the node is read."""
+    """The source of node objects: the API server."""
 
     async def get_node(self, name: str) -> dict[str, Any]:
         """Return a Node; raises `ApiRefused` or `ApiUnreachable`."""
 
 
 class NodeLabel:
-    """The mode that a label of the node names; without the label the mode stays as it is.
+    """The mode is the value of a node label. Without the label the mode does not change.
 
-    The mode of last time is in the file `memory`: it counts where the API server does not answer
-    when the process starts.
+    The file `memory` has the last mode. It counts if the API server does not answer when the
+    process starts.
     """
 
     def __init__(self, api: NodeSource, node: str, label: str, mode: Mode, memory: Path) -> None:
@@ -114,43 +114,43 @@ class NodeLabel:
         self._problem = ""
 
     async def begin(self) -> None:
-        """Ask for the node. Raises `UsageError` for another value of the label."""
+        """Read the label. Raises `UsageError` for a value that is no mode."""
         try:
-            async with asyncio.timeout(_FIRST_LOOK):
-                await self._look()
+            async with asyncio.timeout(_FIRST_READ_LIMIT):
+                await self._read()
         except (ApiRefused, ApiUnreachable, TimeoutError) as error:
-            remembered = await hook_threads.call(self._recall)
+            remembered = await hook_threads.call(self._remembered)
             _log.warning(
-                "the label %s of the node %s is not known yet, the mode of last time counts: %s",
+                "cannot read the label %s of the node %s yet, so the last known mode counts: %s",
                 self._label, self._node, str(error) or "no answer",
             )  # fmt: skip
             self.mode = remembered or self.mode
 
     async def run(self, changed: Callable[[], None]) -> NoReturn:
-        """Follow the label; what cannot be used changes nothing but the log."""
+        """Follow the label. A failed read and a value that is no mode are only logged."""
         while True:
             await asyncio.sleep(LABEL_INTERVAL)
             before = self.mode
             try:
-                await self._look()
+                await self._read()
                 self._problem = ""
             except (ApiRefused, ApiUnreachable, UsageError) as error:
                 if str(error) != self._problem:
                     _log.error("%s; the mode stays %s", error, before)
                 self._problem = str(error)
             if self.mode != before:
-                _log.info("the mode of this node is %s now: its label says so", self.mode)
+                _log.info("the mode of this node is now %s, from its label", self.mode)
                 changed()
 
-    async def _look(self) -> None:
+    async def _read(self) -> None:
         node = await self._api.get_node(self._node)
         text = (node["metadata"].get("labels") or {}).get(self._label, "")
         if text:
-            self.mode = mode_named(text, f"the label {self._label} of the node {self._node}")
+            self.mode = parse_mode(text, f"the label {self._label} of the node {self._node}")
             await hook_threads.call(self._remember)
 
     def _remember(self) -> None:
-        if self._recall() == self.mode:
+        if self._remembered() == self.mode:
             return
         try:
             self._memory.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -158,9 +158,9 @@ class NodeLabel:
         except OSError as error:
             _log.warning("%s cannot be written: %s", self._memory, error.strerror)
 
-    def _recall(self) -> Mode | None:
+    def _remembered(self) -> Mode | None:
         try:
             data = untrusted_files.read_bytes(self._memory, limit=_SIZE_LIMIT)
-            return mode_named(data.decode(errors="replace"), str(self._memory))
+            return parse_mode(data.decode(errors="replace"), str(self._memory))
         except (OSError, UsageError):
             return None

@@ -1,4 +1,4 @@
-"""Which device API an administrator wants a device to be in. Pure."""
+"""The mode of a node, and the device API in which the administrator wants a device. Pure."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from kubedevices.errors import UsageError
 Mode: TypeAlias = Literal["device-plugin", "dra", "split"]
 
 
-def mode_named(text: str, where: str) -> Mode:
-    """Return the mode that `text` names; raises `UsageError`, which begins with `where`."""
+def parse_mode(text: str, where: str) -> Mode:
+    """Return `text` as a mode; raises `UsageError` with a text that begins with `where`."""
     for mode in get_args(Mode):
         if text == mode:
             return mode  # type: ignore[no-any-return]
@@ -21,20 +21,20 @@ def mode_named(text: str, where: str) -> Mode:
 
 
 @dataclass(frozen=True)
-class Selector:
-    """The devices that mode `split` gives to DRA: those whose `TYPE/ID` fits one of the globs."""
+class DraSelector:
+    """Selects the devices for DRA in mode `split`: `TYPE/ID` matches one of the globs."""
 
     globs: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, globs: Collection[str]) -> "Selector":
-        """Return a selector; a glob without `/` is for device types. Raises `UsageError`."""
+    def of(cls, globs: Collection[str]) -> "DraSelector":
+        """Return a selector; a glob without `/` matches device types. Raises `UsageError`."""
         if isinstance(globs, str) or not all(globs):
             raise UsageError(f"dra_devices must be a list of globs such as gpu/GPU-1*: {globs!r}")
         return cls(tuple(each if "/" in each else f"{each}/*" for each in globs))
 
     def wants_dra(self, key: DeviceKey, mode: Mode) -> bool:
-        """Whether a device is to be in DRA while the node has this mode."""
+        """Whether a device is wanted in DRA while the node has this mode."""
         if mode == "split":
             return any(fnmatchcase("/".join(key), glob) for glob in self.globs)
         return mode == "dra"

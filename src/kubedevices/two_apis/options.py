@@ -1,4 +1,4 @@
-"""What may be chosen for a scanner in both APIs: what either has, and how the mode is found."""
+"""The options for a scanner in both APIs: the options of each API, and the source of the mode."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kubedevices.dra.options import DraOptions
 from kubedevices.plugin.options import RunnerOptions
-from kubedevices.two_apis.custody import CustodyTiming
+from kubedevices.two_apis.handover import HandoverTiming
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 class TwoApisOptions(RunnerOptions, DraOptions, total=False):
     """Keyword arguments of `run` and `serve` for a node whose mode is `split` or may change.
 
-    They are those of mode `device-plugin` and those of mode `dra`, and:
+    All arguments of the modes `device-plugin` and `dra` are allowed, and also:
 
-    mode_file: a file with the mode of the node, followed without a restart: `device-plugin`, `dra`
-        or `split`. While there is none, the mode is the argument `mode`.
-    mode_label: a label of the node with the mode, instead of a file; looked at every ten seconds.
+    mode_file: a file with the mode of the node: `device-plugin`, `dra` or `split`. A change needs
+        no restart. While the file does not exist, the mode is the argument `mode`.
+    mode_label: a label of the node with the mode, instead of a file; read every ten seconds.
     dra_devices: the devices that are in DRA in mode `split`: globs such as `gpu/GPU-1*` for device
-        type and ID, or `gpu` for all of a type.
-    custody_timing: how long a device is in neither API when it changes, for tests.
+        type and ID, or `gpu` for all devices of a type.
+    handover_timing: how long a device is in neither API when it changes the API, for tests.
     """
 
     mode_file: Path | None
     mode_label: str | None
     dra_devices: Collection[str]
-    custody_timing: CustodyTiming
+    handover_timing: HandoverTiming
 
 
 def of_plugins(options: "Mapping[str, Any]") -> RunnerOptions:

@@ -1,7 +1,8 @@
-"""A device plugin and a DRA driver of one scanner, and devices that go from one to the other.
+"""A device plugin and a DRA driver of one scanner, and devices that move between them. asyncio.
 
-Each half is begun when it is needed first. The driver is needed too while claims of it are
-prepared, or slices of it may be there, whatever the mode is: pods give their claims back to it.
+The device plugin and the driver each start when they are needed for the first time. In any mode the
+driver is needed while it has prepared claims or may have slices, because the kubelet calls it to
+unprepare the claims.
 """
 
 import asyncio
@@ -11,12 +12,12 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, NoReturn
 
 from kubedevices.device_tree import DeviceTree
+from kubedevices.dra.device_plugin_guard import KubeletGuard
+from kubedevices.dra.device_plugin_view import PluginView
 from kubedevices.dra.driver import DraDriver
-from kubedevices.dra.guard import KubeletGuard
 from kubedevices.dra.names import DeviceKey, device_labels
 from kubedevices.dra.options import DraSettings
-from kubedevices.dra.plugin_view import PluginView
-from kubedevices.dra.traces import StateFiles
+from kubedevices.dra.state_files import StateFiles
 from kubedevices.errors import UsageError
 from kubedevices.host.boot_id import read_boot_id
 from kubedevices.plugin import hook_threads, scanning
@@ -27,20 +28,20 @@ from kubedevices.plugin.runner import PluginRunner
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.served_type import run_together
 from kubedevices.plugin.tree_updates import TreeUpdates
-from kubedevices.two_apis.custody import Custody, CustodyTiming
-from kubedevices.two_apis.halves import HalfScanner, PluginHalf
-from kubedevices.two_apis.held_note import HeldNote
+from kubedevices.two_apis.api_scanners import ApiScanner, PluginApiScanner
+from kubedevices.two_apis.handover import Handover, HandoverTiming
+from kubedevices.two_apis.held_devices_file import HeldDevicesFile
 from kubedevices.two_apis.mode_source import ModeSource
-from kubedevices.two_apis.modes_of_devices import Mode, Selector
+from kubedevices.two_apis.modes_of_devices import DraSelector, Mode
 from kubedevices.two_apis.options import of_drivers, of_plugins
 
 _log = logging.getLogger(__name__)
 
 
 class ApiSwitch:
-    """Serves `scanner` in the mode that `source` says, device by device.
+    """Serves `scanner` in the mode of `source`; each device is in one API at a time.
 
-    Raises `UsageError` for what cannot work in any of the modes.
+    Raises `UsageError` for options that are invalid in any mode.
     """
 
     def __init__(
@@ -48,43 +49,43 @@ class ApiSwitch:
         scanner: Scanner,
         domain: str,
         source: ModeSource,
-        selector: Selector,
+        selector: DraSelector,
         options: Mapping[str, Any],
     ) -> None:
         scanning.check_scanner(scanner)
         self.domain = domain
         self._scanner, self._source, self._selector = scanner, source, selector
-        self._timing: CustodyTiming = options.get("custody_timing") or CustodyTiming()
-        self._custody = Custody(self._timing)
+        self._timing: HandoverTiming = options.get("handover_timing") or HandoverTiming()
+        self._handover = Handover(self._timing)
         settings = DraSettings(**of_drivers(options))
         self._guard = _SwitchGuard(
             self, KubeletGuard(domain, settings.pod_resources, settings.guard_timing)
         )
-        self._halves = PluginHalf(scanner, self._custody), HalfScanner(scanner)
-        self.plugin = PluginRunner(self._halves[0], domain=domain, **of_plugins(options))
+        self._plugin_scanner = PluginApiScanner(scanner, self._handover)
+        self._driver_scanner = ApiScanner(scanner)
+        self.plugin = PluginRunner(self._plugin_scanner, domain=domain, **of_plugins(options))
         """The device plugin; it serves nothing while no device is in its API."""
 
         self.driver = DraDriver(
-            self._halves[1], domain=domain, guard=self._guard, **of_drivers(options)
+            self._driver_scanner, domain=domain, guard=self._guard, **of_drivers(options)
         )
-        """The DRA driver; it runs from when it is needed first."""
+        """The DRA driver; it starts when it is needed for the first time."""
 
-        self._traces = StateFiles(settings.data_dir(domain))
-        self._note = HeldNote(settings.data_dir(domain), read_boot_id())
-        # `_noted`: what the file says. `_returning`: what it said at the start, after a reboot, of
-        # pods that are not admitted again yet; their devices go back to the device plugin for so
-        # long.
-        self._noted: frozenset[DeviceKey] = frozenset()
+        self._state_files = StateFiles(settings.data_dir(domain))
+        self._held_file = HeldDevicesFile(settings.data_dir(domain), read_boot_id())
+        self._held_in_file: frozenset[DeviceKey] = frozenset()
+        # After a reboot: devices in the file whose pods the kubelet has not admitted again yet. The
+        # device plugin offers them until then.
         self._returning: frozenset[DeviceKey] = frozenset()
-        self._note_problem = ""
+        self._file_problem = ""
+        # Since when the kubelet streams the lists of the device plugin.
         self._watched_since: float | None = None
         self._tree: DeviceTree | None = None
         self._labels: Mapping[DeviceKey, str] = {}
         self._checked: set[str] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken, self._stopped = asyncio.Event(), asyncio.Event()
-        # As in `_halves`: the device plugin first, the driver second.
-        self._needed = asyncio.Event(), asyncio.Event()
+        self._plugin_needed, self._driver_needed = asyncio.Event(), asyncio.Event()
         self._is_stopped = False
 
     def __repr__(self) -> str:
@@ -92,58 +93,56 @@ class ApiSwitch:
 
     @property
     def mode(self) -> Mode:
-        """The mode of the node, as it is to be."""
+        """The wanted mode of the node. Devices may still be moving."""
         return self._source.mode
 
     @property
     def offered_by_plugin(self) -> Collection[DeviceKey]:
-        """The devices that are in the device plugin API now."""
-        return self._custody.offered
+        """The devices that the device plugin offers now."""
+        return self._handover.offered
 
     @property
     def has_scanned(self) -> bool:
-        """Whether it is known which devices there are."""
+        """Whether the scanner has reported a device tree."""
         return self._tree is not None
 
     @property
     def settings(self) -> Settings:
-        """What was chosen for the device plugin."""
+        """The settings of the device plugin."""
         return self.plugin.settings
 
     @property
     def has_started(self) -> bool:
-        """Whether everything that was begun is served."""
-        plugin, driver = (each.is_set() for each in self._needed)
+        """Whether the device plugin and the driver are served, as far as they are needed."""
         return (
             self._tree is not None
-            and (self.plugin.has_started or not plugin)
-            and (self.driver.has_started or not driver)
+            and (self.plugin.has_started or not self._plugin_needed.is_set())
+            and (self.driver.has_started or not self._driver_needed.is_set())
         )
 
     def stop(self) -> None:
-        """End `run`. From any thread, any number of times, also before it began."""
+        """End `run`. Can be called from any thread, repeatedly, and before `run`."""
         self._is_stopped = True
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: it ended by itself
+            with contextlib.suppress(RuntimeError):  # the loop is closed: `run` has ended
                 self._loop.call_soon_threadsafe(self._stopped.set)
 
     def unlink_sockets(self) -> None:
-        """Remove our socket files at once: for an exit that cannot wait for `run`."""
+        """Remove the socket files of this process at once: for an exit that cannot wait."""
         self.plugin.unlink_sockets()
         self.driver.unlink_sockets()
 
     async def run(self) -> None:
-        """Scan and serve until the scanner ends, `stop` is called, or something fails for good."""
+        """Scan and serve until the scanner ends, `stop` is called, or an error ends a part."""
         self._loop = asyncio.get_running_loop()
         if self._is_stopped:
             return
         await self._source.begin()
-        # Claims or slices of an earlier process: pods give them back to the driver, whatever the
-        # mode is.
-        if await hook_threads.call(self._traces.are_there):
-            self._needed[1].set()
-        self._noted, is_after_reboot = await hook_threads.call(self._note.read)
-        self._returning = self._noted if is_after_reboot else frozenset()
+        # After an earlier process with claims or slices, the driver is needed in any mode.
+        if await hook_threads.call(self._state_files.need_a_driver):
+            self._driver_needed.set()
+        self._held_in_file, is_after_reboot = await hook_threads.call(self._held_file.read)
+        self._returning = self._held_in_file if is_after_reboot else frozenset()
         _log.info("the mode of this node is %s", self.mode)
         updates = TreeUpdates()
         scan = asyncio.create_task(scanning.scan(self._scanner, updates.notifier), name="scan")
@@ -151,9 +150,9 @@ class ApiSwitch:
             await run_together(
                 ("mode", self._source.run(self._woken.set)),
                 ("devices", self._follow(updates)),
-                ("custody", self._keep_custody()),
-                ("device plugin", self._run_when(self._needed[0], self.plugin.run)),
-                ("DRA driver", self._run_when(self._needed[1], self.driver.run)),
+                ("handover", self._run_handover()),
+                ("device plugin", self._run_when(self._plugin_needed, self.plugin.run)),
+                ("DRA driver", self._run_when(self._driver_needed, self.driver.run)),
                 ("end of the scan", self._wait_for(scan)),
                 ("stop", self._wait_stopped(updates)),
             )
@@ -173,7 +172,7 @@ class ApiSwitch:
         await needed.wait()
         await run()
 
-    # ------------------------------------------------------------ custody
+    # ------------------------------------------------------------ handover of devices
 
     async def _follow(self, updates: TreeUpdates) -> NoReturn:
         while True:
@@ -184,24 +183,24 @@ class ApiSwitch:
             self._woken.set()
 
     def _check_abilities(self, device_type: str) -> None:
-        """Refuse at once an ability that only one of the modes has."""
+        """Raise `UsageError` for a hook that only works in mode device-plugin."""
         if device_type not in self._checked:
             hooks = Hooks(self._scanner.abilities_of(device_type))
             if PostAllocator in hooks.offered:
                 raise UsageError(
-                    f"{hooks.name}.post_allocate() cannot be used where the mode may become dra: "
+                    f"{hooks.name}.post_allocate() cannot be used if the mode may become dra: "
                     "there is no answer to change (answer in allocate())"
                 )
             self._checked.add(device_type)
 
-    async def _keep_custody(self) -> NoReturn:
-        """Decide again at each change, and while a device is on its way."""
+    async def _run_handover(self) -> NoReturn:
+        """Decide again after each change, and at intervals while a device waits."""
         while True:
-            # Polled while a device is on its way: what it waits for (claims, slices, pods) tells
-            # nobody.
+            # Poll while a device waits for the end of claims, slices or pods: there is no event for
+            # these.
             is_pending = self._decide()
-            pause = self._timing.look if await self._write_note() or is_pending else None
-            if self._needed[1].is_set() and self.mode == "device-plugin":
+            pause = self._timing.look if await self._write_held_file() or is_pending else None
+            if self._driver_needed.is_set() and self.mode == "device-plugin":
                 await self.driver.forget_slices()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
@@ -209,34 +208,35 @@ class ApiSwitch:
             self._woken.clear()
 
     def _decide(self) -> bool:
-        """Give each half its devices; True if a device is not yet where it is wanted."""
+        """Give each API its devices; return True if a device is not yet in its wanted API."""
         if (tree := self._tree) is None:
             return False
         mode, now = self.mode, asyncio.get_running_loop().time()
-        self._let_return()
-        self._custody.decide(self._labels, self.wants_dra, self._kept_by_dra, now)
-        offered = self._custody.offered
-        given = self._tree_of_plugin(tree)
-        # The device plugin gets its tree before the driver publishes (`refresh` below): a device
-        # leaves one API before it is in the other.
-        self._halves[0].give(given)
-        self._halves[1].give(tree)
-        if len(given):
-            self._needed[0].set()
+        self._update_returning()
+        self._handover.decide(self._labels, self.wants_dra, self._kept_by_dra, now)
+        offered = self._handover.offered
+        plugin_tree = self._plugin_tree(tree)
+        # Report to the device plugin before the driver publishes (`refresh` below): a device leaves
+        # one API before it enters the other.
+        self._plugin_scanner.report(plugin_tree)
+        self._driver_scanner.report(tree)
+        if len(plugin_tree):
+            self._plugin_needed.set()
         if mode != "device-plugin":
-            self._needed[1].set()
+            self._driver_needed.set()
         return (
             self._guard.refresh(tree)
             or any(key not in offered and not self.wants_dra(key) for key in self._labels)
             or bool(self._returning)
         )
 
-    def _tree_of_plugin(self, tree: DeviceTree) -> DeviceTree:
-        """Return the offered devices, and as empty types those of which a pod holds a device.
+    def _plugin_tree(self, tree: DeviceTree) -> DeviceTree:
+        """Return the offered devices, and an empty device type if a pod still holds a device of it.
 
-        A kubelet starts a container of such a pod again only while it knows a plugin of the name.
+        The kubelet restarts a container of such a pod only while a plugin of this name is
+        registered.
         """
-        offered = self._custody.offered
+        offered = self._handover.offered
         if len(offered) == len(self._labels):
             return tree
         kept = {kind for kind, _ in self._held()}
@@ -249,14 +249,15 @@ class ApiSwitch:
     # ------------------------------------------------------------ held devices
 
     def _held(self) -> frozenset[DeviceKey]:
-        """Return the devices for which DRA waits, because a pod holds them."""
+        """Return the devices that are wanted in DRA, but that a pod of the device plugin holds."""
         view = self._guard.view
         return frozenset(filter(self.wants_dra, view.held)) if view is not None else frozenset()
 
-    def _let_return(self) -> None:
-        """After a reboot, take devices back whose pods are admitted again, or are no more.
+    def _update_returning(self) -> None:
+        """After a reboot, remove devices from `_returning` whose pods are admitted or deleted.
 
-        A kubelet does not know its pods before it asked the API server for them.
+        A pod counts as deleted only when the kubelet must know its pods: it has streamed the lists
+        of the device plugin for some time, and the API server answers.
         """
         if not self._returning:
             return
@@ -274,49 +275,49 @@ class ApiSwitch:
                 key for key in self._returning if key not in view.held and not knows_pods
             )
 
-    async def _write_note(self) -> bool:
-        """Write which devices are held, if that changed; True if it has to be tried again."""
+    async def _write_held_file(self) -> bool:
+        """Write the held devices to the file if they changed; return True if the write failed."""
         held = self._held() | self._returning
-        if self._guard.view is None or held == self._noted:
+        if self._guard.view is None or held == self._held_in_file:
             return False
         try:
-            await hook_threads.call(self._note.write, held)
+            await hook_threads.call(self._held_file.write, held)
         except OSError as error:
-            if str(error) != self._note_problem:
-                _log.error("cannot note which devices pods hold: %s", error)
-            self._note_problem = str(error)
+            if str(error) != self._file_problem:
+                _log.error("cannot write the file of devices that pods hold: %s", error)
+            self._file_problem = str(error)
             return True
-        # Only now may DRA have what is no longer held: a kill before the write must not lose the
-        # note.
-        self._noted, self._note_problem = held, ""
+        # Only after the write may DRA have a device that is no longer held: otherwise a kill in
+        # between would leave a wrong file.
+        self._held_in_file, self._file_problem = held, ""
         self._woken.set()
         return False
 
     def was_held(self, key: DeviceKey) -> bool:
-        """Whether the note still says that a pod of the device plugin has a device."""
-        return key in self._noted
+        """Whether the file still says that a pod of the device plugin holds the device."""
+        return key in self._held_in_file
 
     def _kept_by_dra(self, key: DeviceKey) -> str:
-        if key in self._returning:  # it was in no slice when the host went down
+        if key in self._returning:  # before the reboot the device was in no slice
             return ""
-        return self.driver.keeps(self._labels[key]) if self._needed[1].is_set() else ""
+        return self.driver.reason_to_keep(self._labels[key]) if self._driver_needed.is_set() else ""
 
     def wants_dra(self, key: DeviceKey) -> bool:
-        """Whether a device is to be in DRA: not while the pods of before a reboot return."""
+        """Whether a device is wanted in DRA. It is not while its pod returns after a reboot."""
         return key not in self._returning and self._selector.wants_dra(key, self.mode)
 
     def kept_by_plugin(self, key: DeviceKey, asked_at: float) -> str:
-        """Return why DRA must not have a device, given when the kubelet was asked."""
+        """Return why DRA must not have a device; `asked_at` as in `Handover.kept_by_plugin`."""
         now = asyncio.get_running_loop().time()
-        return self._custody.kept_by_plugin(key, now, asked_at)
+        return self._handover.kept_by_plugin(key, now, asked_at)
 
     def wake(self) -> None:
-        """Decide again."""
+        """Let the handover decide again."""
         self._woken.set()
 
 
 class _SwitchGuard:
-    """Lets the driver publish what the mode gives to it, once the device plugin API is done."""
+    """The driver's guard: devices wanted in DRA are published when they left the other API."""
 
     def __init__(self, switch: ApiSwitch, kubelet: KubeletGuard) -> None:
         self._switch, self._kubelet = switch, kubelet
@@ -324,16 +325,16 @@ class _SwitchGuard:
 
     @property
     def view(self) -> PluginView | None:
-        """What the kubelet said last."""
+        """The kubelet's last answers."""
         return self._kubelet.view
 
     @property
     def publishes(self) -> bool:
-        """Whether any device may be in DRA."""
+        """Whether the mode allows any device in DRA."""
         return self._switch.mode != "device-plugin"
 
     def withheld(self, tree: DeviceTree) -> Mapping[DeviceKey, str] | None:
-        """Return the devices of the other API."""
+        """Return the devices that must not be in a slice, each with the reason."""
         if (view := self._kubelet.view) is None:
             return None
         switch = self._switch
@@ -346,12 +347,12 @@ class _SwitchGuard:
             or (why := "a pod held it until now" if switch.was_held(key) else "")
         }
         self._kubelet.wait_for(reasons)
-        return dict.fromkeys({*keys} - {*wanted}, "it is to be in the other API") | reasons
+        return dict.fromkeys({*keys} - {*wanted}, "it is for the device plugin API") | reasons
 
     async def refusal(self, keys: Collection[DeviceKey]) -> str:
-        """Return why a claim cannot have a device that it never had.
+        """Return why a claim cannot have a device that is new to it; empty if it can.
 
-        The mode does not count: the scheduler may have decided just before it changed.
+        The mode does not count: the scheduler may have decided just before the mode changed.
         """
         now = asyncio.get_running_loop().time()
         for key in keys:
@@ -360,18 +361,18 @@ class _SwitchGuard:
         return await self._kubelet.refusal(keys)
 
     async def run(self, changed: Callable[[], None]) -> NoReturn:
-        """Follow the kubelet; the switch tells of its own changes."""
+        """Follow the kubelet's answers. For a change of the switch it calls `refresh`."""
         self._changed = changed
         changed()
 
-        def tell() -> None:
+        def on_change() -> None:
             changed()
             self._switch.wake()
 
-        await self._kubelet.run(tell)
+        await self._kubelet.run(on_change)
 
     def refresh(self, tree: DeviceTree) -> bool:
-        """Let the driver publish anew; True while a device waits to be published."""
+        """Let the driver publish again; return True while a device waits to be published."""
         withheld = self.withheld(tree)
         if self._changed is not None:
             self._changed()

@@ -1,7 +1,7 @@
-"""Keeps a driver from offering what the device plugin API of the node still has. asyncio.
+"""Withholds devices of the node's device plugin API from ResourceSlices and claims. asyncio.
 
-It asks the kubelet's podresources socket: often while a device is withheld, else rarely, and once
-more before a claim gets a device for the first time.
+The guard asks the kubelet's podresources socket: every 0.5 s while a device is withheld, otherwise
+every 10 s, and before a claim gets a device that the claim did not have before.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn, Protocol
 
 from kubedevices.device_tree import DeviceTree
+from kubedevices.dra.device_plugin_view import PluginView
 from kubedevices.dra.names import DeviceKey
-from kubedevices.dra.plugin_view import PluginView
 from kubedevices.errors import WireError
 from kubedevices.kubelet_api.pod_resources import DeviceEntry, PodEntry, PodResourcesClient
 from kubedevices.wire.unix_grpc import GrpcChannel
@@ -25,64 +25,67 @@ _log = logging.getLogger(__name__)
 
 
 class Guard(Protocol):
-    """Says which devices of a driver are not to be published, and which claims may not have."""
+    """Decides which devices a driver must not publish or give to a claim."""
 
     @property
     def publishes(self) -> bool:
-        """Whether the driver is to have slices at all."""
+        """Whether the driver may have slices at all."""
 
     def withheld(self, tree: DeviceTree) -> Mapping[DeviceKey, str] | None:
-        """Return the devices that must not be in a slice, and why.
+        """Return the devices that must not be in a slice, each with the reason.
 
-        None while it is not known: slices of an earlier process stay as they are.
+        None means that this is still unknown: slices of an earlier process stay unchanged.
         """
 
     async def refusal(self, keys: Collection[DeviceKey]) -> str:
-        """Return why a claim cannot have devices that it never had; empty if it can."""
+        """Return why a claim cannot have devices that are new to it; empty if it can."""
 
     async def run(self, changed: Callable[[], None]) -> NoReturn:
-        """Call `changed` whenever `withheld` may say something else."""
+        """Call `changed` each time the result of `withheld` may have changed."""
 
 
 class GuardTiming(NamedTuple):
     """All in seconds."""
 
     pending: float = 0.5
-    """Between two questions to the kubelet while a device is withheld."""
+    """Time between two questions to the kubelet while a device is withheld."""
 
     idle: float = 10.0
-    """The same while none is: another program may become a device plugin at any time."""
+    """Time between two questions while no device is withheld: another program may start a device
+    plugin at any time."""
 
     answer: float = 5.0
+    """Deadline of a question."""
 
     young: float = 10.0
-    """A kubelet that began to serve less long ago may not know all its pods yet."""
+    """A kubelet may not know all its pods until it has served for this time."""
 
 
 class KubeletGuard:
     """Asks the podresources socket of the kubelet about the resources of `domain`.
 
-    Where there is not even a directory for the socket, there is nobody to ask, and nothing is
-    withheld. Where a kubelet does not answer, what it said last counts.
+    If the directory of the socket does not exist, no device is withheld. If the kubelet does not
+    answer, its last answer counts.
     """
 
     def __init__(self, domain: str, socket: Path, timing: GuardTiming | None = None) -> None:
         self._domain, self._socket = domain, socket
         self._timing = timing or GuardTiming()
-        self._problem, self._has_told_of_youth = "", False
+        self._problem, self._has_logged_youth = "", False
+        # Identity of the kubelet's socket, and the time until which this kubelet is young.
         self._young_until: tuple[tuple[int, int, int], float] | None = None
         self._asking, self._hurry = asyncio.Lock(), asyncio.Event()
-        self._told: Mapping[DeviceKey, str] = {}
+        self._logged_reasons: Mapping[DeviceKey, str] = {}
         self.view: PluginView | None = None
-        """What the kubelet said last; None before it said anything that can be relied on."""
+        """The kubelet's last answers; None before the first reliable answer."""
 
         self.is_waiting = True
-        """Whether a device is to be published as soon as it is free: then it asks often."""
+        """Whether a device waits to be published: the guard asks often then."""
 
     publishes = True
 
     def withheld(self, tree: DeviceTree) -> Mapping[DeviceKey, str] | None:
-        """Return what the kubelet's device plugins have."""
+        """Return the devices that the kubelet's device plugins have."""
         if self.view is None:
             return None
         keys = ((kind, name) for kind in tree for name in tree.devices(kind))
@@ -91,12 +94,12 @@ class KubeletGuard:
         return reasons
 
     def wait_for(self, reasons: Mapping[DeviceKey, str]) -> None:
-        """Ask often while devices are withheld for `reasons`; log what is new of them."""
-        for kind, name in reasons.keys() - self._told.keys():
+        """Ask often while devices are withheld for `reasons`; log devices that are new or gone."""
+        for kind, name in reasons.keys() - self._logged_reasons.keys():
             _log.info("%s: device %s is withheld: %s", kind, name, reasons[kind, name])
-        for kind, name in self._told.keys() - reasons.keys():
-            _log.info("%s: device %s is withheld no more", kind, name)
-        self._told = reasons
+        for kind, name in self._logged_reasons.keys() - reasons.keys():
+            _log.info("%s: device %s is no longer withheld", kind, name)
+        self._logged_reasons = reasons
         if reasons and not self.is_waiting:
             self._hurry.set()
         self.is_waiting = bool(reasons)
@@ -104,11 +107,11 @@ class KubeletGuard:
     def reason(self, key: DeviceKey) -> str:
         """Return why a device is withheld; empty if it is not."""
         if self.view is None:
-            return "the kubelet has not said yet which pods hold devices"
+            return "the kubelet has not yet answered which pods hold devices"
         return self.view.reason(key)
 
     async def refusal(self, keys: Collection[DeviceKey]) -> str:
-        """Ask the kubelet again, because it knows of pods that it did not know of before."""
+        """Ask the kubelet again: new pods may hold devices since its last answer."""
         await self.ask()
         for key in keys:
             if why := self.reason(key):
@@ -116,7 +119,7 @@ class KubeletGuard:
         return ""
 
     async def run(self, changed: Callable[[], None]) -> NoReturn:
-        """Ask again and again."""
+        """Ask the kubelet at intervals."""
         while True:
             before = self.view
             await self.ask()
@@ -136,43 +139,43 @@ class KubeletGuard:
                         await self._hurry.wait()
 
     async def ask(self) -> None:
-        """Update `view`; what goes wrong is logged, the same in a row once."""
+        """Update `view`. An error is logged, the same error again is not."""
         async with self._asking:
             loop = asyncio.get_running_loop()
-            # The time before the questions: an answer says nothing about what happened after it was
-            # asked for.
+            # The time before the questions: changes after this time may be missing in the answers.
             asked_at, timeout = loop.time(), self._timing.answer
             try:
                 is_young = self._is_young(loop.time())
                 async with await GrpcChannel.dial(self._socket, timeout=timeout) as channel:
                     client = PodResourcesClient(channel)
-                    # In this order: what is no longer allocatable cannot be given to a pod before
-                    # the second answer. The other way round, a device given in between would be in
-                    # neither.
+                    # This order matters. A device that is missing in the first answer can no longer
+                    # be allocated before the second answer. In the other order, a device that is
+                    # allocated and withdrawn in between would be in neither answer.
                     allocatable = await client.get_allocatable(timeout=timeout)
                     pods = await client.list_pods(timeout=timeout)
             except (OSError, WireError) as error:
-                self._complain(error)
+                self._log_error(error)
                 return
             self._problem = ""
             view = _view_of(self._domain, asked_at, allocatable, pods)
             if not is_young:
                 self.view = view
             elif self.view is not None:
-                # A kubelet that has just started lists its pods only as it learns of them: pods
-                # that it knew before its restart still count.
+                # A kubelet that has just started may not list all its pods yet. So pods from its
+                # answers before the restart still count.
                 self.view = view.with_pods_of(self.view)
-            elif not self._has_told_of_youth:
-                self._has_told_of_youth = True
+            elif not self._has_logged_youth:
+                self._has_logged_youth = True
                 _log.info(
                     "the kubelet at %s has just started and may not know all pods yet: devices are "
                     "published %g s after its start", self._socket, self._timing.young,
                 )  # fmt: skip
 
     def _is_young(self, now: float) -> bool:
-        """Whether the kubelet has just started: it makes its socket when it does.
+        """Whether the kubelet has just started, by the age of its socket.
 
-        The clock of the host may be wrong, so a socket counts as old too if we know it so long.
+        The host's clock may be wrong. So a socket also counts as old when the guard has seen it for
+        `young` seconds.
         """
         found = os.stat(self._socket)  # noqa: PTH116 - one number of it is enough
         socket = (found.st_dev, found.st_ino, found.st_ctime_ns)
@@ -181,19 +184,17 @@ class KubeletGuard:
             self._young_until = socket, now + self._timing.young - age
         return now < self._young_until[1]
 
-    def _complain(self, error: OSError | WireError) -> None:
+    def _log_error(self, error: OSError | WireError) -> None:
         number = error.errno if isinstance(error, OSError) else None
         if number == errno.ENOENT and not self._socket.parent.is_dir():
             self.view = PluginView(asyncio.get_running_loop().time())
             problem = (
-                f"there is no {self._socket.parent}: devices that pods hold as those of a device "
-                "plugin are not withheld (in a container, mount the directory from the host)"
+                f"{self._socket.parent} does not exist: devices that pods hold through the device "
+                "plugin API are not withheld (in a container, mount the directory from the host)"
             )
         else:
             reason = error.strerror if isinstance(error, OSError) else error
-            problem = (
-                f"the kubelet at {self._socket} does not say which pods hold devices: {reason}"
-            )
+            problem = f"cannot ask the kubelet at {self._socket} which pods hold devices: {reason}"
         if problem != self._problem:
             _log.warning("%s", problem)
         self._problem = problem
@@ -202,7 +203,7 @@ class KubeletGuard:
 def _view_of(
     domain: str, at: float, allocatable: Iterable[DeviceEntry], pods: Iterable[PodEntry]
 ) -> PluginView:
-    """Return what two answers of a kubelet say of the resources `domain/…`."""
+    """Return the devices of the resources `domain/…` in two answers of a kubelet."""
     held = {
         key: f"{pod.namespace}/{pod.name}"
         for pod in pods

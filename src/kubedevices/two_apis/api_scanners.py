@@ -1,4 +1,7 @@
-"""The scanner as each of the two APIs sees it: `HalfScanner`; `PluginHalf` for device plugins."""
+"""The scanner of each of the two APIs: it reports only the devices of this API. asyncio.
+
+`ApiScanner` is for the DRA driver, `PluginApiScanner` for the device plugin.
+"""
 
 import asyncio
 
@@ -10,25 +13,25 @@ from kubedevices.plugin.capabilities import AllocateAnswer, Allocator
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
-from kubedevices.two_apis.custody import Custody
+from kubedevices.two_apis.handover import Handover
 
 
-class HalfScanner(Scanner):
-    """Reports the trees that it is given; the abilities are those of `whole`."""
+class ApiScanner(Scanner):
+    """Reports the trees that `report` gets; has the abilities of `whole`, the author's scanner."""
 
     def __init__(self, whole: Scanner) -> None:
         self._whole = whole
         self._tree: DeviceTree | None = None
         self._notifier: Notifier | None = None
 
-    def give(self, tree: DeviceTree) -> None:
-        """Report `tree` from now on."""
+    def report(self, tree: DeviceTree) -> None:
+        """Report `tree`, at once or when `scan` begins."""
         self._tree = tree
         if self._notifier is not None:
             self._notifier.notify(tree)
 
     async def scan(self, notifier: Notifier) -> None:
-        """Report until the plugin or driver ends."""
+        """Report trees until the device plugin or the driver ends."""
         self._notifier = notifier
         if self._tree is not None:
             notifier.notify(self._tree)
@@ -36,46 +39,46 @@ class HalfScanner(Scanner):
 
     @property
     def scanner_name(self) -> str:
-        """That of the scanner that finds the devices."""
+        """The name of the author's scanner."""
         return self._whole.scanner_name
 
     def abilities_of(self, device_type: str) -> object:
-        """Return those of the scanner that finds the devices."""
+        """Return the abilities of the author's scanner."""
         return self._whole.abilities_of(device_type)
 
 
-class PluginHalf(HalfScanner):
-    """Refuses to allocate what `custody` does not offer."""
+class PluginApiScanner(ApiScanner):
+    """Refuses Allocate for devices that `handover` does not offer."""
 
-    def __init__(self, whole: Scanner, custody: Custody) -> None:
+    def __init__(self, whole: Scanner, handover: Handover) -> None:
         super().__init__(whole)
-        self._custody = custody
+        self._handover = handover
 
     def abilities_of(self, device_type: str) -> object:
-        """Return the abilities of the type, behind the refusal."""
-        return _CustodyRelay(Hooks(super().abilities_of(device_type)), device_type, self._custody)
+        """Return the abilities of the author's scanner, with a check before Allocate."""
+        return _HandoverRelay(Hooks(super().abilities_of(device_type)), device_type, self._handover)
 
 
-class _CustodyRelay(Relay):
-    """A kubelet may have chosen a device a moment ago."""
+class _HandoverRelay(Relay):
+    """Checks Allocate: the kubelet may have chosen a device that was just withdrawn."""
 
     adds = frozenset({Allocator})
 
-    def __init__(self, inner: Hooks, device_type: str, custody: Custody) -> None:
+    def __init__(self, inner: Hooks, device_type: str, handover: Handover) -> None:
         super().__init__(inner, device_type, device_type)
-        self._custody = custody
+        self._handover = handover
 
     async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
-        """Refuse, or ask the inner type. Raises `AllocationRefused`."""
+        """Refuse the call, or pass it to the author's scanner. Raises `AllocationRefused`."""
         ids = [device_id for each in request.containers for device_id in each.device_ids]
         keys = [(self.device_type, each) for each in ids]
         for key in keys:
-            if key not in self._custody.offered:
+            if key not in self._handover.offered:
                 raise AllocationRefused(key[1], StatusCode.FAILED_PRECONDITION)
-        # From the check to here there is no await: a device that is offered is counted as being
-        # allocated before custody can move it.
-        self._custody.allocation_begins(keys)
+        # No await between the check and this line: otherwise `handover` could give an offered
+        # device to DRA before the call is recorded.
+        self._handover.allocation_begins(keys)
         try:
             return await super().allocate(request)
         finally:
-            self._custody.allocation_ends(keys, asyncio.get_running_loop().time())
+            self._handover.allocation_ends(keys, asyncio.get_running_loop().time())

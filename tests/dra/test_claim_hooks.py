@@ -1,4 +1,4 @@
-"""Code of an author that makes devices ready for claims: typed, in order, and never left alone."""
+"""The hooks of a plugin author for claims: parameters, order, failures and late calls."""
 
 import asyncio
 import threading
@@ -29,7 +29,7 @@ class GpuConfig:
 
 
 class Author(kd.ClaimPreparer):
-    """Notes what it is asked; `fails` has the names of methods that raise."""
+    """Records its calls; `fails` has the names of methods that raise."""
 
     parameters = GpuConfig
 
@@ -87,7 +87,7 @@ def edits_of(rig: Rig) -> str:
 
 
 async def test_configuration_comes_as_the_authors_dataclass(rig: Rig, author: Author) -> None:
-    """What nobody says is the default; the edits are added to those of the device."""
+    """A missing key has its default; the edits are added to the edits of the device."""
     configure(rig, ONE, {"power": 300})
     assert isinstance(await prepare(rig, ONE), tuple)
     assert author.parameters_seen == [GpuConfig(power=300, mode="shared")]
@@ -95,23 +95,23 @@ async def test_configuration_comes_as_the_authors_dataclass(rig: Rig, author: Au
     assert '"GPU=0"' in edits_of(rig)
 
 
-async def test_wrong_configuration_touches_nothing(rig: Rig, author: Author) -> None:
-    """The pod is told; the device is free, and no code of the author's ran."""
+async def test_a_wrong_configuration_is_refused_before_any_hook(rig: Rig, author: Author) -> None:
+    """The pod gets the error; the device is free, and no hook was called."""
     configure(rig, ONE, {"powr": 300})
     assert "the request gpu: powr: unknown, did you mean 'power'?" in await prepare(rig, ONE)
     assert not author.calls
     assert rig.service._preparation.known(ONE.uid) is None
 
 
-async def test_configuration_for_who_takes_none_is_refused(tmp_path: Path) -> None:
-    """Also for a scanner without any code for claims."""
+async def test_configuration_for_a_type_without_parameters_is_refused(tmp_path: Path) -> None:
+    """Also for a scanner without any hook for claims."""
     rig = Rig(tmp_path)
     configure(rig, ONE, {"power": 300})
     assert "takes none for gpu: remove it" in await prepare(rig, ONE)
 
 
 async def test_a_claim_is_prepared_once_and_undone_once(rig: Rig, author: Author) -> None:
-    """However often the kubelet asks."""
+    """However often the kubelet calls."""
     for _ in range(3):
         await prepare(rig, ONE)
     for _ in range(3):
@@ -119,10 +119,8 @@ async def test_a_claim_is_prepared_once_and_undone_once(rig: Rig, author: Author
     assert author.calls == ["prepare c1 gpu-0", "unprepare c1 gpu-0"]
 
 
-async def test_a_claim_with_other_devices_than_before_is_undone_first(
-    rig: Rig, author: Author
-) -> None:
-    """It was given back and allocated again while nobody told us."""
+async def test_old_devices_of_a_claim_are_unprepared_first(rig: Rig, author: Author) -> None:
+    """The claim was deallocated and allocated again without a call to the driver."""
     await prepare(rig, ONE)
     rig.claims["c1"] = claim_of(ONE.uid, "gpu-2")
     assert isinstance(await prepare(rig, ONE), tuple)
@@ -132,7 +130,7 @@ async def test_a_claim_with_other_devices_than_before_is_undone_first(
 async def test_the_next_process_knows_what_to_undo(
     rig: Rig, author: Author, tmp_path: Path
 ) -> None:
-    """Without the API server, without the device."""
+    """Also without the API server and without the device."""
     configure(rig, ONE, {"power": 300})
     await prepare(rig, ONE)
     again = Rig(tmp_path, author)
@@ -143,10 +141,10 @@ async def test_the_next_process_knows_what_to_undo(
     assert author.calls == ["prepare c1 gpu-0", "unprepare c1 gpu-0"]
 
 
-async def test_an_author_who_fails_is_undone(rig: Rig, author: Author) -> None:
-    """The kubelet has the author's words, and the next claim may have the device."""
+async def test_a_failed_prepare_is_undone(rig: Rig, author: Author) -> None:
+    """The kubelet gets the author's text, and the next claim may have the device."""
     author.fails = {"prepare"}
-    assert "OSError: cannot prepare (test_author_calls.py:" in await prepare(rig, ONE)
+    assert "OSError: cannot prepare (test_claim_hooks.py:" in await prepare(rig, ONE)
     assert author.calls == ["prepare c1 gpu-0", "unprepare c1 gpu-0"]
     assert rig.service._preparation.known(ONE.uid) is None
     author.fails = set()
@@ -155,7 +153,7 @@ async def test_an_author_who_fails_is_undone(rig: Rig, author: Author) -> None:
 
 
 async def test_a_failed_undo_keeps_the_devices_of_the_claim(rig: Rig, author: Author) -> None:
-    """Nobody else gets a device in an unknown state; the kubelet asks again."""
+    """No other claim gets a device in an unknown state; the kubelet repeats its call."""
     await prepare(rig, ONE)
     author.fails = {"unprepare"}
     assert "OSError: cannot unprepare" in await unprepare(rig, ONE)
@@ -166,13 +164,13 @@ async def test_a_failed_undo_keeps_the_devices_of_the_claim(rig: Rig, author: Au
     assert isinstance(await prepare(rig, TWO), tuple)
 
 
-async def test_an_author_who_hangs_is_undone_when_he_returns(rig: Rig, author: Author) -> None:
-    """The kubelet has an answer in time, others their turn; never are there two calls at once."""
+async def test_a_late_prepare_is_undone_after_it_returns(rig: Rig, author: Author) -> None:
+    """The kubelet gets an answer in time, other claims go on, and no two hooks run at once."""
     author.hangs["prepare"] = threading.Event()
-    rig.service._author.timeouts = HookTimeouts(prepare=0.05)
+    rig.service._claim_hooks.timeouts = HookTimeouts(prepare=0.05)
     assert "Author.prepare_claim did not answer within 0.05 s" in await prepare(rig, ONE)
     assert author.calls == ["prepare c1 gpu-0"]
-    rig.service._author.timeouts = HookTimeouts(prepare=60)
+    rig.service._claim_hooks.timeouts = HookTimeouts(prepare=60)
     retry = asyncio.ensure_future(unprepare(rig, ONE))
     author.hangs.pop("prepare").set()
     assert not await retry
@@ -182,17 +180,17 @@ async def test_an_author_who_hangs_is_undone_when_he_returns(rig: Rig, author: A
     assert isinstance(await prepare(rig, ONE), tuple)
 
 
-async def test_a_claim_waits_for_its_late_call_only_so_long(
+async def test_a_claim_waits_a_limited_time_for_its_late_call(
     rig: Rig, author: Author, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And is told which call it is."""
+    """The error names the late hook."""
     author.hangs["prepare"] = release = threading.Event()
-    rig.service._author.timeouts = HookTimeouts(prepare=0.05)
+    rig.service._claim_hooks.timeouts = HookTimeouts(prepare=0.05)
     await prepare(rig, ONE)
-    monkeypatch.setattr("kubedevices.dra.service.QUIET_LIMIT", 0.01)
+    monkeypatch.setattr("kubedevices.dra.service.LATE_CALL_LIMIT", 0.01)
     assert "Author.prepare_claim has still not returned" in await prepare(rig, ONE)
     author.hangs.clear()
-    rig.service._author.timeouts = HookTimeouts(prepare=60)
+    rig.service._claim_hooks.timeouts = HookTimeouts(prepare=60)
     assert isinstance(await prepare(rig, TWO), tuple), "another claim has its turn"
     release.set()
     await until(lambda: not rig.service._work)

@@ -1,8 +1,8 @@
-"""Which devices pods of the device plugin API hold while DRA waits for them. Blocking file access.
+"""Remembers which devices pods of the device plugin API hold while DRA waits. Blocking file access.
 
-After a reboot a kubelet admits such a pod again only if a device plugin lists its devices, and it
-tells nobody which devices these are before it has admitted its pods. So the file says it, with the
-ID of the boot in which it was written.
+After a reboot the kubelet admits such a pod again only if a device plugin lists the pod's devices.
+But the kubelet reports these devices only after it has admitted the pod. So this file has the
+devices, and the ID of the boot in which it was written.
 """
 
 import json
@@ -17,14 +17,14 @@ FILE_NAME = "held-by-plugin.json"
 _SIZE_LIMIT = 2**24
 
 
-class HeldNote:
-    """The file in a driver's data directory; `boot_id` is the boot of now."""
+class HeldDevicesFile:
+    """The file in a driver's data directory; `boot_id` is the ID of the current boot."""
 
     def __init__(self, directory: Path, boot_id: str) -> None:
         self._file, self._boot_id = directory / FILE_NAME, boot_id
 
     def read(self) -> tuple[frozenset[DeviceKey], bool]:
-        """Return the devices, and whether they are from before a reboot; none if unreadable."""
+        """Return the devices, and whether they are of an earlier boot. No devices if unreadable."""
         nothing = (frozenset[DeviceKey](), False)
         return untrusted_files.read_note(self._file, self._parse, nothing, limit=_SIZE_LIMIT)
 
@@ -33,11 +33,11 @@ class HeldNote:
         return keys, found["boot_id"] != self._boot_id
 
     def write(self, keys: Collection[DeviceKey]) -> None:
-        """Note these devices, and forget all others. Raises `OSError`."""
+        """Replace the devices in the file. Raises `OSError`."""
         if not keys:
             self._file.unlink(missing_ok=True)
             return
         self._file.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         content = {"boot_id": self._boot_id, "devices": sorted(keys)}
-        # Durable when it returns: the note is for the time after a crash of the host.
+        # The file is on disk when `replace` returns: it must survive a crash of the host.
         untrusted_files.replace(self._file, json.dumps(content).encode())

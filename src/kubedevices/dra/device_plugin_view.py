@@ -1,8 +1,8 @@
-"""Which devices belong to the device plugin API now, as the kubelet of the node tells. Pure.
+"""The devices that the device plugin API has now, from the kubelet's answers. Pure.
 
-The scheduler accounts the two device APIs separately, so a device that both offer is handed out
-twice. A kubelet tells who holds a device (podresources `List`), and which devices it would hand out
-(`GetAllocatableResources`).
+The scheduler counts the two device APIs separately. So a device that is in both would be allocated
+twice. The kubelet answers which pods hold devices (podresources `List`), and which devices it can
+allocate (`GetAllocatableResources`).
 """
 
 from collections.abc import Collection, Mapping
@@ -13,9 +13,10 @@ from kubedevices.dra.names import DeviceKey
 
 @dataclass(frozen=True)
 class PluginView:
-    """What a kubelet said at the loop's time `at`, about the device types of one domain.
+    """The kubelet's answers about the device types of one domain.
 
-    `held` has the pod of each device that a pod holds.
+    `at` is the time of the question, from the clock of the event loop. `held` has the pod of each
+    held device.
     """
 
     at: float
@@ -23,7 +24,7 @@ class PluginView:
     allocatable: Collection[DeviceKey] = frozenset()
 
     def reason(self, key: DeviceKey) -> str:
-        """Return why a driver must not offer a device; empty if it may."""
+        """Return why a DRA driver must not offer a device; empty if it may."""
         if pod := self.held.get(key):
             return f"the pod {pod} holds it as a device of a device plugin"
         if key in self.allocatable:
@@ -31,5 +32,5 @@ class PluginView:
         return ""
 
     def with_pods_of(self, before: "PluginView") -> "PluginView":
-        """Return this view, and the pods of `before`: for a kubelet that may not know all yet."""
+        """Return this view plus the pods of `before`: a new kubelet may not know all pods yet."""
         return PluginView(self.at, {**before.held, **self.held}, self.allocatable)

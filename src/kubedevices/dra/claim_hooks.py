@@ -1,7 +1,8 @@
-"""Calls the author's code for claims: what containers get, what is made ready. asyncio.
+"""Calls the plugin author's hooks for a claim. asyncio.
 
-Every call has a deadline. A call that is late goes on in its thread, and nothing else is asked for
-its claim until it ends.
+`allocate` and `pre_start_container` say what containers get; `prepare_claim` and `unprepare_claim`
+prepare the devices and undo this. Every call has a deadline. A late call, which has passed its
+deadline, goes on in its thread. No other hook is called for its claim until the late call returns.
 """
 
 import asyncio
@@ -19,8 +20,8 @@ from kubedevices.allocation import (
     PreStartContainerRequest,
 )
 from kubedevices.cdi import ContainerEdits
-from kubedevices.dra.claim_cdi import Given, annotations_left_out, edits_for, edits_of_answer
-from kubedevices.dra.claims import Configuration, Group, Result
+from kubedevices.dra.claim_cdi import CdiEdits, annotations_left_out, edits_for, edits_of_answer
+from kubedevices.dra.claims import Configuration, DeviceGroup, Result
 from kubedevices.dra.parameters import ParametersInvalid, decode
 from kubedevices.dra.slices import TypedDevice
 from kubedevices.errors import ClaimRefused, HookHangs, HookTimedOut
@@ -35,10 +36,10 @@ _Members = dict[tuple[str, str], list[Result]]
 _log = logging.getLogger(__name__)
 
 
-class AuthorCalls:
-    """The hooks of one driver, which `hooks_of` returns for a device type.
+class ClaimHooks:
+    """Calls the hooks of one driver; `hooks_of` returns the hooks of a device type.
 
-    No hook may take longer than `longest` seconds, whatever `timeouts` says.
+    The deadline of a hook is in `timeouts`, but at most `longest` seconds.
     """
 
     def __init__(
@@ -52,10 +53,10 @@ class AuthorCalls:
     ) -> None:
         self._driver, self._hooks_of = driver, hooks_of
         self._dev_root, self.timeouts, self._longest = dev_root, timeouts, longest
-        # By claim: calls that went on after their deadline. While there is one, nothing else is
-        # done with the claim, because both could change the device.
+        # The late call of each claim, by UID. Meanwhile no other hook is called for the claim: both
+        # could change the same device.
         self._late: dict[str, asyncio.Task[Any]] = {}
-        self._told: set[tuple[str, str]] = set()
+        self._logged_annotations: set[tuple[str, str]] = set()
 
     def plan(
         self,
@@ -63,10 +64,10 @@ class AuthorCalls:
         results: Iterable[Result],
         offered: Mapping[str, TypedDevice],
         configuration: Mapping[str, Configuration],
-    ) -> tuple[Group, ...]:
-        """Return what has to be made ready; raises `ClaimRefused` for configuration that is wrong.
+    ) -> tuple[DeviceGroup, ...]:
+        """Return the groups of devices to prepare; raises `ClaimRefused` for a wrong configuration.
 
-        Devices that are not offered are left out.
+        Devices that are not in `offered` are left out.
         """
         found = []
         members = _grouped((each for each in results if each.device in offered), offered)
@@ -80,16 +81,19 @@ class AuthorCalls:
                 )
             if hooks.can_prepare:
                 ids = tuple(offered[each.device].device.id for each in group)
-                planned = Group(request, device_type, ids, given)
+                planned = DeviceGroup(request, device_type, ids, given)
                 _parameters_of(hooks, claim, planned)
                 found.append(planned)
         return tuple(found)
 
-    async def give(
+    async def allocate(
         self, results: tuple[Result, ...], offered: Mapping[str, TypedDevice]
-    ) -> dict[Result, Given]:
-        """Return what each device gives; an author's answer comes with the first of its devices."""
-        given: dict[Result, Given] = {}
+    ) -> dict[Result, CdiEdits]:
+        """Return what a container gets with each device.
+
+        If the author's `allocate` answers for several devices, the answer belongs to the first.
+        """
+        given: dict[Result, CdiEdits] = {}
         for (_, device_type), members in _grouped(results, offered).items():
             devices = [offered[each.device].device for each in members]
             answer = await self._ask(device_type, tuple(each.id for each in devices))
@@ -100,48 +104,53 @@ class AuthorCalls:
             else:
                 self._warn_of_annotations(device_type, answer)
                 empty = edits_of_answer(AllocateResponse())
-                # One Allocate answer is about all devices together: given with each of them it
-                # would be doubled.
+                # The answer is about all devices of the call. With each device, a container would
+                # get it several times.
                 given |= dict.fromkeys(members, empty) | {members[0]: edits_of_answer(answer)}
         return {each: given[each] for each in results}
 
     def _warn_of_annotations(self, device_type: str, answer: AllocateResponse) -> None:
         lost = [
-            each for each in annotations_left_out(answer) if (device_type, each) not in self._told
+            each
+            for each in annotations_left_out(answer)
+            if (device_type, each) not in self._logged_annotations
         ]
         if lost:
-            self._told |= {(device_type, each) for each in lost}
+            self._logged_annotations |= {(device_type, each) for each in lost}
             _log.warning(
                 "%s/%s: containers of claims do not get annotations such as %s: CDI has none",
                 self._driver, device_type, ", ".join(lost),
             )  # fmt: skip
 
-    async def prepare(self, claim: ClaimReference, group: Group) -> ContainerEdits:
-        """Let the author make the devices ready; return what a container gets besides."""
+    async def prepare(self, claim: ClaimReference, group: DeviceGroup) -> ContainerEdits:
+        """Call the author's `prepare_claim`; return the additional edits for a container."""
         hooks = self._hooks_of(group.device_type)
         claimed = _claimed(claim, group, _parameters_of(hooks, claim, group))
         return await self._finish(hooks.prepare_claim, claimed) or ContainerEdits()
 
-    async def unprepare(self, claim: ClaimReference, groups: Iterable[Group]) -> None:
-        """Let the author undo it, the last group first."""
-        # The last first: a group may rely on those that were prepared before it.
+    async def unprepare(self, claim: ClaimReference, groups: Iterable[DeviceGroup]) -> None:
+        """Call the author's `unprepare_claim` for each group, the last group first."""
+        # The last group first: a group may depend on the groups that were prepared before it.
         for group in reversed(tuple(groups)):
             hooks = self._hooks_of(group.device_type)
             try:
                 parameters = _parameters_of(hooks, claim, group)
             except ClaimRefused as error:
-                _log.warning("%s: given back without what it configured", error)
-                # A claim must be given back even if its configuration is no longer understood, for
+                # The claim must be unprepared even if the driver cannot read its configuration, for
                 # example after an update of the driver.
+                _log.warning("%s: unprepared without parameters", error)
                 parameters = None
             await self._finish(hooks.unprepare_claim, _claimed(claim, group, parameters))
 
     def is_late(self, claim: ClaimReference) -> bool:
-        """Whether a call for the claim goes on after its deadline."""
+        """Whether the claim has a late call."""
         return claim.uid in self._late
 
-    async def wait_until_quiet(self, claim: ClaimReference, timeout: float | None) -> None:
-        """Wait for a call that is late; raises `ClaimRefused` if that takes too long."""
+    async def wait_for_late_call(self, claim: ClaimReference, timeout: float | None) -> None:
+        """Wait until the late call of the claim, if any, has returned.
+
+        Raises `ClaimRefused` after `timeout` seconds; None means no limit.
+        """
         if task := self._late.get(claim.uid):
             await asyncio.wait({task}, timeout=timeout)
             if not task.done():
@@ -150,7 +159,7 @@ class AuthorCalls:
     async def _finish(
         self, hook: Callable[[ClaimedDevices], Awaitable[T]], claimed: ClaimedDevices
     ) -> T:
-        """Call a hook that must not be left alone: it changes the devices."""
+        """Call a hook that changes devices; on a timeout remember it as the claim's late call."""
         name = f"{self._hooks_of(claimed.device_type).name}.{getattr(hook, '__name__', 'hook')}"
         if len(self._late) >= hook_threads.HANGING_LIMIT:
             raise HookHangs(name, len(self._late))
@@ -161,16 +170,19 @@ class AuthorCalls:
         await asyncio.wait({task}, timeout=seconds)
         if task.done():
             return task.result()
-        # Not cancelled: a change of a device that is cut off half-way would be worse than a late
-        # one.
+        # The task is not cancelled: an interrupted change of a device would be worse than a late
+        # change.
         self._late[uid] = task
         task.add_done_callback(lambda _: self._late.pop(uid))
-        task.add_done_callback(_tell)
+        task.add_done_callback(_log_failure)
         resource = f"{self._driver}/{claimed.device_type}"
         raise HookTimedOut(resource, name, seconds, "prepare_timeout")
 
     async def _ask(self, device_type: str, ids: tuple[str, ...]) -> AllocateResponse | None:
-        """Return the author's answer for devices of one type, None to leave it to us."""
+        """Call `allocate` and `pre_start_container` for devices of one type.
+
+        Return the author's answer; None means that the framework builds the answer.
+        """
         hooks = self._hooks_of(device_type)
         request = AllocateRequest((ContainerAllocateRequest(ids),))
         answer = await self._in_time(hooks.allocate, request, device_type, "allocate")
@@ -193,14 +205,14 @@ class AuthorCalls:
 
 
 def _grouped(results: Iterable[Result], offered: Mapping[str, TypedDevice]) -> _Members:
-    """Return devices by request and type."""
+    """Return the devices by request and device type."""
     members: _Members = {}
     for each in results:
         members.setdefault((each.request, offered[each.device].device_type), []).append(each)
     return members
 
 
-def _parameters_of(hooks: Hooks, claim: ClaimReference, group: Group) -> Any:
+def _parameters_of(hooks: Hooks, claim: ClaimReference, group: DeviceGroup) -> Any:
     if hooks.parameters is None:
         return None
     try:
@@ -211,10 +223,10 @@ def _parameters_of(hooks: Hooks, claim: ClaimReference, group: Group) -> Any:
         ) from None
 
 
-def _claimed(claim: ClaimReference, group: Group, parameters: Any) -> ClaimedDevices:
+def _claimed(claim: ClaimReference, group: DeviceGroup, parameters: Any) -> ClaimedDevices:
     return ClaimedDevices(claim, group.request, group.device_type, group.device_ids, parameters)
 
 
-def _tell(task: "asyncio.Task[Any]") -> None:
+def _log_failure(task: "asyncio.Task[Any]") -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.warning("%s failed after its deadline: %r", task.get_name(), error)

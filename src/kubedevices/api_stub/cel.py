@@ -1,8 +1,8 @@
-"""The part of CEL that selectors of device classes are made of here. Pure.
+"""Evaluates the supported part of CEL, the language of device selectors. Pure.
 
-Comparisons that are joined by `&&`: of `device.driver`, of an attribute, of an attribute with
-`.orValue(…)`; and `"name" in device.attributes["domain"]`. Anything else is refused: a selector
-that this cannot evaluate must be tested on a Kubernetes.
+Supported are comparisons of `device.driver`, of an attribute, and of an attribute with
+`.orValue(…)`, and `"name" in device.attributes["domain"]`, all joined by `&&`. Other expressions
+are refused; test such a selector on a real Kubernetes.
 """
 
 import json
@@ -31,13 +31,13 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 class BadExpression(ValueError):
-    """An expression that cannot be evaluated, or not for this device."""
+    """An expression that is not supported, or that fails for this device."""
 
 
 def is_selected(expression: str, driver: str, device: Object) -> bool:
-    """Return whether a device of `driver` is selected; raises `BadExpression`.
+    """Return whether `expression` selects a device of `driver`; raises `BadExpression`.
 
-    An attribute that the device lacks is an error, as in Kubernetes, unless `?` is before its name.
+    As in Kubernetes, a missing attribute is an error, unless `?` is before its name.
     """
     attributes = _by_domain(driver, device.get("attributes") or {})
     return all(_holds(term.strip(), driver, attributes) for term in _AND.split(expression))

@@ -1,4 +1,4 @@
-"""What a driver leaves on disk that tells the next process what it may have offered. Blocking."""
+"""Files that tell the next process which slices and claims of a driver may exist. Blocking."""
 
 from pathlib import Path
 
@@ -10,13 +10,13 @@ SLICES_FILE = "has-slices"
 
 
 class StateFiles:
-    """The traces in a driver's data directory."""
+    """The state files in a driver's data directory."""
 
     def __init__(self, directory: Path) -> None:
         self._slices, self._claims = directory / SLICES_FILE, directory / FILE_NAME
 
     def note_slices(self) -> None:
-        """Note, before the first slice is published, that there may be slices.
+        """Record that slices may exist. Call this before the first slice is published.
 
         Raises `PreparedUnwritable`.
         """
@@ -29,14 +29,14 @@ class StateFiles:
             raise PreparedUnwritable(str(self._slices), error.strerror or str(error)) from error
 
     def forget_slices(self) -> None:
-        """Note that there are none."""
+        """Record that no slices exist."""
         self._slices.unlink(missing_ok=True)
 
     def may_have_slices(self) -> bool:
-        """Whether slices may be on the API server."""
+        """Whether the API server may have slices of the driver."""
         return self._slices.exists()
 
-    def are_there(self) -> bool:
-        """Whether a driver has to run, even if it is to offer nothing."""
+    def need_a_driver(self) -> bool:
+        """Whether slices or claims may exist: a driver must run then, even without devices."""
         claims, is_whole = PreparedClaims.read(self._claims)
         return self.may_have_slices() or bool(len(claims)) or not is_whole

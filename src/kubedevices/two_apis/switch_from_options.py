@@ -1,4 +1,4 @@
-"""A switch as its options say: where the mode of the node comes from, and which devices change."""
+"""Creates an `ApiSwitch` from options: the source of the node's mode, and the devices for DRA."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,23 +9,23 @@ from kubedevices.dra.options import DraSettings
 from kubedevices.errors import UsageError
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.two_apis.mode_source import FixedMode, ModeFile, ModeSource, NodeLabel
-from kubedevices.two_apis.modes_of_devices import Selector, mode_named
+from kubedevices.two_apis.modes_of_devices import DraSelector, parse_mode
 from kubedevices.two_apis.options import of_drivers
 from kubedevices.two_apis.switch import ApiSwitch
 
 
 def make_switch(scanner: Scanner, domain: str, mode: str, options: Mapping[str, Any]) -> ApiSwitch:
-    """Return what serves `scanner` with `TwoApisOptions`. Raises `UsageError`."""
-    known = mode_named(mode, "mode")
+    """Return a switch for `scanner`; `options` are `TwoApisOptions`. Raises `UsageError`."""
+    known = parse_mode(mode, "mode")
     file = options.get("mode_file")
-    selector = Selector.of(options.get("dra_devices", ()))
+    selector = DraSelector.of(options.get("dra_devices", ()))
     if known == "split" and not selector.globs:
         raise UsageError(
-            "mode split needs dra_devices: which devices are in DRA, such as gpu/GPU-1*"
+            "mode split needs dra_devices, the devices that are in DRA, such as gpu/GPU-1*"
         )
     label = options.get("mode_label")
     if file is not None and label is not None:
-        raise UsageError("the mode of the node is in a file or in a label: give one of them")
+        raise UsageError("the mode of the node is in a file or in a label: give only one of them")
     source: ModeSource = FixedMode(known)
     if file is not None:
         source = ModeFile(file.absolute(), known)
