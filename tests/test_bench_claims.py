@@ -82,8 +82,8 @@ class Broken(Widgets, kd.Allocator):
         raise RuntimeError("the widget is on fire")
 
 
-def test_the_first_available_subrequest_is_allocated(bench: Bench, scanner: Widgets) -> None:
-    """The driver gets the name of the request for each subrequest."""
+def test_the_first_available_alternative_is_allocated(bench: Bench, scanner: Widgets) -> None:
+    """The driver knows the request by its name, whichever subrequest was chosen."""
     bench.start(scanner, domain=DRIVER, mode="dra")
     bench.claim("other", {WIDGET: 1})
     choices = [
@@ -153,8 +153,8 @@ def test_health_is_that_of_the_pods_status(bench: Bench, scanner: Widgets) -> No
     assert bench.claim("pod-2", {WIDGET: 1}).devices == ("w-2",)
 
 
-def test_pods_notice_nothing_of_a_rolling_update(bench: Bench, scanner: Widgets) -> None:
-    """Pods start and end while the new instance starts and the old instance ends."""
+def test_a_rolling_update_disturbs_no_pod(bench: Bench, scanner: Widgets) -> None:
+    """Pods come and go while the new instance starts, takes over, and the old one ends."""
     old = bench.start(scanner, domain=DRIVER, mode="dra")
     held = bench.claim("held", {WIDGET: 1})
     new = bench.start(scanner, domain=DRIVER, mode="dra")

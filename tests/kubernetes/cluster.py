@@ -1,6 +1,6 @@
-"""A real Kubernetes of a single node, driven by the program `cluster` of a folder.
+"""A real Kubernetes with one node, controlled by the program `cluster` of a folder.
 
-docs/development/real-kubernetes.md lists what that program has to do.
+docs/development/real-kubernetes.md lists the commands of this program.
 """
 
 import json
@@ -40,13 +40,13 @@ class Cluster:
         self._words = [str(program), "--dir", str(directory)]
 
     def words(self, *arguments: object) -> list[str]:
-        """Return the command that gives `cluster` these arguments, for `subprocess.Popen`."""
+        """Return the command for `cluster` with these arguments, for `subprocess.Popen`."""
         return [*self._words, *map(str, arguments)]
 
     def run(
         self, *arguments: object, stdin: str | None = None, timeout: float = DEADLINE
     ) -> "subprocess.CompletedProcess[str]":
-        """Run `cluster ARGUMENTS` to its end, whatever its exit code."""
+        """Run `cluster ARGUMENTS` to its end, with any exit code."""
         return subprocess.run(
             self.words(*arguments),
             input=stdin or "",
@@ -57,27 +57,27 @@ class Cluster:
         )
 
     def __call__(self, *arguments: object, **options: Any) -> str:
-        """Run `cluster ARGUMENTS`, which has to succeed, and return what it printed."""
+        """Run `cluster ARGUMENTS`, which must succeed, and return its output."""
         done = self.run(*arguments, **options)
         assert done.returncode == 0, (arguments, done.stdout, done.stderr)
         return done.stdout
 
     def kubectl(self, *arguments: object, **options: Any) -> str:
-        """Run kubectl as admin, which has to succeed, and return what it printed."""
+        """Run kubectl as admin, which must succeed, and return its output."""
         return self("kubectl", *arguments, **options)
 
     def get(self, *arguments: object) -> Any:
-        """Return what `kubectl get ARGUMENTS` finds, as parsed JSON."""
+        """Return the result of `kubectl get ARGUMENTS`, as parsed JSON."""
         return json.loads(self.kubectl("get", "--output=json", *arguments))
 
     def allocatable(self, resource: str) -> int | None:
-        """Return the node's allocatable devices as the API tells, None for an unknown resource."""
+        """Return the node's allocatable devices in the API, None for an unknown resource."""
         (node,) = self.get("nodes")["items"]
         count = node["status"]["allocatable"].get(resource)
         return None if count is None else int(count)
 
     def wait(self, what: str, condition: Callable[[], object], timeout: float = DEADLINE) -> None:
-        """Return once `condition()` is true; it is asked five times a second."""
+        """Wait until `condition()` is true; call it five times a second."""
         deadline = time.monotonic() + timeout
         while not condition():
             assert time.monotonic() < deadline, f"not within {timeout} s: {what}"
@@ -85,7 +85,7 @@ class Cluster:
 
     @contextmanager
     def namespace(self, name: str) -> Iterator[str]:
-        """Give a namespace that ends with all that is in it.
+        """Give a namespace, and delete it with all its objects at the end.
 
         pytest shows its pods and events beside the failure of a test. A test that runs again waits
         for the end of the namespace that it had before.
@@ -110,7 +110,7 @@ class Cluster:
 
 @contextmanager
 def running_cluster(*options: str) -> Iterator[Cluster]:
-    """Start a cluster with `options` in a directory of its own, or skip the test."""
+    """Start a cluster with `options` in its own directory, or skip the test."""
     folder = os.environ.get(FOLDER)
     if not folder:
         pytest.skip(f"no real Kubernetes here: {HOW}")

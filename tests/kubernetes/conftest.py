@@ -1,4 +1,4 @@
-"""The cluster, started once for all tests that use it."""
+"""The cluster, started once for all tests."""
 
 from collections.abc import Iterator
 

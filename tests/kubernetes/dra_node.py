@@ -1,4 +1,4 @@
-"""A DRA driver as a process on the node of a real Kubernetes, and pods that want its devices."""
+"""A DRA driver as a process on the node of a real Kubernetes, and pods with its devices."""
 
 import json
 import subprocess
@@ -16,9 +16,9 @@ GROUP = "resource.k8s.io/v1"
 
 
 class Driver:
-    """The driver as a process on the node, with a service account that may do what it needs.
+    """The driver as a process on the node, with a service account of minimal rights.
 
-    `more` are further arguments of `simulate`; with `--mode-file` among them, it begins as a device
+    `more` are further arguments of `simulate`; with `--mode-file` it starts as a device
     plugin.
     """
 
@@ -44,7 +44,7 @@ class Driver:
         self.process.wait(30)
 
     def kill(self) -> None:
-        """SIGKILL, as for a process without memory."""
+        """SIGKILL, as the kernel does when memory is short."""
         assert self.process is not None
         self.process.kill()
         self.process.wait(30)
@@ -65,7 +65,7 @@ class Driver:
 
 
 def account(cluster: Cluster, config: Path) -> None:
-    """Write a kubeconfig for a service account with just the rights of a driver."""
+    """Write a kubeconfig for a service account with only the rights of a driver."""
     name = {"metadata": {"name": "dra-driver"}}
     rbac = "rbac.authorization.k8s.io"
     subject = {"kind": "ServiceAccount", "name": "dra-driver", "namespace": "default"}
@@ -89,7 +89,7 @@ def account(cluster: Cluster, config: Path) -> None:
 
 
 def make_class(cluster: Cluster, name: str, domain: str = DRIVER, **spec: Any) -> None:
-    """Make the class of a driver's widgets."""
+    """Create the DeviceClass of a driver's widgets."""
     expression = (
         f'device.driver == "{domain}" && '
         f'device.attributes["{domain}"].?type.orValue("") == "widget"'
@@ -119,7 +119,7 @@ def running_driver(cluster: Cluster, devices: int = 2) -> Iterator[Driver]:
 
 @contextmanager
 def namespace_for(driver: Driver) -> Iterator[str]:
-    """Give a namespace; its pods are gone, and all claims given back, before the driver ends."""
+    """Give a namespace; before the driver ends, its pods are deleted and all claims unprepared."""
     cluster = driver.cluster
     with cluster.namespace("dra-test") as name:
         request = {"name": "it", "exactly": {"deviceClassName": "widget"}}
@@ -155,7 +155,7 @@ def create_pod(cluster: Cluster, namespace: str, name: str, **limits: int) -> No
 
 
 def widgets_of(cluster: Cluster, namespace: str, name: str) -> list[str]:
-    """Wait for a pod to be ready; return the variables that are its devices."""
+    """Wait for a pod to be ready; return the variables of its devices."""
     ready = ("--for=condition=Ready", f"pod/{name}", "--timeout=90s")
     cluster.kubectl("wait", f"--namespace={namespace}", *ready, timeout=120)
     cluster.wait("its environment", lambda: logs_of(cluster, namespace, name))

@@ -1,4 +1,4 @@
-"""Roll-outs of our DaemonSet on a real Kubernetes, and what they took away meanwhile.
+"""Roll-outs of our DaemonSet on a real Kubernetes, and the devices that were missing meanwhile.
 
 No image is built: the pods run this checkout with the Python of this host.
 """
@@ -33,7 +33,7 @@ _ASK_EVERY = 0.02
 
 @dataclass
 class Figures:
-    """What was seen: allocatable in the API, seconds without devices in the kubelet, pods."""
+    """The measured values: allocatable in the API, seconds without devices in the kubelet, pods."""
 
     api: list[str] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Rollouts:
         self.kubectl("rollout", "status", f"daemonset/{self._deployment.name}", timeout=180)
 
     def roll(self, count: int, pods: int, limit: float = 180) -> Figures:
-        """Update it so often, each time with so many pods created meanwhile, and watch."""
+        """Update it several times, each time create pods meanwhile, and measure."""
         figures = Figures()
         with watched_api(self._cluster, RESOURCE, figures.api), self._watched_kubelet(figures):
             for turn in range(count):
@@ -120,7 +120,7 @@ class Rollouts:
 
     @contextmanager
     def _watched_kubelet(self, figures: Figures) -> Iterator[None]:
-        """Ask the kubelet again and again how many devices it could give away."""
+        """Ask the kubelet repeatedly how many devices are allocatable."""
         stop = threading.Event()
         socket = self._cluster.kubelet_dir / "pod-resources/kubelet.sock"
         thread = threading.Thread(target=lambda: asyncio.run(_ask(socket, figures, stop)))
@@ -134,7 +134,7 @@ class Rollouts:
 
 @contextmanager
 def watched_api(cluster: Cluster, resource: str, seen: list[str]) -> Iterator[None]:
-    """Note in `seen` how many devices the API tells at each change of the node."""
+    """Append to `seen` the number of devices in the API at each change of the node."""
     escaped = resource.replace(".", "\\.")
     path = f"{{.status.allocatable.{escaped}}}{{'\\n'}}"
     watch = subprocess.Popen(
@@ -178,7 +178,7 @@ async def _ask(socket: Path, figures: Figures, stop: threading.Event) -> None:
 
 
 def run_from_host(spec: Any) -> None:
-    """Let the pod's container run this checkout."""
+    """Change the pod so that its container runs this checkout."""
     (container,) = spec["containers"]
     container["command"] = [sys.executable, "-m", "kubedevices.cli"]
     container["env"] += [

@@ -14,7 +14,7 @@ RESOURCE = "cluster.test/widget"
 
 
 def pod(name: str, namespace: str, command: str, devices: int = 1) -> str:
-    """Return the manifest of a pod that runs a shell command with so many devices."""
+    """Return the manifest of a pod with some devices that runs a shell command."""
     container: dict[str, object] = {
         "name": "main",
         "image": BUSYBOX,
@@ -27,7 +27,7 @@ def pod(name: str, namespace: str, command: str, devices: int = 1) -> str:
 
 
 def test_a_pod_gets_the_environment_of_its_device(cluster: Cluster) -> None:
-    """From `simulate` beside the kubelet, over a kubelet restart, to a process in a container."""
+    """From `simulate` beside the kubelet to a process in a container, over a kubelet restart."""
     simulate = [sys.executable, "-m", "kubedevices.cli", "simulate", "--resource-name", RESOURCE]
     simulate += ["--number-devices", "2", "--env-prefix", "WIDGET"]
     plugin = subprocess.Popen(cluster.words("exec", *simulate))

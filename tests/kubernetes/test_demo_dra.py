@@ -1,4 +1,4 @@
-"""`make demo-dra` does what it tells."""
+"""`make demo-dra` does what it prints."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ def demo(*arguments: object, **env: str) -> "subprocess.CompletedProcess[str]":
 @pytest.mark.real_kubernetes
 @pytest.mark.timeout(600)
 def test_both_kinds_of_pods_come_back(cluster: Cluster) -> None:
-    """Nothing is held twice, and nothing of the demo is left."""
+    """No device is held twice, and no file or process of the demo is left over."""
     done = demo("--dir", cluster.directory)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "two    gpu-node1-" in done.stdout
@@ -37,8 +37,8 @@ def test_both_kinds_of_pods_come_back(cluster: Cluster) -> None:
     assert "demo-dra" not in cluster.kubectl("get", "clusterroles,deviceclasses", "--output=name")
 
 
-def test_without_a_kubernetes_it_says_what_it_needs() -> None:
-    """In one line, and not in a traceback."""
+def test_without_a_kubernetes_the_demo_says_what_it_needs() -> None:
+    """In one line, without a traceback."""
     done = demo(**{FOLDER: ""})
     assert (done.returncode, done.stderr) == (2, "")
     assert done.stdout.startswith(f"make demo-dra needs a real Kubernetes: set {FOLDER} to")

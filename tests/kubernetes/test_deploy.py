@@ -16,7 +16,7 @@ NOWHERE = "localhost/nobody/imported:this"
 
 @pytest.fixture
 def kubectl(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    """Put a kubectl for the cluster on the path."""
+    """Put a kubectl for the cluster into PATH."""
     program = tmp_path / "kubectl"
     program.write_text(f'#!/bin/sh\nexec {shlex.join(cluster.words("kubectl"))} "$@"\n')
     program.chmod(0o755)
@@ -29,10 +29,10 @@ def names(cluster: Cluster, kinds: str, namespace: str) -> set[str]:
     return {each["metadata"]["name"] for each in items}
 
 
-def test_a_namespace_of_others_is_left_as_it_was(
+def test_a_foreign_namespace_is_not_changed(
     kubectl: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With its labels and all that is in it; ours are gone when `undeploy` returns."""
+    """Its labels and objects stay; our objects are deleted when `undeploy` returns."""
     with kubectl.namespace("of-others") as name:
         kubectl.kubectl("label", "namespace", name, "pod-security.kubernetes.io/audit=baseline")
         kubectl.kubectl("create", f"--namespace={name}", "configmap", "precious")
@@ -48,10 +48,10 @@ def test_a_namespace_of_others_is_left_as_it_was(
         assert "precious" in names(kubectl, "configmaps", name)
 
 
-def test_a_namespace_of_ours_goes_when_it_is_empty(
+def test_our_namespace_is_deleted_when_it_is_empty(
     kubectl: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Not before; and what kept the plugin from its start is told."""
+    """Not before. The reason why the plugin did not start is printed."""
     name = "made-by-deploy"
     arguments = ("simulate", "--namespace", name, "--image", NOWHERE)
     try:

@@ -34,7 +34,7 @@ def namespace(driver: Driver) -> Iterator[str]:
 def test_pods_get_the_devices_of_their_claims(
     cluster: Cluster, driver: Driver, namespace: str
 ) -> None:
-    """Each its own; what one gives back the next one gets."""
+    """Each pod its own device. When a pod ends, the next pod gets its device."""
     for name in ("first", "second"):
         create_pod(cluster, namespace, name)
     held = [widgets_of(cluster, namespace, name) for name in ("first", "second")]
@@ -47,8 +47,8 @@ def test_pods_get_the_devices_of_their_claims(
     assert len(driver.cdi_files()) == 2
 
 
-def test_slices_are_back_after_a_kubelet_restart(cluster: Cluster, driver: Driver) -> None:
-    """A kubelet deletes them when it starts: within 5 s they are there again."""
+def test_slices_are_written_again_after_a_kubelet_restart(cluster: Cluster, driver: Driver) -> None:
+    """A kubelet deletes them when it starts: within 5 s they exist again."""
     before = [each["metadata"]["uid"] for each in driver.slices()]
     cluster("restart", "kubelet")
     started = time.monotonic()
@@ -60,7 +60,7 @@ def test_slices_are_back_after_a_kubelet_restart(cluster: Cluster, driver: Drive
     assert len(driver.published()) == 2, time.monotonic() - started
 
 
-def test_slices_that_somebody_deletes_are_back(cluster: Cluster, driver: Driver) -> None:
+def test_deleted_slices_are_written_again(cluster: Cluster, driver: Driver) -> None:
     """Within 5 s, with the same devices."""
     before = [each["metadata"]["uid"] for each in driver.slices()]
     cluster.kubectl("delete", "resourceslices", f"--field-selector=spec.driver={DRIVER}")
@@ -72,7 +72,9 @@ def test_slices_that_somebody_deletes_are_back(cluster: Cluster, driver: Driver)
     cluster.wait("new slices", is_back, timeout=5)
 
 
-def test_wiped_cdi_files_are_back(cluster: Cluster, driver: Driver, namespace: str) -> None:
+def test_deleted_cdi_files_are_written_again(
+    cluster: Cluster, driver: Driver, namespace: str
+) -> None:
     """So a container of the pod can start again."""
     create_pod(cluster, namespace, "holds")
     before = widgets_of(cluster, namespace, "holds")
@@ -90,8 +92,8 @@ def test_wiped_cdi_files_are_back(cluster: Cluster, driver: Driver, namespace: s
     assert widgets_of(cluster, namespace, "holds") == before
 
 
-def test_a_killed_driver_comes_back(cluster: Cluster, driver: Driver, namespace: str) -> None:
-    """Pods run on, are deleted while it is away, and new pods wait for it."""
+def test_a_killed_driver_goes_on(cluster: Cluster, driver: Driver, namespace: str) -> None:
+    """Pods run on, pods are deleted while it does not run, and new pods wait for it."""
     create_pod(cluster, namespace, "stays")
     create_pod(cluster, namespace, "goes")
     stays, goes = (widgets_of(cluster, namespace, name) for name in ("stays", "goes"))
@@ -104,10 +106,8 @@ def test_a_killed_driver_comes_back(cluster: Cluster, driver: Driver, namespace:
     cluster.wait("two claims", lambda: len(driver.cdi_files()) == 2)
 
 
-def test_pods_notice_nothing_of_a_rolling_update(
-    cluster: Cluster, driver: Driver, namespace: str
-) -> None:
-    """The kubelet has the newer instance before the older ends; claims of one end at the other."""
+def test_a_rolling_update_disturbs_no_pod(cluster: Cluster, driver: Driver, namespace: str) -> None:
+    """The newer instance registers before the older ends; each unprepares claims of the other."""
 
     def registered() -> list[str]:
         directory = cluster.kubelet_dir / "plugins_registry"
@@ -134,7 +134,7 @@ def test_pods_notice_nothing_of_a_rolling_update(
     assert len(driver.published()) == 2
 
 
-def test_a_reboot_keeps_pods_and_devices_together(
+def test_a_pod_has_the_same_device_after_a_reboot(
     cluster: Cluster, driver: Driver, namespace: str
 ) -> None:
     """Boot ID and CDI directory are new; the pod is started again with its own device."""
@@ -156,8 +156,10 @@ def test_a_reboot_keeps_pods_and_devices_together(
     assert len(driver.cdi_files()) == 1
 
 
-def test_an_unhealthy_device_is_seen(cluster: Cluster, driver: Driver, namespace: str) -> None:
-    """In the status of its pod and as a taint, and no longer when it is well again."""
+def test_an_unhealthy_device_is_shown_in_kubernetes(
+    cluster: Cluster, driver: Driver, namespace: str
+) -> None:
+    """In the status of its pod and as a taint, until it is healthy again."""
     create_pod(cluster, namespace, "holds")
     widgets_of(cluster, namespace, "holds")
 
@@ -182,15 +184,15 @@ def test_an_unhealthy_device_is_seen(cluster: Cluster, driver: Driver, namespace
 
 
 def test_a_pod_with_limits_gets_a_device(cluster: Cluster, driver: Driver, namespace: str) -> None:
-    """The class says the name of the resource; the pod is that of a device plugin."""
+    """The class has the name of the resource; the pod is written as for a device plugin."""
     make_class(cluster, "widget", extendedResourceName=f"{DRIVER}/widget")
     create_pod(cluster, namespace, "limited", widget=1)
     assert len(widgets_of(cluster, namespace, "limited")) == 1
     assert len(driver.cdi_files()) == 1
 
 
-def test_more_devices_than_a_slice_holds(cluster: Cluster) -> None:
-    """129 devices are two slices of one generation, and 64 fit where there is a taint."""
+def test_129_devices_are_two_slices(cluster: Cluster) -> None:
+    """Both have one generation; with a taint a slice has 64 devices."""
     with running_driver(cluster, devices=129) as driver:
         sizes = sorted(len(each["spec"]["devices"]) for each in driver.slices())
         assert sizes == [1, 128]

@@ -1,4 +1,4 @@
-"""Claims of every kind, and what a slice says, beside a real kubelet, scheduler and API server."""
+"""Claims of every kind, and the contents of slices, on a real Kubernetes."""
 
 import json
 import shutil
@@ -68,7 +68,7 @@ def claim(cluster: Cluster, namespace: str, name: str, *requests: dict[str, Any]
 
 
 def pod(cluster: Cluster, namespace: str, name: str, claimed: str, **containers: str) -> None:
-    """Create a pod with a claim; each container may name the request that it wants of it."""
+    """Create a pod with a claim; each container may name a request of the claim."""
     wanted = containers or {"main": ""}
     spec = {
         "terminationGracePeriodSeconds": 1,
@@ -110,10 +110,10 @@ def test_containers_name_the_requests_of_a_claim(
     assert len(driver.cdi_files()) == 1
 
 
-def test_the_first_that_is_available_is_taken(
+def test_the_first_available_alternative_is_allocated(
     cluster: Cluster, driver: Driver, namespace: str
 ) -> None:
-    """Nine widgets are not there, two are: a result names its subrequest."""
+    """Nine widgets do not exist, two do: the result names the subrequest."""
     firsts = [WIDGET | {"name": "many", "count": 9}, WIDGET | {"name": "few", "count": 2}]
     claim(cluster, namespace, "first", {"name": "it", "firstAvailable": firsts})
     pod(cluster, namespace, "takes", "first", main="it")
@@ -128,7 +128,7 @@ def test_all_devices_at_once(cluster: Cluster, driver: Driver, namespace: str) -
 
 
 def test_two_pods_share_a_claim(cluster: Cluster, driver: Driver, namespace: str) -> None:
-    """The device is given back after the second of them."""
+    """The claim is unprepared after the second pod."""
     claim(cluster, namespace, "shared", {"name": "it", "exactly": WIDGET})
     for name in ("first", "second"):
         pod(cluster, namespace, name, "shared")
@@ -141,10 +141,10 @@ def test_two_pods_share_a_claim(cluster: Cluster, driver: Driver, namespace: str
     cluster.wait("no CDI file is left", lambda: not driver.cdi_files())
 
 
-def test_an_administrator_looks_at_devices_in_use(
+def test_a_claim_with_admin_access_gets_devices_in_use(
     cluster: Cluster, driver: Driver, namespace: str
 ) -> None:
-    """With adminAccess a claim gets all devices, also the one that a pod holds."""
+    """With adminAccess a claim gets all devices, also the device that a pod holds."""
     label = "resource.kubernetes.io/admin-access=true"
     cluster.kubectl("label", "namespace", namespace, label)
     create_pod(cluster, namespace, "holds")
@@ -198,8 +198,8 @@ def test_a_wiped_registry_directory_is_filled_again(
     assert len(widgets_of(cluster, namespace, "after")) == 1
 
 
-def test_a_slice_says_what_a_device_is(cluster: Cluster) -> None:
-    """The API server takes every kind of attribute, and a capacity."""
+def test_a_slice_has_attributes_of_each_kind_and_a_capacity(cluster: Cluster) -> None:
+    """The API server accepts them."""
     config = cluster.directory / "cards.kubeconfig"
     account(cluster, config)
     words = cluster.words("exec", sys.executable, "-c", SCANNER, str(config))
@@ -229,15 +229,15 @@ def test_a_slice_says_what_a_device_is(cluster: Cluster) -> None:
     assert card["capacity"] == {"memory": {"value": "16Gi"}}
 
 
-def test_no_device_is_one_empty_slice(cluster: Cluster, driver: Driver) -> None:
-    """So that the scheduler knows the pool as complete."""
+def test_a_driver_without_devices_has_one_empty_slice(cluster: Cluster, driver: Driver) -> None:
+    """So the scheduler knows that the pool is complete."""
     driver.tell("{count: 0}")
     cluster.wait("no device", lambda: driver.slices() and not driver.published())
     assert len(driver.slices()) == 1
 
 
-def test_a_field_that_the_server_drops_is_told_once() -> None:
-    """With the gate of taints off, devices are served without taints."""
+def test_a_field_that_the_server_drops_is_logged_once() -> None:
+    """With the feature gate of taints off, devices are served without taints."""
     with (
         running_cluster("--feature", "DRADeviceTaints=false") as cluster,
         running_driver(cluster) as driver,

@@ -28,7 +28,7 @@ NODE_CLAIM = "authentication.kubernetes.io/node-name"
 def deployed(
     cluster: Cluster, capsys: pytest.CaptureFixture[str], *arguments: str
 ) -> Iterator[list[Any]]:
-    """Apply what `manifests` prints for a simulator of two devices; give the documents."""
+    """Apply the output of `manifests` for a simulator with two devices; give the documents."""
     words = ["manifests", "simulate", "--namespace", NAMESPACE, "--name", NAME, "--image", BUSYBOX]
     assert main([*words, *arguments]) == 0
     found = [each for each in yaml.safe_load_all(capsys.readouterr().out) if each]
@@ -59,7 +59,7 @@ def _settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run_pod(cluster: Cluster, name: str) -> list[str]:
-    """Start a pod with `limits:`, and return the variables that are its devices."""
+    """Start a pod with `limits:`, and return the variables of its devices."""
     container = {
         "name": "main",
         "image": BUSYBOX,
@@ -120,8 +120,7 @@ def test_the_manifests_serve_pods_by_dra(
 ) -> None:
     """Ready means registered and published; a pod with limits gets its device by a claim.
 
-    A pod of the driver writes the slices of its own node and driver, and no other.
-    """
+    A pod of the driver may write only the slices of its own node and driver."""
     with deployed(cluster, capsys, "--mode", "dra") as found:
         (made,) = (
             each
@@ -154,7 +153,7 @@ def test_the_manifests_serve_pods_by_dra(
 def test_the_mode_of_a_deployment_is_changed_on_the_node(
     cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One file per node; pods have one manifest, and no two the same device."""
+    """Each node has one file. All pods have one manifest, and each its own device."""
     mode_file = "/var/lib/kubedevices-mode/mode"
     cluster("exec", "rm", "-f", mode_file)
     with deployed(cluster, capsys, "--mode-file", mode_file):

@@ -1,6 +1,6 @@
 """A node changes between device plugin and DRA under a real kubelet and scheduler.
 
-While each of these tests runs, somebody looks again and again that no device is in both APIs.
+Each of these tests checks repeatedly that no device is in both APIs.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ SOUND = 1.5
 
 
 class Switched(Driver):
-    """A driver with three devices that begins as a device plugin and follows a file."""
+    """A driver with three devices that starts as a device plugin and follows a file."""
 
     def __init__(self, cluster: Cluster, *more: str) -> None:
         self.mode_file = cluster.directory / "mode"
@@ -57,7 +57,7 @@ class Switched(Driver):
         return {each.removeprefix(PREFIX) for each in self.published()}
 
     def wait(self, mode: str) -> None:
-        """Return once all devices are in one API."""
+        """Wait until all devices are in one API."""
         if mode == "dra":
             self.cluster.wait("devices in DRA", lambda: len(self.numbers()) == 3)
         else:
@@ -65,7 +65,7 @@ class Switched(Driver):
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Look at both APIs all the time; `both` gets what is in both."""
+        """Read both APIs repeatedly; `both` gets the devices that are in both."""
         stop = threading.Event()
         thread = threading.Thread(target=lambda: asyncio.run(self._look(stop)))
         thread.start()
@@ -96,7 +96,7 @@ class Switched(Driver):
 
 
 def number_of(variables: list[str]) -> str:
-    """Return the number of the one device that a pod has, from its environment."""
+    """Return the number of a pod's only device, from its environment."""
     (variable,) = variables
     found = re.fullmatch(rf"WIDGET_{PREFIX}(\d)=/dev/\d", variable)
     assert found, variable
@@ -137,7 +137,7 @@ def device_of(cluster: Cluster, namespace: str, name: str) -> str:
 
 
 def has_claim(cluster: Cluster, namespace: str, name: str) -> bool:
-    """Whether the scheduler gave the pod its device by DRA."""
+    """Whether the scheduler allocated the pod's device by DRA."""
     pod = cluster.get("pod", name, f"--namespace={namespace}")
     return "extendedResourceClaimStatus" in pod["status"]
 
@@ -146,10 +146,10 @@ def delete(cluster: Cluster, namespace: str, name: str) -> None:
     cluster.kubectl("delete", "pod", name, f"--namespace={namespace}", "--now", timeout=120)
 
 
-def test_a_live_switch_leaves_running_pods_alone(
+def test_a_switch_does_not_disturb_running_pods(
     cluster: Cluster, driver: Switched, namespace: str
 ) -> None:
-    """There and back; the pods have one manifest, and what one holds no other gets."""
+    """There and back. The pods have one manifest, and no device is held twice."""
     driver.wait("device-plugin")
     create_pod(cluster, namespace, "old", widget=1)
     old = device_of(cluster, namespace, "old")
@@ -188,10 +188,8 @@ def test_a_split_serves_both_kinds_of_pods(cluster: Cluster) -> None:
             assert not has_claim(cluster, namespace, "limited")
 
 
-def test_a_switch_goes_on_after_a_kill(
-    cluster: Cluster, driver: Switched
-) -> None:
-    """Nothing is in both APIs meanwhile, and the next process goes on."""
+def test_a_switch_goes_on_after_a_kill(cluster: Cluster, driver: Switched) -> None:
+    """Meanwhile no device is in both APIs, and the next process goes on."""
     driver.wait("device-plugin")
     for turn, pause in enumerate((0.1, 0.6, 1.5, 0.1, 0.6, 1.5)):
         mode = ("dra", "device-plugin")[turn % 2]
@@ -228,10 +226,9 @@ def end_containers(cluster: Cluster) -> None:
 def test_an_extended_resource_is_served_by_dra(
     cluster: Cluster, driver: Switched, namespace: str
 ) -> None:
-    """Over a restart of the kubelet, of the container, and to the end of the pod.
+    """Also after a restart of the kubelet and of the container, to the end of the pod.
 
-    The kubelet has known the name as that of a device plugin before, and a pod still holds one.
-    """
+    The kubelet knew the name as a device plugin's before, and a pod still holds such a device."""
     driver.wait("device-plugin")
     create_pod(cluster, namespace, "old", widget=1)
     old = device_of(cluster, namespace, "old")
@@ -258,10 +255,10 @@ def test_an_extended_resource_is_served_by_dra(
     )
 
 
-def test_both_kinds_of_pods_come_back_after_a_reboot(
+def test_both_kinds_of_pods_start_again_after_a_reboot(
     cluster: Cluster, driver: Switched, namespace: str
 ) -> None:
-    """In mode dra, each with its device, if the process is there before the kubelet."""
+    """In mode dra, each with its device, if the process runs before the kubelet."""
     driver.wait("device-plugin")
     create_pod(cluster, namespace, "old", widget=1)
     old = device_of(cluster, namespace, "old")

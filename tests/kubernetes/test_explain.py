@@ -1,4 +1,4 @@
-"""`kubedevices explain` beside a real kubelet: what is well is well, and what is not is named."""
+"""`kubedevices explain` beside a real kubelet: it names every fault, and only faults."""
 
 import json
 import re
@@ -26,9 +26,9 @@ def manifest(name: str, containers: list[Manifest], **spec: Any) -> Manifest:
 
 
 def with_python(name: str, command: list[str], mounts: dict[str, Any], **spec: Any) -> Manifest:
-    """Return a pod in which this Python runs: it has the directories of the host that it needs.
+    """Return a pod that runs this Python, with the needed directories of the host.
 
-    `mounts` are further volumes, by where they go.
+    `mounts` are further volumes, by their path in the container.
     """
     used = [Path(sys.executable).resolve(), *map(Path, (sys.executable, __file__, *sys.path))]
     tops = {f"/{each.parts[1]}" for each in used if each.is_dir() or each.is_file()}
@@ -86,12 +86,12 @@ def about(findings: list[Manifest], *words: str) -> tuple[str, str]:
 
 
 def wrong(findings: list[Manifest]) -> set[str]:
-    """Return the steps of what is a warning or a problem."""
+    """Return the steps of all warnings and problems."""
     return {each["step"] for each in findings if each["result"] not in ("ok", "unknown")}
 
 
-def test_plugins_in_pods(cluster: Cluster, namespace: str) -> None:
-    """Healthy ones are, in any network namespace; an emptyDir is told from a deleted file."""
+def test_plugins_in_pods_are_judged(cluster: Cluster, namespace: str) -> None:
+    """A healthy plugin is ok in any network namespace; an emptyDir is no deleted file."""
     pods = [
         simulator("own"),
         simulator("hostnet", hostNetwork=True),
@@ -113,8 +113,8 @@ def test_plugins_in_pods(cluster: Cluster, namespace: str) -> None:
     assert about(findings, "2 healthy devices; a kubelet does not list")[0] == "unknown"
 
 
-def test_containers_of_a_pod(cluster: Cluster, namespace: str) -> None:
-    """Each is judged by its own processes; one that has not started is not the pause process."""
+def test_containers_of_a_pod_are_judged(cluster: Cluster, namespace: str) -> None:
+    """By their processes; a container that has not started is not taken for the pause process."""
     cluster("exec", "sh", "-c", "mknod /dev/kd-explain-0 c 1 3; chmod 0660 /dev/kd-explain-0")
     # Of the second device there is no file, so the container that gets it never starts.
     options = ("--device-file-prefix", "kd-explain", "--number-devices", "2")
@@ -139,8 +139,10 @@ def test_containers_of_a_pod(cluster: Cluster, namespace: str) -> None:
     assert "is not in it" not in str(findings)
 
 
-def test_in_a_debugging_pod_and_of_a_frozen_kubelet(cluster: Cluster, namespace: str) -> None:
-    """As `kubectl debug node` makes it: the host is at /host, and so are the kubelet's files."""
+def test_explain_runs_in_a_debugging_pod_and_finds_a_frozen_kubelet(
+    cluster: Cluster, namespace: str
+) -> None:
+    """As in `kubectl debug node`: the host's files, also the kubelet's, are below /host."""
     create(
         cluster,
         namespace,

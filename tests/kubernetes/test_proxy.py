@@ -49,7 +49,7 @@ class Moved:
         self.kubectl("apply", "--filename=-", stdin=json.dumps(items))
 
     def allocatable(self, kept: int | None, shared: int | None) -> None:
-        """Wait until the API says so."""
+        """Wait until the API has this number of allocatable devices."""
 
         def is_so() -> bool:
             found = self.cluster.allocatable
@@ -93,7 +93,7 @@ def moved(cluster: Cluster) -> Iterator[Moved]:
 def test_a_plugin_moves_behind_the_proxy(
     moved: Moved, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By the printed patch; then it is shared, upgraded, and a device taken out."""
+    """By the printed patch. Then it is shared and upgraded, and a device taken out of service."""
     theirs = Deployment(
         "simulate", BUSYBOX, namespace=moved.namespace, name="theirs", config=THEIRS
     )
@@ -149,7 +149,7 @@ def test_a_plugin_moves_behind_the_proxy(
 
 
 def held(moved: Moved, pod: str) -> list[str]:
-    """Return the devices that the status of a pod names."""
+    """Return the devices in the status of a pod."""
     (container,) = moved.status(pod)["containerStatuses"]
     return [
         each["resourceID"]

@@ -1,4 +1,4 @@
-"""An update of our DaemonSet takes no device away, not for a moment."""
+"""An update of our DaemonSet never removes a device, not even shortly."""
 
 import pytest
 
@@ -8,8 +8,8 @@ from tests.kubernetes.rollout import DEVICES, Rollouts
 pytestmark = pytest.mark.real_kubernetes
 
 
-def test_a_rollout_leaves_no_gap(cluster: Cluster) -> None:
-    """Neither in the API nor in the kubelet; pods that are made meanwhile get their devices."""
+def test_a_rollout_never_removes_devices(cluster: Cluster) -> None:
+    """Neither in the API nor in the kubelet; pods that are created meanwhile get their devices."""
     with cluster.namespace("rollout-test") as namespace:
         rollouts = Rollouts(cluster, namespace)
         rollouts.deploy()

@@ -1,4 +1,4 @@
-"""Where a plugin program puts its socket and looks for devices."""
+"""Directories for the socket and the devices of a plugin program."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture
 def socket_dir(short_dir: Path) -> Path:
-    """Give the directory in which plugins and kubelet meet."""
+    """Give the directory for the sockets of plugins and kubelet."""
     directory = short_dir / "s"
     directory.mkdir()
     return directory
@@ -15,7 +15,7 @@ def socket_dir(short_dir: Path) -> Path:
 
 @pytest.fixture
 def devices(short_dir: Path) -> Path:
-    """Give a directory of device files, in which there is one."""
+    """Give a directory with one device file."""
     directory = short_dir / "d"
     directory.mkdir()
     (directory / "w1").touch()

@@ -1,8 +1,8 @@
-"""A DRA driver as a program of its own, for stories that end with SIGKILL.
+"""A DRA driver as a separate program, for tests that kill it.
 
-`python -m tests.stories.killed_driver DIRECTORY`. In the directory: `config` says how to reach the
-API server, `boot` has the ID of the boot, `extra` how many devices nobody claims there are, and
-`journal` gets a line for each call of the author's code.
+`python -m tests.stories.killed_driver DIRECTORY`. In the directory: `config` is the
+kubeconfig, `boot` has the ID of the boot, `extra` the number of devices that no pod claims, and
+`journal` gets a line for each call of the author's hooks.
 """
 
 import os
@@ -22,7 +22,7 @@ WIDGETS = 4
 
 
 class Widgets(kd.PolledScanner, kd.ClaimPreparer):
-    """Widgets for claims, and others that come and go."""
+    """Widgets for claims, and widgets that are added and removed."""
 
     interval = 0.02
 

@@ -50,10 +50,10 @@ def allocate(node: NodeThread, *arguments: str) -> str:
     return shlex.join([*COMMAND, "allocate", f"{RESOURCE}=1", *arguments, *socket_dir])
 
 
-def test_a_podman_container_runs_with_its_device_and_gives_it_back(
+def test_a_podman_container_gets_its_device_and_releases_it(
     node: NodeThread, short_dir: Path
 ) -> None:
-    """`kubedevices with ... -- podman run {} ...`, as the help says; its exit code is podman's."""
+    """`kubedevices with ... -- podman run {} ...`, as in the help; the exit code is podman's."""
     judge = podman_judge(short_dir / "podman")
     _, other = two_devices()
     script = 'echo "$NOTE"; (: </dev/widget) && echo opened; (: <"$1") || echo refused; exit 5'
@@ -68,7 +68,7 @@ def test_a_podman_container_runs_with_its_device_and_gives_it_back(
 def test_the_unit_of_the_page_allocates_before_podman_and_releases_after(
     node: NodeThread, short_dir: Path
 ) -> None:
-    """What systemd would run around a Quadlet's podman: devices by CDI, refused is not started."""
+    """The commands of a Quadlet unit: devices by CDI; a refused allocation stops the start."""
     page = (ROOT / "docs/node.md").read_text()
     unit = page.partition("<!-- file: train.container -->")[2].split("```")[1]
     judge = podman_judge(short_dir / "podman")
@@ -103,7 +103,7 @@ def test_the_unit_of_the_page_allocates_before_podman_and_releases_after(
 
 
 def test_runc_starts_the_printed_configuration(node: NodeThread, short_dir: Path) -> None:
-    """Somebody's config.json goes in, one with the device comes out."""
+    """The input is a config.json; the output has the device too."""
     need_root_and("runc")
     bundle = short_dir / "bundle"
     make_root_file_system(bundle / "rootfs")

@@ -1,4 +1,4 @@
-"""The demo of the README does what it tells."""
+"""The demo of the README does what it prints."""
 
 import os
 import shutil
@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[2]
     os.geteuid() != 0 or not shutil.which("runc") or not shutil.which("busybox"),
     reason="needs root, runc and busybox: `make test-deps` installs the two",
 )
-def test_the_demo_ends_well_and_leaves_nothing_behind() -> None:
-    """Every step succeeds, a container opens its device and no other, and all is cleaned up."""
+def test_the_demo_succeeds_and_cleans_up() -> None:
+    """Every step succeeds, a container opens only its own device, and nothing is left over."""
     before = {*Path("/tmp").glob("kubedevices-demo-*")}
     done = subprocess.run(
         [sys.executable, "-m", "examples.demo"],

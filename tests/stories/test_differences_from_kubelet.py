@@ -1,6 +1,7 @@
-"""Where a node of ours is meant to differ from a kubelet.
+"""Intended differences between our node and a kubelet.
 
-Only what no test of a module shows; the whole list is docs/differences-from-kubelet.md.
+This file has only differences that no test of a module shows. The complete list is
+docs/differences-from-kubelet.md.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ def pod(name: str, count: int = 1) -> Pod:
 
 
 async def test_a_pod_that_ended_is_in_no_answer_of_podresources(short_dir: Path) -> None:
-    """Neither List nor Get know a pod that is no longer active, whoever asks first."""
+    """Neither List nor Get has a pod that is no longer active."""
     active = {pod("one").uid, pod("two").uid}
     async with (
         DeviceManager(short_dir, active_pods=lambda: active) as manager,
@@ -46,8 +47,8 @@ async def test_a_pod_that_ended_is_in_no_answer_of_podresources(short_dir: Path)
         await server.stop()
 
 
-async def test_a_pod_that_comes_before_the_first_list(short_dir: Path) -> None:
-    """It is refused; a kubelet lets it start without the devices that it asked for."""
+async def test_a_pod_before_the_first_list_is_refused(short_dir: Path) -> None:
+    """A kubelet starts the pod without the devices that it asked for."""
     async with DeviceManager(short_dir) as manager, FakePlugin(short_dir) as plugin:
         plugin.hang("list")
         await plugin.register()
@@ -56,10 +57,10 @@ async def test_a_pod_that_comes_before_the_first_list(short_dir: Path) -> None:
             await manager.allocate(pod("p"))
 
 
-async def test_a_device_that_goes_bad_while_the_plugin_answers(
+async def test_a_device_that_turns_unhealthy_during_allocate_is_not_given(
     short_dir: Path,
 ) -> None:
-    """It is not given; a kubelet does not look again after the call."""
+    """A kubelet does not check the health again after the call."""
     async with (
         DeviceManager(short_dir) as manager,
         FakePlugin(short_dir, devices=healthy("a")) as plugin,
@@ -76,10 +77,10 @@ async def test_a_device_that_goes_bad_while_the_plugin_answers(
             await admission
 
 
-async def test_a_request_for_nothing_of_a_resource_without_healthy_devices(
+async def test_a_request_for_zero_devices_is_admitted_without_healthy_devices(
     short_dir: Path,
 ) -> None:
-    """Zero devices are nothing to refuse; a kubelet does."""
+    """A kubelet refuses the pod."""
     async with (
         DeviceManager(short_dir) as manager,
         FakePlugin(short_dir, devices=unhealthy("a")) as plugin,

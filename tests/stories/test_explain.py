@@ -1,4 +1,4 @@
-"""`kubedevices explain` names each fault: made by real processes, found by the real command."""
+"""`kubedevices explain` names each fault of real processes."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ Document = dict[str, Any]
 
 
 class Host:
-    """A node and a simulator, each a process; `explain` says what the command finds."""
+    """A node and a simulator, each a process; `explain` returns the findings of the command."""
 
     def __init__(self, directory: Path, processes: ExitStack) -> None:
         self.directory, self._processes = directory, processes
@@ -80,7 +80,7 @@ class Host:
         return asyncio.run(connect_and_ask())
 
     def explain(self, *arguments: object, code: int = 1) -> Findings:
-        """Return what is not ok: step, result, and where and what it is."""
+        """Return the findings that are not ok: step, result, place and text."""
         return explain(*arguments, "--socket-dir", self.socket_dir, code=code)
 
 
@@ -107,15 +107,15 @@ def host(short_dir: Path) -> Iterator[Host]:
 
 
 def test_a_working_device_has_no_problem(host: Host) -> None:
-    """Devices that are simulated without files need none."""
+    """Simulated devices without files need no files."""
     host.start_node()
     host.simulate()
     host.allocate(1)
     assert host.explain(GPU, code=0) == []
 
 
-def test_a_plugin_that_was_killed(host: Host) -> None:
-    """Its socket is left behind, its devices are on their way out."""
+def test_a_killed_plugin_is_found(host: Host) -> None:
+    """Its socket file stays, its devices are in the grace period."""
     host.start_node()
     plugin = host.simulate()
     plugin.send_signal(signal.SIGKILL)
@@ -127,8 +127,8 @@ def test_a_plugin_that_was_killed(host: Host) -> None:
     assert "its plugin disconnected" in gone[2]
 
 
-def test_a_node_that_was_killed(host: Host) -> None:
-    """`kubelet.sock` is still there, and nobody behind it."""
+def test_a_killed_node_is_found(host: Host) -> None:
+    """`kubelet.sock` still exists, but no process listens."""
     node = host.start_node()
     host.simulate()
     node.send_signal(signal.SIGKILL)
@@ -138,8 +138,8 @@ def test_a_node_that_was_killed(host: Host) -> None:
     assert "its socket file stays" in findings[0][2]
 
 
-def test_a_device_that_is_unhealthy(host: Host) -> None:
-    """It is named; the others are not."""
+def test_an_unhealthy_device_is_found(host: Host) -> None:
+    """Only this device is named."""
     host.start_node()
     control = host.directory / "sim.sock"
     host.simulate("--control-socket", control, "--device-id-prefix", "gpu", "--node-name", "n")
@@ -151,8 +151,8 @@ def test_a_device_that_is_unhealthy(host: Host) -> None:
     assert text.startswith("gpu-n-1: 1 of 2 devices are healthy")
 
 
-def test_all_devices_are_taken(host: Host) -> None:
-    """No fault: exit code 0, and who has them."""
+def test_no_free_device_is_explained(host: Host) -> None:
+    """This is no fault: exit code 0, and the output names the pods that hold the devices."""
     host.start_node()
     host.simulate()
     host.allocate(2)
@@ -161,8 +161,8 @@ def test_all_devices_are_taken(host: Host) -> None:
     assert "2 of 2 healthy devices are held, by default/train (main)" in text
 
 
-def test_a_device_file_that_is_missing(host: Host) -> None:
-    """A plugin may hand out what the host does not have."""
+def test_a_missing_device_file_is_found(host: Host) -> None:
+    """A plugin may allocate a device file that the host does not have."""
     host.start_node()
     host.simulate("--device-file-prefix", "kd-missing")
     host.allocate(1)
@@ -171,8 +171,8 @@ def test_a_device_file_that_is_missing(host: Host) -> None:
     assert text == "/dev/kd-missing-0: not on this host: no such file or directory"
 
 
-def test_devices_without_numa_nodes_under_a_policy(host: Host) -> None:
-    """They are given away as if they were near to everything."""
+def test_devices_without_numa_nodes_under_a_policy_are_found(host: Host) -> None:
+    """The node treats them as near to all NUMA nodes."""
     host.start_node("--topology-policy", "restricted", "--numa-nodes", "0-1")
     host.simulate()
     ((station, result, text),) = host.explain(GPU, code=0)[:1]
@@ -180,8 +180,8 @@ def test_devices_without_numa_nodes_under_a_policy(host: Host) -> None:
     assert "2 of 2 devices report no NUMA node" in text
 
 
-def test_at_a_kubelet_a_plugin_that_went_away(host: Host) -> None:
-    """Without our control socket: by its podresources socket and its checkpoint alone."""
+def test_a_lost_plugin_of_a_kubelet_is_found(host: Host) -> None:
+    """Without the control socket, only from podresources and the checkpoint."""
     beside = host.directory / "pod-resources" / "kubelet.sock"
     host.start_node("--pod-resources", beside)
     plugin = host.simulate()
@@ -199,8 +199,8 @@ def test_at_a_kubelet_a_plugin_that_went_away(host: Host) -> None:
 # ---------------------------------------------------------------- plugins that behave badly
 
 
-def test_a_plugin_that_did_not_notice_a_restart(short_dir: Path) -> None:
-    """The node deleted its socket when it started; the plugin still listens where nobody is."""
+def test_a_plugin_that_missed_a_node_restart_is_found(short_dir: Path) -> None:
+    """The node deleted its socket at the start; the plugin still listens on the deleted file."""
     with node_thread(short_dir / "p") as node:
         node.call(node.plugin.send(healthy("w0")))
         node.call(node.plugin.register())
@@ -214,16 +214,16 @@ def test_a_plugin_that_did_not_notice_a_restart(short_dir: Path) -> None:
     assert "but the file was deleted" in findings[0][2]
 
 
-def test_a_plugin_that_never_registers(short_dir: Path) -> None:
-    """It listens, and nobody is connected."""
+def test_a_plugin_that_never_registers_is_found(short_dir: Path) -> None:
+    """It listens, but no kubelet is connected."""
     with node_thread(short_dir / "p") as node:
         findings = explain(RESOURCE, "--socket-dir", node.socket_dir, code=1)
     assert steps(findings) == ["plugin socket", "registration"]
     assert "no kubelet is connected: the plugin is not registered" in findings[0][2]
 
 
-def test_a_plugin_that_is_refused(short_dir: Path) -> None:
-    """With the node's reason, and what would be a name."""
+def test_a_refused_plugin_is_found(short_dir: Path) -> None:
+    """With the node's reason, and a valid name."""
     with node_thread(short_dir / "p") as node:
 
         async def register_badly() -> None:
@@ -240,8 +240,8 @@ def test_a_plugin_that_is_refused(short_dir: Path) -> None:
     assert "name" in steps(findings)
 
 
-def test_a_plugin_that_never_lists(short_dir: Path) -> None:
-    """Registered is not enough: a list is what makes devices."""
+def test_a_plugin_without_a_list_is_found(short_dir: Path) -> None:
+    """It is registered, but only a list brings devices."""
     with node_thread(short_dir / "p") as node:
         node.call(node.plugin.send_bytes(None))
         node.call(node.plugin.register())
@@ -252,7 +252,7 @@ def test_a_plugin_that_never_lists(short_dir: Path) -> None:
 
 
 def answering(node: NodeThread, response: ContainerAllocateResponse) -> Pod:
-    """Let the plugin answer so, give it one device, and allocate that."""
+    """Give the plugin one device and this answer, and allocate the device."""
 
     def answer(request: AllocateRequest) -> AllocateResponse:
         return AllocateResponse([response for _ in request.containers])
@@ -268,8 +268,8 @@ def answering(node: NodeThread, response: ContainerAllocateResponse) -> Pod:
     return pod
 
 
-def test_a_cdi_name_that_no_file_defines(short_dir: Path) -> None:
-    """What a runtime only calls unresolvable."""
+def test_a_cdi_name_without_a_file_is_found(short_dir: Path) -> None:
+    """A runtime only says that the name is unresolvable."""
     with node_thread(short_dir / "p") as node:
         answering(node, ContainerAllocateResponse(cdi_devices=["example.com/widget=w0"]))
         (short_dir / "cdi").mkdir()
@@ -288,7 +288,7 @@ def test_a_cdi_name_that_no_file_defines(short_dir: Path) -> None:
 
 
 def start_container(bundle: Path, config: dict[str, Any], processes: ExitStack) -> None:
-    """Let runc start it under the name of the pod, so that its cgroup tells whose it is."""
+    """Start a container with runc under the name of the pod, so that its cgroup has this name."""
     (bundle / "config.json").write_text(json.dumps(config))
     runc = ["runc", "--root", str(bundle / "state")]
     processes.callback(
@@ -305,8 +305,8 @@ def start_container(bundle: Path, config: dict[str, Any], processes: ExitStack) 
 
 
 @pytest.mark.parametrize("fault", ["", "left out", "user"])
-def test_a_container_and_its_device(short_dir: Path, fault: str) -> None:
-    """It has it and may open it; the runtime left it out; its user may not open it."""
+def test_a_container_without_access_to_its_device_is_found(short_dir: Path, fault: str) -> None:
+    """Also a container with access, one without the device, and one whose user may not open it."""
     need_root_and("runc")
     path, _ = two_devices()
     with node_thread(short_dir / "p") as node, ExitStack() as processes:

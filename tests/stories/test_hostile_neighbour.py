@@ -1,4 +1,4 @@
-"""Every plugin pod may write to the plugin directory: what a node does with what it finds there."""
+"""Every plugin pod may write to the plugin directory: how a node treats foreign files there."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,7 @@ async def served(manager: DeviceManager, sockets: Path, name: str) -> None:
 
 
 def assert_written_or_told(path: Path, kind: str, log: str) -> None:
-    """The checkpoint is there as a file, or the log says what keeps it from being."""
+    """The checkpoint is a file, or the log says why it cannot be written."""
     if kind == "directory":
         assert f'failed to write checkpoint file "{path.name}": Is a directory' in log
     else:
@@ -64,10 +64,10 @@ def assert_written_or_told(path: Path, kind: str, log: str) -> None:
 
 @pytest.mark.parametrize("kind", PLANTS)
 @pytest.mark.parametrize("name", NAMES[1:])
-async def test_a_start(
+async def test_a_node_starts_beside_each_planted_file(
     sockets: Path, outside: Outside, name: str, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever has the name, the node starts, serves and stops."""
+    """Whatever kind of file has the name, the node starts, serves and stops."""
     path = sockets / name
     plant(kind, path, outside)
     async with asyncio.timeout(NO_HANG), DeviceManager(sockets) as manager:
@@ -79,10 +79,10 @@ async def test_a_start(
 
 
 @pytest.mark.parametrize("kind", PLANTS)
-async def test_a_start_where_something_has_the_name_of_our_socket(
+async def test_a_start_with_a_foreign_file_at_the_name_of_our_socket(
     sockets: Path, outside: Outside, kind: str
 ) -> None:
-    """What no node can have left is named and stays; a dead socket is replaced."""
+    """A foreign file is named and stays; a dead socket is replaced."""
     path = sockets / "kubelet.sock"
     plant(kind, path, outside)
     is_left = kind == "dead socket"
@@ -100,7 +100,7 @@ async def test_a_start_where_something_has_the_name_of_our_socket(
 async def test_planted_files_stop_neither_admissions_nor_the_shutdown(
     sockets: Path, outside: Outside, name: str, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Pods are admitted, the checkpoint is written, the stop ends; a lost kubelet.sock is told."""
+    """Pods are admitted, the checkpoint is written, the node stops; a lost socket is logged."""
     path, checkpoint = sockets / name, sockets / CHECKPOINT
     holds = kind if name == CHECKPOINT else ""
     one, two = pod("one"), pod("two")
@@ -135,8 +135,8 @@ async def test_planted_files_stop_neither_admissions_nor_the_shutdown(
     outside.assert_untouched()
 
 
-async def test_hundreds_of_idle_connections_lock_no_plugin_out(sockets: Path) -> None:
-    """One stranger opens 600 and says nothing; plugins before and after are served."""
+async def test_hundreds_of_idle_connections_do_not_block_plugins(sockets: Path) -> None:
+    """A client opens 600 connections and sends nothing; plugins before and after it are served."""
     async with (
         asyncio.timeout(2 * NO_HANG),
         DeviceManager(sockets) as manager,
@@ -155,8 +155,10 @@ async def test_hundreds_of_idle_connections_lock_no_plugin_out(sockets: Path) ->
 
 
 @pytest.mark.parametrize("kind", PLANTS)
-async def test_the_plugin_registry(short_dir: Path, outside: Outside, kind: str) -> None:
-    """A plugin beside it, and one in a folder, are found; a link to one elsewhere is not."""
+async def test_a_foreign_link_in_the_plugin_registry_is_ignored(
+    short_dir: Path, outside: Outside, kind: str
+) -> None:
+    """A plugin beside it and one in a folder are found; a link to a plugin elsewhere is not."""
     registry = short_dir / "r"
     (registry / "folder").mkdir(parents=True)
     plant(kind, registry / "planted", outside)
@@ -182,10 +184,10 @@ async def test_the_plugin_registry(short_dir: Path, outside: Outside, kind: str)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in PLANTS if kind != "dead socket"])
-async def test_a_plugin_whose_socket_name_is_taken(
+async def test_a_plugin_reports_a_foreign_file_at_its_socket_name(
     sockets: Path, outside: Outside, kind: str
 ) -> None:
-    """It says what is in the way, and leaves it alone."""
+    """It logs the path, and does not change the file."""
     plant(kind, sockets / NAME, outside)
     async with registrar(sockets) as rig:
         with pytest.raises(CannotAsk, match=f"{NAME}: a file that is not a socket is in the way"):
@@ -195,10 +197,10 @@ async def test_a_plugin_whose_socket_name_is_taken(
 
 
 @pytest.mark.parametrize("kind", PLANTS)
-async def test_a_plugin_that_finds_something_else_as_kubelet_sock(
+async def test_a_plugin_waits_while_kubelet_sock_is_no_socket(
     sockets: Path, outside: Outside, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It waits, says so, and registers as soon as a kubelet has the name."""
+    """It logs this, and registers when a kubelet listens there."""
     plant(kind, sockets / "kubelet.sock", outside)
     async with registrar(sockets) as rig:
         await until(lambda: "waiting for the kubelet" in caplog.text, NO_HANG)
@@ -210,7 +212,7 @@ async def test_a_plugin_that_finds_something_else_as_kubelet_sock(
 
 
 class Found:
-    """A plugin in the registry directory; notes that it was asked and what it was told."""
+    """A plugin in the registry directory; records the kubelet's calls."""
 
     def __init__(self, resource: str) -> None:
         self.resource, self.asked, self.told = resource, 0, list[str]()

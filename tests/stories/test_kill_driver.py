@@ -1,10 +1,10 @@
-"""A DRA driver killed with SIGKILL at random instants while pods come, go, and reboots happen.
+"""A DRA driver is killed with SIGKILL at random times while pods start and end and hosts reboot.
 
-After each restart no device may be held twice, every pod has to come up or to go, and exactly the
-claims of living pods have a CDI file. `KUBEDEVICES_KILLS=200` kills as often as the target says;
-without it 20 times, with a fixed seed for all that a test can decide.
+After each restart no device may be held twice, every pod must start or end, and exactly the claims
+of active pods have a CDI file. `KUBEDEVICES_KILLS=200` sets the number of kills to the target
+(default: 20). All random decisions of the test have a fixed seed.
 
-The driver is a process of its own; the API server, the scheduler and the kubelet are the stand-ins.
+The driver is a separate process; the API server, the scheduler and the kubelet are the stand-ins.
 A reboot kills the driver and the kubelet, empties the directory of CDI files and changes the ID of
 the boot. The kubelet then asks again for the claims of all its pods.
 """
@@ -40,7 +40,7 @@ until = partial(waiting.until, timeout=60)
 
 
 class Story:
-    """One node, the driver of now, and what happened to it."""
+    """One node, the current driver process, and their history."""
 
     def __init__(self, directory: Path, dice: random.Random) -> None:
         self.directory, self.dice = directory, dice
@@ -84,7 +84,7 @@ class Story:
         await self.again(lambda: self.node.release(pod))
 
     async def again(self, call: Act) -> None:
-        """Try as often as a kubelet does, only sooner."""
+        """Repeat the call as a kubelet does, with shorter pauses."""
         async with asyncio.timeout(60):
             while True:
                 try:
@@ -101,7 +101,7 @@ class Story:
         self.set_extra(self.dice.choice([0, 1, 130, 300]))
 
     async def reboot(self) -> None:
-        """Nothing runs any more, /run is empty, and the kubelet starts its pods again."""
+        """Stop all pods, empty /run, and let the kubelet start its pods again."""
         shutil.rmtree(self.directory / "cdi")
         (self.directory / "cdi").mkdir()
         (self.directory / "boot").write_text(f"boot-{self.dice.random()}")
@@ -152,7 +152,7 @@ class Story:
         await self.settle()
 
     async def settle(self) -> None:
-        """Wait until all is as it should be; a pod that hangs, or a file too many, ends here."""
+        """Wait until no pod hangs and no CDI file is missing or left over."""
         count = WIDGETS + int((self.directory / "extra").read_text())
         await self.node.wait_published(DRIVER, count, 60)
         for pod in self.node.pods.values():
@@ -174,7 +174,7 @@ class Story:
         return [each["device"] for each in claim["status"]["allocation"]["devices"]["results"]]
 
     def wanted(self) -> set[str]:
-        """The CDI devices that pods have to have."""
+        """The CDI devices that the pods need."""
         return {
             f"{self.uid_of(name)}-{device}"
             for name in self.node.pods
@@ -186,12 +186,12 @@ class Story:
         return str(claim["metadata"]["uid"])
 
     def files(self) -> set[str]:
-        """The CDI devices that there are."""
+        """The CDI devices that exist."""
         found = map(read_spec_file, (self.directory / "cdi").iterdir())
         return {device.name for each in found if each.spec for device in each.spec.devices}
 
     def made_ready(self) -> dict[str, str]:
-        """For which claim the author's code made each device ready, since the last boot."""
+        """The claim for which the author's hook prepared each device, since the last boot."""
         holder: dict[str, str] = {}
         for line in (self.directory / "journal").read_text().splitlines():
             call, *words = line.split()
@@ -209,8 +209,8 @@ class Story:
 
 
 @pytest.mark.timeout(120 + 10 * KILLS)
-async def test_a_driver_that_is_killed_at_any_instant(short_dir: Path) -> None:
-    """No device is held twice, no CDI file is left or missing, no pod is stuck."""
+async def test_a_driver_can_be_killed_at_any_time(short_dir: Path) -> None:
+    """No device is held twice, no CDI file is missing or left over, no pod hangs."""
     story = Story(short_dir, random.Random(SEED))
     (short_dir / "boot").write_text("boot-0")
     (short_dir / "journal").touch()

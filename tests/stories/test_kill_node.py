@@ -1,8 +1,9 @@
-"""A node killed with SIGKILL at random instants while pods come and go.
+"""A node is killed with SIGKILL at random times while pods start and end.
 
-Acknowledged is what a client outside of the killed process has read: its reply. After each restart
-no device may be held twice, and nothing acknowledged may be lost. `KUBEDEVICES_KILLS=200` kills as
-often as the target says; without it 20 times, with a fixed seed for all that a test can decide.
+A call is acknowledged if a client outside of the killed process has read the reply. After each
+restart no device may be held twice, and no acknowledged call may be lost. `KUBEDEVICES_KILLS=200`
+sets the number of kills to the target (default: 20). All random decisions of the test have a fixed
+seed.
 
 The node is the real command, its client is the control service's own, the plugin is in the test's
 process and registers again after every restart, as plugins do.
@@ -45,7 +46,7 @@ Devices = frozenset[str]
 
 
 class Ledger:
-    """What the clients know: every reply they read, and what they had asked when the node died."""
+    """What the clients know: all replies, and the calls that were open when the node died."""
 
     def __init__(self) -> None:
         self.admitted: dict[str, Devices] = {}
@@ -53,7 +54,7 @@ class Ledger:
         self.replies = self.number = 0
 
     def compare(self, held: dict[str, Devices]) -> None:
-        """State the rules about what a new node says it holds, then take that for the truth."""
+        """Check the devices that a new node reports, then record them."""
         twice = [device for device, pods in Counter(flat(held)).items() if pods > 1]
         assert not twice, f"held twice: {twice}"
         for name, devices in self.admitted.items():
@@ -70,7 +71,7 @@ def flat(held: dict[str, Devices]) -> list[str]:
 
 
 async def held_now(client: ControlClient) -> dict[str, Devices]:
-    """Return what each pod holds, as a node says."""
+    """Return the devices of each pod, from the node."""
     held = {}
     for pod in (await client.pods())["pods"]:
         devices = [each for c in pod["containers"] for each in c["devices"].get(RESOURCE, [])]
@@ -80,7 +81,7 @@ async def held_now(client: ControlClient) -> dict[str, Devices]:
 
 
 class Client:
-    """Admits and releases pods of its own, as fast as it is answered, until the node is gone."""
+    """Admits and releases its own pods without pauses, until the node is killed."""
 
     def __init__(self, number: int, ledger: Ledger, dice: random.Random) -> None:
         self.number, self.ledger, self.dice = number, ledger, dice
@@ -129,7 +130,7 @@ class Client:
 
 
 async def one_life(directory: Path, ledger: Ledger, dice: random.Random) -> None:
-    """Start the node, compare, let pods come and go, kill it at some instant."""
+    """Start the node, compare, start and end pods, and kill the node at a random time."""
     command = dice.choice((COMMAND, SHORT_LOGS))
     if dice.random() < 0.1:
         node = await NodeProcess.start(directory, command=command)
@@ -162,7 +163,7 @@ async def one_life(directory: Path, ledger: Ledger, dice: random.Random) -> None
 
 
 @pytest.mark.timeout(120 + 5 * KILLS)
-async def test_kill(short_dir: Path) -> None:
+async def test_a_node_can_be_killed_at_any_time(short_dir: Path) -> None:
     """No device is held twice, no acknowledged allocation is lost, no released one comes back."""
     dice = random.Random(SEED)
     ledger = Ledger()

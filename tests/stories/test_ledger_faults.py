@@ -1,4 +1,4 @@
-"""A node whose disk lets it down: full, damaged, not writable. Real processes, real faults.
+"""A node whose disk is full, damaged or not writable. Real processes, real faults.
 
 A full disk is made by the kernel: a limit on the size of files, set from outside while the node
 runs, and, where the host allows to mount, a small file system of its own.
@@ -49,14 +49,14 @@ async def held_by_pod(client: ControlClient) -> dict[str, list[str]]:
 
 
 class FileSizeLimit:
-    """Lets no file of a process grow beyond the ledger's log, by the kernel's own limit."""
+    """Limits the size of all files of a process to the ledger's log, with the kernel's limit."""
 
     def __init__(self, node: NodeProcess) -> None:
         self.node = node
         self._before = resource.prlimit(node.process.pid, resource.RLIMIT_FSIZE)
 
     def fill(self) -> None:
-        """Let no file grow any more."""
+        """Forbid that files grow."""
         size = (self.node.directory / f"{LEDGER}-wal").stat().st_size
         self._set(size)
 
@@ -69,7 +69,7 @@ class FileSizeLimit:
 
 
 class SmallFileSystem:
-    """A file system of 300 KiB for the state directory, in a mount namespace of its own."""
+    """A file system of 300 KiB for the state directory, in its own mount namespace."""
 
     def __init__(self, directory: Path) -> None:
         state = directory / "s"
@@ -88,17 +88,17 @@ class SmallFileSystem:
         self._filler = self.seen_from_outside / "s/filler"
 
     def fill(self) -> None:
-        """Leave no byte."""
+        """Fill the file system completely."""
         with contextlib.suppress(OSError), self._filler.open("ab", buffering=0) as file:
             while True:
                 file.write(bytes(512))
 
     def free(self) -> None:
-        """Make room."""
+        """Free space."""
         self._filler.unlink()
 
     def close(self) -> None:
-        """End the namespace."""
+        """Close the namespace."""
         self._holder.kill()
         self._holder.communicate()
 
@@ -106,7 +106,7 @@ class SmallFileSystem:
 async def devices_are_given_again_when_there_is_room(
     node: NodeProcess, disk: FileSizeLimit | SmallFileSystem
 ) -> dict[str, list[str]]:
-    """Tell the story; return who holds what at its end."""
+    """Run the test; return the devices of each pod at its end."""
     async with plugin_of(node.directory) as plugin, await node.ask() as client:
         await node.tells("list changed")
         await client.allocate(pod("first", 2))
@@ -134,7 +134,7 @@ async def devices_are_given_again_when_there_is_room(
 
 
 async def test_a_full_disk_rejects_pods_until_there_is_room(short_dir: Path) -> None:
-    """Nothing is half done: what was refused is not held, now or after a restart."""
+    """A refused pod holds no device, neither now nor after a restart."""
     async with node_process(short_dir) as node:
         held = await devices_are_given_again_when_there_is_room(node, FileSizeLimit(node))
         assert {*held} == {"second", "third"}
@@ -142,8 +142,8 @@ async def test_a_full_disk_rejects_pods_until_there_is_room(short_dir: Path) -> 
         assert await held_by_pod(client) == held
 
 
-async def test_a_node_killed_with_a_full_disk_has_what_it_acknowledged(short_dir: Path) -> None:
-    """And not the pod that was refused right before."""
+async def test_a_node_killed_with_a_full_disk_keeps_acknowledged_pods(short_dir: Path) -> None:
+    """And not the pod that it refused just before."""
     async with node_process(short_dir) as node, plugin_of(short_dir), await node.ask() as client:
         await node.tells("list changed")
         await client.allocate(pod("first"))
@@ -157,8 +157,8 @@ async def test_a_node_killed_with_a_full_disk_has_what_it_acknowledged(short_dir
 
 
 @pytest.mark.needs_host("to mount a file system in a mount namespace of its own")
-async def test_a_file_system_without_room(short_dir: Path) -> None:
-    """The same on a real one; with no byte left a node still starts and knows its pods."""
+async def test_a_full_file_system_rejects_pods_until_there_is_room(short_dir: Path) -> None:
+    """On a real file system. Without a free byte a node still starts and knows its pods."""
     disk = SmallFileSystem(short_dir)
     try:
         if not disk.is_there:
@@ -181,7 +181,7 @@ async def test_a_file_system_without_room(short_dir: Path) -> None:
 
 
 async def some_pods(directory: Path) -> dict[str, list[str]]:
-    """Let a node admit three pods and stop; return who holds what."""
+    """Let a node admit three pods and stop; return the devices of each pod."""
     async with node_process(directory) as node, plugin_of(directory), await node.ask() as client:
         await node.tells("list changed")
         for name in ("one", "two", "three"):
@@ -192,10 +192,10 @@ async def some_pods(directory: Path) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("keep", [0, 1, 60, 4096, 5000, 0.5, 0.99])
-async def test_a_ledger_cut_off_is_told_and_the_checkpoint_counts(
+async def test_a_truncated_ledger_is_logged_and_the_checkpoint_counts(
     short_dir: Path, keep: float
 ) -> None:
-    """The node starts with what kubelet_internal_checkpoint says, and keeps the damaged file."""
+    """The node reads kubelet_internal_checkpoint at its start, and keeps the damaged file."""
     held = await some_pods(short_dir)
     ledger = short_dir / LEDGER
     data = ledger.read_bytes()
@@ -214,10 +214,10 @@ async def test_a_ledger_cut_off_is_told_and_the_checkpoint_counts(
             assert (new,) not in devices
 
 
-async def test_garbage_in_both_files_is_an_empty_start_with_errors_in_the_log(
+async def test_with_both_files_damaged_the_node_starts_empty(
     short_dir: Path,
 ) -> None:
-    """Two files aside, two events, two lines in the log at the level of errors; and it works."""
+    """Two damaged files are moved aside, with two events and two errors in the log."""
     await some_pods(short_dir)
     for file in (LEDGER, CHECKPOINT):
         (short_dir / file).write_bytes(b"garbage" * 1000)
@@ -235,8 +235,8 @@ async def test_garbage_in_both_files_is_an_empty_start_with_errors_in_the_log(
     assert isinstance(parse_checkpoint((short_dir / CHECKPOINT).read_bytes()), Checkpoint)
 
 
-async def test_a_log_cut_off_is_an_earlier_state(short_dir: Path) -> None:
-    """What a power cut may leave: nothing to report, no device held twice."""
+async def test_a_truncated_log_is_an_earlier_state(short_dir: Path) -> None:
+    """A power cut may cause this: nothing is reported, no device is held twice."""
     async with node_process(short_dir) as node, plugin_of(short_dir), await node.ask() as client:
         await node.tells("list changed")
         for number in range(5):
@@ -257,15 +257,15 @@ async def test_a_log_cut_off_is_an_earlier_state(short_dir: Path) -> None:
 
 
 async def refused_start(directory: Path) -> tuple[int, str]:
-    """Start a node, which must fail; return its exit code and what it says."""
+    """Start a node, which must fail; return its exit code and output."""
     node = await NodeProcess.start(directory)
     code = await node.ended()
     assert not node.told("ready")
     return code, node.log
 
 
-async def test_a_ledger_of_a_newer_version_ends_the_start(short_dir: Path) -> None:
-    """It says what to do, exits with 3, and the file is as it was."""
+async def test_a_ledger_of_a_newer_version_stops_the_start(short_dir: Path) -> None:
+    """The error says what to do, the exit code is 3, and the file does not change."""
     await some_pods(short_dir)
     connection = sqlite3.connect(short_dir / LEDGER)
     connection.execute("PRAGMA user_version = 99")
@@ -278,8 +278,8 @@ async def test_a_ledger_of_a_newer_version_ends_the_start(short_dir: Path) -> No
     assert (short_dir / LEDGER).read_bytes() == before
 
 
-async def test_a_state_directory_without_a_place_for_the_ledger(short_dir: Path) -> None:
-    """One line, exit code 3, no traceback; nothing of the plugin directory is touched after."""
+async def test_an_unusable_state_directory_stops_the_start(short_dir: Path) -> None:
+    """One line, exit code 3, no traceback. The plugin directory is not changed afterwards."""
     (short_dir / LEDGER).mkdir(parents=True)
     code, said = await refused_start(short_dir)
     assert code == 3
@@ -287,8 +287,8 @@ async def test_a_state_directory_without_a_place_for_the_ledger(short_dir: Path)
     assert len(said.splitlines()) == 1
 
 
-async def test_a_second_node_on_the_same_state_touches_nothing(short_dir: Path) -> None:
-    """Exit code 3, and the first goes on."""
+async def test_a_second_node_on_the_same_state_directory_ends(short_dir: Path) -> None:
+    """Exit code 3, and the first node goes on."""
     async with node_process(short_dir) as node, plugin_of(short_dir), await node.ask() as client:
         await node.tells("list changed")
         code, said = await refused_start(short_dir)
@@ -302,10 +302,10 @@ async def test_a_second_node_on_the_same_state_touches_nothing(short_dir: Path) 
     ledger.close()
 
 
-async def test_a_node_that_cannot_write_the_checkpoint_still_gives_devices(
+async def test_a_node_that_cannot_write_the_checkpoint_still_allocates(
     short_dir: Path,
 ) -> None:
-    """That file is for others: its trouble is logged, the ledger is what counts."""
+    """Other programs read this file: the error is logged, and the ledger counts."""
     async with node_process(short_dir) as node, plugin_of(short_dir), await node.ask() as client:
         await node.tells("list changed")
         await until((short_dir / CHECKPOINT).exists)

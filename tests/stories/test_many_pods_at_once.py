@@ -33,7 +33,7 @@ Held = Mapping[str, Mapping[str, tuple[str, ...]]]
 
 
 class SlowPlugin(FakePlugin):
-    """Lets others go first before it answers; prefers any devices; fails one call in six."""
+    """Answers with a delay; prefers random devices; one of six calls fails."""
 
     def __init__(self, directory: Path, resource: str, random: Random) -> None:
         devices = [
@@ -60,7 +60,7 @@ class SlowPlugin(FakePlugin):
 
 
 class Node:
-    """A device manager with two slow plugins, and everything that happens on it."""
+    """A device manager with two slow plugins, and all its events."""
 
     def __init__(self, directory: Path, seed: int, policy: str, scope: str) -> None:
         self.random = Random(seed)
@@ -87,12 +87,12 @@ class Node:
         await self._stack.aclose()
 
     def limits(self) -> dict[str, int]:
-        """Return some of both resources, or of one."""
+        """Return limits for one or both resources."""
         wanted = {GPU: self.random.randint(1, 4), NIC: self.random.randint(1, 3)}
         return {name: wanted[name] for name in self.random.choice([[GPU], [NIC], [GPU, NIC]])}
 
     async def admit(self, pods: Sequence[Pod]) -> dict[str, Held]:
-        """Admit all at once; return what the admitted ones hold."""
+        """Admit all pods at once; return the devices of the admitted pods."""
 
         async def admit(pod: Pod) -> tuple[str, Held | None]:
             try:
@@ -105,7 +105,7 @@ class Node:
 
 
 def nodes_of(held: Mapping[str, tuple[str, ...]]) -> set[str]:
-    """Return the NUMA nodes of what a container holds."""
+    """Return the NUMA nodes of a container's devices."""
     return {each.partition("-")[0] for ids in held.values() for each in ids}
 
 
@@ -115,7 +115,7 @@ def nodes_of(held: Mapping[str, tuple[str, ...]]) -> set[str]:
 async def test_no_admitted_pod_breaks_its_policy(
     short_dir: Path, policy: str, scope: str, seed: int
 ) -> None:
-    """Each container, or each pod as a whole, is on one node: each request fits on one."""
+    """Each request fits on one NUMA node, so each container, or each pod, is on one NUMA node."""
     async with Node(short_dir, seed, policy, scope) as node:
         pods = [
             Pod(
@@ -143,7 +143,7 @@ async def test_no_admitted_pod_breaks_its_policy(
 
 
 class Replay:
-    """What is free, by what was told; written for the question below, with nothing of the node."""
+    """The free devices, from the events. It shares no code with the node."""
 
     def __init__(self, pods: Sequence[Pod]) -> None:
         self.wanted = {pod.full_name: pod.containers[0].limits for pod in pods}
@@ -182,10 +182,9 @@ class Replay:
 async def test_every_pod_that_a_serial_node_admits_is_admitted(
     short_dir: Path, policy: str, scope: str, seed: int
 ) -> None:
-    """Told in the order in which it happened, each pod refused for lack of devices fits nowhere.
+    """In the order of the answers, no refused pod would have fitted.
 
-    With one container each, which fits on one node, pods of both scopes and policies are the same.
-    """
+    Each pod has one container that fits on one NUMA node, so both scopes and policies act alike."""
     async with Node(short_dir, seed, policy, scope) as node:
         pods = [Pod(f"p{n}", containers=(Container("c", node.limits()),)) for n in range(PODS)]
         with node.manager.subscribe() as events:

@@ -1,4 +1,4 @@
-"""Processes whose output nobody reads, or whose reader left, do their work all the same."""
+"""Nobody reads the output of a process ("unread"), or its reader has ended: the process goes on."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ DEADLINE = 100
 
 
 class FullPipe:
-    """A pipe without any room; `read_all` makes some and returns what came behind the filling."""
+    """A full pipe; `read_all` empties it and returns the bytes after the filling."""
 
     def __init__(self) -> None:
         self._reading, self.writing = os.pipe()
@@ -58,7 +58,7 @@ def pipe() -> Iterator[FullPipe]:
 
 @contextlib.asynccontextmanager
 async def unread(pipe: FullPipe, *command: object) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run a command with the pipe as stdout and stderr; killed in the end if it still runs."""
+    """Run a command with the pipe as stdout and stderr; kill it at the end if it still runs."""
     process = await asyncio.create_subprocess_exec(
         *map(str, command), cwd=ROOT, stdout=pipe.writing, stderr=pipe.writing
     )
@@ -71,7 +71,7 @@ async def unread(pipe: FullPipe, *command: object) -> AsyncIterator[asyncio.subp
 
 
 async def connect(directory: Path) -> ControlClient:
-    """Ask until the node listens: nobody reads that it is ready."""
+    """Connect repeatedly until the node listens: nobody reads its ready message."""
     async with asyncio.timeout(DEADLINE):
         while True:
             try:
@@ -107,10 +107,10 @@ def dropped(port: int) -> int:
 
 
 @pytest.mark.parametrize(("reader", "pods"), [("does not read", 1000), ("left", 20)])
-async def test_a_node_admits_a_thousand_pods(
+async def test_an_unread_node_admits_a_thousand_pods(
     short_dir: Path, pipe: FullPipe, reader: str, pods: int
 ) -> None:
-    """It used to stop at the first line that found no room. What is lost is told and counted."""
+    """Log lines without room are dropped and counted."""
     port, directory = free_port(), short_dir / "p"
     places = ("--socket-dir", directory, "--state-dir", short_dir / "s", "--metrics", port)
     long = "d" * (5 * 1024 * 1024)  # the line of this one is more than what waits for a reader
@@ -143,8 +143,10 @@ async def test_a_node_admits_a_thousand_pods(
         assert lines[-1]["event"] == "stopped"
 
 
-async def test_a_plugin_answers_and_stops(socket_dir: Path, devices: Path, pipe: FullPipe) -> None:
-    """Its log lines, and the prints of its author, hold up neither the kubelet nor its end."""
+async def test_an_unread_plugin_answers_and_stops(
+    socket_dir: Path, devices: Path, pipe: FullPipe
+) -> None:
+    """Neither its log lines nor the author's prints block the kubelet's calls or the exit."""
     program = (sys.executable, "-m", "tests.stories.widget_plugin", socket_dir, devices, "talk")
     async with FakeKubelet(socket_dir) as kubelet, unread(pipe, *program) as process:
         connected = await kubelet.wait_for(WIDGET, 1)
@@ -156,16 +158,16 @@ async def test_a_plugin_answers_and_stops(socket_dir: Path, devices: Path, pipe:
     assert not [*socket_dir.glob("*widget*")]
 
 
-async def test_a_plugin_that_cannot_go_on_ends(
+async def test_an_unread_plugin_that_fails_ends(
     socket_dir: Path, devices: Path, pipe: FullPipe
 ) -> None:
-    """Its last word must not keep it: whoever starts it again waits for its end."""
+    """The last log line must not block the exit: a service manager waits for it."""
     program = (sys.executable, "-m", "tests.stories.widget_plugin", socket_dir, devices, "domain")
     async with unread(pipe, *program) as process:
         assert await asyncio.wait_for(process.wait(), DEADLINE) == 2
 
 
-async def test_a_verb_that_cannot_go_on_ends(short_dir: Path, pipe: FullPipe) -> None:
+async def test_an_unread_verb_that_fails_ends(short_dir: Path, pipe: FullPipe) -> None:
     """The same on the command line."""
     command = (sys.executable, "-m", "kubedevices.cli", "simulate", "--socket-dir", short_dir)
     async with unread(pipe, *command, "--listen", "203.0.113.1:9") as process:

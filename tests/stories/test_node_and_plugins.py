@@ -1,4 +1,4 @@
-"""A node and our own plugins, each in a process of its own: what a person does with both."""
+"""A node and our own plugins, each a separate process, used by commands as a person does."""
 
 import json
 import signal
@@ -35,8 +35,8 @@ def has(sockets: Path, **numbers: int) -> bool:
     return resource is not None and numbers.items() <= resource.items()
 
 
-def test_devices_travel_from_a_plugin_to_a_pod_and_back(short_dir: Path, sockets: Path) -> None:
-    """node, simulate, allocate, devices, release: each a command of its own."""
+def test_a_device_goes_from_a_plugin_to_a_pod_and_back(short_dir: Path, sockets: Path) -> None:
+    """The commands node, simulate, allocate, devices and release."""
     with (
         running(["node", "--socket-dir", sockets], log=short_dir / "node.log") as node,
     ):
@@ -56,8 +56,8 @@ def test_devices_travel_from_a_plugin_to_a_pod_and_back(short_dir: Path, sockets
         assert node.wait(10) == 0
 
 
-def test_plugins_come_back_to_a_node_that_starts_again(short_dir: Path, sockets: Path) -> None:
-    """After SIGTERM and after SIGKILL, without anybody touching the plugin."""
+def test_plugins_register_again_at_a_restarted_node(short_dir: Path, sockets: Path) -> None:
+    """After SIGTERM and after SIGKILL of the node, without any action on the plugin."""
     simulate = ["simulate", "--number-devices", "2", "--socket-dir", sockets]
     node = ["node", "--socket-dir", sockets]
     with running(simulate, log=short_dir / "simulate.log"):

@@ -1,4 +1,4 @@
-"""A node that comes back: running containers are left alone, nothing unverified is handed out.
+"""A node that restarts: running containers keep their devices, and nothing unverified is allocated.
 
 The requirements of kubernetes issues 118559, 133382 and 138446 (running pods that were rejected
 after a restart) and 109595, 114640, 125579 and 128043 (pods with stale devices, or none for ever,
@@ -29,11 +29,10 @@ UID = pod("p").uid
 
 @pytest.mark.parametrize("when", PLUGINS)
 @pytest.mark.parametrize("end", ENDS)
-async def test_a_running_pod_is_never_turned_down(short_dir: Path, end: End, when: str) -> None:
-    """The runtime says that it runs: its plugin may be there, late or gone for good.
+async def test_a_running_pod_is_never_rejected(short_dir: Path, end: End, when: str) -> None:
+    """The runtime says that the pod runs. Its plugin may be registered, late, or lost.
 
-    No call reaches a plugin, and what the container was started with can be asked for at any time.
-    """
+    No plugin is called, and the options with which the container was started stay available."""
     async with RestartRig(short_dir) as rig:
         await rig.plugin("a", "b")
         devices = await rig.admit("p")
@@ -51,8 +50,8 @@ async def test_a_running_pod_is_never_turned_down(short_dir: Path, end: End, whe
 
 
 @pytest.mark.parametrize("end", ENDS)
-async def test_a_running_pod_keeps_even_a_device_that_went_bad(short_dir: Path, end: End) -> None:
-    """A kubelet kills nobody for the health of a device; a restart is no reason to begin."""
+async def test_a_running_pod_keeps_an_unhealthy_device(short_dir: Path, end: End) -> None:
+    """A kubelet ends no pod because of the health of a device, also not after a restart."""
     async with RestartRig(short_dir) as rig:
         await rig.plugin("a")
         await rig.admit("p")
@@ -70,10 +69,9 @@ async def test_a_running_pod_keeps_even_a_device_that_went_bad(short_dir: Path, 
 async def test_a_container_that_does_not_run_starts_when_its_plugin_has_reported(
     short_dir: Path, end: End, when: str
 ) -> None:
-    """Finished while the node was down, or gone with the boot: admitted at once, started later.
+    """It ended while the node was down, or with the boot. It is admitted at once and started later.
 
-    Without another Allocate call; if the plugin never comes, whoever starts it is told to wait.
-    """
+    There is no other Allocate call. While the plugin is missing, each start is told to wait."""
     async with RestartRig(short_dir, start_wait=0.3 if when == "never" else 20) as rig:
         await rig.plugin("a", "b")
         devices = await rig.admit("p")
@@ -99,7 +97,7 @@ async def test_a_container_that_does_not_run_starts_when_its_plugin_has_reported
 
 @pytest.mark.parametrize("end", ENDS)
 async def test_held_devices_go_to_no_other_pod(short_dir: Path, end: End) -> None:
-    """Not before the plugin is back, not after, whether or not its containers still exist."""
+    """Neither before nor after the plugin registers, whether or not its containers still exist."""
     async with RestartRig(short_dir) as rig:
         await rig.plugin("a", "b", "c")
         devices = await rig.admit("p", 2)
@@ -121,7 +119,7 @@ async def test_held_devices_go_to_no_other_pod(short_dir: Path, end: End) -> Non
 async def test_without_a_runtime_pods_of_this_boot_count_as_running(
     short_dir: Path, end: End
 ) -> None:
-    """A node for podman does not know better, and they may well be."""
+    """A node for podman does not know more, and they may run."""
     async with RestartRig(short_dir) as rig:
         await rig.plugin("a")
         devices = await rig.admit("p")
@@ -131,7 +129,7 @@ async def test_without_a_runtime_pods_of_this_boot_count_as_running(
 
 
 async def test_without_a_runtime_nothing_runs_after_a_reboot(short_dir: Path) -> None:
-    """Each start waits, until the pod was started once in this boot; that lasts."""
+    """Each start waits, until the pod was started once in this boot."""
     async with RestartRig(short_dir) as rig:
         await rig.plugin("a")
         devices = await rig.admit("p")
@@ -149,7 +147,7 @@ async def test_without_a_runtime_nothing_runs_after_a_reboot(short_dir: Path) ->
 
 @pytest.mark.parametrize("end", ENDS)
 async def test_pods_without_a_possible_container_are_reported(short_dir: Path, end: End) -> None:
-    """After a reboot and until it is started again; other ends leave containers running."""
+    """After a reboot until the next start. After another end of the node containers may run."""
 
     def left_behind() -> bool:
         (told,) = describe_pods(rig.manager, {})["pods"]
@@ -166,8 +164,8 @@ async def test_pods_without_a_possible_container_are_reported(short_dir: Path, e
         assert not left_behind()
 
 
-async def test_an_admission_that_finds_all_in_order_counts_as_verified(short_dir: Path) -> None:
-    """With its plugin back, a pod that is admitted again is like any other."""
+async def test_a_pod_admitted_again_with_its_plugin_counts_as_verified(short_dir: Path) -> None:
+    """From then on it is a normal pod."""
     async with RestartRig(short_dir) as rig:
         await rig.plugin("a")
         devices = await rig.admit("p")
@@ -178,8 +176,8 @@ async def test_an_admission_that_finds_all_in_order_counts_as_verified(short_dir
         assert await rig.start_container("p") == devices
 
 
-async def test_an_admission_without_its_plugin_verifies_nothing(short_dir: Path) -> None:
-    """After a reboot the pod may be admitted again and again: it still has not been started."""
+async def test_a_pod_admitted_again_without_its_plugin_stays_unverified(short_dir: Path) -> None:
+    """After a reboot it may be admitted several times: it is not started yet."""
     async with RestartRig(short_dir) as rig:
         await rig.plugin("a")
         await rig.admit("p")
@@ -192,7 +190,7 @@ async def test_an_admission_without_its_plugin_verifies_nothing(short_dir: Path)
 
 
 async def test_a_pod_of_an_unknown_boot_is_verified(short_dir: Path) -> None:
-    """A machine that does not tell its boot may have been rebooted."""
+    """Without a boot ID, the machine may have been rebooted."""
     async with RestartRig(short_dir, boot_id_file=short_dir / "none") as rig:
         await rig.plugin("a")
         await rig.admit("p")
@@ -211,8 +209,10 @@ STARTED = Pod(
 
 
 @pytest.mark.parametrize("when", PLUGINS)
-async def test_a_finished_init_container_is_fine(short_dir: Path, when: str) -> None:
-    """It does not run, and yet its pod does; so too with an app container between two tries."""
+async def test_a_pod_with_a_finished_init_container_counts_as_running(
+    short_dir: Path, when: str
+) -> None:
+    """Its init container does not run. The same holds for an app container between two attempts."""
     async with RestartRig(short_dir) as rig:
         await rig.plugin("a", "b")
         devices = await rig.manager.allocate(STARTED)
@@ -226,10 +226,10 @@ async def test_a_finished_init_container_is_fine(short_dir: Path, when: str) -> 
             assert await rig.manager.allocate(STARTED) == devices
 
 
-async def test_a_crashed_container_of_a_running_pod_starts_again_when_it_is_safe(
+async def test_a_crashed_container_of_a_running_pod_waits_for_its_plugin(
     short_dir: Path,
 ) -> None:
-    """The one beside it runs on; this one waits for the plugin that has its device."""
+    """The other container runs on."""
     async with RestartRig(short_dir, start_wait=20) as rig:
         await rig.plugin("a", "b")
         devices = await rig.manager.allocate(STARTED)
@@ -245,7 +245,7 @@ async def test_a_crashed_container_of_a_running_pod_starts_again_when_it_is_safe
 
 
 async def test_a_container_with_two_resources_waits_for_both_plugins(short_dir: Path) -> None:
-    """One that reports does not vouch for the other's devices."""
+    """A report of one plugin says nothing about the devices of the other."""
     gadget = "example.com/gadget"
     asked = Pod("p", containers=(Container("main", {RESOURCE: 1, gadget: 1}),))
     async with RestartRig(short_dir, start_wait=20) as rig:
@@ -261,8 +261,8 @@ async def test_a_container_with_two_resources_waits_for_both_plugins(short_dir: 
         assert {*await start} == {"a", "g"}
 
 
-async def test_pre_start_is_called_again_once_the_plugin_is_back(short_dir: Path) -> None:
-    """For a container that does not run; of one that runs nobody knows the plugin's wishes."""
+async def test_pre_start_is_called_again_after_the_plugin_registers(short_dir: Path) -> None:
+    """For a container that does not run. If it runs, the plugin's options are unknown."""
     async with RestartRig(short_dir, start_wait=20) as rig:
         await rig.plugin("a", pre_start=True)
         await rig.admit("p")
@@ -276,8 +276,8 @@ async def test_pre_start_is_called_again_once_the_plugin_is_back(short_dir: Path
 # ---------------------------------------------------------------- requests that changed
 
 
-async def test_a_pod_that_asks_for_something_else_is_turned_down(short_dir: Path) -> None:
-    """What it holds does not match; running or not, as in the kubelet."""
+async def test_a_pod_with_a_changed_request_is_rejected(short_dir: Path) -> None:
+    """Its request differs from its devices; it is rejected even if it runs, as in the kubelet."""
     async with RestartRig(short_dir) as rig:
         await rig.plugin("a", "b")
         await rig.admit("p", 2)
@@ -286,8 +286,10 @@ async def test_a_pod_that_asks_for_something_else_is_turned_down(short_dir: Path
         assert "changed request for resource" in await rig.refused(pod("p", 1))
 
 
-async def test_a_running_pod_does_not_meet_the_topology_policy_again(short_dir: Path) -> None:
-    """Its devices may lie across NUMA nodes that the policy would not choose today."""
+async def test_a_running_pod_is_not_checked_against_the_policy_again(
+    short_dir: Path,
+) -> None:
+    """Its devices may be on NUMA nodes that the policy would not choose now."""
     settings = check_settings("single-numa-node", numa_nodes=(0, 1))
     async with RestartRig(short_dir) as rig:
         await rig.plugin("a", "b")
@@ -302,7 +304,7 @@ async def test_a_running_pod_does_not_meet_the_topology_policy_again(short_dir: 
 
 
 async def test_a_running_container_gets_no_new_resource(short_dir: Path) -> None:
-    """Its resource became known later; no policy and no plugin may turn the pod down for it."""
+    """Its resource became known later. No policy and no plugin may reject the pod because of it."""
     gadget = "example.com/gadget"
     asked = Pod("p", containers=(Container("main", {RESOURCE: 1, gadget: 1}),))
     async with RestartRig(short_dir) as rig:
@@ -321,8 +323,8 @@ async def test_a_running_container_gets_no_new_resource(short_dir: Path) -> None
 # ---------------------------------------------------------------- what the runtime says
 
 
-async def test_the_runtime_may_be_asked_over_a_socket(short_dir: Path) -> None:
-    """The question may be a coroutine; it is asked each time, for what was true may not be now."""
+async def test_the_question_to_the_runtime_may_be_a_coroutine(short_dir: Path) -> None:
+    """It is asked each time, because the answer may change."""
     running = {(UID, "main")}
 
     async def ask() -> set[tuple[str, str]]:
@@ -339,10 +341,10 @@ async def test_the_runtime_may_be_asked_over_a_socket(short_dir: Path) -> None:
             await rig.start_container("p")
 
 
-async def test_a_runtime_that_cannot_be_asked_is_no_empty_runtime(
+async def test_a_runtime_without_an_answer_does_not_mean_that_nothing_runs(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An error, or no answer: the pods of this boot count as running, and that is logged."""
+    """After an error or a timeout, the pods of this boot count as running; this is logged."""
     monkeypatch.setattr("kubedevices.node.admission.after_restart._RUNTIME_TIMEOUT", 0.05)
 
     def fail() -> set[tuple[str, str]]:
@@ -365,8 +367,8 @@ async def test_a_runtime_that_cannot_be_asked_is_no_empty_runtime(
             await rig.start_container("p")
 
 
-async def test_the_runtime_is_not_asked_about_pods_of_today(short_dir: Path) -> None:
-    """An admission costs no question to the runtime once a node is in its stride."""
+async def test_the_runtime_is_not_asked_about_pods_of_this_node_process(short_dir: Path) -> None:
+    """The admission of a new pod needs no question to the runtime."""
     asked = 0
 
     def ask() -> set[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""After a restart: plugins that come back with other devices, with less at first, or too late."""
+"""After a restart: plugins that register with other devices, with fewer at first, or too late."""
 
 import asyncio
 from pathlib import Path
@@ -17,8 +17,8 @@ UID = pod("p").uid
 # ---------------------------------------------------------------- a plugin that is back without it
 
 
-async def test_a_device_that_is_gone_is_not_handed_out(short_dir: Path) -> None:
-    """Vanished or sick after a reboot: neither admitted nor started, in the kubelet's words."""
+async def test_a_lost_or_unhealthy_device_is_not_allocated(short_dir: Path) -> None:
+    """After a reboot its pod is neither admitted nor started, with the kubelet's text."""
     async with RestartRig(short_dir) as rig:
         await rig.plugin("a", "b")
         (device,) = await rig.admit("p")
@@ -35,10 +35,10 @@ async def test_a_device_that_is_gone_is_not_handed_out(short_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("first", [[], unhealthy("a")], ids=["an empty list", "a sick device"])
-async def test_a_plugin_that_begins_with_less_is_given_time(
+async def test_the_node_waits_for_a_plugin_with_an_incomplete_first_list(
     short_dir: Path, first: list[object]
 ) -> None:
-    """Several plugins send an empty list, or sick devices, before the real list."""
+    """Several plugins send an empty list, or unhealthy devices, before the real list."""
     async with RestartRig(short_dir, start_wait=20, admission_wait=20) as rig:
         await rig.plugin("a")
         await rig.admit("p")
@@ -55,7 +55,7 @@ async def test_a_plugin_that_begins_with_less_is_given_time(
 
 
 async def test_a_pod_released_while_its_start_waits_is_not_started(short_dir: Path) -> None:
-    """Whoever waits is told at once; a start with nothing would be one without its devices."""
+    """The waiting caller gets an error at once: the container would start without its devices."""
     async with RestartRig(short_dir, start_wait=20) as rig:
         await rig.plugin("a")
         await rig.admit("p")
@@ -71,7 +71,7 @@ async def test_a_pod_released_while_its_start_waits_is_not_started(short_dir: Pa
 
 
 async def test_a_start_that_waits_ends_with_the_node(short_dir: Path) -> None:
-    """Whoever starts containers is not left hanging."""
+    """The waiting caller gets an error."""
     async with RestartRig(short_dir, start_wait=60) as rig:
         await rig.plugin("a")
         await rig.admit("p")
@@ -84,8 +84,8 @@ async def test_a_start_that_waits_ends_with_the_node(short_dir: Path) -> None:
             await asyncio.wait_for(start, 5)
 
 
-async def test_capacity_is_zero_until_the_plugin_is_back(short_dir: Path) -> None:
-    """Known, 0 of 0, not removed; after the grace period removed, once."""
+async def test_capacity_is_zero_until_the_plugin_registers(short_dir: Path) -> None:
+    """The resource is known with 0 of 0. After the grace period it is removed, once."""
     async with RestartRig(short_dir) as rig:
         await rig.plugin("a", "b", "c")
         rig.options["grace_period"] = 0.3
@@ -102,8 +102,8 @@ async def test_capacity_is_zero_until_the_plugin_is_back(short_dir: Path) -> Non
         assert rig.manager.get_capacity() == Capacity({}, {})
 
 
-async def test_a_plugin_that_comes_back_in_time_stays(short_dir: Path) -> None:
-    """The grace period of the start ends with its registration."""
+async def test_a_plugin_that_registers_in_time_keeps_its_resource(short_dir: Path) -> None:
+    """Its registration ends the grace period that began with the start."""
     async with RestartRig(short_dir) as rig:
         await rig.plugin("a")
         rig.options["grace_period"] = 0.3

@@ -1,4 +1,4 @@
-"""What a node takes over from itself and from a kubelet, and a kubelet from it."""
+"""The state that a node reads from its predecessor or a kubelet, and a kubelet from the node."""
 
 import asyncio
 import shutil
@@ -24,7 +24,7 @@ RESOURCES = tuple(f"domain{number}.com/resource{number}" for number in (1, 2, 3)
 
 
 def full_answer(request: AllocateRequest) -> AllocateResponse:
-    """Answer with everything that an answer may hold."""
+    """Return an Allocate answer with all possible parts."""
     (container,) = request.containers
     return AllocateResponse(
         [
@@ -40,11 +40,10 @@ def full_answer(request: AllocateRequest) -> AllocateResponse:
 
 
 @pytest.mark.parametrize("end", ENDS)
-async def test_checkpoint(short_dir: Path, end: End) -> None:
-    """Three pods, three resources, NUMA nodes 0 and none, CDI: the same devices and answers after.
+async def test_a_restarted_node_has_the_same_devices_and_answers(short_dir: Path, end: End) -> None:
+    """Three pods, three resources, NUMA nodes 0 and none, CDI.
 
-    Nothing is healthy until the plugins are back, and every resource is known.
-    """
+    No device is healthy until the plugins register, and every resource is known."""
     async with RestartRig(short_dir) as rig:
         for resource in RESOURCES:
             plugin = await rig.plugin(*(f"dev{n}" for n in range(1, 6)), resource=resource)
@@ -79,8 +78,8 @@ async def test_checkpoint(short_dir: Path, end: End) -> None:
         assert [each.name for each in rig.manager.pods()] == ["pod1", "pod2", "pod3"]
 
 
-async def test_update_capacity_allocatable_checkpoint_round_trip(short_dir: Path) -> None:
-    """A resource whose plugin was gone at the stop: known, 0 of 0, not removed, asked for."""
+async def test_a_resource_whose_plugin_was_lost_at_the_stop_stays_known(short_dir: Path) -> None:
+    """It is known with 0 of 0, is not removed, and can be requested."""
     async with RestartRig(short_dir) as rig:
         plugin = await rig.plugin("a", "b", "c", resource="example.com/resource2")
         await plugin.stop()
@@ -92,8 +91,8 @@ async def test_update_capacity_allocatable_checkpoint_round_trip(short_dir: Path
 
 
 @pytest.mark.parametrize("restarted", ["container", "node", "plugin", "container and node", "all"])
-async def test_assignments_are_kept(short_dir: Path, restarted: str) -> None:
-    """Whatever is restarted: the pod has the same device, in its options and in the listings."""
+async def test_a_pod_keeps_its_device_over_restarts(short_dir: Path, restarted: str) -> None:
+    """The pod has the same device in its options and in the listings, whatever is restarted."""
     async with RestartRig(short_dir, start_wait=20) as rig:
         plugin = await rig.plugin("a", "b", "c")
         devices = await rig.admit("p")
@@ -112,7 +111,7 @@ async def test_assignments_are_kept(short_dir: Path, restarted: str) -> None:
         assert (await rig.admit("q"))[0] not in devices
 
 
-async def test_a_pod_deleted_while_the_node_was_down_holds_nothing(short_dir: Path) -> None:
+async def test_a_pod_deleted_while_the_node_was_down_holds_no_device(short_dir: Path) -> None:
     """Its device is free before the next pod is planned; the file forgets it too.
 
     But not before the caller knows which pods live: right after a start it may not.
@@ -151,8 +150,8 @@ def kubelets_file(directory: Path) -> Path:
     return Path(shutil.copy(golden, directory / "p" / CHECKPOINT))
 
 
-async def test_a_kubelets_pods_are_moved_in(short_dir: Path) -> None:
-    """Their devices are held from the first moment; admitted again, they have a name."""
+async def test_pods_of_a_kubelet_are_taken_over(short_dir: Path) -> None:
+    """Their devices are held from the start. When they are admitted again, they have a name."""
     kubelets_file(short_dir)
     asked = Pod("train", "ml", UID, containers=(Container("main", {GPU: 1}),))
     running = {(UID, "main")}
@@ -171,8 +170,8 @@ async def test_a_kubelets_pods_are_moved_in(short_dir: Path) -> None:
         assert [each.full_name for each in rig.manager.pods()] == ["ml/train", "default/new"]
 
 
-async def test_a_kubelets_pods_are_verified_before_they_start(short_dir: Path) -> None:
-    """Its file does not say of which boot it is."""
+async def test_pods_of_a_kubelet_are_verified_before_they_start(short_dir: Path) -> None:
+    """The kubelet's file has no boot ID."""
     kubelets_file(short_dir)
     async with RestartRig(short_dir) as rig:
         (moved,) = rig.manager.pods()
@@ -184,7 +183,7 @@ async def test_a_kubelets_pods_are_verified_before_they_start(short_dir: Path) -
 
 
 async def test_a_kubelet_can_take_over(short_dir: Path) -> None:
-    """Right behind an answer, and after a stop, the file says what a kubelet would have written."""
+    """After each answer, and after a stop, the file is as a kubelet would have written it."""
     async with RestartRig(short_dir) as rig:
         file = rig.sockets / CHECKPOINT
         await rig.plugin("a", "b", "c")
@@ -203,8 +202,8 @@ async def test_a_kubelet_can_take_over(short_dir: Path) -> None:
         await rig.manager.start()
 
 
-async def test_moving_in_on_the_command_line(short_dir: Path) -> None:
-    """`node` on a kubelet's directory: the pod is listed, and released by its uid."""
+async def test_node_takes_over_the_pods_of_a_kubelet_on_the_command_line(short_dir: Path) -> None:
+    """The pod is listed, and released by its UID."""
     file = kubelets_file(short_dir)
     async with (
         node_process(short_dir, "--log-level", "info") as node,

@@ -1,4 +1,4 @@
-"""Admissions that wait, after a restart, for plugins that are not back (`--admission-wait`)."""
+"""Admissions that wait for plugins after a restart (`--admission-wait`)."""
 
 import asyncio
 import signal
@@ -23,7 +23,7 @@ async def still_waits(task: "asyncio.Task[tuple[str, ...]]") -> bool:
 
 @pytest.mark.parametrize("end", ENDS)
 async def test_a_new_pod_waits_for_a_plugin_that_is_late(short_dir: Path, end: End) -> None:
-    """And then gets a device that nobody holds."""
+    """And then gets a device that no pod holds."""
     async with RestartRig(short_dir, admission_wait=LONG) as rig:
         await rig.plugin("a", "b")
         (held,) = await rig.admit("p")
@@ -35,8 +35,8 @@ async def test_a_new_pod_waits_for_a_plugin_that_is_late(short_dir: Path, end: E
         assert {held, device} == {"a", "b"}
 
 
-async def test_an_unheld_resource_is_waited_for_too(short_dir: Path) -> None:
-    """The ledger remembers that it had a plugin."""
+async def test_a_pod_waits_for_a_resource_without_held_devices_too(short_dir: Path) -> None:
+    """The ledger remembers that the resource had a plugin."""
     async with RestartRig(short_dir, admission_wait=LONG) as rig:
         await rig.plugin("a")
         await rig.restart()
@@ -46,7 +46,7 @@ async def test_an_unheld_resource_is_waited_for_too(short_dir: Path) -> None:
         assert await admission == ("a",)
 
 
-async def test_a_plugin_that_has_registered_but_not_reported_is_waited_for(short_dir: Path) -> None:
+async def test_a_pod_waits_for_the_first_list_of_a_registered_plugin(short_dir: Path) -> None:
     """Between registration and first list a kubelet starts pods without their devices. T-27."""
     async with RestartRig(short_dir, admission_wait=LONG) as rig:
         plugin = await rig.plugin(reports=False)
@@ -58,8 +58,10 @@ async def test_a_plugin_that_has_registered_but_not_reported_is_waited_for(short
         assert await admission == ("a",)
 
 
-async def test_a_plugin_that_never_comes_is_not_waited_for_longer(short_dir: Path) -> None:
-    """The rejection then is that of a node that does not wait."""
+async def test_a_pod_does_not_wait_longer_than_the_limit(
+    short_dir: Path,
+) -> None:
+    """The rejection has the text of a node that does not wait."""
     async with RestartRig(short_dir, admission_wait=0.2) as rig:
         await rig.plugin("a", "b")
         await rig.admit("p")
@@ -85,8 +87,8 @@ async def test_a_pod_that_has_its_devices_does_not_wait(short_dir: Path) -> None
             assert await asyncio.wait_for(rig.admit("p"), 5) == ("a",)
 
 
-async def test_only_what_is_late_is_waited_for(short_dir: Path) -> None:
-    """A resource that nobody ever offered is none of a node's business, as in the kubelet."""
+async def test_a_pod_does_not_wait_for_an_unknown_resource(short_dir: Path) -> None:
+    """As in the kubelet, a resource that no plugin ever offered does not matter for the node."""
     async with RestartRig(short_dir, admission_wait=LONG) as rig:
         await rig.plugin("a")
         unknown = await asyncio.wait_for(rig.manager.allocate(pod("p", resource=GADGET)), 5)
@@ -97,7 +99,7 @@ async def test_only_what_is_late_is_waited_for(short_dir: Path) -> None:
             await asyncio.wait_for(rig.admit("s"), 5)
 
 
-async def test_a_pod_released_while_it_waits_is_given_up(short_dir: Path) -> None:
+async def test_the_release_of_a_waiting_pod_ends_its_wait(short_dir: Path) -> None:
     """The release does not wait for the admission."""
     async with RestartRig(short_dir, admission_wait=LONG) as rig:
         await rig.plugin("a")
@@ -112,7 +114,7 @@ async def test_a_pod_released_while_it_waits_is_given_up(short_dir: Path) -> Non
 
 
 async def test_a_node_that_stops_does_not_wait(short_dir: Path) -> None:
-    """Whoever asked is told why nothing came of it."""
+    """The callers get an error with the reason."""
     async with RestartRig(short_dir, admission_wait=LONG) as rig:
         await rig.plugin("a")
         await rig.restart()
@@ -123,8 +125,8 @@ async def test_a_node_that_stops_does_not_wait(short_dir: Path) -> None:
             await admission
 
 
-async def test_waiting_pods_share_what_comes(short_dir: Path) -> None:
-    """As many are admitted as there are devices, none of them twice; the others are rejected."""
+async def test_waiting_pods_share_the_devices_of_the_late_plugin(short_dir: Path) -> None:
+    """Each device goes to one pod; the other pods are rejected."""
     async with RestartRig(short_dir, admission_wait=LONG) as rig:
         await rig.plugin("a", "b", "c")
         await rig.admit("p")
@@ -138,8 +140,8 @@ async def test_waiting_pods_share_what_comes(short_dir: Path) -> None:
         assert {*given} | rig.held()["p"] == {"a", "b", "c"}
 
 
-async def test_on_the_command_line(short_dir: Path) -> None:
-    """`node --admission-wait`, killed with a pod, started again; then the plugin comes."""
+async def test_a_pod_waits_with_admission_wait_on_the_command_line(short_dir: Path) -> None:
+    """`node --admission-wait` is killed with a pod and started again; then the plugin registers."""
     sockets = short_dir / "p"
     where = ["--socket-dir", sockets]
     node = ["node", "--admission-wait", str(LONG), "--log-level", "info", *where]

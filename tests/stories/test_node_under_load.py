@@ -19,7 +19,7 @@ from tests.waiting import until
 
 
 def check(manager: DeviceManager) -> None:
-    """State the rules: every device has one pod, and reserved is what is held."""
+    """Check the rules: every device has one pod, and the reserved devices are the held devices."""
     held: dict[str, Counter[str]] = {}
     for pod in manager.pods():
         devices: dict[str, set[str]] = {}
@@ -34,7 +34,7 @@ def check(manager: DeviceManager) -> None:
 
 
 def at_rest(manager: DeviceManager) -> None:
-    """Nothing is under way: what is reserved is exactly what is held."""
+    """Check that no call is running and that exactly the held devices are reserved."""
     check(manager)
     held = manager.pod_devices.reserved()
     for resource in manager.inventory:
@@ -46,7 +46,7 @@ def at_rest(manager: DeviceManager) -> None:
 
 
 async def test_fifty_pods_over_ten_plugins_at_once(short_dir: Path) -> None:
-    """Each pod asks three plugins; as many get in as there are devices for."""
+    """Each pod needs three plugins; as many pods are admitted as there are devices."""
     directory = short_dir / "p"
     async with DeviceManager(directory) as manager, contextlib.AsyncExitStack() as stack:
         for n in range(10):
@@ -82,7 +82,7 @@ async def test_random_events_in_random_order(short_dir: Path, seed: int) -> None
 
 
 class Story:
-    """One random story of a node; the seed decides everything a test can decide."""
+    """Random events on a node; the seed determines all decisions of the test."""
 
     def __init__(self, directory: Path, dice: random.Random) -> None:
         self.directory, self.dice = directory, dice

@@ -1,4 +1,4 @@
-"""A node with a good plugin and a bad one: whatever that does, the good one's pods start."""
+"""A node with a good and a bad plugin: the pods of the good plugin always start."""
 
 import asyncio
 import contextlib
@@ -120,10 +120,10 @@ def pod(name: str, resource: str) -> Pod:
 
 
 @pytest.mark.parametrize("misbehave", MISBEHAVIOURS)
-async def test_a_bad_plugin_never_holds_up_another(
+async def test_a_bad_plugin_never_delays_another(
     short_dir: Path, misbehave: Callable[[FakePlugin], Awaitable[None]]
 ) -> None:
-    """Twenty pods of the good plugin come and go as if it were alone."""
+    """Twenty pods of the good plugin start and end as without the bad plugin."""
     loop = asyncio.get_running_loop()
     async with good_and_bad(short_dir / "p") as (manager, bad):
         lists = bad.lists_sent
@@ -149,7 +149,7 @@ async def test_a_bad_plugin_never_holds_up_another(
 
 
 async def test_silent_connections_do_not_delay_registration(short_dir: Path) -> None:
-    """Clients that connect and say nothing, or nonsense, leave registration to others."""
+    """Clients that connect and send nothing, or invalid data, do not block registrations."""
     directory = short_dir / "p"
     good = FakePlugin(directory, devices=healthy("a"))
     async with DeviceManager(directory) as manager, good:

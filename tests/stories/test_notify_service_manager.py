@@ -1,4 +1,4 @@
-"""Plugins and the node tell a service manager when it can start what comes after them."""
+"""Plugins and the node tell a service manager when it can start the next units."""
 
 import os
 import socket
@@ -56,7 +56,7 @@ def nothing_told(manager: socket.socket) -> bool:
 
 
 def test_a_plugin_has_started_when_it_serves(manager: socket.socket, short_dir: Path) -> None:
-    """Its socket is bound; no kubelet is there, and none would come if it were waited for."""
+    """Its socket is bound. No kubelet runs: the manager may start the kubelet after the plugin."""
     plugins = short_dir / "p"
     plugins.mkdir()
     arguments = ["simulate", "--resource-name", RESOURCE, "--socket-dir", plugins]
@@ -68,19 +68,19 @@ def test_a_plugin_has_started_when_it_serves(manager: socket.socket, short_dir: 
         assert process.wait(60) == 0
 
 
-def test_a_plugin_does_not_wait_for_a_directory_that_the_kubelet_makes(
+def test_a_plugin_does_not_wait_for_the_directory_of_the_kubelet(
     manager: socket.socket, short_dir: Path
 ) -> None:
-    """On a new host, the kubelet that is ordered after us would wait for ever."""
+    """On a new host, a kubelet that is ordered after the plugin would never start."""
     arguments = ["simulate", "--socket-dir", short_dir / "not-yet"]
     with running(arguments, env=env(manager), log=short_dir / "log"):
         assert manager.recv(99) == b"READY=1"
 
 
-def test_a_script_has_started_when_its_scanner_has_found_something(
+def test_a_script_has_started_after_the_first_tree_of_its_scanner(
     manager: socket.socket, short_dir: Path
 ) -> None:
-    """`kd.run` tells it, too; not before there are devices to serve."""
+    """`kd.run` notifies the manager too, and not before there are devices to serve."""
     looks, go = short_dir / "looks", short_dir / "go"
     script = SCRIPT.format(looks=str(looks), go=str(go), d=str(short_dir))
     process = subprocess.Popen([sys.executable, "-c", script], env=os.environ | env(manager))
@@ -94,10 +94,10 @@ def test_a_script_has_started_when_its_scanner_has_found_something(
         assert process.wait(60) == 0
 
 
-def test_a_plugin_that_cannot_start_has_not_started(
+def test_a_plugin_that_fails_at_the_start_sends_no_notification(
     manager: socket.socket, short_dir: Path
 ) -> None:
-    """It ends; the manager sees that and goes on without it."""
+    """It ends; the manager sees this and goes on without it."""
     arguments = ["simulate", "--socket-dir", short_dir, "--config", short_dir / "broken.yaml"]
     (short_dir / "broken.yaml").write_text("numberDevicesOnNode: many\n")
     with running(arguments, env=env(manager), log=short_dir / "log") as process:
@@ -108,7 +108,7 @@ def test_a_plugin_that_cannot_start_has_not_started(
 def test_a_node_has_started_when_plugins_can_register(
     manager: socket.socket, short_dir: Path
 ) -> None:
-    """`kubelet.sock` is there by then."""
+    """`kubelet.sock` exists then."""
     plugins = short_dir / "p"
     with running(["node", "--socket-dir", plugins], env=env(manager), log=short_dir / "log"):
         assert manager.recv(99) == b"READY=1"

@@ -25,7 +25,7 @@ from tests.wire.peer_clients import (
 
 
 class Plugin(Widgets, kd.PreferredAllocator, kd.ContainerPreStarter):
-    """Two of the optional calls; starting a container fails for one device."""
+    """A plugin with two of the optional calls; PreStartContainer fails for one device."""
 
     def get_preferred_allocation(
         self, request: kd.PreferredAllocationRequest
@@ -49,7 +49,7 @@ def devices() -> list[kd.Device]:
 async def pair(
     request: pytest.FixtureRequest, short_dir: Path
 ) -> AsyncIterator[tuple[PeerClient, PeerClient, Plugin]]:
-    """Give a foreign client and ours, both connected to one running plugin, and its scanner."""
+    """Give a foreign client and ours, both connected to one plugin, and the plugin's scanner."""
     scanner = Plugin(widget=devices())
     if request.param is GrpcGoClient:
         go_peer.binary()  # skips
@@ -101,16 +101,16 @@ async def answer(client: PeerClient, method: str, payload: bytes) -> object:
 
 
 @pytest.mark.parametrize(("method", "payload"), CALLS.values(), ids=CALLS)
-async def test_calls_are_answered_alike(pair: Pair, method: str, payload: bytes) -> None:
-    """Bytes, status codes and texts are the same for every client, and again the next time."""
+async def test_all_clients_get_the_same_answers(pair: Pair, method: str, payload: bytes) -> None:
+    """Bytes, status codes and texts are equal for every client, also in a second call."""
     theirs, ours, _ = pair
     expected = await answer(ours, method, payload)
     for _ in range(2):
         assert await answer(theirs, method, payload) == expected
 
 
-async def test_lists_are_alike(pair: Pair) -> None:
-    """Every stream gets the current list and the next one, byte for byte."""
+async def test_all_clients_get_the_same_lists(pair: Pair) -> None:
+    """Every stream gets the current list and the next list, byte for byte."""
     theirs, ours, scanner = pair
     async with (
         aclosing(theirs.stream(services.LIST_AND_WATCH, b"")) as their_lists,
@@ -126,7 +126,7 @@ async def test_lists_are_alike(pair: Pair) -> None:
 
 
 async def test_a_long_list_reaches_every_client(pair: Pair) -> None:
-    """Ten thousand devices, far more than one flow-control window, arrive whole."""
+    """Ten thousand devices, far more than one flow-control window."""
     theirs, _, scanner = pair
     scanner.show(widget=[kd.Device(f"widget-{n}", numa_nodes=(0,)) for n in range(10_000)])
     async with aclosing(theirs.stream(services.LIST_AND_WATCH, b"")) as lists:

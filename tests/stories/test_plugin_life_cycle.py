@@ -1,7 +1,7 @@
-"""What widely used device plugins get wrong in their life cycle, done right by ours.
+"""Faults in the life cycle of widely used device plugins, which our plugins do not have.
 
 Each test stands for one column of a comparison of fourteen existing plugins against a kubelet and
-a fake one; its docstring names what was seen there. All plugins here are processes of their own.
+a fake one; its docstring has the observed faults. All plugins here are separate processes.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ it really takes is measured by the benchmarks."""
 
 
 async def change(devices: Path, kubelet: FakeKubelet, plugin: PluginProcess, name: str) -> None:
-    """Plug one device in and see that the kubelet hears of it, and that nobody died."""
+    """Add one device; check that the kubelet gets it and that no process ended."""
     (devices / name).touch()
     await kubelet.wait_for(RESOURCE, healthy(*names_in(devices)))
     assert plugin.is_alive
@@ -49,7 +49,7 @@ def allocate(*ids: str) -> AllocateRequest:
 # ---------------------------------------------------------------- first table
 
 
-async def test_sigterm(socket_dir: Path, devices: Path) -> None:
+async def test_a_plugin_ends_after_sigterm(socket_dir: Path, devices: Path) -> None:
     """SIGTERM. Seen: "no handler: -15, left" (two), "exit 0, left", up to 4.7 s (one each)."""
     async with FakeKubelet(socket_dir) as kubelet, plugin_process(socket_dir, devices) as plugin:
         await kubelet.wait_for(RESOURCE, 1)
@@ -57,7 +57,9 @@ async def test_sigterm(socket_dir: Path, devices: Path) -> None:
         assert plugin.sockets == []
 
 
-async def test_start_on_the_stale_socket_of_a_killed_one(socket_dir: Path, devices: Path) -> None:
+async def test_a_plugin_starts_beside_the_stale_socket_of_a_killed_plugin(
+    socket_dir: Path, devices: Path
+) -> None:
     """Stale socket after SIGKILL, same second. Seen: panics; "fatal, exit 2"; retries forever."""
     async with FakeKubelet(socket_dir) as kubelet:
         async with plugin_process(socket_dir, devices) as killed:
@@ -74,7 +76,9 @@ async def test_start_on_the_stale_socket_of_a_killed_one(socket_dir: Path, devic
             assert plugin.sockets == [SOCKET]
 
 
-async def test_kubelet_sock_replaced_and_our_socket_kept(socket_dir: Path, devices: Path) -> None:
+async def test_a_plugin_registers_after_kubelet_sock_is_replaced(
+    socket_dir: Path, devices: Path
+) -> None:
     """kubelet.sock replaced, own socket kept. Seen: "never" (four), "exits 1", panics later."""
     async with FakeKubelet(socket_dir) as kubelet, plugin_process(socket_dir, devices) as plugin:
         await kubelet.wait_for(RESOURCE, 1)
@@ -85,9 +89,7 @@ async def test_kubelet_sock_replaced_and_our_socket_kept(socket_dir: Path, devic
         assert plugin.sockets == [SOCKET]
 
 
-async def test_fifteen_kubelet_restarts_with_the_directory_cleaned(
-    socket_dir: Path, devices: Path
-) -> None:
+async def test_a_plugin_survives_fifteen_kubelet_restarts(socket_dir: Path, devices: Path) -> None:
     """Restart, directory cleaned. Seen: "never", "exits 1", "3 of 15 died", seconds at most."""
     async with FakeKubelet(socket_dir) as kubelet, plugin_process(socket_dir, devices) as plugin:
         await kubelet.wait_for(RESOURCE, 1)
@@ -97,7 +99,7 @@ async def test_fifteen_kubelet_restarts_with_the_directory_cleaned(
             await change(devices, kubelet, plugin, f"v{count}")
 
 
-async def test_our_socket_deleted_and_the_kubelet_stays(socket_dir: Path, devices: Path) -> None:
+async def test_a_plugin_creates_its_deleted_socket_again(socket_dir: Path, devices: Path) -> None:
     """Own socket deleted, kubelet stays. Seen: "never" (four of eight)."""
     async with FakeKubelet(socket_dir) as kubelet, plugin_process(socket_dir, devices) as plugin:
         await kubelet.wait_for(RESOURCE, 1)
@@ -109,7 +111,9 @@ async def test_our_socket_deleted_and_the_kubelet_stays(socket_dir: Path, device
 # ---------------------------------------------------------------- second table
 
 
-async def test_everything_wiped_and_the_kubelet_back_later(socket_dir: Path, devices: Path) -> None:
+async def test_a_plugin_registers_after_a_wipe_and_a_late_kubelet(
+    socket_dir: Path, devices: Path
+) -> None:
     """Wiped, kubelet back later. Seen: "never", "exits 1" (two), "exits 2" (two)."""
     kubelet = FakeKubelet(socket_dir)
     async with kubelet, plugin_process(socket_dir, devices) as plugin:
@@ -124,7 +128,7 @@ async def test_everything_wiped_and_the_kubelet_back_later(socket_dir: Path, dev
         await kubelet.wait_for(RESOURCE, healthy("w1", "w2"), timeout=SOON)
 
 
-async def test_a_second_instance(socket_dir: Path, devices: Path) -> None:
+async def test_a_second_instance_of_a_plugin_is_harmless(socket_dir: Path, devices: Path) -> None:
     """Second instance. Seen: it unlinks or takes over the first's socket (five), both live."""
     async with FakeKubelet(socket_dir) as kubelet, plugin_process(socket_dir, devices) as first:
         await kubelet.wait_for(RESOURCE, 1)
@@ -139,7 +143,7 @@ async def test_a_second_instance(socket_dir: Path, devices: Path) -> None:
         await change(devices, kubelet, first, "w2")
 
 
-async def test_an_unknown_id_in_allocate(socket_dir: Path, devices: Path) -> None:
+async def test_an_unknown_id_in_allocate_is_refused(socket_dir: Path, devices: Path) -> None:
     """Unknown id. Seen: "accepted" (two), UNKNOWN (five)."""
     async with FakeKubelet(socket_dir) as kubelet, plugin_process(socket_dir, devices):
         connected = await kubelet.wait_for(RESOURCE, 1)
@@ -149,7 +153,9 @@ async def test_an_unknown_id_in_allocate(socket_dir: Path, devices: Path) -> Non
 
 
 @pytest.mark.parametrize("left_behind", [False, True], ids=["absent", "dead"])
-async def test_no_kubelet_at_the_start(socket_dir: Path, devices: Path, left_behind: bool) -> None:
+async def test_a_plugin_starts_without_a_kubelet(
+    socket_dir: Path, devices: Path, left_behind: bool
+) -> None:
     """kubelet.sock absent at start. Seen: "never registers", "exits 1", "exits 2"."""
     if left_behind:
         leave_dead_socket(socket_dir / "kubelet.sock")
@@ -160,7 +166,9 @@ async def test_no_kubelet_at_the_start(socket_dir: Path, devices: Path, left_beh
             await change(devices, kubelet, plugin, "w2")
 
 
-async def test_the_kubelet_closes_its_stream_only(socket_dir: Path, devices: Path) -> None:
+async def test_a_plugin_registers_after_the_kubelet_closed_its_stream(
+    socket_dir: Path, devices: Path
+) -> None:
     """Stream closed, kubelet stays. Seen: "nothing, stays unregistered" (five), "exits 1"."""
     async with FakeKubelet(socket_dir) as kubelet, plugin_process(socket_dir, devices) as plugin:
         await kubelet.wait_for(RESOURCE, 1)
@@ -172,7 +180,9 @@ async def test_the_kubelet_closes_its_stream_only(socket_dir: Path, devices: Pat
 # ---------------------------------------------------------------- further down
 
 
-async def test_dialled_between_bind_and_listen(socket_dir: Path, devices: Path) -> None:
+async def test_a_plugin_retries_when_the_kubelet_does_not_listen_yet(
+    socket_dir: Path, devices: Path
+) -> None:
     """kubelet.sock bound, not listening yet. Seen: 1 s lost (two), died 3 times of 15 (one)."""
     async with plugin_process(socket_dir, devices) as plugin:
         await plugin.said("waiting for the kubelet")
@@ -189,7 +199,7 @@ async def test_dialled_between_bind_and_listen(socket_dir: Path, devices: Path) 
         assert plugin.is_alive
 
 
-async def test_the_kubelet_wipes_while_the_plugin_starts(socket_dir: Path, devices: Path) -> None:
+async def test_a_plugin_survives_a_wipe_during_its_start(socket_dir: Path, devices: Path) -> None:
     """Our socket is wiped between bind and Register. Seen: 10 s, then an error."""
     async with FakeKubelet(socket_dir) as kubelet:
         kubelet.register_gate = asyncio.Event()
@@ -202,7 +212,7 @@ async def test_the_kubelet_wipes_while_the_plugin_starts(socket_dir: Path, devic
             assert plugin.is_alive
 
 
-async def test_odd_allocate_requests(socket_dir: Path, devices: Path) -> None:
+async def test_duplicate_ids_and_empty_lists_in_allocate(socket_dir: Path, devices: Path) -> None:
     """Duplicate ids, empty lists. Seen: one device file given several times (three plugins)."""
     async with FakeKubelet(socket_dir) as kubelet, plugin_process(socket_dir, devices):
         connected = await kubelet.wait_for(RESOURCE, 1)
@@ -217,7 +227,7 @@ async def test_odd_allocate_requests(socket_dir: Path, devices: Path) -> None:
         assert caught.value.code is StatusCode.INVALID_ARGUMENT
 
 
-async def test_a_call_that_is_not_offered(socket_dir: Path, devices: Path) -> None:
+async def test_a_call_without_a_hook_is_unimplemented(socket_dir: Path, devices: Path) -> None:
     """GetPreferredAllocation not offered. Seen: UNKNOWN, or OK with an empty response (four)."""
     async with FakeKubelet(socket_dir) as kubelet, plugin_process(socket_dir, devices):
         connected = await kubelet.wait_for(RESOURCE, 1)
@@ -240,7 +250,7 @@ async def test_the_first_list_is_full_and_no_list_comes_twice(
         assert [len(listing) for listing in kubelet.lists(RESOURCE)] == [1, 2]
 
 
-async def test_streams_without_end_do_not_use_up_anything(socket_dir: Path, devices: Path) -> None:
+async def test_thirty_open_streams_do_not_block_the_plugin(socket_dir: Path, devices: Path) -> None:
     """Thirty streams at once. Seen: a pool of 4 to 10 workers starves after a few reconnects."""
     async with FakeKubelet(socket_dir) as kubelet, plugin_process(socket_dir, devices) as plugin:
         await kubelet.wait_for(RESOURCE, 1)

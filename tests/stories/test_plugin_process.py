@@ -1,4 +1,4 @@
-"""A plugin program: signals, exit codes, and what it says on its way out."""
+"""A plugin program: signals, exit codes, and its last log lines."""
 
 import asyncio
 import signal
@@ -21,10 +21,10 @@ NO_ERRORS = ("Traceback", "ERROR", "Exception")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-async def test_a_signal_while_it_waits_for_a_kubelet(
+async def test_a_signal_ends_a_plugin_that_waits_for_a_kubelet(
     socket_dir: Path, devices: Path, number: int
 ) -> None:
-    """T-30: without any kubelet a signal ends it, exit code 0, socket removed."""
+    """T-30: without a kubelet a signal ends the plugin: exit code 0, socket removed."""
     async with plugin_process(socket_dir, devices) as plugin:
         await plugin.said("waiting for the kubelet")
         assert plugin.sockets == ["example.com-widget.sock"]
@@ -33,14 +33,16 @@ async def test_a_signal_while_it_waits_for_a_kubelet(
         assert not any(word in plugin.output for word in NO_ERRORS)
 
 
-async def test_a_signal_while_it_waits_for_the_directory(short_dir: Path, devices: Path) -> None:
-    """T-30: the same on a host where no kubelet was ever installed."""
+async def test_a_signal_ends_a_plugin_that_waits_for_the_directory(
+    short_dir: Path, devices: Path
+) -> None:
+    """T-30: the same on a host on which no kubelet was ever installed."""
     async with plugin_process(short_dir / "missing", devices) as plugin:
         await plugin.said("is a kubelet installed here?")
         assert await plugin.terminate() == 0
 
 
-async def test_a_signal_during_registration(socket_dir: Path, devices: Path) -> None:
+async def test_a_signal_ends_a_plugin_during_registration(socket_dir: Path, devices: Path) -> None:
     """T-30: while the kubelet has not answered Register."""
     async with FakeKubelet(socket_dir) as kubelet:
         kubelet.register_gate = asyncio.Event()
@@ -51,8 +53,10 @@ async def test_a_signal_during_registration(socket_dir: Path, devices: Path) -> 
 
 
 @pytest.mark.parametrize("hook", ["allocate", "pre_start"])
-async def test_a_signal_while_a_hook_hangs(socket_dir: Path, devices: Path, hook: str) -> None:
-    """T-30: a hook that sleeps is left behind, and the log says which."""
+async def test_a_signal_ends_a_plugin_whose_hook_hangs(
+    socket_dir: Path, devices: Path, hook: str
+) -> None:
+    """T-30: the plugin does not wait for a sleeping hook, and the log names the hook."""
     async with (
         FakeKubelet(socket_dir) as kubelet,
         plugin_process(socket_dir, devices, hook) as plugin,
@@ -75,8 +79,8 @@ async def test_a_signal_while_a_hook_hangs(socket_dir: Path, devices: Path, hook
         assert caught.value.code is StatusCode.UNAVAILABLE
 
 
-async def test_a_second_signal_ends_it_at_once(socket_dir: Path, devices: Path) -> None:
-    """Somebody who is in a hurry presses twice: 128 + signal, and still no socket is left."""
+async def test_a_second_signal_ends_a_plugin_at_once(socket_dir: Path, devices: Path) -> None:
+    """Exit code 128 + signal; the socket is removed too."""
     async with (
         FakeKubelet(socket_dir) as kubelet,
         plugin_process(socket_dir, devices, "allocate") as plugin,
@@ -93,8 +97,10 @@ async def test_a_second_signal_ends_it_at_once(socket_dir: Path, devices: Path) 
             await call
 
 
-async def test_a_blocked_event_loop_does_not_stop_the_end(socket_dir: Path, devices: Path) -> None:
-    """An `async` scanner that blocks the loop is ended after 2 s, with its sockets removed."""
+async def test_a_plugin_with_a_blocked_event_loop_ends_after_a_signal(
+    socket_dir: Path, devices: Path
+) -> None:
+    """An `async` scanner that blocks the loop is ended after 2 s; the sockets are removed."""
     async with plugin_process(socket_dir, devices, "block") as plugin:
         await until((devices.parent / "hanging").exists)
         assert plugin.sockets
@@ -113,10 +119,10 @@ async def test_a_blocked_event_loop_does_not_stop_the_end(socket_dir: Path, devi
         ("finish", 0, ""),
     ],
 )
-async def test_how_a_program_ends_by_itself(
+async def test_a_program_that_ends_by_itself_has_the_right_exit_code(
     socket_dir: Path, devices: Path, what: str, code: int, line: str
 ) -> None:
-    """T-03, T-04: one line, no traceback, the exit code of the error; no socket left."""
+    """T-03, T-04: one line, no traceback, the exit code of the error; the socket is removed."""
     async with plugin_process(socket_dir, devices, what) as plugin:
         assert await plugin.ended() == code
         assert plugin.sockets == []
@@ -129,7 +135,7 @@ async def test_how_a_program_ends_by_itself(
 async def test_a_refusal_ends_the_program_with_the_kubelets_text(
     socket_dir: Path, devices: Path
 ) -> None:
-    """T-12: exit code 1 and the kubelet's own words."""
+    """T-12: exit code 1 and the kubelet's text."""
     text = 'requested API version "v1beta1" is not supported by kubelet.'
     async with FakeKubelet(socket_dir) as kubelet:
         kubelet.refuse_with = RpcError(StatusCode.UNKNOWN, text)
@@ -139,8 +145,10 @@ async def test_a_refusal_ends_the_program_with_the_kubelets_text(
             assert "Traceback" not in plugin.output
 
 
-async def test_devices_are_followed_by_a_process(socket_dir: Path, devices: Path) -> None:
-    """Plugged in, broken, unplugged: the kubelet hears of each."""
+async def test_device_changes_of_a_program_reach_the_kubelet(
+    socket_dir: Path, devices: Path
+) -> None:
+    """A device is added, becomes unhealthy, and is removed."""
     async with FakeKubelet(socket_dir) as kubelet, plugin_process(socket_dir, devices):
         await kubelet.wait_for(RESOURCE, healthy("w1"))
         (devices / "w2").touch()

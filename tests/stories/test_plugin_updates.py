@@ -1,4 +1,4 @@
-"""No update is lost, whatever the kubelet does, with few devices and with very many."""
+"""No update is lost, with few and with many devices, for any action of the kubelet."""
 
 import asyncio
 from functools import cache
@@ -22,7 +22,7 @@ def widget(number: int, is_sick: bool) -> kd.Device:
 
 
 def fleet(count: int, sick: int | None = None) -> list[kd.Device]:
-    """Make that many devices on two NUMA nodes, one of them unhealthy."""
+    """Return `count` devices on two NUMA nodes, one of them unhealthy."""
     return [widget(number, number == sick) for number in range(count)]
 
 
@@ -32,8 +32,8 @@ def seen(devices: list[kd.Device]) -> dict[str, str]:
 
 @pytest.mark.parametrize("wipe", [True, False], ids=["wiped", "kept"])
 @pytest.mark.parametrize("count", [3, 10_000])
-async def test_ten_restarts_each_with_an_update(short_dir: Path, count: int, wipe: bool) -> None:
-    """T-16: restart, one health change, one device more, ten times: every change arrives."""
+async def test_updates_during_ten_restarts_arrive(short_dir: Path, count: int, wipe: bool) -> None:
+    """T-16: restart, one health change, one new device, ten times: every change arrives."""
     scanner = Widgets(widget=fleet(count))
     async with (
         FakeKubelet(short_dir) as kubelet,
@@ -51,7 +51,7 @@ async def test_ten_restarts_each_with_an_update(short_dir: Path, count: int, wip
 
 
 async def test_updates_between_two_kubelets_are_not_lost(short_dir: Path) -> None:
-    """What changes while no kubelet listens is in the first list of the next one."""
+    """The first list for the next kubelet has all changes since the last kubelet."""
     scanner = Widgets(widget=fleet(1))
     async with (
         FakeKubelet(short_dir) as kubelet,
@@ -80,7 +80,7 @@ async def test_ten_thousand_devices_with_topology_fit(short_dir: Path) -> None:
 
 
 async def test_twenty_restarts_are_noticed_at_once(short_dir: Path) -> None:
-    """T-15: from kubelet.sock being back to registered, each of 20 restarts at most 1.5 s."""
+    """T-15: the plugin registers at most 1.5 s after kubelet.sock exists again, 20 times."""
     loop = asyncio.get_running_loop()
     times = []
     async with (
@@ -98,10 +98,10 @@ async def test_twenty_restarts_are_noticed_at_once(short_dir: Path) -> None:
     assert max(times) <= 1.5, times
 
 
-async def test_restarts_without_file_events(
+async def test_restarts_are_noticed_without_file_events(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """T-15: where inotify is not to be had it is noticed by looks every second."""
+    """T-15: without inotify the plugin looks every second."""
 
     def refuse(*_: object, **__: object) -> None:
         raise OSError(24, "Too many open files")
@@ -121,10 +121,10 @@ async def test_restarts_without_file_events(
             assert loop.time() - back < 10  # 1 s on an idle machine, and 60 without looks
 
 
-async def test_two_plugins_with_one_name_make_no_storm(
+async def test_two_plugins_with_one_name_register_ever_more_slowly(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """T-14: where one is not of ours they push each other out, ever more slowly, and say so."""
+    """T-14: they replace each other, with growing pauses and a log line."""
     async with FakeKubelet(short_dir) as kubelet:
         kubelet.one_per_resource = True
         mine = serve(Widgets(widget=fleet(1)), domain=DOMAIN, socket_dir=short_dir, timing=QUICK)
@@ -138,8 +138,8 @@ async def test_two_plugins_with_one_name_make_no_storm(
         assert len({request.endpoint for request in kubelet.requests}) == 2
 
 
-async def test_rivals_whose_streams_stay_are_left_alone(short_dir: Path) -> None:
-    """T-14: a kubelet that keeps both streams, as 1.32 does, is registered at once each."""
+async def test_a_rival_plugin_does_not_matter_if_both_streams_stay(short_dir: Path) -> None:
+    """T-14: a kubelet such as 1.32 keeps both streams; each plugin registers once."""
     async with FakeKubelet(short_dir) as kubelet:
         mine = serve(Widgets(widget=fleet(1)), domain=DOMAIN, socket_dir=short_dir, timing=QUICK)
         async with mine, registrar(short_dir):

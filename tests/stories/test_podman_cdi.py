@@ -1,4 +1,4 @@
-"""podman as an independent judge of our CDI files and of our words for it."""
+"""podman checks our CDI files and our podman arguments."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ KIND = "example.com/widget"
 
 @pytest.fixture
 def judge(short_dir: Path) -> Podman:
-    """A podman of its own, without any CDI file."""
+    """A separate podman, without any CDI file."""
     return podman_judge(short_dir)
 
 
@@ -31,7 +31,7 @@ def node(path: str, host_path: str = "") -> ContainerEdits:
 
 
 def test_a_container_sees_the_devices_of_our_file(judge: Podman) -> None:
-    """What the inventory writes is what podman gives, to those who ask for it alone."""
+    """Podman applies our CDI file to containers that name the device, and to no other."""
     allocated, other = two_devices()
     devices = [
         CdiDevice("w0", container_edits=node("/dev/widget", allocated)),
@@ -44,8 +44,8 @@ def test_a_container_sees_the_devices_of_our_file(judge: Podman) -> None:
     assert done.stdout.splitlines() == ["refused /dev/widget"], done.stderr
 
 
-def test_podman_takes_every_version_that_we_write_for_it(judge: Podman) -> None:
-    """The lowest version that can say a thing is one that podman 4.3 reads."""
+def test_podman_accepts_each_cdi_version_that_we_write(judge: Podman) -> None:
+    """We write the lowest version that has the needed fields, and podman 4.3 reads it."""
     allocated, _ = two_devices()
     plain = CdiDevice("plain", container_edits=ContainerEdits(env=("A=1",)))
     typed = edits_of(mounts=[Mount("/etc/hostname", "/tmp/name", read_only=True)])
@@ -63,7 +63,7 @@ def test_podman_takes_every_version_that_we_write_for_it(judge: Podman) -> None:
 
 
 def test_podman_and_we_agree_which_names_resolve(judge: Podman) -> None:
-    """Precedence, conflicts, broken files and endings: our answer is the runtime's."""
+    """Precedence, conflicts, broken files and file endings: our answer equals the runtime's."""
 
     def put(path: Path, *devices: str, kind: str = KIND) -> None:
         edits = ContainerEdits(env=(f"FROM={path.parent.name}/{path.name}",))
@@ -93,7 +93,7 @@ def test_podman_and_we_agree_which_names_resolve(judge: Podman) -> None:
     assert theirs == ours == ["cdi/a.json", "cdi/c.json", "no", "no", "cdi/d.yaml", "no", "no"]
 
 
-def test_our_words_start_a_container(judge: Podman) -> None:
+def test_printed_podman_arguments_start_a_container(judge: Podman) -> None:
     """Device, mount, variable, annotation and CDI name all arrive in the container."""
     allocated, other = two_devices()
     write_spec(
@@ -120,7 +120,7 @@ def test_our_words_start_a_container(judge: Podman) -> None:
 
 
 def test_an_allocation_as_a_cdi_file_starts_a_container(judge: Podman) -> None:
-    """One name stands for all that was allocated."""
+    """One CDI name for all parts of the allocation."""
     allocated, _ = two_devices()
     options = ContainerOptions(env={"WIDGET": "0"}, devices=(DeviceSpec(allocated, "/dev/mine"),))
     name = CdiName.parse("kubedevices.local/allocation=pod-1")
@@ -129,8 +129,8 @@ def test_an_allocation_as_a_cdi_file_starts_a_container(judge: Podman) -> None:
     assert done.stdout.splitlines() == ["opened /dev/mine"], done.stderr
 
 
-async def test_a_plugin_publishes_what_podman_starts(judge: Podman) -> None:
-    """From a scanner's device to a container, by a CDI name alone; also when the plugin is gone."""
+async def test_podman_starts_a_container_with_a_published_cdi_name(judge: Podman) -> None:
+    """From a scanner's device to a container, by CDI name alone; also after the plugin ended."""
     allocated, other = two_devices()
     device = kd.Device("w0", paths=[allocated])
     sockets = judge.directory / "p"

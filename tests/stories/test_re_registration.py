@@ -1,4 +1,4 @@
-"""A plugin is replaced by another, and that one by a third: by Register, and by being found.
+"""A plugin is replaced by a second plugin, and the second by a third: by Register and by socket.
 
 The reference calls these DevicePluginReRegistration and DevicePluginReRegistrationProbeMode.
 """
@@ -24,7 +24,7 @@ QUICK = WatcherTiming(interval=0.02, dial=5, get_info=5, notify=5)
 async def test_each_registration_brings_its_own_devices(
     pre_start: bool, prefers: bool, short_dir: Path
 ) -> None:
-    """Two devices, the same two from another socket, then one other: nothing old is left."""
+    """Two devices, the same two from another socket, then one other: no old device is left."""
 
     def plugin(name: str, *ids: str) -> FakePlugin:
         return FakePlugin(
@@ -49,7 +49,7 @@ async def test_each_registration_brings_its_own_devices(
 
 
 class FoundPlugin(FakePlugin):
-    """A plugin that also says who it is, on the same socket, and notes what it is told."""
+    """A plugin with the Registration service on the same socket; records the kubelet's calls."""
 
     def __init__(self, socket_dir: Path, name: str, devices: list[ReportedDevice]) -> None:
         super().__init__(socket_dir, socket_name=f"{name}.sock", devices=devices)
@@ -64,7 +64,9 @@ class FoundPlugin(FakePlugin):
         self.told.append((registered, error))
 
 
-async def test_each_socket_that_is_found_brings_its_own_devices(short_dir: Path) -> None:
+async def test_each_socket_in_the_registry_directory_brings_its_own_devices(
+    short_dir: Path,
+) -> None:
     """The same three plugins, found in the plugin registry directory one after the other."""
     registry = short_dir / "registry"
     async with DeviceManager(short_dir / "plugins") as manager:

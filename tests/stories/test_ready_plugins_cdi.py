@@ -1,4 +1,4 @@
-"""From expose and simulate to a container that names a CDI device, with podman as the judge."""
+"""podman starts containers that name a CDI device of `expose` or `simulate`."""
 
 import json
 from pathlib import Path
@@ -24,8 +24,8 @@ def judge(short_dir: Path) -> Podman:
     return podman_judge(short_dir)
 
 
-async def test_a_container_gets_all_of_an_exposed_device_by_its_name(judge: Podman) -> None:
-    """Device at its place, companion, variable, mount; also when nobody serves it any more."""
+async def test_a_container_gets_all_parts_of_an_exposed_device_by_its_name(judge: Podman) -> None:
+    """Device, companion, variable and mount, also after the plugin has ended."""
     allocated, companion = two_devices()
     directory = judge.directory
     (directory / "s").mkdir()
@@ -76,7 +76,7 @@ async def test_a_container_gets_all_of_an_exposed_device_by_its_name(judge: Podm
 
 
 def test_a_container_gets_a_simulated_device_by_its_name(judge: Podman) -> None:
-    """What stands in for its device file: a device like /dev/null, else a plain file, mounted."""
+    """The stand-in for the device file: a device like /dev/null, else a mounted plain file."""
     directory, cdi = judge.directory, judge.run_cdi
     for name in ("p", "made"):
         (directory / name).mkdir()

@@ -1,4 +1,4 @@
-"""From container options to a running container: runc starts it, its kernel enforces it."""
+"""From container options to a running container of runc, whose limits the kernel enforces."""
 
 import json
 import subprocess
@@ -55,7 +55,7 @@ def run(bundle: Path, config: dict[str, Any]) -> subprocess.CompletedProcess[str
 
 
 def test_a_container_opens_its_device_and_no_other(bundle: Path) -> None:
-    """The allocated device opens; a node of another one is there, and the kernel refuses it."""
+    """The allocated device opens; the kernel refuses a device file of another device."""
     allocated, foreign = two_devices()
     make_node_like(foreign, bundle / "rootfs/foreign")
     options = ContainerOptions(devices=(DeviceSpec(allocated),))
@@ -69,8 +69,8 @@ def test_a_container_opens_its_device_and_no_other(bundle: Path) -> None:
     assert "Operation not permitted" in done.stderr
 
 
-def test_the_other_device_opens_once_it_is_allocated(bundle: Path) -> None:
-    """What was refused above was refused for want of an allocation, under any path."""
+def test_the_other_device_opens_after_its_allocation(bundle: Path) -> None:
+    """The kernel refused it only because it was not allocated, under any path."""
     _, other = two_devices()
     options = ContainerOptions(
         devices=(DeviceSpec(other, "/dev/mine"),),
@@ -89,7 +89,7 @@ def test_the_other_device_opens_once_it_is_allocated(bundle: Path) -> None:
 
 
 def test_a_cdi_device_opens_in_a_container_of_runc(bundle: Path) -> None:
-    """runc knows nothing of CDI: our injection alone makes the device usable."""
+    """runc does not know CDI: our injection alone gives access to the device."""
     allocated, foreign = two_devices()
     make_node_like(foreign, bundle / "rootfs/foreign")
     edits = ContainerEdits(device_nodes=(DeviceNode("/dev/widget", allocated),))

@@ -1,4 +1,4 @@
-"""The sockets that commands ask: who sees the file can connect to it."""
+"""The sockets for commands: if the file exists, a command can connect."""
 
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -32,12 +32,12 @@ def a_proxy(directory: Path) -> AbstractAsyncContextManager[None]:
 
 
 @pytest.mark.parametrize("serving", [a_node, steps, a_proxy])
-async def test_a_socket_has_its_name_when_it_listens(
+async def test_a_socket_file_appears_only_when_the_socket_listens(
     serving: Callable[[Path], AbstractAsyncContextManager[None]],
     short_dir: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A command that runs a moment after the start must not read "connection refused"."""
+    """A command shortly after the start must not get "connection refused"."""
     dialled: list[str] = []
     move_into_place = unix_socket.move_into_place
 

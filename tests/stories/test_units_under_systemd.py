@@ -33,7 +33,7 @@ def log(directory: Path) -> str:
 
 
 def test_the_plugin_serves_when_the_kubelet_starts(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its socket is there, although both are started at once."""
+    """Its socket exists then, although both units are started at the same time."""
     units = {"kubelet.service": KUBELET, "kd.service": unit(capsys, "simulate")}
     with systemd(units) as directory:
         until_sync((directory / "kubelet").exists, timeout=60, what="the kubelet's start")
@@ -41,10 +41,10 @@ def test_the_plugin_serves_when_the_kubelet_starts(capsys: pytest.CaptureFixture
         assert '"level": "error"' not in log(directory)
 
 
-def test_a_plugin_that_cannot_start_does_not_hold_up_the_kubelet(
+def test_a_plugin_that_cannot_start_does_not_block_the_kubelet(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A mistake in its configuration ends it; the node comes up without its devices."""
+    """An error in its configuration ends it; the node starts without its devices."""
     text = unit(capsys, "simulate").replace(" simulate ", " simulate --number-devices many ")
     with systemd({"kubelet.service": KUBELET, "kd.service": text}) as directory:
         until_sync((directory / "kubelet").exists, timeout=60, what="the kubelet's start")

@@ -1,4 +1,4 @@
-"""A plugin that is found: `registration="watch"` against the node's plugin watcher."""
+"""A plugin with `registration="watch"`, which the node's plugin watcher finds."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ class Widgets(kd.Scanner):
 
 
 class Kubelet:
-    """A watcher that tries each socket once, as before 1.36, and the streams it opens."""
+    """A plugin watcher that tries each socket once, as before 1.36, and its streams."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -70,7 +70,7 @@ class Kubelet:
         return bool(self.lists)
 
     async def hang_up(self) -> None:
-        """End every stream and connection, as a kubelet that stops."""
+        """Close all streams and connections, as a kubelet does when it stops."""
         await self._streams.aclose()
 
 
@@ -85,8 +85,8 @@ def served(
     )
 
 
-async def test_a_plugin_is_found_and_listens_to_how_it_went(short_dir: Path) -> None:
-    """The kubelet comes to the socket in its registry directory; the plugin knows it then."""
+async def test_a_plugin_is_found_and_learns_the_result(short_dir: Path) -> None:
+    """The kubelet connects to the socket in its registry directory, and notifies the plugin."""
     kubelet = Kubelet(short_dir)
     async with served(short_dir) as plugin, kubelet.running():
         await until(lambda: plugin.is_registered("widget"))
@@ -94,15 +94,15 @@ async def test_a_plugin_is_found_and_listens_to_how_it_went(short_dir: Path) -> 
 
 
 async def test_a_kubelet_that_restarts_finds_the_plugin_again(short_dir: Path) -> None:
-    """Nothing is wiped here, and the plugin is registered at every start of a kubelet."""
+    """No file is deleted here, and the plugin is registered at every start of a kubelet."""
     async with served(short_dir):
         for kubelet in [Kubelet(short_dir) for _ in range(3)]:
             async with kubelet.running():
                 await until(kubelet.has_found)
 
 
-async def test_a_plugin_whose_kubelet_is_gone_is_not_registered(short_dir: Path) -> None:
-    """Until another one comes; so whoever asks the plugin is not told that all is well."""
+async def test_a_plugin_whose_kubelet_has_ended_is_not_registered(short_dir: Path) -> None:
+    """Until another kubelet starts; so the plugin's state does not say that all is well."""
     kubelet = Kubelet(short_dir)
     async with served(short_dir) as plugin:
         async with kubelet.running():
@@ -112,10 +112,10 @@ async def test_a_plugin_whose_kubelet_is_gone_is_not_registered(short_dir: Path)
             await until(lambda: plugin.is_registered("widget"))
 
 
-async def test_a_stream_that_ends_under_a_running_kubelet_takes_a_new_socket(
+async def test_a_plugin_creates_a_new_socket_when_its_stream_ends(
     short_dir: Path,
 ) -> None:
-    """A kubelet never re-opens a stream, but it looks at a socket that is re-created."""
+    """A running kubelet never opens a stream again, but it connects to a re-created socket."""
     kubelet = Kubelet(short_dir)
     async with served(short_dir), kubelet.running():
         await until(lambda: len(kubelet.lists) == 1)
@@ -123,7 +123,7 @@ async def test_a_stream_that_ends_under_a_running_kubelet_takes_a_new_socket(
         await until(lambda: len(kubelet.lists) == 2)
 
 
-async def test_a_kubelet_may_ask_for_the_devices_after_its_yes(short_dir: Path) -> None:
+async def test_a_kubelet_may_open_the_stream_after_it_accepted_the_plugin(short_dir: Path) -> None:
     """It does both at once; the plugin is registered in either order, also after a restart."""
     kubelet = Kubelet(short_dir)
     late: list[asyncio.Task[None]] = []
@@ -144,10 +144,10 @@ async def test_a_kubelet_may_ask_for_the_devices_after_its_yes(short_dir: Path) 
     await asyncio.gather(*late)
 
 
-async def test_a_kubelet_that_never_asks_for_the_devices_is_met_again(
+async def test_a_plugin_without_a_stream_creates_a_new_socket(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It registered the plugin and something went wrong then: only a new socket makes it look."""
+    """The kubelet registered the plugin but opened no stream: only a new socket helps."""
     met: list[str] = []
     kubelet = Kubelet(short_dir)
 
@@ -163,10 +163,10 @@ async def test_a_kubelet_that_never_asks_for_the_devices_is_met_again(
     assert "does not ask for the devices" in caplog.text
 
 
-async def test_streams_that_keep_ending_do_not_make_new_sockets_without_a_pause(
+async def test_new_sockets_after_ended_streams_have_pauses(
     short_dir: Path,
 ) -> None:
-    """The first loss is mended at once; after the second one only when the pause is over."""
+    """After the first end the socket is created at once, then only after a pause."""
     kubelet = Kubelet(short_dir)
     timing = Timing(again_soon=0.02, again_first=60, look_interval=0.05)
     async with served(short_dir, timing), kubelet.running():
@@ -177,8 +177,8 @@ async def test_streams_that_keep_ending_do_not_make_new_sockets_without_a_pause(
         assert len(kubelet.lists) == 2
 
 
-async def test_a_registration_that_failed_is_offered_again(short_dir: Path) -> None:
-    """What may succeed the next time gets a new socket, for kubelets that try each once."""
+async def test_a_failed_registration_is_offered_again(short_dir: Path) -> None:
+    """An error that may pass leads to a new socket, for kubelets that try each socket once."""
     kubelet = Kubelet(short_dir)
     kubelet.errors = [DialPluginFailed("not now"), DialPluginFailed("not now")]
     async with served(short_dir) as plugin, kubelet.running():
@@ -186,8 +186,8 @@ async def test_a_registration_that_failed_is_offered_again(short_dir: Path) -> N
         assert kubelet.lists == [1]
 
 
-async def test_a_plugin_that_is_refused_for_good_ends_with_the_reason(short_dir: Path) -> None:
-    """A kubelet that speaks another version says so; the plugin's error has its words."""
+async def test_a_plugin_that_is_refused_finally_ends_with_the_reason(short_dir: Path) -> None:
+    """A kubelet of another API version refuses the plugin; the error has the kubelet's text."""
 
     class Other(PluginWatcher):
         async def _accept(self, *_: object) -> None:
@@ -206,8 +206,8 @@ async def test_a_plugin_that_is_refused_for_good_ends_with_the_reason(short_dir:
         await watcher.stop()
 
 
-def test_the_directory_is_the_kubelets_registry_unless_one_is_named(tmp_path: Path) -> None:
-    """And a plugin in a container may say where the kubelet sees its socket."""
+def test_the_default_directory_is_the_kubelets_registry(tmp_path: Path) -> None:
+    """An option can name the directory as the kubelet sees it, for a plugin in a container."""
     assert Settings(registration="watch").directory == PLUGIN_REGISTRY_DIR
     settings = Settings(registration="watch", socket_dir=tmp_path, host_plugin_dir=Path("/host"))
     assert settings.directory == tmp_path

@@ -1,4 +1,4 @@
-"""A small plugin as a program of its own, for stories that end with a signal or an exit code.
+"""A small plugin as a separate program, for tests of signals and exit codes.
 
 `python -m tests.stories.widget_plugin SOCKET_DIR DEVICES [WHAT]`: the devices are the files of a
 directory; WHAT makes it misbehave or wait.
@@ -47,7 +47,7 @@ class Widgets(kd.PolledScanner, kd.Allocator, kd.ContainerPreStarter):
 
 
 class Blocking(kd.Scanner):
-    """Blocks the event loop, as an author's mistake would."""
+    """Blocks the event loop, as a wrong scanner does."""
 
     def __init__(self, marker: Path) -> None:
         self.marker = marker
@@ -60,14 +60,14 @@ class Blocking(kd.Scanner):
 
 
 class Finished(kd.Scanner):
-    """Has nothing more to say."""
+    """A scanner that ends."""
 
     async def scan(self, notifier: kd.Notifier) -> None:
         notifier.notify(kd.DeviceTree({"widget": [kd.Device("w1")]}))
 
 
 def main() -> None:
-    """Run what the command line says."""
+    """Run the scanner that the command line names."""
     socket_dir, directory = Path(sys.argv[1]), Path(sys.argv[2])
     what = sys.argv[3] if len(sys.argv) > 3 else ""
     scanner: kd.Scanner = Widgets(directory, what)
