@@ -138,7 +138,7 @@ def test_health_may_be_a_word() -> None:
         ("w", {"paths": Path("/dev/w")}, "paths must be a list, not the single"),
         ("w", {"paths": ["dev/w"]}, "the path 'dev/w' must be absolute"),
         ("w", {"paths": ["/dev/w\udcff"]}, r"'/dev/w\udcff' is not valid UTF-8"),
-        ("w", {"specs": ["/dev/w"]}, "specs must hold DeviceSpec, not '/dev/w' (for a mere path"),
+        ("w", {"specs": ["/dev/w"]}, "specs must hold DeviceSpec, not '/dev/w' (for a plain path"),
         ("w", {"specs": DeviceSpec("/dev/w")}, "specs must be a list, not the single DeviceSpec"),
         ("w", {"specs": [DeviceSpec("/dev/w", "w")]}, "the path 'w' must be absolute"),
         ("w", {"specs": [DeviceSpec("/dev/w", None, "x")]}, "permissions 'x' must be letters"),
@@ -175,7 +175,7 @@ def test_every_combination_of_permissions(permissions: str) -> None:
     assert DeviceSpec("/dev/w", None, permissions).problem() == ""
 
 
-def test_text_beyond_ascii_is_welcome() -> None:
+def test_text_beyond_ascii_is_allowed() -> None:
     """Whatever is valid UTF-8 is a valid ID and variable."""
     assert Device("Gerät-1", env={"NAME": "日本"}).id == "Gerät-1"
 

@@ -38,7 +38,7 @@ def test_counting_an_unknown_type() -> None:
     assert tree.devices("widget") == {}
 
 
-def test_a_declared_type_without_devices_is_there() -> None:
+def test_a_declared_type_without_devices_is_in_the_tree() -> None:
     """A type may have no devices; it is not the same as no such type."""
     tree = DeviceTree()
     tree.declare("widget")

@@ -14,7 +14,7 @@ node_sets = st.sets(st.integers(0, 70), max_size=6)
 
 
 @given(node_sets)
-def test_a_set_gives_back_its_nodes_in_order(nodes: set[int]) -> None:
+def test_a_set_returns_its_nodes_in_order(nodes: set[int]) -> None:
     """Nodes go in in any order and come out ascending."""
     made = NumaNodes(nodes)
     assert list(made) == sorted(nodes)
@@ -42,7 +42,7 @@ def test_the_narrower_set_is_less(one: set[int], other: set[int]) -> None:
 
 
 @pytest.mark.parametrize("node", [-1, 1024, 2**62, -(2**63)])
-def test_a_number_that_no_machine_has_is_elsewhere(node: int) -> None:
+def test_a_number_that_no_machine_has_has_its_own_bit(node: int) -> None:
     """A plugin may report any 64-bit number; it neither counts as a node nor costs memory."""
     assert mask_of((node,)) == ELSEWHERE
     assert list(NumaNodes([node, 3])) == [3]

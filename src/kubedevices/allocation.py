@@ -1,9 +1,9 @@
-"""What is asked of a plugin and what it answers, as values; and a container's options made of it.
+"""The requests to a plugin and its answers, as values; and the options of a container.
 
-Both halves and every hook of a plugin author use these; only `kubelet_api.convert` sees messages.
-Requests are frozen. Responses are mutable, because a `PostAllocator` edits one in place. `unknown`
-has the protobuf fields of a message that this version does not know, as they came: who passes a
-message of somebody else on keeps them.
+The plugin side, the node side and every hook of a plugin author use these values; only
+`kubelet_api.convert` sees protobuf messages. Requests are frozen. Responses are mutable, because a
+`PostAllocator` edits them in place. `unknown` has the encoded protobuf fields that this version
+does not know: code that passes on a message of another plugin keeps them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from kubedevices.device import DeviceSpec, Mount
 
 API_VERSION = "v1beta1"
-"""The only version of the device plugin API that is still in use."""
+"""The only version of the device plugin API in use."""
 
 
 class PluginOptions(NamedTuple):
-    """The answer of GetDevicePluginOptions."""
+    """The answer to GetDevicePluginOptions."""
 
     pre_start_required: bool = False
     get_preferred_allocation_available: bool = False
@@ -26,7 +26,7 @@ class PluginOptions(NamedTuple):
 
 
 class RegisterRequest(NamedTuple):
-    """What a plugin says when it registers; `endpoint` is a file name in the plugin directory."""
+    """The Register call of a plugin; `endpoint` is a file name in the plugin directory."""
 
     version: str
     endpoint: str
@@ -35,7 +35,7 @@ class RegisterRequest(NamedTuple):
 
 
 class ContainerAllocateRequest(NamedTuple):
-    """The devices one container is to get."""
+    """The devices that one container should get."""
 
     device_ids: tuple[str, ...]
     unknown: bytes = b""
@@ -102,7 +102,7 @@ class PreStartContainerRequest(NamedTuple):
 
 
 class PreStartContainerResponse(NamedTuple):
-    """Says nothing but that the devices are ready."""
+    """The devices are ready; the message has no fields."""
 
     unknown: bytes = b""
 
@@ -119,9 +119,10 @@ class ClaimReference(NamedTuple):
 
 
 class ClaimedDevices(NamedTuple):
-    """Devices of one type that a request of a claim got; `parameters` is what the claim configures.
+    """Devices of one type that a request of a claim got.
 
-    That is an instance of `ClaimPreparer.parameters`, None where a preparer takes none.
+    `parameters` is the configuration of the claim: an instance of `ClaimPreparer.parameters`, or
+    None if the preparer has no parameters.
     """
 
     claim: ClaimReference
@@ -132,7 +133,7 @@ class ClaimedDevices(NamedTuple):
 
 
 class ClaimDevice(NamedTuple):
-    """A device of a claim that is ready: for which requests, and what a container gets with it."""
+    """A prepared device of a claim: its requests, and the CDI devices that a container gets."""
 
     requests: tuple[str, ...]
     pool: str
@@ -142,10 +143,10 @@ class ClaimDevice(NamedTuple):
 
 
 class ContainerOptions(NamedTuple):
-    """Everything a container is started with because of its devices, merged over its resources.
+    """Everything that a container gets for its devices, merged over its resources.
 
-    Order is that of the merge: the first resource that names a key wins. `env` and `annotations`
-    are read-only mappings.
+    The order is the order of the merge: the first resource that has a key wins. `env` and
+    `annotations` are read-only mappings.
     """
 
     env: Mapping[str, str] = MappingProxyType({})
@@ -156,7 +157,7 @@ class ContainerOptions(NamedTuple):
 
 
 class PluginInfo(NamedTuple):
-    """What a socket in the plugin registry directory says it is (pluginregistration v1)."""
+    """The answer to GetInfo (pluginregistration v1), at a socket in the plugin registry."""
 
     type: str
     name: str

@@ -1,4 +1,4 @@
-"""A device and its parts, as frozen values compared by content. For plugin authors and both halves.
+"""A device and its parts, as frozen values compared by content; for the plugin and the node side.
 
 Nothing here knows a protocol; `kubelet_api.convert` turns these values into messages and back.
 """
@@ -36,7 +36,7 @@ class DeviceSpec(_SpecParts):
     """A device file of the host, its path in the container, and its permissions.
 
     `container_path` defaults to `host_path`; `permissions` is one or more of the letters r, w, m.
-    The constructor checks nothing, because the node also keeps answers of foreign plugins in this
+    The constructor checks nothing, because the node also stores answers of foreign plugins in this
     class. `problem()` returns the mistake.
     """
 
@@ -48,7 +48,7 @@ class DeviceSpec(_SpecParts):
         container_path: str | Path | None = None,
         permissions: str = "rw",
     ) -> Self:
-        """Take paths as text and fill in the container path."""
+        """Convert paths to text; the container path defaults to the host path."""
         place = host_path if container_path is None else container_path
         return super().__new__(cls, str(host_path), str(place), permissions)
 
@@ -73,7 +73,7 @@ class Mount(_MountParts):
     def __new__(
         cls, host_path: str | Path, container_path: str | Path, read_only: bool = False
     ) -> Self:
-        """Take paths as text."""
+        """Convert paths to text."""
         return super().__new__(cls, str(host_path), str(container_path), read_only)
 
     def problem(self) -> str:
@@ -94,7 +94,7 @@ def _text_problem(text: str) -> str:
     if not text.isascii():
         try:
             text.encode()
-        except UnicodeEncodeError:  # half a character, as in a file name that is not UTF-8
+        except UnicodeEncodeError:  # a surrogate, as in a file name that is not UTF-8
             return f"{text!r} is not valid UTF-8"
     return ""
 
@@ -130,9 +130,9 @@ class Device:
     topology: ClassVar[bytes] = b""
 
     def __post_init__(self) -> None:
-        """Freeze what was given as lists and dictionaries, and check it.
+        """Freeze lists and dictionaries, and check all values.
 
-        Only what was given: there may be a hundred thousand devices of one path each.
+        Fields with their default are skipped: there may be 100,000 devices with one path each.
         """
         if not isinstance(self.id, str) or not self.id:
             raise InvalidDevice(str(self.id), "the ID must be a text that is not empty")
@@ -163,7 +163,7 @@ class Device:
 
     def _freeze_parts(self) -> None:
         put = object.__setattr__
-        put(self, "specs", _instances(self, "specs", DeviceSpec, "for a mere path there is paths="))
+        put(self, "specs", _instances(self, "specs", DeviceSpec, "for a plain path use paths="))
         put(self, "mounts", _instances(self, "mounts", Mount, "it takes two paths"))
         parts: tuple[DeviceSpec | Mount, ...] = (*self.specs, *self.mounts)
         for part in parts:
@@ -178,11 +178,11 @@ class Device:
             object.__setattr__(self, name, MappingProxyType(texts))
 
     def __hash__(self) -> int:
-        """Hash by ID: equal devices have equal IDs, and mappings have no hash."""
+        """Return the hash of the ID: equal devices have equal IDs, and mappings have no hash."""
         return hash(self.id)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copy and pickle through the constructor: a mapping proxy can do neither."""
+        """Copy and pickle through the constructor, because a mapping proxy supports neither."""
         state = {
             name: dict(value) if isinstance(value, MappingProxyType) else value
             for name in (each.name for each in fields(self))
@@ -191,7 +191,7 @@ class Device:
         return (_rebuild, (type(self), self.id, state))
 
     def with_id(self, device_id: str) -> "Device":
-        """Return the same device with another ID, which is not checked: quicker than `replace`."""
+        """Return the same device with another ID. The ID is not checked: quicker than `replace`."""
         copy = object.__new__(Device)
         for name in self.__slots__:
             object.__setattr__(copy, name, getattr(self, name))
@@ -217,8 +217,7 @@ def _rebuild(kind: type[Device], device_id: str, state: dict[str, Any]) -> Devic
 class ForeignDevice(Device):
     """A device as another plugin lists it, with protobuf fields that this version does not know.
 
-    `topology` is its TopologyInfo where the unknown fields are in there; `numa_nodes` says the same
-    in our words.
+    `topology` is the encoded TopologyInfo if unknown fields are in it; `numa_nodes` has its nodes.
     """
 
     unknown: bytes = field(default=b"", kw_only=True)  # type: ignore[misc]
@@ -232,7 +231,7 @@ class ForeignDevice(Device):
 
 
 def place_problem(parts: Sequence[DeviceSpec] | Sequence[Mount]) -> str:
-    """Return which two of `parts` want one place in a container, or an empty string."""
+    """Return which two of `parts` have one path in a container, or an empty string."""
     places: dict[str, str] = {}
     for part in parts if len(parts) > 1 else ():
         host_path, place = str(part.host_path), str(part.container_path)
@@ -250,7 +249,7 @@ def _health(device_id: str, given: str) -> Health:
 
 
 def _cdi_problem(cdi: object) -> str:
-    # Only those who use CDI load it.
+    # Imported here: only devices with CDI need this package.
     from kubedevices.cdi import (  # noqa: PLC0415
         CdiDevice,
         CdiSpec,
@@ -319,9 +318,10 @@ def is_name_of_text(name: object, *, is_variable: bool) -> bool:
 
 
 class ReportedDevice(NamedTuple):
-    """A device as a plugin reported it to the node: nothing about it is trusted.
+    """A device as a plugin reported it to the node; no field was checked.
 
-    `health` is the raw word. `numa_nodes` is None without a topology object, `()` for an empty one.
+    `health` is the text of the plugin. `numa_nodes` is None without a TopologyInfo, `()` for an
+    empty TopologyInfo.
     """
 
     id: str
@@ -330,10 +330,10 @@ class ReportedDevice(NamedTuple):
 
 
 def natural_key(text: str) -> str:
-    """Sort key under which `card2` comes before `card10`; different texts have different keys.
+    """Return a sort key under which `card2` comes before `card10`; keys of two texts differ.
 
-    A run of digits becomes its length and itself without leading zeros, so that keys are plain
-    text: quick to compare, and a run of any length is welcome.
+    In the key, a run of digits is its length and the run without leading zeros. So a key is plain
+    text, which is compared quickly, and a run may have any length.
     """
     return _short_key(text) if len(text) <= _REMEMBERED_TEXT else _key(text)
 
@@ -343,9 +343,10 @@ def _key(text: str) -> str:
 
 
 def natural_order(texts: Iterable[str]) -> list[str]:
-    """Return different `texts` in the order of `natural_key`, most of it at the speed of C.
+    """Return different `texts` in the order of `natural_key`, quickly in the usual case.
 
-    Many IDs are one word with a number that has no leading zeros: then the shorter is the smaller.
+    Usually all IDs are one word with a number without leading zeros. Then a shorter ID is before a
+    longer ID, and two sorts in C are enough.
     """
     found = list(texts)
     words = {text.rstrip("0123456789") for text in found}
@@ -361,7 +362,7 @@ def natural_order(texts: Iterable[str]) -> list[str]:
 
 _short_key = lru_cache(maxsize=65536)(_key)
 _REMEMBERED_TEXT = 256
-"""Longer IDs are not remembered: a plugin may send megabytes of them, always others."""
+"""Keys of longer IDs are not cached: a plugin may send megabytes of new IDs again and again."""
 
 
 def _by_length(run: re.Match[str]) -> str:

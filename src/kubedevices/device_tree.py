@@ -1,6 +1,6 @@
 """All devices that a scan found, and the difference between two scans.
 
-Not for the node side, which knows reported devices only (`node.inventory`).
+For the plugin side; the node side has reported devices (`node.inventory`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,23 +16,23 @@ from kubedevices.errors import InvalidDevice, InvalidResourceName
 class DeviceTree:
     """Devices by device type (the part of the resource name after the slash) and ID.
 
-    A declared type without devices stays registered with zero devices. A type that is missing from
+    A declared type without devices is registered with zero devices. A type that is missing from
     the next tree is no longer served.
     """
 
     def __init__(self, devices: Mapping[str, Iterable[Device]] | None = None) -> None:
         self._types: dict[str, dict[str, Device]] = {}
         self._sent: dict[str, bytes] = {}
-        self._shared: set[str] = set()  # types whose dictionary another tree has as well
+        self._shared: set[str] = set()  # types whose dictionary another tree uses, too
         self.is_notified = False
-        """Whether this is the copy that a notifier made and looked through, unchanged since."""
+        """Whether a notifier made and checked this copy, and it is unchanged since."""
 
         for device_type, members in (devices or {}).items():
             self.declare(device_type)
             self._add_all(device_type, list(members))
 
     def _add_all(self, device_type: str, members: list[Device]) -> None:
-        """Add many at once if they are devices with an ID each, or say what is wrong with them."""
+        """Add many devices, quickly if all are `Device`s with different IDs; raises like `add`."""
         if set(map(type, members)) <= {Device}:
             by_id = {device.id: device for device in members}
             if len(by_id) == len(members):
@@ -71,10 +71,10 @@ class DeviceTree:
             )
 
     def put_list(self, device_type: str, devices: dict[str, Device], sent: bytes = b"") -> None:
-        """Let `devices` be all of `device_type`; the dictionary is kept and must not change.
+        """Make `devices` all devices of the type; the dictionary must not change afterwards.
 
-        `sent` is the same list as another plugin sent it, a ListAndWatchResponse: as long as nobody
-        makes another tree of this one, exactly these bytes are passed on.
+        `sent` is the same list as another plugin sent it, an encoded ListAndWatchResponse. As long
+        as no middleware changes the list, exactly these bytes are passed on.
         """
         self.declare(device_type)
         self.is_notified = False
@@ -85,13 +85,13 @@ class DeviceTree:
             self._sent[device_type] = sent
 
     def sent(self, device_type: str) -> bytes:
-        """Return the list of `device_type` as another plugin sent it; nothing if none did."""
+        """Return the encoded list of `device_type` that another plugin sent; else `b""`."""
         return self._sent.get(device_type, b"")
 
     def replaced(self, devices: Mapping[str, Mapping[str, Device]]) -> "DeviceTree":
-        """Return a tree with `devices` (by type and ID) for those that have their IDs here.
+        """Return a tree in which `devices` (by type and ID) replace the devices with their IDs.
 
-        Order stays. This tree itself where there are none.
+        The order stays. Without `devices` the result is this tree itself.
         """
         changed = {name: by_id for name, by_id in devices.items() if by_id}
         if not changed:
@@ -115,11 +115,11 @@ class DeviceTree:
         return MappingProxyType(self._types.get(device_type, {}))
 
     def snapshot(self, *, reuse: "DeviceTree | None" = None) -> "DeviceTree":
-        """Return a copy that later changes of this tree do not reach; devices are frozen anyway.
+        """Return a copy that does not change when this tree changes; devices are frozen.
 
-        A device that `reuse` has as well is taken from there: the same object, not only an equal
-        one, so that whoever compares the two trees again is done at a glance. Devices are copied
-        when one of the two trees changes: the copy of a copy costs nothing.
+        If `reuse` has an equal device, the copy has the device object of `reuse`, so that a later
+        comparison of the two trees is quick. The dictionaries of devices are copied only when one
+        of the two trees changes.
         """
         copy = DeviceTree()
         copy._sent, copy.is_notified = self._sent.copy(), self.is_notified
@@ -147,7 +147,9 @@ class DeviceTree:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, DeviceTree):
             return NotImplemented
-        return self._sent == other._sent and self._types == other._types  # the quick one first
+        return (
+            self._sent == other._sent and self._types == other._types
+        )  # the quick comparison first
 
     __hash__ = None  # type: ignore[assignment]  # mutable
 
@@ -159,7 +161,7 @@ class DeviceTree:
 def changed_devices(old: Mapping[str, Device], new: Mapping[str, Device]) -> list[Device]:
     """Return the devices of `new` that are not the same objects in `old`.
 
-    Both are by ID. With the same IDs in the same order, only what changed takes time in Python.
+    Both are by ID. With the same IDs in the same order, the comparison runs in C.
     """
     candidates = list(new.values())
     if len(old) == len(new):
@@ -168,7 +170,7 @@ def changed_devices(old: Mapping[str, Device], new: Mapping[str, Device]) -> lis
 
 
 class TreeChange(NamedTuple):
-    """Device types that came, changed and went between two trees."""
+    """The device types that were added, updated and removed between two trees."""
 
     added: tuple[str, ...] = ()
     updated: tuple[str, ...] = ()
@@ -176,12 +178,12 @@ class TreeChange(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether both trees say the same."""
+        """Whether the two trees are equal."""
         return not (self.added or self.updated or self.removed)
 
 
 def compare_trees(old: DeviceTree, new: DeviceTree) -> TreeChange:
-    """Return what changed from `old` to `new`, per device type."""
+    """Return the difference between `old` and `new`, per device type."""
     return TreeChange(
         added=tuple(name for name in new if name not in old),
         updated=tuple(

@@ -1,7 +1,7 @@
-"""Sets of NUMA nodes, as values. For topology hints and policies, and for reading lists of nodes.
+"""Sets of NUMA nodes, as values. For topology hints and policies, and for lists like `0-1,3`.
 
-A set is a bit mask inside, so that the merge of hints is integer arithmetic. Where the machine's
-nodes come from is for `host.sysfs`.
+A set is stored as a bit mask, so that the merge of hints is integer arithmetic. `host.sysfs` reads
+the nodes of the machine.
 """
 
 import re
@@ -14,7 +14,7 @@ NODE_LIMIT = 1024
 """Linux numbers NUMA nodes from 0 to 1023."""
 
 ELSEWHERE = 1 << NODE_LIMIT
-"""Stands for every number that no machine can have: a plugin may report any 64-bit integer."""
+"""The bit for every number that no machine has: a plugin may report any 64-bit integer."""
 
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
@@ -29,7 +29,7 @@ class BadNumaNodes(UsageError):
 
 @lru_cache(maxsize=4096)
 def mask_of(nodes: tuple[int, ...]) -> int:
-    """Return `nodes` as bits; impossible numbers become `ELSEWHERE`, which no machine has."""
+    """Return `nodes` as bits; impossible numbers become `ELSEWHERE`."""
     mask = 0
     for node in nodes:
         mask |= 1 << node if 0 <= node < NODE_LIMIT else ELSEWHERE
@@ -37,7 +37,7 @@ def mask_of(nodes: tuple[int, ...]) -> int:
 
 
 def nodes_of(mask: int) -> tuple[int, ...]:
-    """Return the node numbers of a bit mask, ascending; what is elsewhere has no number."""
+    """Return the node numbers of a bit mask, ascending, without `ELSEWHERE`."""
     mask &= ELSEWHERE - 1
     found = []
     while mask:
@@ -49,10 +49,10 @@ def nodes_of(mask: int) -> tuple[int, ...]:
 
 @total_ordering
 class NumaNodes:
-    """A frozen set of NUMA nodes; `a < b` when `a` is the narrower one.
+    """A frozen set of NUMA nodes; `a < b` if `a` is narrower.
 
-    Narrower is the set with fewer nodes, and of two as large the one with the smaller bit mask:
-    the order in which a merge of topology hints prefers them.
+    The narrower set has fewer nodes, or as many nodes and the smaller bit mask. The merge of
+    topology hints prefers sets in this order.
     """
 
     __slots__ = ("mask",)
@@ -63,7 +63,7 @@ class NumaNodes:
 
     @classmethod
     def of_mask(cls, mask: int) -> "NumaNodes":
-        """Make a set from bits."""
+        """Return the set of a bit mask."""
         made = cls.__new__(cls)
         object.__setattr__(made, "mask", mask)
         return made
@@ -75,7 +75,7 @@ class NumaNodes:
         raise AttributeError(f"NumaNodes is frozen, {name} cannot be deleted")
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Copy and pickle as a new value: nothing can be set on an old one."""
+        """Copy and pickle through `of_mask`, because attributes cannot be set."""
         return (type(self).of_mask, (self.mask,))
 
     def __iter__(self) -> Iterator[int]:

@@ -1,11 +1,11 @@
-"""What a proxy says of the plugins behind it: values, and their JSON. Pure."""
+"""The report of a proxy about the plugins behind it: values, and their JSON. Pure."""
 
 from typing import Any, NamedTuple, Self, TypeVar
 
 from kubedevices.errors import ProtocolError
 
 HIDDEN = "hidden from the kubelet"
-"""The rule of a resource that is not served on purpose."""
+"""The text of the rule that hides a resource."""
 
 _CONNECTED, _MISSING = "connected", "missing"
 
@@ -13,7 +13,7 @@ _Kind = TypeVar("_Kind")
 
 
 class OutsideResource(NamedTuple):
-    """A resource that the kubelet gets, with how many devices of each health."""
+    """A resource that the kubelet gets, with the number of devices of each health."""
 
     resource: str
     healthy: int
@@ -21,7 +21,7 @@ class OutsideResource(NamedTuple):
 
 
 class CordonedDevice(NamedTuple):
-    """A device that is out of service, by the names outside."""
+    """A device that is out of service, with the names that the kubelet knows."""
 
     resource: str
     id: str
@@ -29,9 +29,9 @@ class CordonedDevice(NamedTuple):
 
 
 class ProxiedPlugin(NamedTuple):
-    """One resource inside: its plugin, its devices as they were listed last, the rules in words.
+    """One resource behind the proxy: its plugin, its devices in the last list, the rules in words.
 
-    `socket` is empty while the plugin is away.
+    `socket` is empty while the plugin is away. `outside` has the resources that the kubelet gets.
     """
 
     resource: str
@@ -53,7 +53,7 @@ class ProxiedPlugin(NamedTuple):
         return HIDDEN in self.rules
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON; the keys are a promise of `kubedevices devices`."""
+        """Return it as JSON; `kubedevices devices` prints it, so the keys must not change."""
         return {
             "resource": self.resource,
             "plugin": _CONNECTED if self.is_here else _MISSING,
@@ -94,12 +94,12 @@ class ProxiedPlugin(NamedTuple):
 
 
 def _is(kind: type[_Kind], value: Any) -> _Kind:
-    if type(value) is not kind:  # True is no count
+    if type(value) is not kind:  # not isinstance: True is no number
         raise TypeError(f"{value!r} is no {kind.__name__}")
     return value
 
 
 def _text(value: Any) -> str:
     text = _is(str, value)
-    text.encode()  # JSON can name half a character, which nobody can print
+    text.encode()  # refuses half of a surrogate pair, which JSON allows
     return text

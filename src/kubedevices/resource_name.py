@@ -1,7 +1,7 @@
-"""Names of extended resources: `example.com/widget`. For everybody who takes one from outside.
+"""Names of extended resources: `example.com/widget`. For all code that gets a name from outside.
 
-The rules are those of the kubelet, stated one by one so that an error can
-say which of them is broken.
+The rules are the rules of the kubelet, checked one by one, so that an error can say which rule is
+broken.
 """
 
 import re
@@ -11,7 +11,7 @@ from kubedevices.errors import InvalidResourceName
 
 DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 LABEL_VALUE = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
-"""What Kubernetes takes before and behind a slash, for resources and for labels of nodes."""
+"""What Kubernetes accepts before and after a slash, for resources and for labels of nodes."""
 
 _DOMAIN_LIMIT = 253 - len("requests.")
 LABEL_LIMIT = 63
@@ -23,12 +23,12 @@ class _Parts(NamedTuple):
 
 
 class ResourceName(_Parts):
-    """A valid extended resource name; `str()` gives it back as one text."""
+    """A valid extended resource name; `str()` returns it as one text."""
 
     __slots__ = ()
 
     def __new__(cls, domain: str, device_type: str) -> Self:
-        """Refuse what a kubelet refuses, so that an instance is always valid."""
+        """Refuse names that a kubelet refuses, so that an instance is always valid."""
         if problem := explain_resource_name(f"{domain}/{device_type}"):
             raise InvalidResourceName(f"{domain}/{device_type}", problem)
         return super().__new__(cls, domain, device_type)
@@ -53,7 +53,7 @@ def is_resource_name(text: str) -> bool:
 
 
 def suggest_resource_name(text: str) -> str:
-    """Return a valid name like `text`, or an empty string where nothing is left of it."""
+    """Return a valid name similar to `text`, or an empty string if no valid name is left."""
     domain, slash, device_type = text.strip().removeprefix("requests.").partition("/")
     if not slash:
         domain, device_type = "example.com", domain

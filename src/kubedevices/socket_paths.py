@@ -1,4 +1,4 @@
-"""Where kubelet.sock and its neighbours live. Names and paths only; nothing here opens a socket."""
+"""The paths of kubelet.sock, plugin sockets and our own files. Only names; opens no socket."""
 
 import binascii
 import re
@@ -8,12 +8,12 @@ from typing import NamedTuple, Self
 from kubedevices.errors import SocketPathTooLong
 
 DEVICE_PLUGIN_DIR = Path("/var/lib/kubelet/device-plugins")
-"""Fixed in every kubelet, even when its root directory is moved."""
+"""The same in every kubelet, even with another `--root-dir`."""
 
 PLUGIN_REGISTRY_DIR = Path("/var/lib/kubelet/plugins_registry")
 POD_RESOURCES_SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 STATE_DIR = Path("/var/lib/kubedevices")
-"""Default of `--state-dir`: the node's ledger and its control socket, mode 0700."""
+"""Default of `--state-dir`: the node's ledger and its control socket; mode 0700."""
 
 INSIDE_DIR = STATE_DIR / "plugins"
 """Where the plugins behind a proxy register."""
@@ -26,7 +26,7 @@ PROXY_SOCKET_NAME = "proxy.sock"
 SHORTER_SOCKET_DIR = "choose a shorter --socket-dir"
 SHORTER_STATE_DIR = "choose a shorter --state-dir"
 SHORTER_SOCKET_NAME = f"{SHORTER_SOCKET_DIR}, or a shorter name for the socket"
-"""What to do about a path that is too long, by where it comes from."""
+"""Advice for a path that is too long, by the option that sets it."""
 
 
 def check_socket_path(path: Path, advice: str = "choose a shorter path") -> Path:
@@ -39,12 +39,12 @@ def check_socket_path(path: Path, advice: str = "choose a shorter path") -> Path
 def plugin_socket(socket_dir: Path, resource: str) -> Path:
     """Return the path of a plugin's socket: `<domain>-<device type>.sock`.
 
-    Where that is too long, a hash stands for the resource. Raises `SocketPathTooLong` when even
-    that does not fit.
+    If this is too long, a hash replaces the device type. Raises `SocketPathTooLong` if the shorter
+    path is too long, too.
     """
     path = socket_dir / f"{_stem_of(resource)}.sock"
     if len(bytes(path)) > SocketPathTooLong.limit:
-        import hashlib  # noqa: PLC0415 - hardly ever needed, and not small
+        import hashlib  # noqa: PLC0415 - needs memory, and is rarely needed
 
         digest = hashlib.sha1(resource.encode(), usedforsecurity=False).hexdigest()[:10]
         path = socket_dir / f"{resource.partition('/')[0]}-{digest}.sock"
@@ -54,9 +54,9 @@ def plugin_socket(socket_dir: Path, resource: str) -> Path:
 class InstanceSocket(NamedTuple):
     """The name of a plugin's socket: `<stem>.<mark>.<instance>.sock`.
 
-    Each instance of a plugin has one of its own, so that a new one can register while the old one
-    still serves. The `mark` stands for the resource: instances find each other by it, whatever
-    their stems are. An `instance` that started later sorts behind, on the same host.
+    Each instance of a plugin has its own socket, so that a new instance can register while the old
+    instance still serves. The `mark` is a checksum of the resource: instances with any stem find
+    each other by it. On one host, an `instance` that started later sorts behind.
     """
 
     stem: str
@@ -65,7 +65,7 @@ class InstanceSocket(NamedTuple):
 
     @classmethod
     def parse(cls, name: str) -> Self | None:
-        """Return the parts of a file name, None when it is of another kind."""
+        """Return the parts of a file name; None for a name of another form."""
         found = _INSTANCE_SOCKET.fullmatch(name)
         return cls(*found.groups()) if found else None
 
@@ -77,7 +77,7 @@ _INSTANCE_SOCKET = re.compile(r"([^/\0]+)\.([0-9a-f]{8})\.([0-9a-f]{13})\.sock")
 
 
 def instance_of(microseconds: int) -> str:
-    """Return the instance that started so long after the start of the host."""
+    """Return the name of the instance that started so many microseconds after the host."""
     return f"{microseconds:013x}"
 
 
@@ -88,9 +88,9 @@ def instance_socket(
     stem: str = "",
     advice: str = SHORTER_SOCKET_DIR,
 ) -> Path:
-    """Return where one instance serves `resource`; `stem` is `<domain>-<device type>` by default.
+    """Return the socket of one instance; `stem` is `<domain>-<device type>` by default.
 
-    A stem that is too long is cut. Raises `SocketPathTooLong` when nothing of it would be left.
+    A stem that is too long is cut. Raises `SocketPathTooLong` if not even one character fits.
     """
     mark = f"{binascii.crc32(resource.encode()):08x}"
     name = InstanceSocket(stem or _stem_of(resource), mark, instance)
@@ -106,10 +106,10 @@ def _stem_of(resource: str) -> str:
 
 
 def default_state_dir(socket_dir: Path) -> Path:
-    """Return the node's state directory where none was given.
+    """Return the default of `--state-dir` for a `--socket-dir`.
 
-    Beside the plugin directory, never in it: that one gets cleaned. So that commands which share a
-    `--socket-dir` find each other without a second option.
+    It depends on `--socket-dir`, so that commands with the same `--socket-dir` find each other. It
+    is beside the plugin directory, not in it, because a kubelet empties the plugin directory.
     """
     if socket_dir == DEVICE_PLUGIN_DIR:
         return STATE_DIR
