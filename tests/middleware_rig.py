@@ -8,8 +8,8 @@ from typing import Any
 import kubedevices as kd
 from kubedevices.plugin.device_list import DeviceListBuilder
 from kubedevices.plugin.hooks import Hooks
+from kubedevices.plugin.scan_task import TreeUpdates
 from kubedevices.plugin.server import PluginServer
-from kubedevices.plugin.tree_updates import TreeUpdates
 
 
 class Scanned:

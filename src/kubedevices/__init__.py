@@ -26,12 +26,11 @@ if TYPE_CHECKING:
     from kubedevices.errors import KubedevicesError
     from kubedevices.middleware.absence import HoldRule
     from kubedevices.middleware.additions import InjectRule
-    from kubedevices.middleware.check import Check
-    from kubedevices.middleware.choice import PciRule
+    from kubedevices.middleware.device_selector import PciRule
     from kubedevices.middleware.faults import FaultRule, Faulty
     from kubedevices.middleware.filter import Filtered, FilterRule
     from kubedevices.middleware.health import Damped, HealthRule
-    from kubedevices.middleware.health_gate import HealthGate
+    from kubedevices.middleware.health_gate import Check, HealthGate
     from kubedevices.middleware.hold import Held
     from kubedevices.middleware.inject import Injected
     from kubedevices.middleware.maintenance import Maintained
@@ -75,14 +74,13 @@ _MODULES = {
     "errors": ("KubedevicesError",),
     "middleware.absence": ("HoldRule",),
     "middleware.health": ("Damped", "HealthRule"),
-    "middleware.check": ("Check",),
-    "middleware.health_gate": ("HealthGate",),
+    "middleware.health_gate": ("Check", "HealthGate"),
     "middleware.faults": ("FaultRule", "Faulty"),
     "middleware.hold": ("Held",),
     "middleware.maintenance": ("Maintained",),
     "middleware.additions": ("InjectRule",),
     "middleware.inject": ("Injected",),
-    "middleware.choice": ("PciRule",),
+    "middleware.device_selector": ("PciRule",),
     "middleware.filter": ("Filtered", "FilterRule"),
     "middleware.rename": ("Renamed",),
     "middleware.split": ("Split", "SplitPart", "SplitRule"),

@@ -14,7 +14,7 @@ import kubedevices.cli.expose
 import kubedevices.cli.simulate
 import kubedevices.plugin.cdi_files
 import kubedevices.plugin.runner
-import kubedevices.plugin.watched  # noqa: F401
+import kubedevices.plugin.watched_plugin  # noqa: F401
 from kubedevices.cli import main
 
 __all__ = ["main"]

@@ -40,7 +40,7 @@ def test_fifty_pods_wait_one_after_the_other_and_none_is_refused() -> None:
     assert now == 20.0
 
 
-def test_a_plugin_that_never_comes_costs_all_pods_together_one_patience() -> None:
+def test_all_pods_together_wait_once_for_a_plugin_that_never_comes() -> None:
     """The 51st is answered within 31 s of the first, also where a kubelet pauses in between."""
     absence, now, waited = away(), 0.0, []
     for _ in range(51):
@@ -63,7 +63,7 @@ def test_time_counts_while_somebody_waits_and_once_for_many() -> None:
     assert absence.begin_wait(107.0) == 107.0
 
 
-def test_each_absence_has_a_patience_of_its_own() -> None:
+def test_each_absence_has_its_own_time_limit() -> None:
     """Even if a call of the one before has not noticed its end yet."""
     absence = away(wait=10.0)
     absence.begin_wait(0.0)
@@ -80,7 +80,7 @@ def test_each_absence_has_a_patience_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("hold", [0.0, 5.0])
-def test_nobody_waits_when_the_devices_are_unhealthy(hold: float) -> None:
+def test_calls_do_not_wait_when_the_devices_are_unhealthy(hold: float) -> None:
     """Such a call comes too late."""
     assert call(away(hold=hold), hold) == hold
 

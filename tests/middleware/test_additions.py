@@ -7,7 +7,7 @@ import pytest
 import kubedevices as kd
 from kubedevices.allocation import AllocateResponse, ContainerAllocateResponse
 from kubedevices.errors import ConflictingDevices, UsageError
-from kubedevices.middleware.additions import InjectRule, Known, add, additions, renumber
+from kubedevices.middleware.additions import InjectRule, PlaceholderValues, add, additions, renumber
 
 
 def test_each_container_counts_from_zero_in_the_order_of_the_values() -> None:
@@ -19,15 +19,15 @@ def test_each_container_counts_from_zero_in_the_order_of_the_values() -> None:
     assert second.env == {"QAT0": "7"}
 
 
-def test_twice_is_once() -> None:
-    """Numbers are numbered the same again."""
+def test_renumbering_twice_changes_nothing() -> None:
+    """The numbers stay the same."""
     container = ContainerAllocateResponse(env={"BDF10": "a", "BDF2": "b"})
     for _ in range(2):
         renumber(AllocateResponse([container]), "BDF")
         assert container.env == {"BDF0": "a", "BDF1": "b"}
 
 
-TWO = [Known("b10", "1"), Known("b9", "0,1")]
+TWO = [PlaceholderValues("b10", "1"), PlaceholderValues("b9", "0,1")]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ TWO = [Known("b10", "1"), Known("b9", "0,1")]
         ),
     ],
 )  # fmt: skip
-def test_what_a_rule_adds(keys: dict[str, Any], added: dict[str, Any]) -> None:
+def test_a_rule_adds_to_the_answer(keys: dict[str, Any], added: dict[str, Any]) -> None:
     """Devices are numbered in natural order; what several say in different words is joined."""
     assert additions(InjectRule(**keys), [*TWO, TWO[0]]) == ContainerAllocateResponse(**added)
 
@@ -94,7 +94,7 @@ def test_the_rule_wins_against_the_plugin() -> None:
 @pytest.mark.parametrize(
     ("keys", "text"),
     [
-        ({"env": {"A": "{path}"}}, r"\{path\} has no value, there are \{id\}, \{index\}"),
+        ({"env": {"A": "{path}"}}, r"\{path\} has no value; known: \{id\}, \{index\}"),
         ({"env": {"A": "{id"}}, "a single '{'"),
         ({"env": {"A=B": "1"}}, "'A=B' cannot be a name"),
         ({"mounts": (kd.Mount("run", "/run"),)}, "'run' must be absolute"),

@@ -60,7 +60,7 @@ def chain(tmp_path: Path) -> Chain:
     return make(tmp_path, "a", "b0", "b1", "x")
 
 
-async def test_each_does_its_own(chain: Chain) -> None:
+async def test_each_middleware_does_its_part(chain: Chain) -> None:
     """The plugin hears its own IDs, a container gets what every rule says."""
     async with scanned(chain.injected) as served:
         assert listed(served) == {"big": "b0::0H b0::1H b1::0H b1::1H", "widget": "aH"}

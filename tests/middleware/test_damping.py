@@ -32,7 +32,7 @@ def test_a_health_report_takes_effect_after_the_damping_time(
     assert report(Damper(rule), words) == reported
 
 
-def test_it_says_when_to_look_again() -> None:
+def test_the_damper_says_when_to_look_again() -> None:
     """A word that nobody contradicts comes into force without another word."""
     damper = Damper(DampingRule(unhealthy_after=5, healthy_after=30))
     assert damper.observe("a", True, 0.0)
@@ -82,7 +82,7 @@ def test_a_device_that_is_out_comes_back_after_its_time() -> None:
     assert damper.observe("a", True, 105.0)
 
 
-def test_unplugging_makes_new_but_not_well() -> None:
+def test_unplugging_does_not_end_that_a_device_is_out() -> None:
     """A device that is gone is forgotten, unless it was out."""
     damper = Damper(DampingRule(max_flaps=0, healthy_after=50))
     for device_id in ("out", "gone"):
@@ -93,7 +93,7 @@ def test_unplugging_makes_new_but_not_well() -> None:
     assert not damper.observe("out", True, 2.0)
 
 
-def test_rules_that_cannot_be() -> None:
+def test_negative_values_are_refused() -> None:
     """Negative times."""
     with pytest.raises(ValueError, match="0 or more"):
         DampingRule(healthy_after=-1)

@@ -8,7 +8,7 @@ import pytest
 
 import kubedevices as kd
 from kubedevices.errors import AllocationRefused, RpcError, StatusCode, UsageError
-from kubedevices.middleware.faults import FaultRule, Faulty, PreStart, TurnOfHealth
+from kubedevices.middleware.faults import FaultRule, Faulty, HealthChange, PreStart
 from kubedevices.middleware.step_control import list_simulated, tell
 from kubedevices.plugin.hooks import Hooks
 from tests.middleware_rig import scanned
@@ -44,10 +44,10 @@ def sick(tree: kd.DeviceTree) -> str:
 
 @pytest.mark.parametrize("wrong_ids", [False, True])
 @pytest.mark.parametrize("pre_start", [None, PreStart()])
-def test_only_what_is_to_be_broken_is_offered(
+def test_only_abilities_with_faults_are_offered(
     *, wrong_ids: bool, pre_start: PreStart | None
 ) -> None:
-    """A kubelet asks for what a plugin says it can."""
+    """A kubelet makes only the calls that a plugin offers."""
     rule = FaultRule(wrong_ids=wrong_ids, pre_start=pre_start)
     options = hooks(Faulty(Plugin(), rule)).options
     assert options[:2] == (pre_start is not None, wrong_ids)
@@ -72,7 +72,7 @@ async def test_every_third_allocation_fails() -> None:
     assert faulty.counts == {("widget", "failed_allocations"): 2}
 
 
-async def test_an_allocation_takes_as_long_as_it_is_told() -> None:
+async def test_an_allocation_takes_the_time_of_the_rule() -> None:
     """A slow driver, for pods that wait."""
     loop = asyncio.get_running_loop()
     started = loop.time()
@@ -80,7 +80,7 @@ async def test_an_allocation_takes_as_long_as_it_is_told() -> None:
     assert loop.time() - started >= 0.05
 
 
-async def test_every_second_allocation_hangs_until_who_asked_hangs_up() -> None:
+async def test_every_second_allocation_hangs_until_the_caller_hangs_up() -> None:
     """The next is answered."""
     plugin = Plugin()
     faulty = Faulty(plugin, FaultRule(hang_allocate_every=2))
@@ -126,8 +126,8 @@ async def lists(*messages: bytes) -> AsyncIterator[bytes]:
     await asyncio.Event().wait()
 
 
-async def test_streams_end_or_say_nothing() -> None:
-    """Of the resource that is to be broken."""
+async def test_streams_end_or_stay_empty() -> None:
+    """Only the streams of the resource with the fault."""
     drops = Faulty(Plugin(), {"widget": FaultRule(drop_stream_every=0.05)})
     assert [each async for each in drops.wrap_lists("example.com/widget", lists(b"1"))] in (
         [b"1"],
@@ -142,8 +142,8 @@ async def test_streams_end_or_say_nothing() -> None:
 async def test_a_timeline_sets_health() -> None:
     """The last that was set counts; new rules begin anew."""
     turns = (
-        TurnOfHealth(0.0, "*", kd.Health.UNHEALTHY),
-        TurnOfHealth(0.01, "a", kd.Health.HEALTHY),
+        HealthChange(0.0, "*", kd.Health.UNHEALTHY),
+        HealthChange(0.01, "a", kd.Health.HEALTHY),
     )
     faulty = Faulty(Plugin(), FaultRule(timeline=turns))
     async with scanned(faulty) as served:
@@ -179,7 +179,7 @@ async def test_a_socket_sets_health(short_dir: Path) -> None:
     assert not socket.exists()
 
 
-def test_rules_that_cannot_be() -> None:
+def test_negative_values_are_refused() -> None:
     """Negative times."""
     with pytest.raises(ValueError, match="0 or more"):
         FaultRule(allocate_delay=-1)

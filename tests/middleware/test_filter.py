@@ -34,7 +34,7 @@ async def test_a_type_without_a_rule_and_a_list_without_a_match_pass_untouched()
         assert [*served.tree] == ["widget", "gadget"]
 
 
-async def test_an_allocate_that_was_under_way_is_refused() -> None:
+async def test_an_allocate_for_a_device_that_just_left_is_refused() -> None:
     """The plugin knows the device, so it would not refuse."""
     plugin = Vendor(widget=widgets("w0", "w1"))
     scanner = kd.Filtered(plugin, ids=["w1"])
@@ -65,7 +65,7 @@ def test_the_line_of_the_start_says_what_is_left_out() -> None:
     ],
     ids=["filter", "split", "share"],
 )
-def test_a_glob_that_fits_nothing_is_warned_of(
+def test_a_glob_that_fits_nothing_is_logged(
     make: Callable[[kd.Scanner], kd.Middleware], caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is most likely misspelt."""

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import kubedevices as kd
-from kubedevices.middleware.check import Check
 from kubedevices.middleware.device_facts import DeviceFacts
 from kubedevices.middleware.health import Damped, HealthRule
+from kubedevices.middleware.health_gate import Check
 from kubedevices.middleware.maintenance import Maintained
 from kubedevices.middleware.maintenance_file import add_cordoned, change_cordoned, read_cordoned
 from tests.middleware_rig import Scanned, scanned
@@ -45,8 +45,8 @@ def test_a_health_change_is_reported_after_the_damping_time() -> None:
     assert damped.counts == {("widget", "turned_unhealthy"): 1, ("widget", "turned_healthy"): 1}
 
 
-async def test_a_word_comes_into_force_without_another() -> None:
-    """By a timer."""
+async def test_a_health_report_takes_effect_by_a_timer() -> None:
+    """The report needs no other report after it."""
     plugin = Widgets(widget=widgets("a", "b"))
     async with scanned(Damped(plugin, HealthRule(unhealthy_after=0.05))) as served:
         plugin.show(widget=widgets("a", "b", unhealthy=("a",)))
@@ -66,7 +66,7 @@ def test_a_rule_concerns_its_type_and_can_change() -> None:
     assert sick(damped.change(tree(), 25.0)) == ""
 
 
-def test_ignored_devices_are_healthy_and_that_is_told_once(
+def test_ignored_devices_are_healthy_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """By glob."""
@@ -74,11 +74,11 @@ def test_ignored_devices_are_healthy_and_that_is_told_once(
     for _ in range(2):
         assert sick(damped.change(tree("a b"), 0.0)) == "b"
     assert len(caplog.messages) == 1
-    assert caplog.messages[0].startswith("widget: a is Healthy whatever is known of it")
+    assert caplog.messages[0].startswith("widget: a is always reported Healthy")
 
 
-async def test_checks_have_a_say_beside_the_plugin(tmp_path: Path) -> None:
-    """All must be good; the ID stands for itself."""
+async def test_a_failed_check_makes_a_device_unhealthy(tmp_path: Path) -> None:
+    """All checks must succeed; the placeholder is replaced by the ID."""
     (tmp_path / "a").write_text("ok")
     (tmp_path / "b").write_text("ok")
     checks = (
@@ -137,7 +137,7 @@ async def test_a_flapping_device_is_cordoned_until_uncordon(tmp_path: Path) -> N
     assert damped.counts["widget", "went_out"] == 1
 
 
-async def test_what_is_cordoned_is_out_at_once(tmp_path: Path) -> None:
+async def test_a_cordoned_device_is_out_at_once(tmp_path: Path) -> None:
     """Nothing that the rule says delays or overrules it; put back, it is Healthy at once."""
     file = tmp_path / "maintenance.json"
     rule = HealthRule(unhealthy_after=1000, healthy_after=1000, ignore=("a",))
@@ -149,7 +149,7 @@ async def test_what_is_cordoned_is_out_at_once(tmp_path: Path) -> None:
         await turns(served, "")
 
 
-def test_without_maintenance_it_is_out_until_its_time_or_a_restart() -> None:
+def test_without_maintenance_a_device_is_out_until_its_time_or_a_restart() -> None:
     """As the rule says."""
     for recover_after, later in ((None, "a"), (100.0, "")):
         damped = Damped(Widgets(), HealthRule(max_flaps=0, recover_after=recover_after))
@@ -178,5 +178,5 @@ def test_the_address_is_that_of_the_pci_function(tmp_path: Path) -> None:
         facts=DeviceFacts(sysfs_root=tmp_path, dev_root=tmp_path),
     )
     damped.change(kd.DeviceTree({"widget": widgets(f"gpu-{address}", "b")}), 0.0)
-    said = {key[1]: each.values["address"] for key, each in damped._subjects.items()}
+    said = {key[1]: each.values["address"] for key, each in damped._planned.items()}
     assert said == {f"gpu-{address}": address, "b": ""}

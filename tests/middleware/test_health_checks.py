@@ -132,7 +132,7 @@ def test_health_follows_a_file_with_hysteresis(
     ]
 
 
-def test_a_check_that_hangs_holds_nothing_up(
+def test_a_check_that_hangs_delays_nothing(
     tmp_path: Path,
     make_scanner: Callable[..., ExposeScanner],
     monkeypatch: pytest.MonkeyPatch,
@@ -158,7 +158,7 @@ def test_a_check_that_hangs_holds_nothing_up(
     settle(scanner, {"card0": "Healthy", "card1": "Healthy"})
 
 
-def test_a_device_that_comes_back_is_looked_at_afresh(
+def test_a_device_that_comes_back_is_checked_from_the_start(
     tmp_path: Path, make_scanner: Callable[..., ExposeScanner]
 ) -> None:
     """A repaired card need not wait for okAfter looks."""

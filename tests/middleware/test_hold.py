@@ -67,8 +67,8 @@ async def refused(served: Scanned) -> str:
     return caught.value.message
 
 
-async def test_nothing_is_seen_of_a_restart() -> None:
-    """No list without devices, no refusal; what is new afterwards arrives."""
+async def test_a_kubelet_does_not_see_a_restart_of_the_plugin() -> None:
+    """No list without devices, no refusal; later changes arrive."""
     plugin = Plugin("a", "b")
     held = Held(plugin, LONG)
     async with scanned(held) as served:
@@ -84,7 +84,7 @@ async def test_nothing_is_seen_of_a_restart() -> None:
     assert held.counts == {("", "absences"): 1, ("widget", "waited"): 1}
 
 
-async def test_after_hold_the_devices_are_unhealthy_until_it_is_back() -> None:
+async def test_after_hold_the_devices_are_unhealthy_until_the_plugin_is_back() -> None:
     """Then calls fail at once, and say what to look at."""
     plugin = Plugin("a", "b")
     held = Held(plugin, HoldRule(hold=0.05, allocate_wait=3600.0), domain="example.com")
@@ -99,7 +99,7 @@ async def test_after_hold_the_devices_are_unhealthy_until_it_is_back() -> None:
         assert (await served.allocate("a")).env == {"IDS": "a"}
 
 
-async def test_without_hold_it_is_unhealthy_at_once() -> None:
+async def test_without_hold_the_devices_are_unhealthy_at_once() -> None:
     """As a kubelet has it; but the resource stays."""
     plugin = Plugin("a")
     async with scanned(Held(plugin)) as served:
@@ -107,7 +107,7 @@ async def test_without_hold_it_is_unhealthy_at_once() -> None:
         assert health(await served.next_tree()) == "aU"
 
 
-async def test_a_patience_that_is_used_up_is_used_up_for_all() -> None:
+async def test_a_used_up_time_limit_is_used_up_for_all_calls() -> None:
     """The second call does not even begin to wait."""
     plugin = Plugin("a")
     held = Held(plugin, HoldRule(hold=3600.0, allocate_wait=0.02))
@@ -118,7 +118,7 @@ async def test_a_patience_that_is_used_up_is_used_up_for_all() -> None:
     assert held.counts["widget", "refused"] == 2
 
 
-async def test_a_plugin_that_goes_while_it_is_asked_is_asked_again() -> None:
+async def test_a_plugin_that_leaves_during_a_call_gets_the_call_again() -> None:
     """Once: a plugin that dies of each Allocate does not hang the node."""
     plugin = Plugin("a")
     async with scanned(Held(plugin, LONG)) as served:
@@ -169,8 +169,10 @@ async def test_the_list_is_offered_before_the_plugin_is_back(tmp_path: Path) -> 
         assert health(await served.next_tree()) == "aH"
 
 
-async def test_a_list_that_was_never_vouched_for_again_is_kept_as_unhealthy(tmp_path: Path) -> None:
-    """So that each boot does not offer for a while what was taken out long ago."""
+async def test_the_list_of_a_plugin_that_never_returned_is_saved_as_unhealthy(
+    tmp_path: Path,
+) -> None:
+    """Else each boot would offer, for some time, devices that were removed long ago."""
     rule = HoldRule(hold=0.05, over_reboot=True)
     file = tmp_path / "lists/example.com_widget.json"
     plugin = Plugin("a")
@@ -180,7 +182,7 @@ async def test_a_list_that_was_never_vouched_for_again_is_kept_as_unhealthy(tmp_
         await until(lambda: "Unhealthy" in file.read_text())
 
 
-async def test_a_scanner_that_speaks_for_itself_passes() -> None:
+async def test_a_scanner_without_presence_is_never_away() -> None:
     """The same objects."""
     scanner = Widgets(widget=widgets("a"))
     held = Held(scanner, LONG)

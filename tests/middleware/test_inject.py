@@ -42,7 +42,7 @@ async def test_a_shared_device_has_the_id_that_its_plugin_knows() -> None:
     assert answer.env == {"VISIBLE": "w::0", "W0": "w::0"}
 
 
-async def test_what_the_rule_replaces_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_replaced_value_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """And counted each time."""
     scanner = kd.Injected(Vendor(widget=widgets("w0")), kd.InjectRule(env={"VISIBLE": "none"}))
     with caplog.at_level(logging.WARNING):
@@ -127,7 +127,7 @@ def test_the_cdi_devices_of_a_kind_are_bounded(
     assert sorted(edits_in(tmp_path)) == sorted(names[1:])
 
 
-def test_the_cdi_devices_of_an_earlier_life_stay(tmp_path: Path) -> None:
+def test_the_cdi_devices_of_an_earlier_process_stay(tmp_path: Path) -> None:
     """A container that was given one is started again by its name."""
     names = []
     for path in ("/dev/a", "/dev/b"):

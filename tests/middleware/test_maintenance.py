@@ -57,7 +57,7 @@ async def test_a_device_is_out_as_long_as_the_file_has_it(
     assert "example.com/widget: a is in service again" in caplog.messages
 
 
-async def test_it_is_out_from_the_first_list_on(tmp_path: Path) -> None:
+async def test_a_cordoned_device_is_out_from_the_first_list_on(tmp_path: Path) -> None:
     """A restart does not give a device away for a moment."""
     path = tmp_path / "maintenance.json"
     say(path, b="broken")
@@ -67,7 +67,7 @@ async def test_it_is_out_from_the_first_list_on(tmp_path: Path) -> None:
         assert unhealthy(served.tree) == ["b"]
 
 
-async def test_a_damaged_file_changes_nothing_and_is_told_once(
+async def test_a_damaged_file_changes_nothing_and_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What was out stays out, until the file says something again."""
@@ -86,7 +86,7 @@ async def test_a_damaged_file_changes_nothing_and_is_told_once(
         assert unhealthy(await served.next_tree()) == []
 
 
-async def test_a_directory_that_we_may_not_look_into_is_told(
+async def test_an_unreadable_directory_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An operator who cordons there would believe that the device is out."""

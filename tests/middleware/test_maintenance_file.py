@@ -60,7 +60,7 @@ def test_a_damaged_file_is_named_and_kept(tmp_path: Path, content: str, problem:
     assert path.read_text() == content
 
 
-def test_a_reason_is_one_line_that_ends() -> None:
+def test_a_reason_becomes_one_short_line() -> None:
     """It goes into logs and into the messages of pods."""
     said = {"resource": "a.b/c", "id": "x", "reason": "a\nb\x1b[31m" + "!" * 9999}
     document = {"version": 1, "devices": [said]}
@@ -107,7 +107,7 @@ def test_writers_at_once_lose_no_line(tmp_path: Path) -> None:
     }
 
 
-def test_a_writer_does_not_wait_for_ever(tmp_path: Path) -> None:
+def test_a_writer_waits_for_the_lock_only_some_time(tmp_path: Path) -> None:
     """The error names the lock; afterwards writing works."""
     path = tmp_path / "maintenance.json"
 

@@ -47,7 +47,7 @@ def sent_tree(*ids: str) -> kd.DeviceTree:
     return tree
 
 
-def test_a_list_that_needs_nothing_is_the_same_object() -> None:
+def test_a_correct_list_stays_the_same_object() -> None:
     """With the bytes of the plugin."""
     mended, tree = Mended(Plugin()), sent_tree("a")
     assert mended.change(tree, 0.0) is tree
@@ -57,10 +57,10 @@ def test_a_list_that_needs_nothing_is_the_same_object() -> None:
 
 
 @pytest.mark.parametrize("event", Oddities._fields)
-def test_an_odd_list_does_not_pass_as_it_was_sent(
+def test_a_faulty_list_does_not_pass_unchanged(
     event: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its devices do; each list is counted, the kind of fault is told once."""
+    """Its devices pass; each list is counted, and the kind of fault is logged once."""
     plugin = Plugin()
     mended = Mended(plugin)
     plugin.list = Listed(Oddities()._replace(**{event: 3}))
@@ -87,7 +87,7 @@ def test_a_list_without_devices_is_held_back_for_a_second() -> None:
     assert mended.change(empty, 20.0) is empty
 
 
-async def test_a_plugin_without_devices_is_served_all_the_same() -> None:
+async def test_a_plugin_without_devices_is_served() -> None:
     """By itself, without another list."""
     async with scanned(Mended(Plugin(widget=[]))) as served:
         assert "widget" not in served.tree
@@ -131,7 +131,7 @@ async def test_a_plugin_that_is_away_gives_no_wrong_answer() -> None:
         assert not mended.counts
 
 
-def test_missing_options_are_told() -> None:
+def test_missing_options_are_logged() -> None:
     """The scanner has seen to them."""
     plugin = Plugin()
     mended = Mended(plugin)
@@ -142,7 +142,7 @@ def test_missing_options_are_told() -> None:
     assert mended.counts == {("widget", "missing_options"): 1}
 
 
-def test_an_answer_that_needs_nothing_is_not_touched() -> None:
+def test_a_correct_answer_is_not_changed() -> None:
     """Not even the lists in it are other objects."""
     container = kd.ContainerAllocateResponse(
         devices=[kd.DeviceSpec("/dev/a")], mounts=[kd.Mount("/a", "/b")], env={"A_1": "x"}
@@ -152,7 +152,7 @@ def test_an_answer_that_needs_nothing_is_not_touched() -> None:
     assert (container.devices, container.mounts) == parts
 
 
-async def test_answers_are_mended() -> None:
+async def test_faulty_answers_are_corrected() -> None:
     """Relative and doubled paths of a container; a variable that no shell can use is kept."""
     plugin = Plugin(widget=widgets("a"))
     plugin.answer = kd.ContainerAllocateResponse(

@@ -171,7 +171,7 @@ async def test_a_rule_changes_without_a_restart() -> None:
         assert await healths() == ["Healthy", "Unhealthy"]
 
 
-async def test_looks_come_at_the_times_that_were_asked_for() -> None:
+async def test_looks_come_at_the_requested_times() -> None:
     """Also two of them, also one that has passed; none comes without having been asked for."""
     scanner = _Ruled(Widgets(widget=widgets("w0")), {})
     now = asyncio.get_running_loop().time()
@@ -207,7 +207,7 @@ async def test_the_scan_ends_with_the_inner_one_and_with_what_runs_beside() -> N
     scanner.look_again()  # nobody scans any more: nothing happens
 
 
-async def test_a_scan_that_fails_is_told_of_by_the_name_of_its_author(short_dir: Path) -> None:
+async def test_a_failed_scan_is_reported_with_the_authors_class(short_dir: Path) -> None:
     """However much stands before it."""
 
     class Broken(kd.Scanner):

@@ -50,7 +50,7 @@ def recorded(scanner: kd.Recorded) -> list[dict[str, Any]]:
 LISTED = {"from": "plugin", "call": "ListAndWatch"}
 
 
-async def test_calls_and_answers_are_written_in_their_order(tmp_path: Path) -> None:
+async def test_calls_and_answers_are_written_in_order(tmp_path: Path) -> None:
     """Also errors, and a caller who hangs up; request and answer have one number."""
     path = tmp_path / "w.jsonl"
     scanner = kd.Recorded(Able(widget=widgets("w0", "w1")), "example.com", path, redact_env=True)
@@ -99,7 +99,7 @@ async def test_calls_and_answers_are_written_in_their_order(tmp_path: Path) -> N
     ]
 
 
-def test_what_the_framework_answers_is_written_too(tmp_path: Path) -> None:
+def test_an_answer_of_the_framework_is_written_too(tmp_path: Path) -> None:
     """A plugin without an answer of its own: what its containers get is in the record."""
     plugin = Widgets(widget=[kd.Device("w0", env={"W": "0"}, paths=["/dev/null"])])
     scanner = kd.Recorded(plugin, "example.com", tmp_path / "w.jsonl")

@@ -11,7 +11,7 @@ import kubedevices as kd
 from kubedevices.errors import UsageError
 from kubedevices.middleware import record_file
 from kubedevices.middleware.record_file import RecordFile
-from kubedevices.middleware.record_format import ALLOCATE, said
+from kubedevices.middleware.record_format import ALLOCATE, call_parts
 from tests.waiting import until_sync
 
 RESOURCE = "example.com/gpu"
@@ -34,7 +34,7 @@ def end(file: RecordFile) -> None:
 
 
 def call(file: RecordFile, text: str) -> None:
-    file.add(said(file.now(), RESOURCE, ALLOCATE, message=text))
+    file.add(call_parts(file.now(), RESOURCE, ALLOCATE, message=text))
 
 
 def test_each_file_can_be_read_alone(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_list_of_any_size_fits(tmp_path: Path) -> None:
     assert len(lines(path)) == 5
 
 
-def test_a_disk_that_refuses_delays_nobody_and_is_told(
+def test_a_disk_that_refuses_delays_no_call_and_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The lines are counted; afterwards the record says how many, and the list as it is by then."""
@@ -100,7 +100,7 @@ def test_a_disk_that_refuses_delays_nobody_and_is_told(
     assert caplog.text.count("lines of the record are lost: No such file or directory") == 1
 
 
-def test_a_disk_that_hangs_delays_nobody_and_is_told(
+def test_a_disk_that_hangs_delays_no_call_and_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What waits is bounded; of the lists the newest is kept. Before `start` nothing is written."""

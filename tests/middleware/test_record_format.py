@@ -87,7 +87,7 @@ def test_a_malformed_list_is_refused(parts: Any) -> None:
         form.apply_list((), parts)
 
 
-def test_a_time_is_a_time_again() -> None:
+def test_a_time_is_read_back() -> None:
     """To the microsecond, in UTC."""
     assert form.stamp(0.25) == "1970-01-01T00:00:00.250000Z"
     assert form.seconds("1970-01-01T00:00:00.250000Z") == 0.25

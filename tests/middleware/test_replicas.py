@@ -21,7 +21,7 @@ WELL = Device("card-0", paths=["/dev/card0"], numa_nodes=[1])
 BROKEN = Device("card-1", health=Health.UNHEALTHY)
 
 
-def test_a_replica_is_its_device_but_for_the_id() -> None:
+def test_a_replica_differs_from_its_device_only_in_the_id() -> None:
     """Health and NUMA nodes of all replicas agree, always."""
     tree = replicate(DeviceTree({"card": [WELL, BROKEN], "none": []}), 2)
     assert list(tree) == ["card", "none"]
@@ -76,7 +76,7 @@ def test_the_device_of_a_replica(device_id: str, device: str, number: int) -> No
         (None, False, "a::0 a::1 a::2", ""),
     ],
 )
-def test_what_a_container_may_have(
+def test_which_replicas_a_container_may_have(
     per_container: int | None, distinct: bool, ids: str, refusal: str
 ) -> None:
     """A rule for each container: one each for two containers is something else."""
@@ -96,7 +96,7 @@ def test_what_a_container_may_have(
     [(2, [], [0, 1]), (4, [1, 3], [0, 1, 2, 3]), (2, [2, 3], [2, 3]), (2, [3], [0, 3]),
      (1, [0, 5, 7], [0, 5, 7])],
 )  # fmt: skip
-def test_replicas_in_use_stay_when_there_are_to_be_fewer(
+def test_replicas_in_use_stay_when_a_rule_gives_fewer(
     count: int, held: list[int], numbers: list[int]
 ) -> None:
     """Never more than are wanted, unless more are held."""

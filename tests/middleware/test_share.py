@@ -82,7 +82,7 @@ async def test_the_plugin_gets_each_real_id_once() -> None:
     assert shared.counts["widget", "allocated"] == 1
 
 
-async def test_a_plugin_that_leaves_the_answer_to_us_may_be_shared_as_well() -> None:
+async def test_a_plugin_with_the_default_answer_may_be_shared_too() -> None:
     """The device is in the answer once."""
     device = kd.Device("w0", paths=["/dev/w0"], env={"W": "0"})
     async with scanned(Shared(static(kd.DeviceTree({"widget": [device]})), replicas=2)) as served:
@@ -99,7 +99,7 @@ async def test_a_plugin_that_leaves_the_answer_to_us_may_be_shared_as_well() -> 
         ({"distinct": True}, ["w0::0", "w0::1"], "w0::0, w0::1 are shares of one device"),
     ],
 )
-async def test_what_a_container_may_not_have_is_refused(
+async def test_a_container_that_breaks_the_rule_is_refused(
     keys: dict[str, Any], ids: list[str], text: str
 ) -> None:
     """Before the plugin hears of it, and counted."""

@@ -59,7 +59,7 @@ class Stopping(Able, kd.TypeStopper):
         self.told.append(f"no {device_type}")
 
 
-async def test_the_plugin_hears_of_its_own_type_only() -> None:
+async def test_the_plugin_gets_only_its_own_type() -> None:
     """It is started with the first part, stopped with the last, and asked by each of them."""
     plugin = Stopping(gpu=widgets("a0", "b0", "c0"))
     scanner = kd.Split(plugin, kd.SplitRule(rules=(LARGE, SMALL)))
@@ -101,7 +101,7 @@ def test_a_rule_that_cannot_be_is_an_error(make: Any, text: str) -> None:
         make()
 
 
-def test_the_line_of_the_start_says_what_becomes_what() -> None:
+def test_the_line_of_the_start_shows_the_rules() -> None:
     """Part by part."""
     scanner = kd.Split(Widgets(), {"gpu": kd.SplitRule(rules=(LARGE, kd.SplitPart(to="all")))})
     assert scanner.line() == "splits gpu into large (b*), all (all), the rest stays"

@@ -35,7 +35,7 @@ def respond(
     return container
 
 
-def test_everything_of_a_device_is_given() -> None:
+def test_a_container_gets_everything_of_its_device() -> None:
     """Device files, mounts, variables, annotations and the CDI name arrive."""
     device = Device(
         "w0",
@@ -144,7 +144,7 @@ def test_equal_mounts_are_given_once(first: bool, second: bool, expected: bool) 
     assert container.mounts == [Mount("/opt", "/opt", read_only=expected)]
 
 
-def test_one_host_path_at_two_places() -> None:
+def test_a_host_path_may_have_two_container_paths() -> None:
     """T-19: the same file seen under two names is no duplicate."""
     container = respond(
         Device("a", specs=[DeviceSpec("/dev/w", "/dev/a")]),
@@ -186,7 +186,7 @@ class TestTwoHostPathsAtOnePlace:
         ]
         assert caplog.records[0].levelno == logging.WARNING
 
-    def test_it_can_be_counted(
+    def test_conflicts_can_be_counted(
         self, first: dict[str, Any], second: dict[str, Any], kept: ContainerAllocateResponse
     ) -> None:
         """Whoever wants to count gets every conflict instead of the log line."""
@@ -210,7 +210,7 @@ class TestTwoHostPathsAtOnePlace:
 @pytest.mark.parametrize(
     ("part", "what"), [("env", "environment variable"), ("annotations", "annotation")]
 )
-def test_a_value_that_is_lost_is_told(
+def test_a_value_that_is_left_out_is_logged(
     part: str, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Once for each name, not for each of many devices; equal values lose nothing."""
@@ -221,7 +221,8 @@ def test_a_value_that_is_lost_is_told(
     respond(*devices)
     (message,) = caplog.messages
     assert message == (
-        f"device card1 sets the {what} CARD to 'card1', another one to 'card0': the last counts "
+        f"device card1 sets the {what} CARD to 'card1', another device sets it to 'card0': "
+        "the last counts "
         "(a name per device, or env_merge=join, keeps all)"
     )
     caplog.clear()
@@ -254,13 +255,13 @@ def test_merging(part: str, values: list[str], env_merge: EnvMerge, expected: st
 def test_different_values_can_be_an_error(part: str, what: str) -> None:
     """T-19: with `env_merge="error"` two values of one name refuse the call."""
     devices = [Device(f"w{n}", **{part: {"NAME": str(n)}}) for n in range(2)]  # type: ignore[arg-type]
-    text = f"device w1 sets the {what} NAME to '1', another one to '0'"
+    text = f"device w1 sets the {what} NAME to '1', another device sets it to '0'"
     with pytest.raises(ConflictingDevices, match=re.escape(text)) as caught:
         respond(*devices, env_merge="error")
     assert caught.value.code is StatusCode.INVALID_ARGUMENT
 
 
-def test_names_that_differ_do_not_disturb_each_other() -> None:
+def test_different_names_do_not_conflict() -> None:
     """Every device brings its own variables."""
     container = respond(Device("a", env={"A": "1"}), Device("b", env={"B": "2"}))
     assert container.env == {"A": "1", "B": "2"}

@@ -29,7 +29,7 @@ from kubedevices.plugin.capabilities import (
         (kd.Scanner, "scan"),
     ],
 )
-def test_a_misspelt_method_fails_when_the_object_is_made(ability: type, method: str) -> None:
+def test_a_misspelt_method_fails_when_the_object_is_created(ability: type, method: str) -> None:
     """The error names the class and the method that is missing."""
     misspelt = type("Widgets", (ability,), {method + "s": lambda self: None})
     with pytest.raises(TypeError, match=rf"abstract class Widgets .*abstract method '?{method}\b"):

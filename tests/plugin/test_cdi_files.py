@@ -23,6 +23,7 @@ from kubedevices.host import cdi_inventory, cdi_specs
 from kubedevices.host.cdi_specs import read_registry, read_spec_file
 from kubedevices.middleware.replicas import replicate
 from kubedevices.modes import serve
+from kubedevices.plugin import cdi_files
 from kubedevices.plugin.runner import PluginRunner
 from kubedevices.plugin.scanners import static
 from tests.fake_kubelet import FakeKubelet
@@ -135,7 +136,7 @@ def kd_spec(kind: str, *devices: CdiDevice) -> Any:
     return CdiSpec(kind=kind, devices=devices)
 
 
-async def test_vanished_devices_leave_and_the_end_removes_nothing(
+async def test_removed_devices_leave_the_files_and_the_end_removes_nothing(
     short_dir: Path, cdi_dir: Path
 ) -> None:
     """T-24: a device goes from the file, the last one with the file; a stop changes nothing."""
@@ -240,7 +241,7 @@ async def test_annotations_name_the_same_devices(short_dir: Path) -> None:
         assert all(key.startswith("cdi.k8s.io/example.com.widget_") for key in annotations)
 
 
-async def test_inject_cdi_says_device_files_in_cdi(short_dir: Path, cdi_dir: Path) -> None:
+async def test_inject_cdi_writes_device_files_into_cdi(short_dir: Path, cdi_dir: Path) -> None:
     """The answer has the name alone; a link is resolved, because engines refuse it."""
     dev = short_dir / "dev"
     dev.mkdir()
@@ -274,7 +275,9 @@ async def test_inject_nodes_writes_and_removes_nothing(short_dir: Path, cdi_dir:
     assert resolved(cdi_dir, f"{RESOURCE}=old") == ("WIDGET=old",)
 
 
-async def test_a_plugins_own_answer_is_looked_after_too(short_dir: Path, cdi_dir: Path) -> None:
+async def test_files_for_a_plugins_own_answer_are_checked_too(
+    short_dir: Path, cdi_dir: Path
+) -> None:
     """A hook may name the devices itself; a foreign name passes."""
 
     class Own(Widgets, kd.Allocator):
@@ -307,14 +310,14 @@ async def test_two_devices_with_one_cdi_name_end_the_plugin(short_dir: Path) -> 
         ({"cdi_errors": "raise"}, "cdi_errors must be one of 'fail', 'log'"),
     ],
 )
-def test_wrong_options_are_told(options: dict[str, Any], text: str) -> None:
-    """Before anything is done."""
+def test_wrong_options_are_an_error(options: dict[str, Any], text: str) -> None:
+    """At the start."""
     make: Callable[..., PluginRunner] = PluginRunner
     with pytest.raises(UsageError, match=text):
         make(Widgets(), domain=DOMAIN, **options)
 
 
-def test_a_plugin_without_cdi_loads_none_of_it() -> None:
+def test_a_plugin_without_cdi_loads_no_module_of_cdi() -> None:
     """What nobody uses costs nothing."""
     program = (
         "import sys; import kubedevices; from kubedevices.plugin import runner;"
@@ -336,3 +339,9 @@ async def test_replicas_of_a_named_cdi_device_share_it(short_dir: Path, cdi_dir:
         assert resolved(cdi_dir, f"{RESOURCE}=card0") == ("WIDGET=1",)
         answer = await allocate(runner, "card::0", "card::1")
         assert answer.cdi_devices == [f"{RESOURCE}=card0"]
+
+
+def test_the_repeated_constants_agree() -> None:
+    """A plugin without CDI does not load the module that writes the files."""
+    assert f"{cdi_specs.PREFIX}*" == cdi_files._OURS
+    assert cdi_files.CDI_DIR == cdi_specs.GENERATED_DIRECTORY

@@ -4,8 +4,8 @@ import pytest
 
 from kubedevices.cdi import CdiDevice, ContainerEdits, DeviceNode
 from kubedevices.device import Device, DeviceSpec, Mount
+from kubedevices.plugin.allocate_response import Inject
 from kubedevices.plugin.cdi_form import AnswerForm, cdi_device, leaves_by_cdi
-from kubedevices.plugin.inject import Inject
 
 KIND = "example.com/widget"
 EDITS = ContainerEdits(env=("A=1",))
@@ -37,7 +37,7 @@ def test_a_foreign_cdi_name_defines_nothing() -> None:
     assert cdi_device(Device("w", cdi="other.com/c=x")) is None
 
 
-def test_a_device_without_cdi_is_said_in_cdi() -> None:
+def test_a_device_without_cdi_becomes_a_cdi_device() -> None:
     """Device files and mounts; one that has neither has nothing to say."""
     device = Device("w", specs=[DeviceSpec("/dev/a", "/dev/b", "r")], mounts=[Mount("/h", "/c")])
     defined = cdi_device(device)
@@ -69,7 +69,7 @@ def test_inject_decides_which_devices_use_cdi(
         ("cdi", (), f"{KIND}=w"),
     ],
 )
-def test_inject_decides_what_an_answer_says(
+def test_inject_decides_what_an_answer_contains(
     inject: Inject, paths: tuple[str, ...], name: str | None
 ) -> None:
     """A device file, a name or both; variables are said in any case."""
@@ -77,7 +77,7 @@ def test_inject_decides_what_an_answer_says(
     assert (formed.paths, formed.cdi, dict(formed.env)) == (paths, name, {"A": "1"})
 
 
-def test_a_device_with_nothing_for_cdi_stays_as_it_is() -> None:
+def test_a_device_without_files_and_mounts_stays_unchanged() -> None:
     """Also with inject=cdi; and a foreign name is passed on."""
     plain = Device("w", env={"A": "1"})
     assert form(plain, "cdi") is plain
@@ -85,7 +85,7 @@ def test_a_device_with_nothing_for_cdi_stays_as_it_is() -> None:
     assert form(foreign, "both") is foreign
 
 
-def test_a_device_seen_before_costs_nothing() -> None:
+def test_an_unchanged_device_is_reused() -> None:
     """The same object gives the same object; a changed one is made again."""
     answers = AnswerForm(KIND, "both")
     device = Device("w", cdi=EDITS)

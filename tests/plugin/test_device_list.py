@@ -111,7 +111,7 @@ def test_a_list_beyond_the_limit_is_refused_with_its_numbers() -> None:
     assert caught.value.size > 1000
 
 
-def test_devices_that_no_longer_fit_leave_those_of_before_as_they_are_now() -> None:
+def test_if_devices_no_longer_fit_the_listed_devices_stay() -> None:
     """Until all fit again: known ones change and go, new ones are left out and counted."""
     builder = DeviceListBuilder(RESOURCE, max_size=1000)
     builder.build(by_id(Device(f"w{n}") for n in range(3)))
@@ -130,7 +130,7 @@ def test_devices_that_no_longer_fit_leave_those_of_before_as_they_are_now() -> N
     assert (len(again.devices), again.left_out, again.too_large) == (40, 0, None)
 
 
-def test_devices_that_turn_unhealthy_may_be_too_much_themselves() -> None:
+def test_a_list_may_become_too_large_when_devices_turn_unhealthy() -> None:
     """The word is longer. What is sent fits, and loses none that can be given away."""
     builder = DeviceListBuilder(RESOURCE, max_size=1000)
     full = builder.build(by_id(Device(f"w{n:03}") for n in range(58)))
@@ -154,7 +154,7 @@ def test_four_mebibytes_are_the_limit() -> None:
         DeviceListBuilder(RESOURCE).build(by_id([Device(most.id + "x")]))
 
 
-def test_a_list_near_the_limit_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_list_near_the_limit_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """From three quarters of the limit on a warning is logged, once until it shrinks again."""
     builder = DeviceListBuilder(RESOURCE, max_size=1000)
     for count, warnings in ((30, 0), (48, 1), (49, 1), (30, 1), (48, 2)):

@@ -131,17 +131,17 @@ PARTS = {
         builtin.simulator builtin.simulator_answers builtin.simulator_config
         builtin.simulator_settings host host.file_watch
         host.heap host.inotify host.service_manager host.sysfs plugin plugin.allocate_response
-        plugin.allocation_policy plugin.author_code plugin.capabilities plugin.cdi_files
+        plugin.allocation_policy plugin.author_errors plugin.capabilities plugin.cdi_files
         plugin.device_list plugin.hook_threads plugin.hooks
-        plugin.kept_registration plugin.notifier plugin.numa_lookup plugin.open_streams
+        plugin.registration_loop plugin.notifier plugin.numa_lookup plugin.open_streams
         plugin.options
-        modes cli.dra_serving errors.dra plugin.scanning
-        middleware middleware.choice middleware.faults middleware.maintenance
+        modes cli.dra_serving errors.dra plugin.scan_task
+        middleware middleware.device_selector middleware.faults middleware.maintenance
         middleware.middleware middleware.replicas plugin.register_call plugin.registrar
-        plugin.reminder plugin.runner plugin.scanner
-        plugin.served_type plugin.server plugin.siblings plugin.stop_signals
-        plugin.inject plugin.registration_state
-        plugin.timing plugin.tree_updates plugin.watched wire wire.acceptor
+        plugin.runner plugin.scanner
+        plugin.served_type plugin.server plugin.other_instances plugin.stop_signals
+        plugin.allocate_response plugin.registration_state
+        plugin.timing plugin.watched_plugin wire wire.acceptor
         wire.client_connection wire.grpc_channel wire.grpc_connection wire.grpc_events
         wire.grpc_framing wire.grpc_headers wire.grpc_link wire.grpc_server
         wire.header_block wire.hpack wire.http2_frames wire.http2_limits wire.http2_output
@@ -184,7 +184,7 @@ PARTS = {
         builtin.expose_tree middleware.health_checks cdi cdi.annotations cdi.inject cdi.names
         cdi.parse cdi.registry cdi.rules cdi.values cli.expose
         cli.output host.device_files host.pci host.usb host.vfio plugin.config_follower
-        middleware.check middleware.health_gate terminal
+        middleware.health_gate middleware.health_gate terminal
         """,
         stdlib="hashlib",
         beside="settings from YAML",

@@ -89,7 +89,7 @@ def test_an_empty_first_tree_is_a_report() -> None:
     assert notifier.take()[1].is_empty
 
 
-def test_one_tree_object_notified_three_times() -> None:
+def test_one_tree_object_may_be_notified_three_times() -> None:
     """T-06: the caller goes on with its tree, and every state of it counts as it was."""
     notifier = Notifier()
     tree = tree_of("a")
@@ -210,7 +210,7 @@ async def test_a_notifier_that_nobody_runs_is_stopped() -> None:
     await Notifier().wait_stopped()
 
 
-def test_one_of_two_notifiers_warns(caplog: pytest.LogCaptureFixture) -> None:
+def test_only_the_first_of_two_notifiers_warns(caplog: pytest.LogCaptureFixture) -> None:
     """What a middleware passes on unchanged was looked through below it; a change was not."""
     below, above = Notifier(), Notifier()
     below.notify(tree_of("x" * 64))

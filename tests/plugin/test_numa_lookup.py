@@ -142,7 +142,7 @@ def test_other_paths_are_looked_up_again(sysfs: CountingSysfs) -> None:
     assert nodes_in(moved) == {"c": (1,)}
 
 
-def test_nodes_that_an_author_said_are_not_kept_for_later(sysfs: CountingSysfs) -> None:
+def test_nodes_set_by_an_author_are_not_remembered(sysfs: CountingSysfs) -> None:
     """A device that first knew its nodes and then leaves it to us is looked up."""
     lookup = NumaLookup(sysfs.reader())
     lookup.complete(kd.DeviceTree({"card": [card(0, numa_nodes=[7])]}))

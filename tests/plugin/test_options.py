@@ -79,7 +79,7 @@ def test_a_socket_name_must_be_a_file_of_ours(name: str) -> None:
         settings.socket_of("example.com/widget", "widget")
 
 
-def test_a_socket_name_of_ones_own() -> None:
+def test_an_author_may_choose_the_socket_name() -> None:
     """The name of the socket can be chosen per device type."""
     settings = Settings(socket_dir=Path("/d"), socket_name=lambda kind: f"mine-{kind}.sock")
     socket = settings.socket_of("example.com/widget", "widget")

@@ -32,7 +32,7 @@ from tests.widgets import QUICK, RESOURCE, healthy
 # ---------------------------------------------------------------- the first registration
 
 
-async def test_it_serves_first_and_then_registers(short_dir: Path) -> None:
+async def test_the_registrar_serves_first_and_then_registers(short_dir: Path) -> None:
     """Register names the socket, version and options; when the kubelet dials back we answer."""
     async with FakeKubelet(short_dir) as kubelet, registrar(short_dir) as rig:
         connected = await kubelet.wait_for(RESOURCE, healthy("w1"))
@@ -44,7 +44,7 @@ async def test_it_serves_first_and_then_registers(short_dir: Path) -> None:
     assert not rig.socket.exists()
 
 
-async def test_it_waits_for_an_absent_kubelet(
+async def test_the_registrar_waits_for_an_absent_kubelet(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """T-11: without kubelet.sock it serves and waits, says so once, and registers at once."""
@@ -73,7 +73,7 @@ async def test_waiting_is_repeated_in_the_log_ever_more_rarely(
         assert loop.time() - started >= 0.06 + 0.12 + 0.24
 
 
-async def test_waiting_for_the_next_kubelet_is_told_at_once_again(
+async def test_waiting_for_the_next_kubelet_is_logged_at_once_again(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What was said before a registration that succeeded does not hush what comes after it; but a
@@ -89,7 +89,7 @@ async def test_waiting_for_the_next_kubelet_is_told_at_once_again(
         assert len(warned) == 1, "at the start, when a kubelet may be nowhere"
 
 
-async def test_it_waits_for_a_directory_that_does_not_exist(
+async def test_the_registrar_waits_for_a_missing_directory(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """On a host without kubelet the directory is missing: it waits, and says so once."""
@@ -122,10 +122,10 @@ async def test_the_directory_vanishes_when_we_bind(
         await until(lambda: rig.registrar.is_serving)
 
 
-async def test_a_path_that_cannot_be_bound_for_long_keeps_us_not_busy(
+async def test_a_bind_that_fails_again_and_again_is_tried_with_growing_pauses(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If binding fails again and again as if the directory were gone, the pauses grow."""
+    """The error says that the directory is gone; the pauses grow."""
     attempts = []
 
     async def fail(_server: GrpcServer, path: Path) -> None:
@@ -419,8 +419,8 @@ async def test_a_lack_of_file_descriptors_passes(
         await kubelet.wait_for(RESOURCE, 1)
 
 
-async def test_a_peer_that_talks_nonsense_is_tried_again(short_dir: Path) -> None:
-    """Something that is not gRPC on kubelet.sock is an absent kubelet, not the end."""
+async def test_a_peer_that_is_no_grpc_server_is_tried_again(short_dir: Path) -> None:
+    """A server at kubelet.sock that is not gRPC counts as an absent kubelet."""
 
     async def nonsense(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 10)

@@ -27,7 +27,9 @@ BLIND = QUICK._replace(look_interval=60)
 
 @pytest.mark.parametrize("use_events", [True, False], ids=["events", "looks"])
 @pytest.mark.parametrize("wipe", [True, False], ids=["wiped", "kept"])
-async def test_it_registers_at_a_new_kubelet(short_dir: Path, wipe: bool, use_events: bool) -> None:
+async def test_the_registrar_registers_at_a_new_kubelet(
+    short_dir: Path, wipe: bool, use_events: bool
+) -> None:
     """T-13, T-15: whether the directory is wiped or not, by events or by looks alone."""
     timing = QUICK._replace(look_interval=60 if use_events else 0.05, again_soon=60, again_first=60)
     async with (
@@ -44,7 +46,7 @@ async def test_it_registers_at_a_new_kubelet(short_dir: Path, wipe: bool, use_ev
         await kubelet.wait_for(RESOURCE, 1)
 
 
-async def test_only_kubelet_sock_replaced(short_dir: Path) -> None:
+async def test_the_plugin_registers_when_only_kubelet_sock_is_replaced(short_dir: Path) -> None:
     """T-13: our socket and the old stream stay as they are, beside the new registration."""
     timing = QUICK._replace(look_interval=60)
     async with FakeKubelet(short_dir) as kubelet, registrar(short_dir, timing=timing) as rig:
@@ -72,7 +74,7 @@ async def test_a_socket_with_new_metadata_is_the_same_socket(short_dir: Path, na
         assert rig.registrar.is_registered
 
 
-async def test_the_end_of_an_old_stream_is_no_reason_to_register(short_dir: Path) -> None:
+async def test_the_end_of_an_old_stream_causes_no_registration(short_dir: Path) -> None:
     """After make-before-break the old kubelet's stream may end when it likes."""
     async with FakeKubelet(short_dir) as kubelet, registrar(short_dir) as rig:
         old = await kubelet.wait_for(RESOURCE, 1)
@@ -101,7 +103,7 @@ async def test_an_old_stream_does_not_hide_the_loss_of_the_new_one(short_dir: Pa
         await until(lambda: len(kubelet.connected(RESOURCE)) == 2)
 
 
-async def test_our_socket_deleted_while_the_kubelet_stays(short_dir: Path) -> None:
+async def test_a_deleted_socket_is_bound_again(short_dir: Path) -> None:
     """The socket is bound again and registered again at once; old streams have ended."""
     timing = QUICK._replace(look_interval=60)
     async with FakeKubelet(short_dir) as kubelet, registrar(short_dir, timing=timing) as rig:
@@ -112,8 +114,8 @@ async def test_our_socket_deleted_while_the_kubelet_stays(short_dir: Path) -> No
         await kubelet.wait_for(RESOURCE, 1)
 
 
-async def test_our_socket_renamed_away(short_dir: Path) -> None:
-    """A socket under another name is as good as gone."""
+async def test_a_renamed_socket_is_bound_again(short_dir: Path) -> None:
+    """A socket with another name counts as lost."""
     async with FakeKubelet(short_dir) as kubelet, registrar(short_dir) as rig:
         await kubelet.wait_for(RESOURCE, 1)
         rig.socket.rename(short_dir / "other.sock")
@@ -121,8 +123,8 @@ async def test_our_socket_renamed_away(short_dir: Path) -> None:
         assert rig.socket.is_socket()
 
 
-async def test_our_path_taken_by_another_process(short_dir: Path) -> None:
-    """When somebody put his own live socket on our path, that is an error, and his stays."""
+async def test_a_socket_path_taken_by_another_process_is_an_error(short_dir: Path) -> None:
+    """If another process listens at our path, this is an error, and its socket stays."""
     async with FakeKubelet(short_dir) as kubelet, registrar(short_dir) as rig:
         await kubelet.wait_for(RESOURCE, 1)
         with socket.socket(socket.AF_UNIX) as rude:
@@ -290,7 +292,7 @@ async def test_a_cancelled_stream_is_registered_again_soon(short_dir: Path) -> N
         assert len(kubelet.requests) == 2
 
 
-async def test_streams_that_keep_ending_are_no_storm(
+async def test_streams_that_keep_ending_cause_growing_pauses(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """From the second loss on the pauses grow, and the log names the likely reason."""
@@ -341,8 +343,8 @@ async def test_a_kubelet_that_never_opens_the_stream(
             await kubelet.wait_for(RESOURCE, 1)
 
 
-async def test_a_stream_opened_late_is_as_good(short_dir: Path) -> None:
-    """A kubelet that asks for the devices only after a while is not registered at again."""
+async def test_a_stream_opened_late_ends_the_wait(short_dir: Path) -> None:
+    """If a kubelet opens its stream late, the plugin does not register again."""
     timing = QUICK._replace(again_first=2)
     async with FakeKubelet(short_dir) as kubelet:
         kubelet.open_streams = False
@@ -356,7 +358,7 @@ async def test_a_stream_opened_late_is_as_good(short_dir: Path) -> None:
             await until(lambda: rig.registrar.is_registered)
 
 
-async def test_calls_under_way_may_finish_when_it_stops(short_dir: Path) -> None:
+async def test_running_calls_may_finish_when_the_plugin_stops(short_dir: Path) -> None:
     """Cancelled while an Allocate runs, it answers that call and ends the streams at once."""
     began, may_go_on = asyncio.Event(), asyncio.Event()
 

@@ -207,7 +207,7 @@ async def test_a_kubelet_that_does_not_read_delays_no_notification(short_dir: Pa
             await until(lambda: "w999" in runner.servers["widget"].devices)
 
 
-async def test_a_slow_look_up_of_one_type_holds_up_no_other(
+async def test_a_slow_look_up_of_one_type_delays_no_other_type(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """NUMA nodes are read in a thread per type: a device file that hangs hangs alone."""
@@ -422,7 +422,7 @@ async def test_a_list_that_grows_too_large_keeps_what_fitted(
         assert "all 3 devices fit again" in caplog.text
 
 
-async def test_a_first_list_that_is_too_large_holds_up_no_other_type(
+async def test_a_first_list_that_is_too_large_delays_no_other_type(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is not registered before it fits, so that an older instance is not replaced by nothing."""

@@ -13,7 +13,7 @@ import pytest
 import kubedevices as kd
 from kubedevices.errors import NotADeviceTree, ScanFailed, UsageError
 from kubedevices.plugin import hook_threads
-from kubedevices.plugin.tree_updates import TreeUpdates
+from kubedevices.plugin.scan_task import TreeUpdates
 from tests.waiting import until
 
 
@@ -256,7 +256,7 @@ async def test_a_scan_that_blocks_does_not_stop_the_loop() -> None:
     assert await hook_threads.settle(10) == ()
 
 
-async def test_a_scan_that_does_not_end_is_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_scan_that_does_not_end_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Once for each, and what it means for the devices."""
     goes_on = asyncio.Event()
 
@@ -270,18 +270,18 @@ async def test_a_scan_that_does_not_end_is_told(caplog: pytest.LogCaptureFixture
             goes_on.clear()
             return tree_of("w")
 
-    def told() -> list[str]:
-        return [record.getMessage() for record in caplog.records if "waited for" in record.msg]
+    def warnings() -> list[str]:
+        return [each.getMessage() for each in caplog.records if "has been running" in each.msg]
 
     scanner = Widgets()
     async with scanning(scanner):
-        await until(lambda: len(told()) == 1, what="a warning of the first scan")
-        assert "Widgets.list_devices() has run for 0.01 s" in told()[0]
-        assert told()[0].endswith("nothing is served until it returns")
+        await until(lambda: len(warnings()) == 1, what="a warning of the first scan")
+        assert "Widgets.list_devices() has been running for 0.01 s" in warnings()[0]
+        assert warnings()[0].endswith("nothing is served until it returns")
         goes_on.set()
-        await until(lambda: len(told()) == 2, what="a warning of the second scan")
-        assert told()[1].endswith("the devices found before stay")
-    assert scanner.scans == len(told()) == 2
+        await until(lambda: len(warnings()) == 2, what="a warning of the second scan")
+        assert warnings()[1].endswith("the devices found before stay")
+    assert scanner.scans == len(warnings()) == 2
 
 
 async def test_a_scanner_with_its_own_loop() -> None:

@@ -69,7 +69,7 @@ async def test_effects_of_a_failed_scan(on_error: str, left: DeviceTree | None) 
     await asyncio.wait({task})
 
 
-async def test_another_word_for_a_failure_is_refused() -> None:
+async def test_an_unknown_on_error_is_refused() -> None:
     """When the scan begins."""
     scanner = periodic(1, tree, on_error="ignore")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="on_error must be keep, empty or raise, not 'ignore'"):
@@ -121,7 +121,9 @@ async def test_several_scanners_report_as_one(caplog: pytest.LogCaptureFixture) 
     second.notifier.notify(DeviceTree({"card": [better, Device("b")]}))
     second.notifier.notify(DeviceTree({"card": [better, Device("b")], "disk": []}))
     assert whole.take()[0] == DeviceTree({"card": [better, Device("b")], "disk": []})
-    assert caplog.messages == ["card: a is reported by two scanners, the later counts"]
+    assert caplog.messages == [
+        "card: a is reported by two scanners, the device of the later scanner counts"
+    ]
     first.end.set()
     second.error = RuntimeError("broken")
     second.end.set()

@@ -205,9 +205,7 @@ async def test_a_wrong_type_is_named() -> None:
         ({"mounts": [kd.Mount("a", "/x")]}, "the path 'a' must be absolute"),
     ],
 )
-async def test_an_answer_that_would_lose_something_is_an_error(
-    parts: dict[str, Any], text: str
-) -> None:
+async def test_an_answer_with_a_wrong_part_is_an_error(parts: dict[str, Any], text: str) -> None:
     """The pod is refused with the reason instead of a container that lacks it, or never starts."""
     plugin = Everything()
     answer = kd.AllocateResponse([kd.ContainerAllocateResponse(**parts)])

@@ -87,7 +87,7 @@ async def test_the_end_of_one_stream_changes_nothing_for_another() -> None:
     assert served.server.streams.opened == 6
 
 
-async def test_streams_can_be_ended_from_here() -> None:
+async def test_the_server_can_end_streams() -> None:
     """When the socket is given up every open stream ends by itself; a later one is not affected."""
     served = Served(devices=widgets("w0"))
     old = served.server.list_and_watch()

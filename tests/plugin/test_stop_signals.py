@@ -39,13 +39,13 @@ def end_of(*, clean_up: str = "pass", before: str = "pass", after: str = "pass")
     [("pass", 1), ("os.kill(os.getpid(), signal.SIGINT)", 128 + 2)],
     ids=["grace is over", "second signal"],
 )
-def test_it_ends_although_tidying_up_fails(after: str, code: int) -> None:
+def test_the_process_ends_although_the_clean_up_fails(after: str, code: int) -> None:
     """A socket file that cannot be removed, for example, keeps no process alive."""
     failing = "raise PermissionError('read-only')"
     assert end_of(clean_up=failing, after=after) == (code, "cleaned up\n")
 
 
-def test_it_says_where_the_loop_is_blocked() -> None:
+def test_the_log_says_where_the_loop_is_blocked() -> None:
     """Whoever's pod was ended for its liveness learns which line of the author's to look at."""
     program = (
         PROGRAM.replace("CLEAN_UP", "pass")
@@ -59,7 +59,7 @@ def test_it_says_where_the_loop_is_blocked() -> None:
     assert "in blocking_hook, called by <string>:" in done.stderr
 
 
-def test_it_ends_although_the_log_takes_nothing() -> None:
+def test_the_process_ends_although_the_log_blocks() -> None:
     """What blocks the process may be its own log, as a pipe that nobody reads."""
     hold = "logging.getLogger().handlers[0].acquire()"
     assert end_of(before=hold) == (1, "cleaned up\n")

@@ -66,7 +66,7 @@ class Unready(Widgets, kd.TypeStarter):
             raise OSError(f"no driver for {device_type}")
 
 
-async def test_a_type_that_cannot_be_made_ready_ends_the_plugin(short_dir: Path) -> None:
+async def test_a_failing_type_starter_ends_the_plugin(short_dir: Path) -> None:
     """With the name of the method and what it raised."""
     runner = kd.PluginRunner(Unready(widget=widgets("w1")), domain=DOMAIN, socket_dir=short_dir)
     with pytest.raises(HookFailed) as raised:
@@ -76,7 +76,7 @@ async def test_a_type_that_cannot_be_made_ready_ends_the_plugin(short_dir: Path)
     assert not [*short_dir.iterdir()]
 
 
-async def test_an_isolated_type_is_made_ready_again(short_dir: Path) -> None:
+async def test_an_isolated_type_is_started_again(short_dir: Path) -> None:
     """Until it works."""
     plugin = Unready(widget=widgets("w1"))
     plugin.failures = 2

@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from kubedevices.errors import UsageError
-from kubedevices.plugin.author_code import forget_our_frames
+from kubedevices.plugin.author_errors import forget_our_frames
 
 __tracebackhide__ = True  # a failing test shows its own lines, not ours
 

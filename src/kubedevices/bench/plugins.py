@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar, Unpack
 from kubedevices.bench.loop_thread import LoopThread
 from kubedevices.errors import NotInTime, PluginNotStarted
 from kubedevices.modes import Runner
-from kubedevices.plugin.author_code import forget_our_frames
+from kubedevices.plugin.author_errors import forget_our_frames
 from kubedevices.plugin.options import RunnerOptions
 from kubedevices.plugin.runner import PluginRunner
 from kubedevices.plugin.scanner import Scanner

@@ -21,9 +21,9 @@ from kubedevices.device import Health, natural_key
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import CannotRead, ConfigError, UsageError
 from kubedevices.host.sysfs import DEV_ROOT, SYSFS_ROOT
-from kubedevices.middleware.health_checks import HealthChecks, Subject
+from kubedevices.middleware.health_checks import DeviceCheck, HealthChecks
+from kubedevices.plugin.allocate_response import Inject
 from kubedevices.plugin.config_follower import ConfigFollower
-from kubedevices.plugin.inject import Inject
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import PolledScanner
 from kubedevices.words import counted
@@ -127,7 +127,7 @@ class ExposeScanner(PolledScanner):
         exposed = list(survey(config, self._host, self._memory, self._clock()))
         self._health.update(
             {
-                _key(each): Subject(each.rule.health, each.values)
+                _key(each): DeviceCheck(each.rule.health, each.values)
                 for each in exposed
                 if each.is_there and each.rule.health
             }

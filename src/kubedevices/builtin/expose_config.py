@@ -25,7 +25,7 @@ from kubedevices.config.durations import parse_duration
 from kubedevices.config.placeholders import placeholders
 from kubedevices.config.yaml_config import Complain, key, load_config
 from kubedevices.config.yaml_source import KeyPath, SourceProblems
-from kubedevices.middleware.check import Check
+from kubedevices.middleware.health_gate import Check
 from kubedevices.plugin.allocation_policy import POLICIES
 
 _DURATION_HINT = "for example 30s or 5m"

@@ -19,7 +19,7 @@ from kubedevices.words import counted
 
 if TYPE_CHECKING:
     from kubedevices.builtin.expose import ExposeScanner
-    from kubedevices.plugin.inject import Inject
+    from kubedevices.plugin.allocate_response import Inject
 
 NAME = "expose"
 HELP = """\

@@ -8,7 +8,7 @@ import time
 import traceback
 from pathlib import Path
 
-from kubedevices.plugin.author_code import place_of
+from kubedevices.plugin.author_errors import place_of
 from kubedevices.unblocked_output import describe_dropped, say_dropped
 
 _PACKAGE = "kubedevices."

@@ -37,10 +37,10 @@ from kubedevices.errors import (
 )
 from kubedevices.host.sysfs import NumaReader
 from kubedevices.plugin import hook_threads
-from kubedevices.plugin.author_code import describe
+from kubedevices.plugin.author_errors import describe
 from kubedevices.plugin.numa_lookup import NumaLookup
+from kubedevices.plugin.scan_task import TreeUpdates
 from kubedevices.plugin.scanner import Scanner
-from kubedevices.plugin.tree_updates import TreeUpdates
 from kubedevices.resource_name import ResourceName, explain_resource_name
 
 NAME = "scan"

@@ -25,7 +25,7 @@ from kubedevices.socket_paths import (
 )
 
 if TYPE_CHECKING:
-    from kubedevices.plugin.inject import Inject
+    from kubedevices.plugin.allocate_response import Inject
     from kubedevices.plugin.options import RunnerOptions, Settings
     from kubedevices.plugin.scanner import Scanner
 

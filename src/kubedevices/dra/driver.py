@@ -32,12 +32,12 @@ from kubedevices.errors import UsageError
 from kubedevices.host.boot_id import read_boot_id
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.kubelet_api.dra import HEALTH_SERVICES, PLUGIN_SERVICES, PLUGIN_TYPE, dra_methods
-from kubedevices.plugin import hook_threads, scanning
+from kubedevices.plugin import hook_threads, scan_task
 from kubedevices.plugin.capabilities import PostAllocator
 from kubedevices.plugin.hooks import Hooks
+from kubedevices.plugin.scan_task import TreeUpdates
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.served_type import run_together
-from kubedevices.plugin.tree_updates import TreeUpdates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ class DraDriver:
         guard: Guard | None = None,
         **options: Unpack[DraOptions],
     ) -> None:
-        scanning.check_scanner(scanner)
+        scan_task.check_scanner(scanner)
         self.domain = check_driver_name(domain)
         self.settings = settings = DraSettings(**options)
         self._scanner = scanner
@@ -180,7 +180,7 @@ class DraDriver:
         if self._is_stopped:
             return
         updates = TreeUpdates()
-        scan = asyncio.create_task(scanning.scan(self._scanner, updates.notifier), name="scan")
+        scan = asyncio.create_task(scan_task.scan(self._scanner, updates.notifier), name="scan")
         try:
             await run_together(
                 ("driver", self._serve(updates)),
@@ -190,7 +190,7 @@ class DraDriver:
         finally:
             updates.stop()
             scan.cancel()
-            await scanning.await_end(scan, self._scanner, _STOP_GRACE)
+            await scan_task.await_end(scan, self._scanner, _STOP_GRACE)
             await hook_threads.settle(self.settings.timing.hook_grace)
 
     async def _wait_for(self, scan: asyncio.Task[None]) -> None:

@@ -30,7 +30,7 @@ from kubedevices.dra.slices import Offer, TypedDevice
 from kubedevices.errors import ApiRefused, ApiUnreachable, ClaimRefused, KubedevicesError
 from kubedevices.kubelet_api.dra import ClaimAnswer, DeviceHealth, HealthStatus
 from kubedevices.plugin import hook_threads
-from kubedevices.plugin.author_code import describe
+from kubedevices.plugin.author_errors import describe
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.timing import HookTimeouts
 

@@ -1,10 +1,10 @@
 """The two sockets of a driver, and other instances of the driver on this node. asyncio.
 
 During an update of a driver two instances run. Each has its own two sockets, whose names show which
-instance started later (`plugin.siblings`). The newer instance publishes slices and registers. When
-the kubelet has registered the newer instance, the older removes its registration socket and stands
-by: it still answers calls, and registers again if the newer instance ends. No instance touches the
-sockets of another running instance.
+instance started later (`plugin.other_instances`). The newer instance publishes slices and
+registers. When the kubelet has registered the newer instance, the older removes its registration
+socket and stands by: it still answers calls, and registers again if the newer instance ends. No
+instance touches the sockets of another running instance.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from kubedevices.errors import CannotAsk
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.kubelet_api.services import plugin_registration_methods
 from kubedevices.plugin import hook_threads
+from kubedevices.plugin.other_instances import OtherInstances
 from kubedevices.plugin.served_type import run_together
-from kubedevices.plugin.siblings import Siblings
 from kubedevices.plugin.timing import Timing, back_off
 from kubedevices.socket_paths import InstanceSocket
 from kubedevices.wire.unix_grpc import GrpcServer, Methods
@@ -43,8 +43,8 @@ class DriverSockets:
         self._driver, self._timing = driver, timing
         self.service, self.registration = service, registration
         self._servers: dict[Path, GrpcServer] = {}
-        self._siblings = Siblings(service, driver, timing)
-        self._siblings.on_change, self._siblings.leave = self._wake, self._leave
+        self._other_instances = OtherInstances(service, driver, timing)
+        self._other_instances.on_change, self._other_instances.leave = self._wake, self._leave
         self._is_serving, self._is_known = asyncio.Event(), asyncio.Event()
         # Each waiting task has its own event, which only this task clears.
         self._events = {name: asyncio.Event() for name in ("lead", "relieve", "clear", "register")}
@@ -55,7 +55,7 @@ class DriverSockets:
     def has_started(self) -> bool:
         """Whether both sockets are served, or a newer instance has replaced this instance."""
         return self._owns(self.service) and (
-            self._owns(self.registration) or self._siblings.successor is not None
+            self._owns(self.registration) or self._other_instances.successor is not None
         )
 
     def unlink(self) -> None:
@@ -68,16 +68,17 @@ class DriverSockets:
         """Stop serving; running calls have `grace` seconds."""
         # The registration socket first: its end tells the kubelet that the driver leaves, while the
         # service still answers running calls.
-        self._siblings.end_streams()
+        self._other_instances.end_streams()
         for path in (self.registration, self.service):
             if path in self._servers:
                 await self._servers[path].stop(grace)
-        await self._siblings.close()
+        await self._other_instances.close()
 
     async def run(self, watch: FileWatch, methods: Methods, info: PluginInfo) -> NoReturn:
         """Serve `methods` at one socket and `info` at the other, until cancelled."""
+        methods = {**methods, **self._other_instances.methods}
         await run_together(
-            ("service", self._serve_at(watch, self.service, {**methods, **self._siblings.methods})),
+            ("service", self._serve_at(watch, self.service, methods)),
             ("registration", self._serve_registration(watch, info)),
             ("older instances", self._relieve()),
             ("dead instances", self._remove_dead_sockets()),
@@ -87,17 +88,17 @@ class DriverSockets:
     async def lead(self) -> None:
         """Wait until no newer instance runs: this instance writes the slices then."""
         await self._is_known.wait()
-        await self._until(lambda: not self._siblings.is_awaited)
+        await self._until(lambda: not self._other_instances.has_newer)
 
     async def yield_lead(self) -> None:
         """Wait until a newer instance runs."""
-        await self._until(lambda: self._siblings.is_awaited)
+        await self._until(lambda: self._other_instances.has_newer)
         _log.info("%s: a newer instance writes the slices from now on", self._driver)
 
     def set_registered(self, *, is_registered: bool) -> None:
         """Record whether the kubelet has registered this instance, and tell other instances."""
         self.is_registered = is_registered
-        self._siblings.say(registered=is_registered)
+        self._other_instances.report_state(registered=is_registered)
         self._wake()
 
     def _owns(self, path: Path) -> bool:
@@ -130,8 +131,8 @@ class DriverSockets:
     async def _relieve(self) -> NoReturn:
         """Ask older instances to leave after the kubelet has registered this instance."""
         while True:
-            if self.is_registered and self._siblings.are_to_leave:
-                await self._siblings.relieve()
+            if self.is_registered and self._other_instances.has_older_to_ask:
+                await self._other_instances.ask_older_to_leave()
             await self._wait("relieve", None)
 
     async def _remove_dead_sockets(self) -> NoReturn:
@@ -141,7 +142,7 @@ class DriverSockets:
         while True:
             if await hook_threads.call(self._remove_dead):
                 # Slightly longer than the limit, so that a young socket is old in the next round.
-                pause = back_off(1.2 * _LISTEN_LIMIT, self._timing.sibling_ping, rounds)
+                pause = back_off(1.2 * _LISTEN_LIMIT, self._timing.instance_ping, rounds)
                 await self._wait("clear", asyncio.get_running_loop().time() + pause)
                 rounds += 1
             else:
@@ -170,20 +171,20 @@ class DriverSockets:
 
     async def _serve_registration(self, watch: FileWatch, info: PluginInfo) -> NoReturn:
         methods = plugin_registration_methods(_Registration(self, info))
-        siblings = self._siblings
+        others = self._other_instances
         # The kubelet calls the service as soon as it finds the registration socket.
         await self._is_serving.wait()
-        siblings.look()
-        await siblings.contact_older()
+        others.look()
+        await others.contact_older()
         self._is_known.set()
         self._wake()
         while True:
-            await siblings.wait_for_newer(lambda: True, partial(self._wait, "register"), lambda: 0)
+            await others.wait_for_newer(lambda: True, partial(self._wait, "register"), lambda: 0)
             await self._serve_at(
                 watch,
                 self.registration,
                 methods,
-                lambda: siblings.successor is None,
+                lambda: others.successor is None,
                 self._events["register"],
             )
 

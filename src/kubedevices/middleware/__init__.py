@@ -4,32 +4,31 @@ Every class is a `Scanner` made of another, so they compose: `Shared(Filtered(fo
 Nearest to the plugin first, the order is: record, mend, filter, split, rename, maintenance,
 health, hold, share, inject, faults.
 
-middleware         the base: passes trees, abilities and calls on
-record             writes down what a node and a plugin say to each other
-record_format      the lines of such a record
-record_file        its file, and the thread that writes it
-presence           whether somebody behind a scanner is there
-mend               makes good what a plugin gets wrong
-health             health that can be relied on: damped, checked, overruled
-damping            when a word about health counts, by seconds
-health_gate        when it counts, by looks in a row
-check              what is checked of a device
-health_checks      is a device well? by file or command
-faults             breaks a plugin on purpose
-step_control       a socket at which devices take steps, both ends
+middleware         the base class: passes trees, abilities and calls on
+record             writes down what a node and a plugin send to each other
+record_format      the lines of a record
+record_file        the files of a record, and the thread that writes them
+presence           whether the plugin behind a scanner is connected
+mend               corrects what a plugin gets wrong
+health             the health rule of devices: damped, checked, or ignored
+damping            decides by seconds when a change of health counts; takes out flapping devices
+health_gate        decides by failed checks in a row; `Check`: the settings of one check
+health_checks      runs the checks of devices: reads a file or runs a command
+faults             breaks a plugin on purpose, for tests
+step_control       a socket at which simulated devices take steps: service and client
 maintenance        takes devices out of service that a file names
-maintenance_file   this file: read, and changed by one writer after the other
-absence            how long a plugin may be away
+maintenance_file   reads and writes this file
+absence            decides how long a plugin may be away
 hold               keeps the list of a plugin that is away, and lets calls wait
-kept_list          this list on disk, for the next boot
-choice             which devices a rule means
-device_facts       what the host knows about them: NUMA nodes, PCI functions
+saved_list         this list on disk, for the next boot
+device_selector    which devices a rule means: by ID, NUMA node or PCI function
+device_facts       looks up on the host what rules need: NUMA nodes, PCI functions
 filter             leaves devices out
-rename             other names for resources
-split              one resource as several
-replicas           several IDs for one device: which, and who may have them
-share              several containers per device
-additions          what is added to an answer; variables numbered within a container
-inject             adds to every answer of Allocate
-answer_cdi         device files and mounts of answers, in CDI files
+rename             lists resources under other names
+split              lists one resource as several
+replicas           several IDs for one device: their names, limits and preferences
+share              lists replicas of devices, so that several containers may have one device
+additions          what the inject rule adds to an answer; numbered variables
+inject             adds to every answer to Allocate
+answer_cdi         writes device files and mounts of answers into CDI files
 """

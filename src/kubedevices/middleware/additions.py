@@ -1,6 +1,6 @@
-"""What is added to an answer of Allocate, and variables numbered within a container. Pure.
+"""What the inject rule adds to an answer to Allocate; variables numbered within a container. Pure.
 
-A device cannot know which number it will have beside others; whoever answers Allocate can.
+The number of a device within a container is known only when Allocate is answered.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,11 +25,11 @@ _Part = TypeVar("_Part", DeviceSpec, Mount)
 def renumber(response: AllocateResponse, prefix: str) -> None:
     """Rename every variable that begins with `prefix` to `prefix` and a number, in place.
 
-    Numbers count from 0 in each container and follow the natural order of the values, so that the
-    answer does not depend on the order in which devices were asked for.
+    Numbers count from 0 in each container, in the natural order of the values. So the answer does
+    not depend on the order of the devices in the request.
     """
     for container in response.containers:
-        # Taken out before any is put in: new names may be among the old ones.
+        # Remove all old names before adding new names: a new name may equal an old name.
         matching = [name for name in container.env if name.startswith(prefix)]
         values = sorted((container.env.pop(name) for name in matching), key=natural_key)
         container.env.update({f"{prefix}{i}": value for i, value in enumerate(values)})
@@ -37,12 +37,13 @@ def renumber(response: AllocateResponse, prefix: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class InjectRule:
-    """What every container gets beside the plugin's answer.
+    """What every container gets in addition to the plugin's answer.
 
-    Texts may have the placeholders `{id}`, `{index}` and `{numa}`: they are filled for each device
-    of the container. A variable or annotation that several devices give different values has them
-    all, joined by commas. `cdi_devices` are qualified names of CDI devices. With `cdi` the
-    container gets device files and mounts, the plugin's too, by a CDI device of ours.
+    Texts may have the placeholders `{id}`, `{index}` and `{numa}`, which are filled for each device
+    of the container. If several devices give a variable or annotation different values, its value
+    is all of them, joined by commas. `cdi_devices` are qualified names of CDI devices. With `cdi`
+    the container gets all device files and mounts, also those of the plugin, by a CDI device that
+    we define.
     """
 
     env: Mapping[str, str] = field(default_factory=dict)
@@ -53,13 +54,13 @@ class InjectRule:
     cdi: bool = False
 
     def __post_init__(self) -> None:
-        """Raise `UsageError` for what no container could be started with."""
+        """Raise `UsageError` if no container can be started with these additions."""
         try:
             for text in self.texts:
                 placeholders(text)
-            # Tried with a device that stands for any: so a mistake is told at the start and not by
-            # the first pod.
-            added = additions(self, [Known("id", "0")])
+            # Try with an example device: so a mistake is reported at the start, not by the first
+            # pod.
+            added = additions(self, [PlaceholderValues("id", "0")])
         except (ValueError, KeyError) as error:
             raise UsageError(f"inject: {_placeholder_problem(error)}") from None
         except ConflictingDevices as error:
@@ -88,24 +89,24 @@ class InjectRule:
         return any(placeholder in placeholders(text) for text in self.texts)
 
 
-class Known(NamedTuple):
-    """What placeholders stand for, but for the number in the container."""
+class PlaceholderValues(NamedTuple):
+    """The values of the placeholders of one device, except `{index}`."""
 
     id: str
     numa: str
 
 
-def additions(rule: InjectRule, devices: Iterable[Known]) -> ContainerAllocateResponse:
+def additions(rule: InjectRule, devices: Iterable[PlaceholderValues]) -> ContainerAllocateResponse:
     """Return what `rule` adds for a container with these devices, numbered in natural order.
 
-    Raises `ConflictingDevices` if two of them would put different things in one place.
+    Raises `ConflictingDevices` if two devices put different host paths at one container path.
     """
     env: dict[str, dict[str, None]] = {}
     annotations: dict[str, dict[str, None]] = {}
     mounts: dict[str, Mount] = {}
     specs: dict[str, DeviceSpec] = {}
     names: dict[str, None] = {}
-    # A set, because several replicas of one device may be in a container: it is numbered once.
+    # A set: if a container has several replicas of one device, the device gets one number.
     for index, device in enumerate(sorted(set(devices), key=lambda each: natural_key(each.id))):
         values = {"id": device.id, "index": str(index), "numa": device.numa}
         for texts, found in ((rule.env, env), (rule.annotations, annotations)):
@@ -128,7 +129,7 @@ def additions(rule: InjectRule, devices: Iterable[Known]) -> ContainerAllocateRe
 
 
 def add(container: ContainerAllocateResponse, added: ContainerAllocateResponse) -> list[str]:
-    """Put `added` into an answer in place; return what of the answer it replaces, in words."""
+    """Put `added` into an answer in place; return the names and paths that it replaces."""
     replaced = [
         name
         for texts, more in ((container.env, added.env), (container.annotations, added.annotations))
@@ -155,7 +156,7 @@ def _put(placed: dict[str, _Part], device_id: str, part: _Part) -> None:
 
 
 def _over(parts: list[_Part], more: list[_Part]) -> tuple[list[_Part], list[str]]:
-    """Return `parts` and `more`, of which the latter win a place, and the places they won."""
+    """Return `parts` and `more` (which replaces equal container paths), and the replaced paths."""
     places = {each.container_path: each for each in more}
     kept: list[_Part] = [each for each in parts if each.container_path not in places]
     lost = [
@@ -169,5 +170,5 @@ def _over(parts: list[_Part], more: list[_Part]) -> tuple[list[_Part], list[str]
 def _placeholder_problem(error: Exception) -> str:
     if isinstance(error, KeyError):
         known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
-        return f"{{{error.args[0]}}} has no value, there are {known}"
+        return f"{{{error.args[0]}}} has no value; known: {known}"
     return str(error)

@@ -1,7 +1,8 @@
-"""Device files and mounts of answers, written into CDI files of ours. Blocking.
+"""Writes device files and mounts of answers into CDI files of ours. Blocking.
 
-A CDI device is named by what it gives, so equal answers have one, and a name means the same for
-ever: containers are started again by their names, also after a restart of ours.
+The name of a CDI device is a hash of its content. So equal answers have the same CDI device, and a
+name never changes its meaning: a runtime needs the names when it starts a container again, also
+after a restart of our process.
 """
 
 import hashlib
@@ -17,10 +18,10 @@ from kubedevices.host.device_links import without_links
 from kubedevices.host.sysfs import DEV_ROOT
 
 KIND_SUFFIX = "-answer"
-"""So that the kind is not that of devices which the framework itself says in CDI."""
+"""Added to the kind: it must differ from the kind of devices that `plugin.cdi_files` defines."""
 
 DEVICES_LIMIT = 1000
-"""CDI devices of one kind; the oldest answers beyond are forgotten."""
+"""Most CDI devices of one kind; the oldest are removed."""
 
 _HASH_DIGITS = 20
 
@@ -28,7 +29,7 @@ _HASH_DIGITS = 20
 class AnswerCdi:
     """The CDI files for answers of the resources of `domain`. From any thread.
 
-    Raises `UsageError` for a domain that CDI cannot have as a vendor.
+    Raises `UsageError` if `domain` cannot be a vendor in CDI.
     """
 
     def __init__(self, domain: str, directory: Path, *, dev_root: Path = DEV_ROOT) -> None:
@@ -40,7 +41,7 @@ class AnswerCdi:
         self._lock = threading.Lock()
 
     def begin(self, device_type: str) -> None:
-        """Take over what an earlier life of ours published for a type."""
+        """Take over the CDI devices that an earlier process published for a type."""
         with self._lock:
             kind = self._kind(device_type)
             if kind not in self._devices:
@@ -50,11 +51,10 @@ class AnswerCdi:
     def name_for(
         self, device_type: str, specs: Sequence[DeviceSpec], mounts: Sequence[Mount]
     ) -> str:
-        """Return the name of a CDI device that gives these. Raises `RpcError`."""
+        """Return the name of a CDI device with these files and mounts. Raises `RpcError`."""
         self.begin(device_type)
         kind = self._kind(device_type)
         edits = edits_of(devices=without_links(specs, dev_root=self._dev_root), mounts=mounts)
-        # Named by the content: equal answers need one entry, and a name never changes its meaning.
         digest = hashlib.sha256(repr(edits).encode(errors="surrogateescape")).hexdigest()
         device = CdiDevice(digest[:_HASH_DIGITS], container_edits=edits)
         name = str(CdiName.of(kind, device.name))
@@ -62,19 +62,19 @@ class AnswerCdi:
             known = self._devices[kind]
             if device.name not in known:
                 known[device.name] = device
-                # A bound, because no call says when a container and its name are gone.
+                # A limit is needed: no call says when a container is gone and its name unused.
                 for oldest in [*known][:-DEVICES_LIMIT]:
                     del known[oldest]
                 self._inventory.publish(self._published())
             try:
-                # Also for a known name: the file may have been removed meanwhile.
+                # Also for a known name: somebody may have removed the file.
                 self._inventory.ensure([name])
             except CdiWriteFailed as error:
                 raise RpcError(StatusCode.INTERNAL, str(error)) from error
         return name
 
     def close(self) -> None:
-        """Let the next process have the files; they stay."""
+        """Release the locks on the files, for the next process; the files stay."""
         self._inventory.close()
 
     def _kind(self, device_type: str) -> str:

@@ -1,6 +1,7 @@
-"""Health that does not bounce: a change counts when it lasts; what flaps goes out. Pure.
+"""Damps changes of health: a change counts when it lasts; a flapping device is taken out. Pure.
 
-`health_gate` counts looks in a row; this counts seconds, for words that come when they like.
+"Out" means: reported Unhealthy whatever the plugin says. Here seconds count, because the plugin
+reports health at any time; `health_gate` counts the results of regular checks.
 """
 
 from collections.abc import Collection
@@ -11,22 +12,22 @@ HOUR = 3600.0
 
 @dataclass(frozen=True, kw_only=True)
 class DampingRule:
-    """When a change counts; times in seconds."""
+    """When a change of health counts; times in seconds."""
 
     unhealthy_after: float = 0.0
-    """A device must be unhealthy for so long without a break."""
+    """A device must be unhealthy for so long without a break, then it is reported Unhealthy."""
 
     healthy_after: float = 0.0
-    """A device must be healthy again for so long without a break."""
+    """A device must be healthy for so long without a break, then it is reported Healthy again."""
 
     max_flaps: int | None = None
-    """How often a device may turn Unhealthy within an hour; once more, and it is out."""
+    """How often a device may turn Unhealthy within an hour; one more time takes it out."""
 
     recover_after: float | None = None
     """A device that is out comes back after so long; None: not by itself."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
+        """Refuse negative values."""
         times = (self.unhealthy_after, self.healthy_after, self.recover_after or 0.0)
         if min(*times, self.max_flaps or 0) < 0:
             raise ValueError("times and numbers of flaps are 0 or more")
@@ -35,21 +36,21 @@ class DampingRule:
 @dataclass
 class _Device:
     is_ok: bool
-    """As it is reported."""
+    """The reported health."""
 
     against_since: float | None = None
-    """Since when it has been otherwise, without a break."""
+    """Since when the plugin has been saying the opposite, without a break."""
 
     turns: list[float] = field(default_factory=list)
-    """When it turned Unhealthy, in the last hour."""
+    """The times at which it turned Unhealthy, in the last hour."""
 
     out_since: float | None = None
 
 
 class Damper:
-    """The health to report of devices, by ID; every method takes the time.
+    """Decides which health to report of each device, by ID; `now` in seconds.
 
-    The first word about a device decides at once.
+    The first observation of a device counts at once.
     """
 
     def __init__(self, rule: DampingRule) -> None:
@@ -57,15 +58,15 @@ class Damper:
         self._devices: dict[str, _Device] = {}
 
     def observe(self, device_id: str, is_ok: bool, now: float) -> bool:
-        """Take the word of the moment; return whether to report the device as healthy."""
+        """Record the present health; return whether to report the device as healthy."""
         device = self._devices.setdefault(device_id, _Device(is_ok))
         device.against_since = (
             None
             if is_ok is device.is_ok
             else (now if device.against_since is None else device.against_since)
         )
-        # What is said while a device is out still sets `against_since`, so that it comes back with
-        # the health that it has by then.
+        # `against_since` is set also while a device is out, so that the device comes back with its
+        # present health.
         if device.out_since is not None:
             recovers_at = self._recovers_at(device)
             if recovers_at is None or now < recovers_at:
@@ -81,23 +82,23 @@ class Damper:
 
     def _note_turn(self, device: _Device, now: float) -> None:
         device.turns = [*(each for each in device.turns if each > now - HOUR), now]
-        # Only turns to Unhealthy count: a flap is a pair of turns.
+        # Only changes to Unhealthy count: a flap is a change to Unhealthy and back.
         if self.rule.max_flaps is not None and len(device.turns) > self.rule.max_flaps:
             device.out_since = now
 
     def is_out(self, device_id: str) -> bool:
-        """Whether a device has flapped too often, so that its word does not count now."""
+        """Whether a device has flapped too often, so that it is reported Unhealthy."""
         device = self._devices.get(device_id)
         return device is not None and device.out_since is not None
 
     def put_back(self, device_id: str) -> None:
-        """Let the word of a device that is out count again."""
+        """End that a device is out; its next observation counts."""
         if (device := self._devices.get(device_id)) is not None:
             device.out_since = None
             device.turns.clear()
 
     def next_at(self) -> float | None:
-        """Return when the reported health would change if no other word came."""
+        """Return when a reported health will change if the observed health stays; None: never."""
         times = (
             self._turns_at(each) if each.out_since is None else self._recovers_at(each)
             for each in self._devices.values()
@@ -117,7 +118,7 @@ class Damper:
         return device.out_since + self.rule.recover_after
 
     def keep_only(self, device_ids: Collection[str]) -> None:
-        """Forget every other device but those that are out: they are not back by unplugging."""
+        """Forget all other devices, except devices that are out: unplugging must not end that."""
         for device_id in self._devices.keys() - set(device_ids):
             if self._devices[device_id].out_since is None:
                 del self._devices[device_id]

@@ -1,6 +1,6 @@
-"""What rules ask about devices that the host has to answer: NUMA nodes and PCI functions.
+"""Looks up on the host what rules need to know of devices: NUMA nodes and PCI functions.
 
-Blocking file access, remembered as long as a device is listed.
+Reads files, so calls block. A result is remembered as long as the device is listed.
 """
 
 import re
@@ -17,7 +17,7 @@ _ADDRESS = re.compile(r"(?<![0-9a-f])(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{
 
 
 class DeviceFacts:
-    """Answers for the devices of any types; `sysfs_root` and `dev_root` are where they are here."""
+    """For devices of all types; `sysfs_root` and `dev_root` replace /sys and /dev."""
 
     def __init__(self, sysfs_root: Path = SYSFS_ROOT, dev_root: Path = DEV_ROOT) -> None:
         self._sysfs_root, self._dev_root = sysfs_root, dev_root
@@ -27,11 +27,11 @@ class DeviceFacts:
     def with_numa_nodes(
         self, device_type: str, devices: Mapping[str, Device]
     ) -> Mapping[str, Device]:
-        """Return `devices`, those whose nodes are left to the framework with their nodes."""
+        """Return `devices` by ID, with NUMA nodes looked up where `numa_nodes` is None."""
         return self._numa.complete_type(device_type, devices)
 
     def pci_function(self, device: Device) -> pci.PciDevice | None:
-        """Return the PCI function of a device, None where nothing leads to it."""
+        """Return the PCI function of a device; None if neither its ID nor its files lead to one."""
         known = self._functions.get(device)
         if known is None and (address := self._address_of(device)):
             known = pci.find(address, sysfs_root=self._sysfs_root)
@@ -40,7 +40,7 @@ class DeviceFacts:
         return known
 
     def keep_only(self, tree: DeviceTree) -> None:
-        """Forget the functions of devices that are not in `tree` any more."""
+        """Forget the PCI functions of devices that are not in `tree` any more."""
         if self._functions:
             listed = {each for name in tree for each in tree.devices(name).values()}
             self._functions = {
@@ -60,6 +60,6 @@ class DeviceFacts:
 
 
 def pci_address_in(text: str) -> str | None:
-    """Return the PCI address in an ID, with its domain: `0000:3b:00.0` in `gpu-3b:00.0`."""
+    """Return the PCI address in an ID, with its domain: `0000:3b:00.0` for `gpu-3b:00.0`."""
     found = _ADDRESS.search(text.lower())
     return f"{found[1] or '0000'}:{found[2]}" if found else None

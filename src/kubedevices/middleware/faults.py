@@ -1,7 +1,7 @@
-"""Breaks a plugin on purpose, to test what depends on it: `Faulty`.
+"""Breaks a plugin on purpose, to test programs that depend on the plugin: `Faulty`.
 
 Simulated devices use it, and it may stand in front of a real plugin, whose answers are then late,
-lost or wrong. The plugin does its work all the same, unless a device is refused.
+lost or wrong. The plugin still gets every call, except for a refused device.
 """
 
 import asyncio
@@ -39,13 +39,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class PreStart:
-    """What happens when a container with devices starts; `delay` in seconds."""
+    """Faults of PreStartContainer: `delay` in seconds; every `fail_every`-th call fails."""
 
     delay: float = 0.0
     fail_every: int = 0
 
 
-class TurnOfHealth(NamedTuple):
+class HealthChange(NamedTuple):
     """From `at` (seconds after the start) on, the devices that fit the glob `id` have `health`."""
 
     at: float
@@ -55,10 +55,10 @@ class TurnOfHealth(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class FaultRule:
-    """What goes wrong on purpose; 0, False and () are never. Times in seconds."""
+    """The faults; 0, False and () switch a fault off. Times in seconds."""
 
     allocate_delay: float = 0.0
-    """Each answer to Allocate is late by this."""
+    """Delay of each answer to Allocate."""
 
     fail_allocate_every: int = 0
     """Every n-th Allocate fails."""
@@ -67,24 +67,25 @@ class FaultRule:
     """Every n-th Allocate is never answered."""
 
     refuse: tuple[str, ...] = ()
-    """Globs of IDs: Allocate of such a device fails, and the plugin is not asked."""
+    """Globs of IDs: Allocate of such a device fails, and the plugin gets no call."""
 
     drop_stream_every: float = 0.0
-    """Each stream of lists ends after this time."""
+    """Each ListAndWatch stream ends after this time."""
 
     never_list: bool = False
     """Streams stay open without a list."""
 
     wrong_ids: bool = False
-    """Preferred allocation answers with IDs that nobody has."""
+    """GetPreferredAllocation answers with IDs of no device."""
 
     pre_start: PreStart | None = None
-    """PreStartContainer is asked for, takes its time, and fails now and then."""
+    """The plugin asks for PreStartContainer, which is late or fails."""
 
-    timeline: tuple[TurnOfHealth, ...] = ()
+    timeline: tuple[HealthChange, ...] = ()
+    """Changes of health at fixed times after the start."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
+        """Refuse negative values."""
         numbers = (
             self.allocate_delay, self.fail_allocate_every, self.hang_allocate_every,
             self.drop_stream_every, *(each.at for each in self.timeline),
@@ -94,10 +95,11 @@ class FaultRule:
 
 
 class Faulty(RuledMiddleware[FaultRule]):
-    """Does the damage that a rule asks for, for all types or for some.
+    """Causes the faults of a rule, for all types or for some.
 
-    Give `wrap_lists` to the runner: streams are its own. `control` is a socket at which the health
-    of devices can be set, as `kubedevices simulate --tell` does. Events: `failed_allocations`,
+    Pass the method `wrap_lists` to the runner as option, because the runner owns the streams.
+    `control` is a socket at which the health of devices can be set, as `kubedevices simulate
+    --tell` does. Events: `failed_allocations`,
     `hanging_allocations`, `refused`, `failed_starts`, `wrong_preferences`, `dropped_streams`.
     """
 
@@ -112,17 +114,17 @@ class Faulty(RuledMiddleware[FaultRule]):
         self._control = control
         self._set: dict[tuple[str, str], Health] = {}
         self._tree = DeviceTree()
-        # Ends a timeline that is being played.
+        # Set by `use`: ends the present timelines.
         self._new_rules = asyncio.Event()
 
     def line(self) -> str:
-        """Say that there are faults: somebody may have forgotten them."""
+        """Return the types with faults, for the log: somebody may have forgotten them."""
         types = self._rules.items() if isinstance(self._rules, Mapping) else [("*", self._rules)]
         faulty = [name for name, rule in types if rule != FaultRule()]
         return f"faults on purpose: {', '.join(faulty)}" if faulty else ""
 
     def use(self, rules: FaultRule | Mapping[str, FaultRule]) -> None:
-        """Go on with other faults; timelines begin anew. From any thread."""
+        """Go on with other faults; timelines begin again. From any thread."""
         self._set.clear()
         super().use(rules)
         if self._loop is not None:
@@ -132,8 +134,10 @@ class Faulty(RuledMiddleware[FaultRule]):
     # ------------------------------------------------------------ health
 
     def set_health(self, glob: str, health: Health, device_type: str = "*") -> int:
-        """Let devices have a health until it is set again; return how many there are now."""
-        self._set.pop((device_type, glob), None)  # the last one set counts
+        """Set a health until it is set again; return the number of devices that fit now."""
+        self._set.pop(
+            (device_type, glob), None
+        )  # at the end of the dictionary: the last setting counts
         self._set[device_type, glob] = health
         self.look_again()
         return sum(
@@ -162,7 +166,7 @@ class Faulty(RuledMiddleware[FaultRule]):
         )
 
     async def run_beside(self) -> NoReturn:
-        """Follow the timelines, and listen where that is wanted; raises `CannotAsk`."""
+        """Follow the timelines, and listen at the control socket; raises `CannotAsk`."""
         async with self._listening():
             while True:
                 self._new_rules.clear()
@@ -170,7 +174,7 @@ class Faulty(RuledMiddleware[FaultRule]):
                 await self._new_rules.wait()
 
     async def _play(self) -> None:
-        """Follow the timelines to their end, or until there are new rules."""
+        """Follow the timelines to their end, or until `use` sets other rules."""
         types = self._rules.items() if isinstance(self._rules, Mapping) else [("*", self._rules)]
         turns = sorted((turn, name) for name, rule in types for turn in rule.timeline)
         loop = asyncio.get_running_loop()
@@ -220,7 +224,7 @@ class Faulty(RuledMiddleware[FaultRule]):
     async def wrap_lists(
         self, resource: str, lists: AsyncIterator[bytes]
     ) -> AsyncGenerator[bytes, None]:
-        """Pass on the lists of one stream of `resource`, or do the damage that is asked for."""
+        """Pass on the lists of one stream of `resource`, with the faults of the rule."""
         device_type = resource.partition("/")[2]
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -234,18 +238,18 @@ class Faulty(RuledMiddleware[FaultRule]):
                 return
             except TimeoutError:
                 self.count("dropped_streams", device_type)
-                _log.info("%s: dropping a stream, as asked for", resource)
+                _log.info("%s: ending a stream on purpose", resource)
                 return
             if not rule.never_list:
                 yield encoded
 
     def relay(self, inner: Hooks, device_type: str, inner_type: str) -> "FaultyRelay":
-        """Return what does the damage to calls."""
+        """Return the relay that causes faults in calls."""
         return FaultyRelay(inner, device_type, inner_type, self)
 
 
 class FaultyRelay(Relay):
-    """Asks the inner type, and then damages the answer."""
+    """Asks the inner type, and then changes the answer."""
 
     def __init__(self, inner: Hooks, device_type: str, inner_type: str, faulty: Faulty) -> None:
         super().__init__(inner, device_type, inner_type)
@@ -263,22 +267,21 @@ class FaultyRelay(Relay):
         return self._faulty.rule_of(self.inner_type) or FaultRule()
 
     async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
-        """Answer late, or not at all, or with an error. What the inner type refuses counts not."""
+        """Answer late, not at all or with an error. Calls that the plugin refuses do not count."""
         rule = self._rule
         for container in request.containers:
             for device_id in container.device_ids:
                 if any(fnmatch.fnmatchcase(device_id, glob) for glob in rule.refuse):
                     self._faulty.count("refused", self.device_type)
                     raise RpcError(StatusCode.INTERNAL, f"simulated refusal of {device_id}")
-        # The plugin is asked first: its state must be that of a real call, whatever becomes of the
-        # answer.
+        # The plugin gets the call first, so that its state is the state after a real call.
         answer = await super().allocate(request)
         self._allocations += 1
         await asyncio.sleep(rule.allocate_delay)
-        if _is_turn(self._allocations, rule.hang_allocate_every):
+        if _is_every_nth(self._allocations, rule.hang_allocate_every):
             self._faulty.count("hanging_allocations", self.device_type)
-            await asyncio.Event().wait()  # until who asked hangs up
-        if _is_turn(self._allocations, rule.fail_allocate_every):
+            await asyncio.Event().wait()  # until the caller hangs up
+        if _is_every_nth(self._allocations, rule.fail_allocate_every):
             self._faulty.count("failed_allocations", self.device_type)
             raise RpcError(StatusCode.INTERNAL, f"simulated failure of call {self._allocations}")
         return answer
@@ -286,7 +289,7 @@ class FaultyRelay(Relay):
     async def get_preferred_allocation(
         self, request: PreferredAllocationRequest
     ) -> PreferredAllocationResponse:
-        """Ask the inner type, or prefer what nobody has."""
+        """Ask the inner type, or answer with IDs of no device."""
         if not self._rule.wrong_ids:
             return await super().get_preferred_allocation(request)
         self._faulty.count("wrong_preferences", self.device_type)
@@ -297,16 +300,16 @@ class FaultyRelay(Relay):
     async def pre_start_container(
         self, request: PreStartContainerRequest
     ) -> PreStartContainerResponse:
-        """Ask the inner type, take a while, and fail now and then."""
+        """Ask the inner type; answer late, and let every n-th call fail."""
         answer = await super().pre_start_container(request)
         rule = self._rule.pre_start or PreStart()
         self._starts += 1
         await asyncio.sleep(rule.delay)
-        if _is_turn(self._starts, rule.fail_every):
+        if _is_every_nth(self._starts, rule.fail_every):
             self._faulty.count("failed_starts", self.device_type)
             raise RpcError(StatusCode.INTERNAL, f"simulated failure of start {self._starts}")
         return answer
 
 
-def _is_turn(number: int, every: int) -> bool:
+def _is_every_nth(number: int, every: int) -> bool:
     return every > 0 and number % every == 0

@@ -7,8 +7,8 @@ from kubedevices.allocation import AllocateRequest
 from kubedevices.device import Device
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import AllocationRefused, StatusCode
-from kubedevices.middleware.choice import fits_one, is_on, said
 from kubedevices.middleware.device_facts import DeviceFacts
+from kubedevices.middleware.device_selector import fits_any, is_on_nodes, selector_text
 from kubedevices.middleware.middleware import Relay, RuledMiddleware
 from kubedevices.plugin.capabilities import AllocateAnswer
 from kubedevices.plugin.hooks import Hooks
@@ -17,21 +17,21 @@ from kubedevices.plugin.scanner import Scanner
 
 @dataclass(frozen=True, kw_only=True)
 class FilterRule:
-    """Leaves out devices that fit one of the globs `ids`, and those on the NUMA nodes `numa`."""
+    """Leaves out devices that fit one of the globs `ids`, and devices on the NUMA nodes `numa`."""
 
     ids: tuple[str, ...] = ()
     numa: tuple[int, ...] = ()
 
     def fits(self, device: Device) -> bool:
         """Whether `device`, whose NUMA nodes are known, is left out."""
-        return fits_one(device.id, self.ids) or is_on(device, self.numa)
+        return fits_any(device.id, self.ids) or is_on_nodes(device, self.numa)
 
 
 class Filtered(RuledMiddleware[FilterRule]):
     """Never lists some devices: `Filtered(scanner, ids=["GPU-bad*"])`, or with `FilterRule`s.
 
-    Events: `left_out` (a device that was listed until now, or is new), `refused` (an Allocate for
-    such a device).
+    Events: `left_out` (a device that was listed before, or is new), `refused` (an Allocate call
+    for such a device).
     """
 
     def __init__(
@@ -49,8 +49,10 @@ class Filtered(RuledMiddleware[FilterRule]):
         self._left_out: Mapping[str, frozenset[str]] = {}
 
     def line(self) -> str:
-        """Return what is left out."""
-        lines = [f"{name} {said(rule.ids, rule.numa)}" for name, rule in self.named_rules()]
+        """Return the rules in one line."""
+        lines = [
+            f"{name} {selector_text(rule.ids, rule.numa)}" for name, rule in self.named_rules()
+        ]
         return f"leaves out {'; '.join(lines)}" if lines else ""
 
     def left_out(self, device_type: str) -> frozenset[str]:
@@ -81,19 +83,22 @@ class Filtered(RuledMiddleware[FilterRule]):
         return changed if left_out else tree
 
     def relay(self, inner: Hooks, device_type: str, inner_type: str) -> Relay:
-        """Return what refuses the devices that are left out."""
+        """Return the relay that refuses the devices that are left out."""
         return _FilteringRelay(self, inner, device_type)
 
 
 class _FilteringRelay(Relay):
-    """Where the framework answers, it knows no device that is not listed; a plugin does."""
+    """Refuses devices that are left out.
+
+    The framework itself does so for unlisted devices, but the plugin knows these devices.
+    """
 
     def __init__(self, filtered: Filtered, inner: Hooks, device_type: str) -> None:
         super().__init__(inner, device_type, device_type)
         self._filtered = filtered
 
     async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
-        """Refuse devices that are left out; a kubelet may have chosen one a moment ago."""
+        """Refuse devices that are left out: a kubelet may just have chosen one."""
         out = self._filtered.left_out(self.device_type)
         for container in request.containers:
             for device_id in container.device_ids:

@@ -1,8 +1,8 @@
-"""Health that can be relied on: damped, checked, and overruled where a plugin is known to be wrong.
+"""The health rule, `Damped`: changes are damped, checks are run, wrong reports are ignored.
 
-`damping` decides when a word counts, `health_checks` asks files and commands, the plugin is asked
-by its list. A device that flapped too often is cordoned in the file of `maintenance` if that stands
-below, so that it stays out over a restart, until somebody puts it back.
+`damping` decides when a change of health counts, `health_checks` runs the checks. A device that
+flapped too often is cordoned in the file of `maintenance`, if this middleware is one of the inner
+layers. So it stays out over a restart, until somebody uncordons it.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ from kubedevices.config.placeholders import placeholders
 from kubedevices.device import Device, Health
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import KubedevicesError
-from kubedevices.middleware.check import Check
 from kubedevices.middleware.damping import Damper, DampingRule
 from kubedevices.middleware.device_facts import DeviceFacts
-from kubedevices.middleware.health_checks import HealthChecks, Key, Subject
+from kubedevices.middleware.health_checks import CheckId, DeviceCheck, HealthChecks
+from kubedevices.middleware.health_gate import Check
 from kubedevices.middleware.maintenance import Maintained
 from kubedevices.middleware.middleware import RuledMiddleware, layers
 from kubedevices.plugin import hook_threads
@@ -31,27 +31,29 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class HealthRule(DampingRule):
-    """Whose word counts about the devices of a type, and when.
+    """What decides about the health of the devices of a type, and when a change counts.
 
-    Texts of checks may have the placeholders {id} and {address}, the PCI address that the ID or a
-    device file leads to.
+    Texts of checks may have the placeholders {id} and {address}; {address} is the PCI address that
+    the ID contains or that a device file leads to.
     """
 
     checks: tuple[Check, ...] = ()
-    """A device is healthy if the plugin says so and all of these."""
+    """A device is healthy if the plugin says so and no check fails."""
 
     ignore: tuple[str, ...] = ()
-    """Globs of IDs: these devices are Healthy, whatever anybody says."""
+    """Globs of IDs: these devices are always reported Healthy."""
 
     recover: Check | None = None
-    """While the plugin says Unhealthy, this alone decides: some plugins never say Healthy again."""
+    """While the plugin says Unhealthy, this check decides: some plugins never say Healthy again."""
 
     def __post_init__(self) -> None:
-        """Refuse placeholders that stand for nothing."""
+        """Refuse unknown placeholders."""
         super().__post_init__()
         names = {name for text in self.texts for name in placeholders(text)}
         if unknown := names - {"id", "address"}:
-            raise ValueError(f"{{{unknown.pop()}}} has no value in a check: {{id}}, {{address}}")
+            raise ValueError(
+                f"{{{unknown.pop()}}} has no value in a check; known: {{id}}, {{address}}"
+            )
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -61,10 +63,10 @@ class HealthRule(DampingRule):
 
 
 class Damped(RuledMiddleware[HealthRule]):
-    """Reports the health of devices by a rule for all types, or by a rule for some.
+    """Reports the health of devices by one rule for all types, or by rules for some types.
 
-    Events: `turned_unhealthy`, `turned_healthy` (as reported), `went_out` (flapped too often),
-    `ignored`.
+    Events: `turned_unhealthy`, `turned_healthy` (changes of the reported health), `went_out`
+    (flapped too often), `ignored`.
     """
 
     def __init__(
@@ -79,15 +81,15 @@ class Damped(RuledMiddleware[HealthRule]):
         self._dampers: dict[str, Damper] = {}
         self._reported: dict[tuple[str, str], bool] = {}
         self._ignored: set[tuple[str, str]] = set()
-        # No waiting for first results: until a check has ended, the plugin's word counts.
+        # `first_look=0`: until a check has ended, the health by the plugin counts.
         self._checks = HealthChecks(self.look_again, first_look=0.0)
-        self._subjects: dict[Key, Subject] = {}
+        self._planned: dict[CheckId, DeviceCheck] = {}
         self._has_work = asyncio.Event()
         self._maintained = next(
             (each for each in layers(scanner) if isinstance(each, Maintained)), None
         )
-        # Out by the damper and not yet in the maintenance file; `_cordoned` are those written
-        # there. When somebody removes one from the file, `_put_back_if_uncordoned` tells the
+        # `_to_cordon`: out by the damper, but not yet in the maintenance file. `_cordoned`: written
+        # there. If somebody removes a device from the file, `_put_back_if_uncordoned` calls the
         # damper.
         self._to_cordon: set[tuple[str, str]] = set()
         self._cordoned: set[tuple[str, str]] = set()
@@ -95,8 +97,8 @@ class Damped(RuledMiddleware[HealthRule]):
     def line(self) -> str:
         """Return the rules in one line."""
         rules = self._rules.items() if isinstance(self._rules, Mapping) else [("", self._rules)]
-        said = "; ".join(f"{name} {_said(rule)}".strip() for name, rule in rules)
-        return f"health: {said}" if said else ""
+        text = "; ".join(f"{name} {_rule_text(rule)}".strip() for name, rule in rules)
+        return f"health: {text}" if text else ""
 
     # ------------------------------------------------------------ lists
 
@@ -117,25 +119,25 @@ class Damped(RuledMiddleware[HealthRule]):
     def _changed(
         self, device_type: str, rule: HealthRule, devices: Mapping[str, Device], now: float
     ) -> dict[str, Device]:
-        """Return the devices that are reported otherwise than the plugin does."""
+        """Return the devices whose reported health differs from the plugin's report."""
         damper = self._dampers.setdefault(device_type, Damper(rule))
         damper.rule = rule
         damper.keep_only(devices.keys())
         changed = {}
         for device_id, device in devices.items():
             if self._is_cordoned(device_type, device_id):
-                continue  # a device that an operator took out is out at once, whatever lasts
+                continue  # an operator took it out: `Maintained` made it Unhealthy already
             self._put_back_if_uncordoned(device_type, device_id, damper)
             was_out = damper.is_out(device_id)
-            is_ok = damper.observe(device_id, self._word(device_type, rule, device), now)
+            is_ok = damper.observe(device_id, self._health_of(device_type, rule, device), now)
             if damper.is_out(device_id) and not was_out:
                 self._take_out(device_type, device_id, rule)
             if any(fnmatchcase(device_id, glob) for glob in rule.ignore):
                 is_ok = True
-                self._tell_ignored(device_type, device_id)
+                self._report_ignored(device_type, device_id)
             before = self._reported.get((device_type, device_id))
             self._reported[device_type, device_id] = is_ok
-            # The first word about a device is no turn.
+            # The first report about a device is no change.
             if before is not None and before is not is_ok:
                 self.count("turned_healthy" if is_ok else "turned_unhealthy", device_type)
             if is_ok is not device.is_healthy:
@@ -143,8 +145,8 @@ class Damped(RuledMiddleware[HealthRule]):
                 changed[device_id] = replace(device, health=health)
         return changed
 
-    def _word(self, device_type: str, rule: HealthRule, device: Device) -> bool:
-        """Return what is said of a device now. A check that has not ended yet says nothing."""
+    def _health_of(self, device_type: str, rule: HealthRule, device: Device) -> bool:
+        """Return the present health by plugin and checks; a check without a result is skipped."""
         is_ok = device.is_healthy
         if rule.recover is not None and not is_ok:
             known = self._checks.health((device_type, device.id, "recover"))
@@ -154,14 +156,14 @@ class Damped(RuledMiddleware[HealthRule]):
         )
         return is_ok and Health.UNHEALTHY not in [*checked]
 
-    def _tell_ignored(self, device_type: str, device_id: str) -> None:
+    def _report_ignored(self, device_type: str, device_id: str) -> None:
         if (device_type, device_id) not in self._ignored:
             self._ignored.add((device_type, device_id))
             self.count("ignored", device_type)
-            text = "%s: %s is Healthy whatever is known of it: health.ignore names it"
+            text = "%s: %s is always reported Healthy: health.ignore names it"
             _log.warning(text, device_type, device_id)
 
-    # ------------------------------------------------------------ out until somebody puts it back
+    # ------------------------------------------------------------ out until it is uncordoned
 
     def _take_out(self, device_type: str, device_id: str, rule: HealthRule) -> None:
         self.count("went_out", device_type)
@@ -170,7 +172,7 @@ class Damped(RuledMiddleware[HealthRule]):
         elif self._maintained is not None:
             until = "until it is uncordoned"
             self._to_cordon.add((device_type, device_id))
-            self._work()
+            self._wake_up()
         else:
             until = "until a restart"
         _log.warning(
@@ -191,7 +193,7 @@ class Damped(RuledMiddleware[HealthRule]):
             damper.put_back(device_id)
 
     async def _cordon(self) -> None:
-        """Write what went out into the file, so that it stays out over a restart."""
+        """Write devices that went out into the file, so that they stay out over a restart."""
         from kubedevices.middleware.maintenance_file import add_cordoned  # noqa: PLC0415 - few flap
 
         maintained = self._maintained
@@ -207,59 +209,59 @@ class Damped(RuledMiddleware[HealthRule]):
                 _log.warning("%s: %s is out until a restart: %s", device_type, device_id, error)
                 continue
             await maintained.read_now()
-            # After the file was read: before, the device would look as if it had been uncordoned.
+            # After the file was read: before, the device would look uncordoned.
             self._cordoned.add(key)
 
     # ------------------------------------------------------------ checks
 
     def _plan_checks(self, tree: DeviceTree, ruled: Mapping[str, HealthRule]) -> None:
-        subjects = {
-            key: subject
+        checks = {
+            key: check
             for name, rule in ruled.items()
             if rule.checks or rule.recover
             for device in tree.devices(name).values()
-            for key, subject in self._subjects_of(name, rule, device)
+            for key, check in self._checks_of(name, rule, device)
         }
-        if subjects != self._subjects:
-            self._subjects = subjects
-            self._work()
+        if checks != self._planned:
+            self._planned = checks
+            self._wake_up()
 
-    def _subjects_of(
+    def _checks_of(
         self, device_type: str, rule: HealthRule, device: Device
-    ) -> Iterator[tuple[Key, Subject]]:
+    ) -> Iterator[tuple[CheckId, DeviceCheck]]:
         values = {"id": device.id, "address": ""}
         if any("{address}" in text for text in rule.texts) and (
             function := self._facts.pci_function(device)
         ):
             values["address"] = function.address
         for i, check in enumerate(rule.checks):
-            yield (device_type, device.id, str(i)), Subject(check, values)
+            yield (device_type, device.id, str(i)), DeviceCheck(check, values)
         if rule.recover is not None and not device.is_healthy:
-            yield (device_type, device.id, "recover"), Subject(rule.recover, values)
+            yield (device_type, device.id, "recover"), DeviceCheck(rule.recover, values)
 
-    def _work(self) -> None:
+    def _wake_up(self) -> None:
         loop = self._loop
         if loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(self._has_work.set)
 
     async def run_beside(self) -> NoReturn:
-        """Check what is due, and write down what is out."""
+        """Run the checks that are due, and write devices that went out into the file."""
         while True:
             self._has_work.clear()
             await self._cordon()
-            subjects = self._subjects
-            await hook_threads.call(self._checks.update, subjects)
-            pause = min((each.check.interval for each in subjects.values()), default=None)
+            checks = self._planned
+            await hook_threads.call(self._checks.update, checks)
+            pause = min((each.check.interval for each in checks.values()), default=None)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._has_work.wait()
 
 
-def _said(rule: HealthRule) -> str:
+def _rule_text(rule: HealthRule) -> str:
     parts = [f"Unhealthy after {rule.unhealthy_after:g} s, Healthy after {rule.healthy_after:g} s"]
     if rule.max_flaps is not None:
-        parts.append(f"out after more than {rule.max_flaps} changes an hour")
+        parts.append(f"out after more than {rule.max_flaps} changes to Unhealthy an hour")
     if rule.checks:
         parts.append(f"{len(rule.checks)} checks")
     if rule.recover:

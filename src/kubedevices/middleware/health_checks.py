@@ -1,7 +1,8 @@
-"""Checks the health of devices, by a file or by a command, in threads of their own.
+"""Runs the health checks of devices: reads a file or runs a command, each in its own thread.
 
-A check may hang for ever, as a program does that waits for a broken card: it holds up neither the
-search for devices nor the checks of others, counts as failed, and delays no exit.
+A check may hang, for example a program that waits for a broken card. It then counts as failed. It
+does not delay the scan, the checks of other devices, or the exit of the process. `health_gate`
+decides when a result changes the health; `health` is the rule that uses this module.
 """
 
 import contextlib
@@ -18,8 +19,7 @@ from typing import NamedTuple
 
 from kubedevices.config.placeholders import fill
 from kubedevices.device import Health
-from kubedevices.middleware.check import Check
-from kubedevices.middleware.health_gate import HealthGate
+from kubedevices.middleware.health_gate import Check, HealthGate
 
 FIRST_LOOK = 2.0
 """Seconds that a list waits for the first result of a new device."""
@@ -28,20 +28,20 @@ LONGEST_COMMAND = 10.0
 
 _log = logging.getLogger(__name__)
 
-Key = tuple[str, ...]
-"""Resource and ID, and what tells several checks of a device apart."""
+CheckId = tuple[str, ...]
+"""Resource, device ID, and the number or name of the check."""
 
 
-class Subject(NamedTuple):
-    """One check of one device, and what its placeholders stand for."""
+class DeviceCheck(NamedTuple):
+    """One check of one device, and the values of its placeholders."""
 
     check: Check
     values: Mapping[str, str]
 
 
 @dataclass(eq=False)
-class _Checked:
-    """One subject under check."""
+class _CheckState:
+    """The state of one `DeviceCheck`; times in seconds by `clock`."""
 
     rule: Check
     gate: HealthGate
@@ -51,7 +51,10 @@ class _Checked:
 
 
 class HealthChecks:
-    """Starts what is due at each `update`; `on_change` is called, in a thread, at each change."""
+    """Starts checks at each `update`; calls `on_change`, in a thread, when a health changes.
+
+    `here` maps a path of the host to its path in this container.
+    """
 
     def __init__(
         self,
@@ -63,66 +66,71 @@ class HealthChecks:
     ) -> None:
         self._on_change, self._here, self._clock = on_change, here, clock
         self._first_look = first_look
-        self._checked: dict[Key, _Checked] = {}
+        self._states: dict[CheckId, _CheckState] = {}
         self._lock = threading.Lock()
 
-    def update(self, subjects: Mapping[Key, Subject]) -> None:
-        """Take the subjects; returns when new subjects have a result, or after `first_look`."""
+    def update(self, checks: Mapping[CheckId, DeviceCheck]) -> None:
+        """Replace all checks and start those that are due.
+
+        Returns when each check has a result, at the latest after `first_look` seconds.
+        """
         now = self._clock()
         with self._lock:
-            for key in self._checked.keys() - subjects.keys():
-                del self._checked[key]
-            checked = {key: self._checked_of(key, each, now) for key, each in subjects.items()}
-        for key, each in checked.items():
+            for key in self._states.keys() - checks.keys():
+                del self._states[key]
+            states = {key: self._state_of(key, each, now) for key, each in checks.items()}
+        for key, each in states.items():
             self._give_up_waiting(key, each, now)
             if each.due <= now and each.started is None:
-                self._start(key, each, subjects[key].values, now)
+                self._start(key, each, checks[key].values, now)
         deadline = now + self._first_look
-        for each in checked.values():
+        for each in states.values():
             each.has_result.wait(max(0.0, deadline - self._clock()))
 
-    def health(self, key: Key) -> Health | None:
-        """Return what is known of a subject; None until its first check ended."""
-        checked = self._checked.get(key)
-        return checked.gate.health("") if checked else None
+    def health(self, key: CheckId) -> Health | None:
+        """Return the health by one check; None until its first run ended."""
+        state = self._states.get(key)
+        return state.gate.health("") if state else None
 
-    def _checked_of(self, key: Key, subject: Subject, now: float) -> _Checked:
-        rule = subject.check
-        known = self._checked.get(key)
+    def _state_of(self, key: CheckId, check: DeviceCheck, now: float) -> _CheckState:
+        rule = check.check
+        known = self._states.get(key)
         if known is None or known.rule != rule:
-            known = _Checked(rule, HealthGate(rule.fail_after, rule.ok_after), now)
-            self._checked[key] = known
+            known = _CheckState(rule, HealthGate(rule.fail_after, rule.ok_after), now)
+            self._states[key] = known
         return known
 
-    def _start(self, key: Key, checked: _Checked, values: Mapping[str, str], now: float) -> None:
-        checked.started, checked.due = now, now + checked.rule.interval
+    def _start(
+        self, key: CheckId, state: _CheckState, values: Mapping[str, str], now: float
+    ) -> None:
+        state.started, state.due = now, now + state.rule.interval
         threading.Thread(
             target=self._run,
-            args=(key, checked, dict(values)),
+            args=(key, state, dict(values)),
             name=f"health of {'/'.join(key)}",
             daemon=True,
         ).start()
 
-    def _run(self, key: Key, checked: _Checked, values: Mapping[str, str]) -> None:
-        problem = look(checked.rule, values, self._here)
-        # In the thread of the check: from here on the next check may start.
-        checked.started = None
-        self._take(key, checked, problem)
+    def _run(self, key: CheckId, state: _CheckState, values: Mapping[str, str]) -> None:
+        problem = look(state.rule, values, self._here)
+        # Set by the thread of the check, after its end: from here on the next run may start.
+        state.started = None
+        self._take(key, state, problem)
 
-    def _give_up_waiting(self, key: Key, checked: _Checked, now: float) -> None:
-        """Count a check that does not end as failed, once per interval."""
-        if checked.started is None or now < checked.due:
+    def _give_up_waiting(self, key: CheckId, state: _CheckState, now: float) -> None:
+        """Count a check that still runs when the next is due as failed, once per interval."""
+        if state.started is None or now < state.due:
             return
-        checked.due = now + checked.rule.interval
-        self._take(key, checked, f"the check has not ended for {now - checked.started:.0f} s")
+        state.due = now + state.rule.interval
+        self._take(key, state, f"the check has not ended for {now - state.started:.0f} s")
 
-    def _take(self, key: Key, checked: _Checked, problem: str) -> None:
+    def _take(self, key: CheckId, state: _CheckState, problem: str) -> None:
         with self._lock:
-            before = checked.gate.health("")
-            after = checked.gate.observe("", not problem)
-            # A thread may return after its check was replaced by another rule.
-            is_current = self._checked.get(key) is checked
-        checked.has_result.set()
+            before = state.gate.health("")
+            after = state.gate.observe("", not problem)
+            # The thread may end after another rule has replaced its check.
+            is_current = self._states.get(key) is state
+        state.has_result.set()
         if before is after or not is_current:
             return
         if problem:
@@ -144,7 +152,7 @@ def look(rule: Check, values: Mapping[str, str], here: Callable[[str], str] = st
 def _look_at_file(path: str, wanted: str | None) -> str:
     try:
         if wanted is None:
-            os.stat(path)  # noqa: PTH116  # a path of the host's is text here
+            os.stat(path)  # noqa: PTH116  # the path is text here
             return ""
         content = Path(path).read_text(errors="replace").strip()
     except OSError as error:
@@ -168,7 +176,7 @@ def _run_command(command: list[str], timeout: float) -> str:
             code = process.wait(timeout)
         except subprocess.TimeoutExpired:
             with contextlib.suppress(ProcessLookupError):
-                # The whole group: a shell that is killed alone would leave its command behind.
+                # The whole process group: if only a shell were killed, its command would go on.
                 os.killpg(process.pid, signal.SIGKILL)
             return f"{command[0]} was still running after {timeout:g} s"
     return "" if code == 0 else f"{command[0]} ended with exit code {code}"

@@ -1,6 +1,7 @@
-"""Prevents that health changes all the time: only several equal checks in a row change it.
+"""When checks change the health of a device: only several equal results in a row count. Pure.
 
-Pure. For scanners that check their devices; keyed by physical device, so that replicas follow it.
+`HealthGate` is for scanners that check their devices; `Check` has the settings of one check of the
+health rule and of `expose`. `health_checks` runs checks. `damping` decides by seconds instead.
 """
 
 from collections.abc import Collection
@@ -9,9 +10,30 @@ from dataclasses import dataclass
 from kubedevices.device import Health
 
 
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """What is checked, and how often: a file, or a command. Texts may have placeholders."""
+
+    file: str | None = None
+    """A file that must exist; with `equals` it must also contain this text."""
+
+    equals: str | None = None
+    command: tuple[str, ...] = ()
+    """A program and its arguments; exit code 0 means healthy."""
+
+    interval: float = 30.0
+    """Seconds between two checks."""
+
+    fail_after: int = 2
+    """So many failures in a row make the device Unhealthy."""
+
+    ok_after: int = 3
+    """So many successes in a row make it Healthy again."""
+
+
 @dataclass
 class _Gate:
-    """The health that is reported, and how many looks in a row contradicted it."""
+    """The reported health, and how many checks in a row contradicted it."""
 
     is_ok: bool
     against: int = 0
@@ -21,7 +43,7 @@ class HealthGate:
     """Changes to `UNHEALTHY` after `fail_after` failed checks in a row, back after `ok_after` good.
 
     A check that agrees with the reported health sets the count to zero. The first check of a device
-    decides at once. A device can always recover.
+    decides at once. Use the ID of the physical device, so that its replicas have the same health.
     """
 
     def __init__(self, fail_after: int = 1, ok_after: int = 3) -> None:
@@ -43,7 +65,7 @@ class HealthGate:
         return Health.HEALTHY if gate.is_ok else Health.UNHEALTHY
 
     def health(self, device_id: str) -> Health | None:
-        """Return the health to report, None before the first check."""
+        """Return the health to report; None before the first check."""
         gate = self._gates.get(device_id)
         if gate is None:
             return None

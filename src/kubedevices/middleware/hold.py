@@ -1,10 +1,10 @@
-"""Survive the absence of a plugin: its list stays for a while, and Allocate waits for its return.
+"""Keeps the list of a plugin that is away for some time, and lets Allocate wait for the plugin.
 
 A kubelet admits pods one after the other and without a deadline, and the next pod in its queue may
-be the plugin's own. So all calls of one absence share one time limit (`allocateWait`); when that is
-used up, calls fail at once. After `hold` the devices turn Unhealthy.
+be the plugin's own pod. So all calls of one absence share one time limit (`allocateWait`). When it
+is used up, calls fail at once. After `hold` the devices turn Unhealthy.
 
-`absence` decides; this follows the `presence` of the inner scanner.
+`presence` of the inner scanner says whether the plugin is away, `absence` decides what to do.
 """
 
 import asyncio
@@ -38,16 +38,17 @@ from kubedevices.plugin.scanner import Scanner
 Answer = TypeVar("Answer")
 
 _NOTICE = 1.0
-"""Seconds between the failure of a call and the end of the plugin's stream, at most."""
+"""Most seconds from the failure of a call until `presence` says that the plugin is away."""
 
 _log = logging.getLogger(__name__)
 
 
 class Held(Middleware):
-    """Keeps the list of a plugin that is away, and lets its calls wait for a moment.
+    """Keeps the list of a plugin that is away, and lets its calls wait.
 
-    A scanner that speaks for itself (without `presence`) is never away. With `rule.over_reboot` the
-    list is kept in `state_dir` as that of the resources `domain/device type`.
+    A scanner without `presence` is never away. With `rule.over_reboot` the list is saved in
+    `state_dir`, as lists of the resources `domain/device type`. Events: `absences`, `waited` and
+    `refused` (calls), `failed_writes` (of a saved list).
     """
 
     def __init__(
@@ -63,12 +64,12 @@ class Held(Middleware):
         self._domain, self._state_dir = domain, state_dir
         self._check(self.absence.rule)
         self.presence = presence_of(scanner) or Presence(is_away=False)
-        # The tree while the plugin was there. The tree of an absence has no devices.
+        # The last tree of the connected plugin; the tree of an absence has no devices.
         self._last: DeviceTree | None = None
-        self._has_to_keep = asyncio.Event()
+        self._has_to_save = asyncio.Event()
 
     def line(self) -> str:
-        """Return what it does."""
+        """Return the rule in one line."""
         rule = self.absence.rule
         if not rule.hold:
             return ""
@@ -79,7 +80,7 @@ class Held(Middleware):
         )
 
     def use(self, rule: HoldRule) -> None:
-        """Go on with another rule, for an absence under way too. From any thread."""
+        """Go on with another rule, also for the present absence. From any thread."""
         self._check(rule)
         self.absence.rule = rule
         self.look_again()
@@ -96,33 +97,33 @@ class Held(Middleware):
         until = absence.holds_until()
         if until is None:
             self._last = tree
-            self._keep_soon()
+            self._save_soon()
             return tree
         held = self._last if self._last is not None else tree
         if absence.is_held(now):
             self.look_again(until)
             return held
-        self._keep_soon()
+        self._save_soon()
         return all_unhealthy(held)
 
     async def scan(self, notifier: Notifier) -> None:
-        """Offer what was kept, then follow the plugin."""
+        """Offer the saved list, then follow the plugin."""
         if self.presence.is_away:
-            # Before the inner scan: its first tree may be the empty one of a plugin that is away.
+            # Before the inner scan: its first tree may be the empty tree of an absent plugin.
             self.absence.begin(asyncio.get_running_loop().time())
             if self.absence.rule.over_reboot:
-                await self._read_kept()
+                await self._read_saved()
         await super().scan(notifier)
 
     async def run_beside(self) -> NoReturn:
-        """Note when the plugin goes and comes, and keep its list where that is wanted."""
+        """Record when the plugin leaves and returns, and save its list with `over_reboot`."""
         with self.presence.listening(self._note_presence):
-            self._note_presence()  # it may have changed since the scan began
+            self._note_presence()  # the presence may have changed since the scan began
             while True:
-                await self._has_to_keep.wait()
-                self._has_to_keep.clear()
+                await self._has_to_save.wait()
+                self._has_to_save.clear()
                 if self.absence.rule.over_reboot:
-                    await self._write_kept()
+                    await self._write_saved()
 
     def _note_presence(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -136,13 +137,13 @@ class Held(Middleware):
         elif is_known_away:
             away = now - (self.absence.since or now)
             self.absence.end()
-            _log.info("the plugin is there (it was away for %.1f s)", away)
+            _log.info("the plugin is back (it was away for %.1f s)", away)
         self.look_again()
 
     # ------------------------------------------------------------ calls
 
     def relay(self, inner: Hooks, device_type: str, inner_type: str) -> "HeldRelay":
-        """Return what waits for the plugin."""
+        """Return the relay that waits for the plugin."""
         return HeldRelay(inner, device_type, inner_type, self)
 
     async def wait_for_plugin(self, device_type: str) -> None:
@@ -154,7 +155,7 @@ class Held(Middleware):
         until = self.absence.begin_wait(began)
         is_back = False
         try:
-            if until > began:  # not even one step of the loop when the time is used up
+            if until > began:  # when the time is used up, fail at once
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout_at(until):
                         await self.presence.wait_here()
@@ -178,48 +179,48 @@ class Held(Middleware):
 
     # ------------------------------------------------------------ over a reboot
 
-    def _keep_soon(self) -> None:
+    def _save_soon(self) -> None:
         loop = self._loop
         if loop is not None and self.absence.rule.over_reboot:
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(self._has_to_keep.set)
+                loop.call_soon_threadsafe(self._has_to_save.set)
 
-    async def _read_kept(self) -> None:
-        from kubedevices.middleware.kept_list import read_kept_lists  # noqa: PLC0415 - few keep any
+    async def _read_saved(self) -> None:
+        from kubedevices.middleware.saved_list import read_saved_lists  # noqa: PLC0415 - few save any
 
         assert self._state_dir is not None
-        kept, problems = await hook_threads.call(read_kept_lists, self._state_dir, self._domain)
+        saved, problems = await hook_threads.call(read_saved_lists, self._state_dir, self._domain)
         for problem in problems:
-            _log.warning("%s: nothing is offered before the plugin is back", problem)
-        if not kept:
+            _log.warning("%s: its devices are offered when the plugin is back", problem)
+        if not saved:
             return
-        self._inner_tree = DeviceTree({name: each.devices for name, each in kept.items()})
-        _log.info("offering the lists from before: %r", self._inner_tree)
+        self._inner_tree = DeviceTree({name: each.devices for name, each in saved.items()})
+        _log.info("offering the saved lists: %r", self._inner_tree)
         plugin: Any = innermost(self.scanner)
         if isinstance(getattr(plugin, "options", None), PluginOptions):
-            # A kubelet asks what the plugin can do before the plugin is there to say it.
-            plugin.options = next(iter(kept.values())).options
+            # A kubelet asks for the options before the plugin is back.
+            plugin.options = next(iter(saved.values())).options
 
-    async def _write_kept(self) -> None:
-        from kubedevices.middleware.kept_list import KeptList, write_kept_lists  # noqa: PLC0415
+    async def _write_saved(self) -> None:
+        from kubedevices.middleware.saved_list import SavedList, write_saved_lists  # noqa: PLC0415
 
         tree = self._last if self._last is not None else self.inner_tree
         now = asyncio.get_running_loop().time()
         if self.absence.since is not None and not self.absence.is_held(now):
-            # The kubelet was told so after `hold`, and a boot makes no device healthy.
+            # After `hold` the kubelet has Unhealthy devices; a boot must not make them healthy.
             tree = all_unhealthy(tree)
-        kept = {
-            name: KeptList(
+        saved = {
+            name: SavedList(
                 (*tree.devices(name).values(),), Hooks(self.scanner.abilities_of(name)).options
             )
             for name in tree
         }
         assert self._state_dir is not None
         try:
-            await hook_threads.call(write_kept_lists, self._state_dir, self._domain, kept)
+            await hook_threads.call(write_saved_lists, self._state_dir, self._domain, saved)
         except OSError as error:
             self.count("failed_writes")
-            _log.warning("the list cannot be kept for the next boot: %s", error)
+            _log.warning("the list cannot be saved for the next boot: %s", error)
 
 
 class HeldRelay(Relay):
@@ -230,33 +231,33 @@ class HeldRelay(Relay):
         self._held = held
 
     async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
-        """Ask the plugin when it is there."""
+        """Ask the plugin when it is connected."""
         return await self._ask(lambda: super(HeldRelay, self).allocate(request))
 
     async def pre_start_container(
         self, request: PreStartContainerRequest
     ) -> PreStartContainerResponse:
-        """Let the plugin prepare the devices when it is there."""
+        """Let the plugin prepare the devices when it is connected."""
         return await self._ask(lambda: super(HeldRelay, self).pre_start_container(request))
 
     async def get_preferred_allocation(
         self, request: PreferredAllocationRequest
     ) -> PreferredAllocationResponse:
-        """Ask the plugin if it is there: no preference is better than a wait."""
+        """Ask the plugin if it is connected; else answer without preference, without a wait."""
         if not self._held.presence.is_away:
             with contextlib.suppress(PluginAway):
                 return await super().get_preferred_allocation(request)
         return PreferredAllocationResponse(tuple(() for _ in request.containers))
 
     async def _ask(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Call; once more if the plugin went away meanwhile, as it does when it is replaced."""
+        """Call; call again if the plugin went away meanwhile, as it does when it is replaced."""
         await self._held.wait_for_plugin(self.device_type)
         try:
             return await call()
-        # The plugin may get one request twice. It has to bear that: a kubelet, too, calls Allocate
-        # again for the same devices (init container, then app container).
+        # The plugin may get one request twice. Plugins must accept this: a kubelet, too, calls
+        # Allocate again for the same devices (init container, then app container).
         except PluginAway:
-            # The call may have failed a moment before its presence tells.
+            # The call may fail shortly before `presence` says that the plugin is away.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_NOTICE):
                     await self._held.presence.wait_away()

@@ -1,4 +1,4 @@
-"""Adds to every answer of Allocate: `Injected`. What it adds is decided in `additions`."""
+"""Adds to every answer to Allocate: `Injected`. `additions` has the rule and the decisions."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,7 @@ from kubedevices.allocation import AllocateRequest, AllocateResponse, ContainerA
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import UsageError
 from kubedevices.host.sysfs import DEV_ROOT
-from kubedevices.middleware.additions import InjectRule, Known, add, additions
+from kubedevices.middleware.additions import InjectRule, PlaceholderValues, add, additions
 from kubedevices.middleware.device_facts import DeviceFacts
 from kubedevices.middleware.middleware import Relay, RuledMiddleware, layers
 from kubedevices.plugin import hook_threads
@@ -30,9 +30,9 @@ _log = logging.getLogger(__name__)
 class Injected(RuledMiddleware[InjectRule]):
     """Adds variables, mounts, device files, annotations and CDI names to every answer.
 
-    `Injected(scanner, InjectRule(env={"GPU_IDS": "{id}"}))`. What a rule says replaces what the
-    plugin says of the same name or place. A rule with `cdi` needs the `domain` of the resources,
-    and writes into `cdi_dir`. Events: `injected`, `replaced` (of an answer of the plugin's).
+    `Injected(scanner, InjectRule(env={"GPU_IDS": "{id}"}))`. An addition replaces an entry of the
+    plugin with the same name or container path. A rule with `cdi` needs the `domain` of the
+    resources, and writes into `cdi_dir`. Events: `injected`, `replaced` (an entry of the plugin).
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class Injected(RuledMiddleware[InjectRule]):
         self._facts = facts or DeviceFacts(dev_root=dev_root)
         self._cdi: AnswerCdi | None = None
         self._numa: Mapping[str, Mapping[str, Device]] = {}
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._check_domain(rules)
 
     def use(self, rules: InjectRule | Mapping[str, InjectRule]) -> None:
-        """Add other things to the answers from now on."""
+        """Go on with other rules. From any thread; raises `UsageError`."""
         self._check_domain(rules)
         super().use(rules)
 
@@ -64,12 +64,12 @@ class Injected(RuledMiddleware[InjectRule]):
             raise UsageError("inject with cdi: give Injected the domain of the resources")
 
     def line(self) -> str:
-        """Return what is added."""
-        lines = [f"{name} {_said(rule)}" for name, rule in self.named_rules()]
+        """Return the rules in one line."""
+        lines = [f"{name} {_rule_text(rule)}" for name, rule in self.named_rules()]
         return f"adds to answers for {'; '.join(lines)}" if lines else ""
 
     async def scan(self, notifier: Notifier) -> None:
-        """Scan, and give up the CDI files at the end; they stay."""
+        """Scan; at the end release the locks on the CDI files, which stay."""
         try:
             await super().scan(notifier)
         finally:
@@ -78,9 +78,9 @@ class Injected(RuledMiddleware[InjectRule]):
                 self._cdi = None
 
     def change(self, tree: DeviceTree, now: float) -> DeviceTree:
-        """Look up the NUMA nodes that a rule asks for; the devices stay as they are.
+        """Look up the NUMA nodes that a rule needs; the tree stays unchanged.
 
-        The CDI files of an earlier life are taken over before the first devices are known.
+        Also take over the CDI files of an earlier process, before the first list is sent.
         """
         del now
         for name in tree:
@@ -93,40 +93,41 @@ class Injected(RuledMiddleware[InjectRule]):
         return tree
 
     def relay(self, inner: Hooks, device_type: str, inner_type: str) -> Relay:
-        """Return what adds to the answers of a type."""
+        """Return the relay that adds to the answers of a type."""
         return _InjectingRelay(self, inner, device_type)
 
     # ------------------------------------------------------------ for the relay
 
-    def known(self, device_type: str, ids: Iterable[str]) -> list[Known]:
-        """Return what is known of devices: a replica counts as its device."""
+    def known(self, device_type: str, ids: Iterable[str]) -> list[PlaceholderValues]:
+        """Return the values of placeholders for these devices; a replica counts as its device."""
         devices = self._numa.get(device_type, {})
         known = []
         for device_id in ids:
             nodes = devices[device_id].numa_nodes if device_id in devices else ()
-            known.append(Known(self._plugins_id(device_type, device_id), _joined(nodes or ())))
+            known.append(
+                PlaceholderValues(self._plugins_id(device_type, device_id), _joined(nodes or ()))
+            )
         return known
 
     def _plugins_id(self, device_type: str, device_id: str) -> str:
-        # From the outermost layer to the plugin: each translates its own IDs.
+        # From the outermost layer to the plugin: each layer translates its IDs and types.
         for layer in layers(self.scanner):
             device_id = layer.inner_id(device_type, device_id)
             device_type = layer.inner_type(device_type)
         return device_id
 
-    def tell_of_replaced(self, device_type: str, names: list[str]) -> None:
-        """Count what a rule took the place of, and log it once."""
+    def note_replaced(self, device_type: str, names: list[str]) -> None:
+        """Count the replaced entries of the plugin, and log each name once."""
         self.count("replaced", device_type, len(names))
-        new = [name for name in names if name not in self._told]
-        self._told.update(new)
+        new = [name for name in names if name not in self._logged]
+        self._logged.update(new)
         if new:
             _log.warning("%s: inject replaces %s of the plugin", device_type, some_of(new))
 
     async def to_cdi(self, device_type: str, container: ContainerAllocateResponse) -> None:
-        """Let a CDI device give what the container's device files and mounts give."""
+        """Replace the container's device files and mounts by one CDI device."""
         if container.devices or container.mounts:
             name = await hook_threads.call(self._name_for, device_type, container)
-            # The CDI device gives them now: the answer must not give them a second time.
             container.devices, container.mounts = [], []
             container.cdi_devices = [*container.cdi_devices, name]
 
@@ -150,7 +151,7 @@ class _InjectingRelay(Relay):
         self._injected = injected
 
     async def edit(self, response: AllocateResponse, request: AllocateRequest) -> None:
-        """Add what the rule says to each container. Raises `ConflictingDevices`, `RpcError`."""
+        """Add to the answer for each container. Raises `ConflictingDevices`, `RpcError`."""
         injected, rule = self._injected, self._injected.rule_of(self.device_type)
         if rule is None:
             return
@@ -158,7 +159,7 @@ class _InjectingRelay(Relay):
             devices = injected.known(self.device_type, asked.device_ids)
             replaced = add(container, additions(rule, devices))
             if replaced:
-                injected.tell_of_replaced(self.device_type, replaced)
+                injected.note_replaced(self.device_type, replaced)
             if rule.cdi:
                 await injected.to_cdi(self.device_type, container)
             injected.count("injected", self.device_type)
@@ -168,7 +169,7 @@ def _joined(nodes: Iterable[int]) -> str:
     return ",".join(map(str, nodes))
 
 
-def _said(rule: InjectRule) -> str:
+def _rule_text(rule: InjectRule) -> str:
     words = [*rule.env, *(f"annotation {name}" for name in rule.annotations)]
     words += [part.container_path for part in rule.mounts]
     words += [part.container_path for part in rule.devices]

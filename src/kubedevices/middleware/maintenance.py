@@ -1,7 +1,8 @@
 """Takes devices out of service that a file names: they are Unhealthy, and Allocate is refused.
 
-`kubedevices cordon` writes the file; it is followed while we run and read at each start, so that a
-device stays out until somebody puts it back. Pods that hold the device go on.
+`kubedevices cordon` writes the file (`maintenance_file`). This middleware reads it at each start
+and after each change, so a device stays out of service until `kubedevices uncordon`. Pods that hold
+the device go on.
 """
 
 import logging
@@ -28,19 +29,19 @@ if TYPE_CHECKING:
     from kubedevices.middleware.maintenance_file import Cordoned
 
 FILE_NAME = "maintenance.json"
-"""Of the file in a state directory."""
+"""The name of the file in a state directory."""
 
 LOOK_INTERVAL = 10.0
-"""Seconds between two looks at the file where no file event comes."""
+"""Interval in seconds of the look at the file that also finds changes without a file event."""
 
 _log = logging.getLogger(__name__)
 
 
 class OutOfService:
-    """Which devices of a domain are out and why: `(resource, ID, reason)` as the file has them.
+    """The devices of a domain that are out of service: `(resource, ID, reason)` as in the file.
 
-    The ID of a replica (`GPU-1::2`) means its device where only the device is listed, and the ID of
-    a device means its replicas where these are listed.
+    If the plugin lists only the device, the ID of a replica (`GPU-1::2`) means its device. If the
+    plugin lists replicas, the ID of a device means all its replicas.
     """
 
     def __init__(self, domain: str = "", cordoned: Iterable[tuple[str, str, str]] = ()) -> None:
@@ -57,7 +58,7 @@ class OutOfService:
         return bool(self._reasons)
 
     def reason(self, device_type: str, device_id: str) -> str | None:
-        """Return why a device is out; None for a device in service."""
+        """Return why a device is out of service; None for a device in service."""
         reasons = self._reasons.get(device_type)
         if reasons is None:
             return None
@@ -67,7 +68,7 @@ class OutOfService:
         return self._by_replica[device_type].get(device_id)
 
     def applied(self, tree: DeviceTree) -> DeviceTree:
-        """Return `tree` with the devices that are out Unhealthy, or `tree` itself."""
+        """Return `tree` with these devices Unhealthy; `tree` itself if nothing changes."""
         return tree.replaced(
             {
                 name: {
@@ -81,7 +82,11 @@ class OutOfService:
 
 
 class Maintained(Middleware):
-    """Takes out what `file` names of the resources `domain/device type`; no file names nothing."""
+    """Takes the devices out of service that `file` names for resources `domain/device type`.
+
+    Without the file all devices are in service. Events: `cordoned`, `uncordoned`, `refused`,
+    `failed_readings`.
+    """
 
     def __init__(self, scanner: Scanner, domain: str, file: Path) -> None:
         super().__init__(scanner)
@@ -92,37 +97,37 @@ class Maintained(Middleware):
 
     @property
     def cordoned(self) -> frozenset[tuple[str, str, str]]:
-        """What is out of all resources of the domain: `(resource, ID, reason)`."""
+        """All devices of the domain that are out: `(resource, ID, reason)`."""
         return self._known
 
     def line(self) -> str:
-        """Return what is out, if anything is."""
+        """Return the file, if devices are out of service."""
         return f"maintenance: {self.file} takes devices out" if self.out else ""
 
     def change(self, tree: DeviceTree, now: float) -> DeviceTree:
-        """Return `tree` with the devices that are out Unhealthy."""
+        """Return `tree` with the devices that are out of service Unhealthy."""
         del now
         return self.out.applied(tree)
 
     def relay(self, inner: Hooks, device_type: str, inner_type: str) -> "MaintainedRelay":
-        """Return what refuses the devices that are out."""
+        """Return the relay that refuses the devices that are out of service."""
         return MaintainedRelay(inner, device_type, inner_type, self)
 
     async def scan(self, notifier: Notifier) -> None:
-        """Read the file before the first devices, and follow it."""
+        """Read the file before the first devices, and watch it."""
         with FileWatch(interval=LOOK_INTERVAL) as watch, watch.subscribe(self.file) as changes:
-            self._changes = changes  # before the first reading: no change gets lost
+            self._changes = changes  # subscribed before the first reading: no change gets lost
             await self.read_now()
             await super().scan(notifier)
 
     async def run_beside(self) -> NoReturn:
-        """Follow the file."""
+        """Read the file after each change."""
         while True:
             await self._changes.changed()
             await self.read_now()
 
     async def read_now(self) -> None:
-        """Read the file. A file that cannot be used changes nothing but the log."""
+        """Read the file. A damaged file is logged and changes nothing."""
         try:
             cordoned = await self._cordoned()
         except CannotRead as error:
@@ -135,7 +140,7 @@ class Maintained(Middleware):
         prefix = f"{self.domain}/"
         ours = frozenset(each[:3] for each in cordoned if each.resource.startswith(prefix))
         if ours != self._known:
-            self._tell(ours)
+            self._report(ours)
             self._known, self.out = ours, OutOfService(self.domain, ours)
             self.look_again()
 
@@ -144,14 +149,14 @@ class Maintained(Middleware):
             os.lstat(self.file)
         except (FileNotFoundError, NotADirectoryError):
             return ()
-        except OSError as error:  # a directory of root's: somebody may have cordoned a device there
+        except OSError as error:  # unreadable: the file may name devices, so do not return ()
             raise CannotRead(str(self.file), error.strerror or str(error)) from error
-        # Few hosts have the file, the others need not load it.
+        # Imported here: few hosts have the file.
         from kubedevices.middleware.maintenance_file import read_cordoned  # noqa: PLC0415
 
         return await hook_threads.call(read_cordoned, self.file)
 
-    def _tell(self, now: frozenset[tuple[str, str, str]]) -> None:
+    def _report(self, now: frozenset[tuple[str, str, str]]) -> None:
         before = {each[:2] for each in self._known}
         for resource, device_id, reason in sorted(now - self._known):
             self.count("cordoned", resource.partition("/")[2])
@@ -162,7 +167,7 @@ class Maintained(Middleware):
 
 
 class MaintainedRelay(Relay):
-    """Refuses devices that are out; a kubelet may have chosen one a moment ago."""
+    """Refuses devices that are out of service: a kubelet may just have chosen one."""
 
     adds = frozenset({Allocator})
 
@@ -173,7 +178,7 @@ class MaintainedRelay(Relay):
         self._maintained = maintained
 
     async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
-        """Refuse, or ask the inner type. Raises `DeviceCordoned`."""
+        """Ask the inner type. Raises `DeviceCordoned` for a device that is out of service."""
         if out := self._maintained.out:
             for container in request.containers:
                 for device_id in container.device_ids:

@@ -1,11 +1,12 @@
-"""The file of devices that are out of service: what it says, and how it is changed.
+"""Reads and writes the file of devices that are out of service.
 
     {"version": 1, "devices": [
       {"resource": "example.com/gpu", "id": "GPU-1", "reason": "fan noise", "since": "2026-…Z"}
     ]}
 
-`kubedevices cordon` writes it, `maintenance` follows it. People may edit it, and others may be able
-to write in its directory: it is read like a stranger's file. Two writers take turns by a lock file.
+`kubedevices cordon` and the health rule write it, `maintenance` reads it after each change. People
+may edit the file, and other users may be able to write in its directory, so the content is not
+trusted. Two writers exclude each other by a lock file.
 """
 
 import contextlib
@@ -22,13 +23,17 @@ from kubedevices.host import untrusted_files
 from kubedevices.resource_name import explain_resource_name
 
 SIZE_LIMIT = 4 * 2**20
-"""Bytes; the entries of some 20,000 devices."""
+"""Most bytes of the file; enough for about 20,000 devices."""
 
 REASON_LIMIT = 500
+"""Most characters of a reason."""
+
 LOCK_TIMEOUT = 10.0
-"""Seconds that a writer waits for another one, which needs milliseconds."""
+"""Seconds that a writer waits for another writer, which needs milliseconds."""
 
 _LOOK = 0.02
+"""Seconds between two attempts to get the lock."""
+
 _ADVICE = "correct the file, or remove it to begin anew"
 
 
@@ -42,7 +47,7 @@ class Cordoned(NamedTuple):
 
 
 def read_cordoned(path: Path) -> tuple[Cordoned, ...]:
-    """Return what `path` says, nothing where there is no file. Raises `CannotRead`."""
+    """Return the devices in the file `path`; `()` without a file. Raises `CannotRead`."""
     try:
         data = untrusted_files.read_bytes(path, limit=SIZE_LIMIT)
     except (FileNotFoundError, NotADirectoryError):
@@ -56,7 +61,7 @@ def read_cordoned(path: Path) -> tuple[Cordoned, ...]:
 
 
 def parse_cordoned(data: bytes) -> tuple[Cordoned, ...]:
-    """Return what a file says; raises ValueError. A file of no bytes says nothing."""
+    """Return the devices in the content of a file; `()` for an empty file. Raises ValueError."""
     if not data.strip():
         return ()
     try:
@@ -67,7 +72,7 @@ def parse_cordoned(data: bytes) -> tuple[Cordoned, ...]:
         raise ValueError('it does not begin with {"version": 1')
     devices = document.get("devices", [])
     if not isinstance(devices, list):
-        raise ValueError('"devices" is not a list')  # noqa: TRY004  # the file's mistake
+        raise ValueError('"devices" is not a list')  # noqa: TRY004  # the file is wrong, not a type
     return tuple(_entry(i, each) for i, each in enumerate(devices, 1))
 
 
@@ -88,15 +93,15 @@ def _entry(number: int, said: object) -> Cordoned:
 def _is_broken(text: str) -> bool:
     try:
         text.encode()
-    except UnicodeEncodeError:  # half a character, which JSON can say
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON allows
         return True
     return False
 
 
 def clean_reason(text: str) -> str:
-    """Return a reason as one line that can be printed, cut where it is very long.
+    """Return a reason as one printable line of at most `REASON_LIMIT` characters.
 
-    It goes into logs, and into the message of a pod that is refused.
+    The reason appears in logs and in the message of a refused pod.
     """
     line = "".join(each if each.isprintable() else " " for each in text)
     line = " ".join(line.split())
@@ -104,7 +109,7 @@ def clean_reason(text: str) -> str:
 
 
 def encode_cordoned(cordoned: Iterable[Cordoned]) -> bytes:
-    """Return the content of a file, a device per line so that people can edit it."""
+    """Return the content of a file, one device per line so that people can edit it."""
     lines = [json.dumps(each._asdict(), ensure_ascii=False) for each in cordoned]
     listed = ",\n".join(f"  {line}" for line in lines)
     return f'{{"version": 1, "devices": [\n{listed}\n]}}\n'.encode()
@@ -116,21 +121,21 @@ def change_cordoned(
     *,
     timeout: float = LOCK_TIMEOUT,
 ) -> tuple[Cordoned, ...]:
-    """Let `path` say what `change` makes of it; return that. Nobody else changes it meanwhile.
+    """Replace the devices in the file `path` by the result of `change`, under a lock; return it.
 
-    Makes its directory (0750) where there is none. Blocks for up to `timeout` seconds.
-    Raises `CannotRead` for a damaged file, which stays as it is, and `CannotAsk`.
+    Creates the directory (0750) if it does not exist. Blocks for up to `timeout` seconds.
+    Raises `CannotRead` for a damaged file, which stays unchanged, `NotPermitted` and `CannotAsk`.
     """
     try:
         path.parent.mkdir(0o750, parents=True, exist_ok=True)
-        # A file of its own: the file itself is replaced, and a lock on the old one would lock
-        # nobody out.
+        # The lock is a separate file: the file itself is replaced, and a lock on the replaced file
+        # would exclude nobody.
         with _lock(path.with_name(f"{path.name}.lock"), timeout):
             # Read under the lock: the change of another writer must not be lost.
             before = read_cordoned(path)
             after = tuple(change(before))
             if after != before:
-                # Readable for all: a plugin may run as a user of its own.
+                # Readable for all users (0644): a plugin may run as another user.
                 data = encode_cordoned(after)
                 if len(data) > SIZE_LIMIT:
                     raise CannotAsk(f"{path} would be larger than {SIZE_LIMIT} bytes")
@@ -146,9 +151,9 @@ def change_cordoned(
 def add_cordoned(
     path: Path, wanted: Sequence[tuple[str, str]], reason: str
 ) -> tuple[Cordoned, ...]:
-    """Add devices, resource and ID of each; return them. Raises like `change_cordoned`.
+    """Add devices, each as (resource, ID); return their entries. Raises like `change_cordoned`.
 
-    A device that is there already gets the new reason.
+    A device that is in the file already gets the new reason.
     """
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
@@ -157,7 +162,7 @@ def add_cordoned(
         for resource, device_id in wanted:
             new = Cordoned(resource, device_id, clean_reason(reason), now)
             old = known.get((resource, device_id), new)
-            # It has been out since the first time, whatever the newest reason is.
+            # `since` stays: the device has been out of service since its first entry.
             known[resource, device_id] = new._replace(since=old.since)
         return known.values()
 

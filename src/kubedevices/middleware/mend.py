@@ -1,11 +1,13 @@
-"""Makes good what a plugin gets wrong, so that neither node nor pod suffers: `Mended`.
+"""Corrects what a plugin gets wrong, so that node and pods do not suffer: `Mended`.
 
-What needs nothing passes as it is. Each kind of fault is counted and told once. Of a list: doubled
-IDs (the unhealthy device counts), words of health that nobody knows (Unhealthy), NUMA nodes below
-0, and a list without devices that is followed by the real list within a second. Of answers: errors
-of GetPreferredAllocation and preferences that no node can follow (no preference), container paths
-that are relative or doubled. A plugin without GetDevicePluginOptions has the defaults. Names of
-variables that no shell can use are told and kept.
+Correct lists and answers pass unchanged. Each kind of fault is counted, and logged once.
+
+* In lists: duplicate IDs (the unhealthy device counts), an unknown word of health (Unhealthy), NUMA
+  nodes below 0 (none), and an empty list that is followed by the real list within a second.
+* In answers: an error of GetPreferredAllocation, or a preference that no node can follow (no
+  preference); container paths that are relative or occur twice.
+* A plugin without GetDevicePluginOptions gets the default options.
+* A name of a variable that no shell can use is logged and passed on.
 """
 
 import logging
@@ -24,21 +26,21 @@ from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import PluginAway
 from kubedevices.middleware.middleware import Middleware, Relay, innermost
 from kubedevices.plugin.allocate_response import explain_preference
-from kubedevices.plugin.author_code import describe
+from kubedevices.plugin.author_errors import describe
 from kubedevices.plugin.capabilities import AllocateAnswer, UseDefault
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.scanner import Scanner
 
 EMPTY_FOR = 1.0
-"""Seconds for which a list without devices is held back: some plugins send it before they look."""
+"""Seconds for which an empty list is held back: some plugins send it before their first scan."""
 
 _LIST_FAULTS = {
-    "doubled": "two devices with one ID: the unhealthy one counts",
+    "doubled": "two devices with one ID: the unhealthy device counts",
     "odd_words": "a health that is neither Healthy nor Unhealthy: it counts as Unhealthy",
     "negative_nodes": "a NUMA node below 0: it counts as none",
-    "impossible_ids": "an ID that nothing can be done with: the device is left out",
+    "impossible_ids": "an ID that cannot be used: the device is left out",
 }
-"""Fields of what the scanner of another plugin has as `list.oddities`."""
+"""Fields of `list.oddities`, an attribute of the scanner of another plugin."""
 
 _VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
@@ -48,32 +50,32 @@ _log = logging.getLogger(__name__)
 
 
 class Mended(Middleware):
-    """Makes good what the plugin of `scanner` gets wrong; `is_on` may be changed by `use`."""
+    """Corrects what the plugin of `scanner` gets wrong; `use` switches it on or off."""
 
     def __init__(self, scanner: Scanner, is_on: bool = True) -> None:
         super().__init__(scanner)
         self.is_on = is_on
-        self._told: set[tuple[str, str]] = set()
-        # By device type, the last devices, and since when the list has been empty.
+        self._logged: set[tuple[str, str]] = set()
+        # By device type: the last devices, and since when the list has been empty.
         self._full: dict[str, Mapping[str, Device]] = {}
         self._empty_since: dict[str, float] = {}
-        # The tree whose faults were counted last: another look at the same tree counts nothing.
+        # The tree whose faults were counted last: a second look at the same tree counts nothing.
         self._counted: DeviceTree | None = None
 
     def use(self, is_on: bool) -> None:
-        """Mend from now on, or pass everything as it is. From any thread."""
+        """Correct faults from now on, or pass everything unchanged. From any thread."""
         self.is_on = is_on
         self.look_again()
 
-    def tell(self, device_type: str, event: str, text: str) -> None:
-        """Count a fault, and log its first time."""
+    def report(self, device_type: str, event: str, text: str) -> None:
+        """Count a fault, and log it the first time."""
         self.count(event, device_type)
-        if (device_type, event) not in self._told:
-            self._told.add((device_type, event))
-            _log.warning("%s: mended: %s (told once; the metrics count it)", device_type, text)
+        if (device_type, event) not in self._logged:
+            self._logged.add((device_type, event))
+            _log.warning("%s: mended: %s (logged once; the metrics count it)", device_type, text)
 
     def change(self, tree: DeviceTree, now: float) -> DeviceTree:
-        """Return `tree` itself where it needs nothing."""
+        """Return the corrected tree; `tree` itself if it has no faults."""
         if not self.is_on:
             return tree
         odd = self._odd_types(tree)
@@ -84,7 +86,7 @@ class Mended(Middleware):
         for name in tree:
             devices = dict(tree.devices(name))
             if name in early:
-                # The plugin sent another list before, or none at all: then nothing is served yet.
+                # The last list stays; without a last list the type is not served yet.
                 devices = dict(self._full.get(name, {}))
                 if not devices:
                     continue
@@ -92,23 +94,23 @@ class Mended(Middleware):
         return mended
 
     def _odd_types(self, tree: DeviceTree) -> set[str]:
-        """Return the types whose list must not pass as the plugin sent it; there is one at most."""
+        """Return the types whose list must not pass as the plugin sent it; at most one type."""
         plugin: Any = innermost(self.scanner)
         oddities = getattr(getattr(plugin, "list", None), "oddities", None)
         sent = {name for name in tree if tree.sent(name)}
         found = {name for name in _LIST_FAULTS if getattr(oddities, name, 0)} if sent else set()
         for device_type in sent if tree is not self._counted else ():
             for event in found:
-                self.tell(device_type, event, f"the plugin listed {_LIST_FAULTS[event]}")
+                self.report(device_type, event, f"the plugin listed {_LIST_FAULTS[event]}")
         self._counted = tree
         return sent if found else set()
 
     def _is_too_early(self, device_type: str, tree: DeviceTree, now: float) -> bool:
-        """Whether to hold an empty list back; after a moment the empty list passes."""
+        """Whether to hold back an empty list, for `EMPTY_FOR` seconds at most."""
         if tree.count(device_type):
             if self._empty_since.pop(device_type, None) is not None:
-                text = "a list without devices, and the real list a moment later"
-                self.tell(device_type, "empty_first", f"the plugin sent {text}")
+                text = "a list without devices, and the real list shortly afterwards"
+                self.report(device_type, "empty_first", f"the plugin sent {text}")
             self._full[device_type] = tree.devices(device_type)
             return False
         since = self._empty_since.setdefault(device_type, now)
@@ -119,48 +121,47 @@ class Mended(Middleware):
         return False
 
     def relay(self, inner: Hooks, device_type: str, inner_type: str) -> "MendedRelay":
-        """Return what mends answers."""
+        """Return the relay that corrects answers."""
         if self.is_on and not getattr(innermost(self.scanner), "has_options", True):
             text = "the plugin has no GetDevicePluginOptions: its options are the defaults"
-            self.tell(device_type, "missing_options", text)
+            self.report(device_type, "missing_options", text)
         return MendedRelay(inner, device_type, inner_type, self)
 
 
 class MendedRelay(Relay):
-    """Mends the answers of the plugin itself; those of the framework need nothing."""
+    """Corrects the answers of the plugin; the answers of the framework need no correction."""
 
     def __init__(self, inner: Hooks, device_type: str, inner_type: str, mended: Mended) -> None:
         super().__init__(inner, device_type, inner_type)
         self._mended = mended
 
     async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
-        """Ask the plugin; mend its answer in place."""
+        """Ask the plugin; correct its answer in place."""
         answer = await super().allocate(request)
         if self._mended.is_on and not isinstance(answer, UseDefault):
             for container in answer.containers:
                 for event, text in mend_container(container):
-                    self._mended.tell(self.device_type, event, text)
+                    self._mended.report(self.device_type, event, text)
         return answer
 
     async def get_preferred_allocation(
         self, request: PreferredAllocationRequest
     ) -> PreferredAllocationResponse:
-        """Return what the plugin prefers if that can be followed, or no preference."""
+        """Return the preference of the plugin; no preference if a node cannot follow it."""
         try:
             answer = await super().get_preferred_allocation(request)
-        # For `hold`, which stands above and knows whether to wait.
-        except PluginAway:
+        except PluginAway:  # `hold`, an outer layer, decides whether to wait
             raise
         except Exception as error:
             if not self._mended.is_on:
                 raise
             text = f"GetPreferredAllocation failed, answered without preference: {describe(error)}"
-            self._mended.tell(self.device_type, "failed_preferences", text)
+            self._mended.report(self.device_type, "failed_preferences", text)
             return _no_preference(request)
         problem = preference_problem(request, answer) if self._mended.is_on else ""
         if problem:
             text = f"a preference that cannot be followed, answered without: {problem}"
-            self._mended.tell(self.device_type, "wrong_preferences", text)
+            self._mended.report(self.device_type, "wrong_preferences", text)
             return _no_preference(request)
         return answer
 
@@ -181,7 +182,7 @@ def preference_problem(
 
 
 def mend_container(container: ContainerAllocateResponse) -> Iterator[tuple[str, str]]:
-    """Mend an answer in place; yield what was wrong, as event and text. Nothing else changes."""
+    """Correct an answer in place; yield each fault as event and text."""
     problems: list[tuple[str, str]] = []
     devices = [*_mended_parts(container.devices, problems)]
     mounts = [*_mended_parts(container.mounts, problems)]
@@ -190,12 +191,12 @@ def mend_container(container: ContainerAllocateResponse) -> Iterator[tuple[str, 
         yield from problems
     for name in container.env:
         if not _VARIABLE.fullmatch(name):
-            text = f"the variable {name!r}, which no shell can use; it is passed on as it is"
+            text = f"the variable {name!r}, which no shell can use; it is passed on unchanged"
             yield "odd_variables", text
 
 
 def _mended_parts(parts: Sequence[_Part], problems: list[tuple[str, str]]) -> Iterator[_Part]:
-    """Yield parts with absolute paths, the first for each place: that is how a kubelet has it."""
+    """Yield parts with absolute paths, and for each path only the first part, as a kubelet does."""
     places: set[str] = set()
     for part in parts:
         place = part.container_path

@@ -1,12 +1,12 @@
 """The base of every middleware: passes the trees, the abilities and the calls of a scanner on.
 
-Two classes work together. A `Middleware` stands for the scanner and changes its trees. For every
-device type that it serves it makes a `Relay`, which stands for the abilities of the type and
-changes calls and answers. What neither changes passes as it is.
+Two classes work together. A `Middleware` stands in front of a scanner and changes its trees. For
+every device type that it serves it creates a `Relay`, which has the abilities of the type and
+changes calls and answers. Everything else passes unchanged.
 
-A call goes from the outermost relay to the plugin, its answer the other way. Where the plugin
-leaves Allocate to the framework (`USE_DEFAULT`), the framework answers from the outermost tree,
-and `post_allocate` goes the same way. `Relay.edit` is called in both cases.
+A call goes from the outermost relay to the plugin, its answer goes back the same way. If the plugin
+leaves Allocate to the framework (`USE_DEFAULT`), the framework answers from the outermost tree, and
+`post_allocate` goes from the outermost relay to the plugin. `Relay.edit` is called in both cases.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from kubedevices.allocation import (
 )
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import UsageError
-from kubedevices.middleware.choice import UnusedGlobs
+from kubedevices.middleware.device_selector import UnusedGlobs
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.capabilities import AllocateAnswer, ClaimPreparer, StandIn, UseDefault
 from kubedevices.plugin.hooks import Hooks
@@ -45,10 +45,10 @@ _log = logging.getLogger(__name__)
 
 
 class Relay(StandIn, ClaimPreparer):
-    """The abilities of one served type: by default those of the inner type, passed on.
+    """The abilities of one served type: by default the abilities of the inner type, passed on.
 
-    `adds` has the abilities that a subclass has although the inner type may not have them. A
-    subclass that overrides `edit` adds `Allocator` and `PostAllocator`.
+    `adds` has the abilities of a subclass that the inner type may not have. A subclass that
+    overrides `edit` adds `Allocator` and `PostAllocator`.
     """
 
     adds: ClassVar[frozenset[type]] = frozenset()
@@ -60,7 +60,7 @@ class Relay(StandIn, ClaimPreparer):
         self.parameters = inner.parameters  # type: ignore[misc]
 
     async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
-        """Ask the inner type; edit its answer if it has an answer of its own."""
+        """Ask the inner type; edit its answer, unless the answer is `USE_DEFAULT`."""
         answer = await self.inner.allocate(request)
         if not isinstance(answer, UseDefault):
             await self.edit(answer, request)
@@ -72,7 +72,7 @@ class Relay(StandIn, ClaimPreparer):
         await self.edit(response, request)
 
     async def edit(self, response: AllocateResponse, request: AllocateRequest) -> None:
-        """Change the answer in place, be it the plugin's or the framework's. Does nothing here."""
+        """Change the answer of the plugin or of the framework in place. Does nothing here."""
 
     async def get_preferred_allocation(
         self, request: PreferredAllocationRequest
@@ -91,16 +91,16 @@ class Relay(StandIn, ClaimPreparer):
         return await self.inner.prepare_claim(claimed._replace(device_type=self.inner_type))
 
     async def unprepare_claim(self, claimed: ClaimedDevices) -> None:
-        """Let the inner type undo that."""
+        """Let the inner type undo `prepare_claim`."""
         await self.inner.unprepare_claim(claimed._replace(device_type=self.inner_type))
 
     async def on_type_added(self, device_type: str) -> None:
-        """Tell the inner type, by the name that it knows."""
+        """Call the inner type, with its own name."""
         del device_type
         await self.inner.on_type_added(self.inner_type)
 
     async def on_type_removed(self, device_type: str) -> None:
-        """Tell the inner type; the caller's deadline is the one that counts."""
+        """Call the inner type; only the deadline of the caller counts."""
         del device_type
         await self.inner.on_type_removed(self.inner_type, timeout=None)
 
@@ -109,8 +109,8 @@ class Middleware(Scanner):
     """A scanner in, a scanner out: changes what another scanner finds, and how it answers.
 
     A subclass overrides what it changes: `change` for trees, `relay` for calls, `inner_type` for
-    names of types. `counts` has what it did, by device type and event; they become the metric
-    `kubedevices_middleware_events_total`. Raises `UsageError` for a `scanner` that is none.
+    names of types. `counts` has the number of events by (device type, event), for the metric
+    `kubedevices_middleware_events_total`. Raises `UsageError` if `scanner` is no `Scanner`.
     """
 
     def __init__(self, scanner: Scanner) -> None:
@@ -118,10 +118,10 @@ class Middleware(Scanner):
             raise UsageError(f"{type(self).__name__} needs a Scanner object, not {scanner!r}")
         self.scanner = scanner
         self.subject = ""
-        """What the line of the start speaks of, where there are several scanners in a process."""
+        """Put before the line of the start if a process has several scanners."""
 
         self.counts: Counter[tuple[str, str]] = Counter()
-        # For `change`, which is called by the scanner's thread and by the thread of a look.
+        # For `change`: the scanner's thread and the thread of `look_again` call it.
         self._lock = threading.Lock()
         self._counting = threading.Lock()
         self._inner_tree: DeviceTree | None = None
@@ -135,69 +135,69 @@ class Middleware(Scanner):
     # ------------------------------------------------------------ for subclasses
 
     def line(self) -> str:
-        """Return what it does, in one line for the log of the start; empty if it does nothing."""
+        """Return its rules in one line, for the log of the start; empty if it does nothing."""
         return ""
 
     def change(self, tree: DeviceTree, now: float) -> DeviceTree:
-        """Return what becomes of `tree`, which is read-only, at the loop's time `now`.
+        """Return the changed `tree`, which is read-only. `now` is the loop's time in seconds.
 
-        Called for every tree of the inner scanner, in the notifying thread, never twice at once.
-        Must be quick, and must not notify. May call `look_again`.
+        Called for every tree of the inner scanner, in the notifying thread, never twice at the same
+        time. It must be quick, and must not call `notify`. It may call `look_again`.
         """
         del now
         return tree
 
     def inner_type(self, device_type: str) -> str:
-        """Return from which type of the inner scanner a served type comes."""
+        """Return the type of the inner scanner from which a served type comes."""
         return device_type
 
     def inner_id(self, device_type: str, device_id: str) -> str:
-        """Return by which ID the inner scanner knows a device of a served type."""
+        """Return the ID of a device by which the inner scanner knows it."""
         del device_type
         return device_id
 
     def relay(self, inner: Hooks, device_type: str, inner_type: str) -> Relay:
-        """Return what answers for `device_type`; called each time the type appears."""
+        """Return the relay that answers for `device_type`; called each time the type appears."""
         return Relay(inner, device_type, inner_type)
 
     async def run_beside(self) -> None:
-        """Do what has to be done as long as the scan lasts; then it is cancelled.
+        """Run beside the scan, which cancels it at its end.
 
-        To return early is no harm. Raising ends the scan.
+        It may return early. If it raises, the scan ends.
         """
 
     # ------------------------------------------------------------ what subclasses call
 
     @property
     def inner_tree(self) -> DeviceTree:
-        """The last tree of the inner scanner; an empty one before the first."""
+        """The last tree of the inner scanner; an empty tree before the first."""
         return self._inner_tree if self._inner_tree is not None else DeviceTree()
 
     def count(self, event: str, device_type: str = "", times: int = 1) -> None:
-        """Count something for the metrics. From any thread."""
+        """Count an event for the metrics. From any thread."""
         with self._counting:
             self.counts[device_type, event] += times
 
     def look_again(self, at: float | None = None) -> None:
         """Call `change` with the last tree again, soon or at the loop's time `at`.
 
-        From any thread; returns at once. The earliest of several times counts, and each look asks
-        for the next. Before the scan it does nothing: the first tree comes anyway.
+        From any thread; returns at once. Of several times the earliest counts; then `change` must
+        ask again. Before the scan this does nothing, because the first tree will come.
         """
         loop = self._loop
         if loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody serves any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the scan has ended
                 loop.call_soon_threadsafe(self._plan_look, loop.time() if at is None else at)
 
     # ------------------------------------------------------------ as a scanner
 
     @property
     def scanner_name(self) -> str:
-        """That of the inner scanner: what fails there is not ours."""
+        """The name of the inner scanner: its failures are not failures of the middleware."""
         return self.scanner.scanner_name
 
     def abilities_of(self, device_type: str) -> object:
-        """Return what answers for `device_type`; it offers what the inner type offers, and more."""
+        """Return the relay of `device_type`, around the abilities of the inner type."""
         inner_type = self.inner_type(device_type)
         inner = Hooks(self.scanner.abilities_of(inner_type))
         return self.relay(inner, device_type, inner_type)
@@ -213,8 +213,8 @@ class Middleware(Scanner):
                 self._inner_tree = part.take()[0]
                 notifier.notify(self.change(self._inner_tree, loop.time()))
 
-        # The tree is taken under the lock: of two trees at once the later one is also passed on
-        # later.
+        # `pass_on` takes the tree under the lock: so of two trees at the same time, the later tree
+        # is passed on later.
         part = Notifier(pass_on, notifier.wait_stopped)
         name = type(self).__name__
         try:
@@ -246,23 +246,23 @@ class Middleware(Scanner):
                     await self._wake.wait()
             if self._next_look is not None and self._next_look <= loop.time():
                 self._next_look = None
-                await hook_threads.call(look)  # comparing two large trees takes a while
+                await hook_threads.call(look)  # the comparison of two large trees takes a while
 
     async def _beside(self) -> NoReturn:
         await self.run_beside()
         await asyncio.Event().wait()
-        raise AssertionError("unreachable: nobody sets it")
+        raise AssertionError("unreachable: no code sets the event")
 
 
 class RuledMiddleware(Middleware, Generic[Rule]):
-    """A middleware with a rule for all device types, or a rule for some: `{inner type: rule}`."""
+    """A middleware with one rule for all device types, or rules by inner type."""
 
     def __init__(self, scanner: Scanner, rules: Rule | Mapping[str, Rule]) -> None:
         super().__init__(scanner)
         self._rules = rules
         self._unused = UnusedGlobs()
         self.with_place: Callable[[str, str], str] = lambda _glob, text: text
-        """Puts before a text about a glob where the glob is written, if anybody knows."""
+        """Glob and text -> the text, with the place of the glob in its file before it if known."""
 
     def use(self, rules: Rule | Mapping[str, Rule]) -> None:
         """Go on with other rules, without a restart. From any thread."""
@@ -273,7 +273,7 @@ class RuledMiddleware(Middleware, Generic[Rule]):
     def warn_of_unused_globs(
         self, device_type: str, globs: Iterable[str], ids: Collection[str], now: float
     ) -> None:
-        """Warn of globs for IDs that have fitted nothing for a minute; for `change`."""
+        """Warn of globs that have fitted no ID for a minute; for `change`."""
         late, again_at = self._unused.look(device_type, globs, ids, now)
         for glob in late:
             self.count("unused_globs", device_type)
@@ -283,13 +283,13 @@ class RuledMiddleware(Middleware, Generic[Rule]):
             self.look_again(again_at)
 
     def named_rules(self) -> Iterable[tuple[str, Rule]]:
-        """Return the rules and of which type they are, for the line of the start."""
+        """Return (type, rule) pairs for the line of the start; one rule has the type `devices`."""
         if isinstance(self._rules, Mapping):
             return self._rules.items()
         return (("devices", self._rules),)
 
     def rule_of(self, inner_type: str) -> Rule | None:
-        """Return the rule of a type; None: it passes as it is."""
+        """Return the rule of a type; None: the type passes unchanged."""
         if isinstance(self._rules, Mapping):
             return self._rules.get(inner_type)
         return self._rules

@@ -1,13 +1,13 @@
-"""Whether somebody behind a scanner is there: a plugin of others restarts while we go on.
+"""Whether the plugin behind a scanner is connected: it may restart while our process goes on.
 
-A scanner that speaks for somebody else has the attribute `presence`, and every middleware passes on
-that of its inner scanner (`presence_of`). The protocol:
+A scanner that has the devices of another plugin has the attribute `presence`. `presence_of` finds
+it behind any number of middleware. The protocol:
 
-* the scanner calls `leave()` when the other is gone, before it reports a tree without devices;
-* it reports the new list, and then calls `arrive()`;
+* the scanner calls `leave()` when the plugin is gone, before it reports a tree without devices;
+* when the plugin is back, the scanner reports the new list, and then calls `arrive()`;
 * before the first list, `is_away` is true.
 
-Everything on the event loop.
+All calls must be on the event loop.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from typing import Any
 
 
 class Presence:
-    """Whether the other is there, and the listeners for changes."""
+    """Whether the plugin is connected, and the listeners for changes."""
 
     def __init__(self, *, is_away: bool = True) -> None:
         self._here, self._away = asyncio.Event(), asyncio.Event()
@@ -26,29 +26,29 @@ class Presence:
 
     @property
     def is_away(self) -> bool:
-        """Whether the other is away."""
+        """Whether the plugin is away."""
         return not self._here.is_set()
 
     def leave(self) -> None:
-        """Note that the other is gone."""
+        """Record that the plugin is gone."""
         if not self.is_away:
             self._here.clear()
             self._away.set()
-            self._tell()
+            self._call_listeners()
 
     def arrive(self) -> None:
-        """Note that the other is there, after its list was reported."""
+        """Record that the plugin is connected, after its list was reported."""
         if self.is_away:
             self._away.clear()
             self._here.set()
-            self._tell()
+            self._call_listeners()
 
     async def wait_here(self) -> None:
-        """Return when the other is there; at once if it is."""
+        """Return when the plugin is connected; at once if it is."""
         await self._here.wait()
 
     async def wait_away(self) -> None:
-        """Return when the other is gone; at once if it is."""
+        """Return when the plugin is gone; at once if it is."""
         await self._away.wait()
 
     @contextlib.contextmanager
@@ -60,15 +60,15 @@ class Presence:
         finally:
             self._listeners.remove(on_change)
 
-    def _tell(self) -> None:
+    def _call_listeners(self) -> None:
         for on_change in [*self._listeners]:
             on_change()
 
 
 def presence_of(scanner: Any) -> Presence | None:
-    """Return the presence of the plugin behind `scanner`; None for a scanner of its own devices.
+    """Return the presence of the plugin behind `scanner`; None if `scanner` finds devices itself.
 
-    A middleware has its inner scanner as `scanner`.
+    The attribute `scanner` of a middleware is its inner scanner.
     """
     while scanner is not None:
         found: object = getattr(scanner, "presence", None)

@@ -1,4 +1,4 @@
-"""`Recorded`: writes down what a node and a plugin say to each other; changes nothing."""
+"""Writes down what a node and a plugin send to each other, and changes nothing: `Recorded`."""
 
 import asyncio
 import itertools
@@ -26,10 +26,10 @@ from kubedevices.middleware.record_format import (
     ALLOCATE,
     PRE_START,
     PREFER,
+    call_parts,
     error_json,
     request_json,
     response_json,
-    said,
 )
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.capabilities import (
@@ -44,8 +44,8 @@ from kubedevices.plugin.scanner import Scanner
 
 Answer = TypeVar("Answer")
 
-_MOST_LEFT_TO_US = 1000
-"""Requests that wait for the framework's answer; of those that fail nobody tells us."""
+_MOST_PENDING = 1000
+"""Most requests that wait for the framework's answer. No call reports the answers that fail."""
 
 _log = logging.getLogger(__name__)
 
@@ -54,8 +54,9 @@ class Recorded(Middleware):
     """Records lists, calls and answers in `file`, for `kubedevices replay`; changes nothing.
 
     `file` and `files - 1` older files beside it (`FILE.1` …) have about `max_size` bytes each.
-    `redact_env` keeps the values of environment variables out. A full or slow disk delays nobody:
-    lines are lost then, which the log, the metrics and the record say. Raises `UsageError`.
+    With `redact_env` the values of environment variables are not written. A full or slow disk
+    delays no call: instead lines are lost, which the log, the metrics and the record say. Event:
+    `record_lines_lost`. Raises `UsageError`.
     """
 
     def __init__(
@@ -74,18 +75,18 @@ class Recorded(Middleware):
             Path(file), max_size=max_size, files=files, redact_env=redact_env, on_lost=self._lose
         )
         self.numbers = itertools.count(1)
-        """By these, request and answer of one call belong together."""
+        """Numbers that request and answer of one call have in common."""
         self._types: set[str] = set()
 
     def line(self) -> str:
-        """Return where the record is."""
+        """Return the file of the record."""
         redacted = ", without the values of env" if self.redact_env else ""
         return f"records what passes in {self.file.path}{redacted}"
 
     def change(self, tree: DeviceTree, now: float) -> DeviceTree:
-        """Note every list; a disk is not touched here."""
+        """Pass every list to the record; its thread writes to the disk."""
         del now
-        # A resource that is withdrawn sends no list: the record has to say it.
+        # No list says that a resource is withdrawn, so write a line for it.
         gone = self._types.difference(tree)
         for name in gone:
             self.file.add_list(f"{self.domain}/{name}", None)
@@ -95,13 +96,13 @@ class Recorded(Middleware):
         return tree
 
     def relay(self, inner: Hooks, device_type: str, inner_type: str) -> "RecordingRelay":
-        """Note what the type offers, and return what notes its calls."""
+        """Record the options of the type, and return the relay that records its calls."""
         options = message_json.to_json(OPTIONS, OPTIONS.to_wire(inner.options))
         self.file.add_options(f"{self.domain}/{inner_type}", options)
         return RecordingRelay(self, inner, device_type, inner_type)
 
     async def scan(self, notifier: Notifier) -> None:
-        """Write until the scan ends; then what is left, for two seconds at most."""
+        """Write until the scan ends, and then the waiting lines, for two seconds at most."""
         self.file.start()
         try:
             await super().scan(notifier)
@@ -111,11 +112,11 @@ class Recorded(Middleware):
     def note(
         self, resource: str, call: str, number: int, speaker: str, make: Callable[[], Json]
     ) -> None:
-        """Write a request or an answer; what cannot be written is lost, and nothing else."""
+        """Write a request or an answer; a line that cannot be written is counted as lost."""
         try:
             now = self.file.now()
-            self.file.add(said(now, resource, call, speaker=speaker, id=number, **make()))
-        except Exception:  # of a value of the author's, whose call goes on
+            self.file.add(call_parts(now, resource, call, speaker=speaker, id=number, **make()))
+        except Exception:  # a wrong value of the author must not fail the call
             _log.debug("a line of the record cannot be written", exc_info=True)
             self._lose(1)
 
@@ -124,34 +125,33 @@ class Recorded(Middleware):
 
 
 class RecordingRelay(Relay):
-    """Notes the calls of one device type."""
+    """Records the calls of one device type."""
 
     adds = frozenset({Allocator, PostAllocator})
 
     def __init__(self, record: Recorded, inner: Hooks, device_type: str, inner_type: str) -> None:
         super().__init__(inner, device_type, inner_type)
         self._record, self._resource = record, f"{record.domain}/{inner_type}"
-        # Requests whose answer the framework makes: it comes by `post_allocate`, with the same
-        # request.
-        self._left_to_us: deque[tuple[AllocateRequest, int]] = deque(maxlen=_MOST_LEFT_TO_US)
+        # Requests that the framework answers; `post_allocate` gets the answer and the same request.
+        self._pending: deque[tuple[AllocateRequest, int]] = deque(maxlen=_MOST_PENDING)
 
     async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
-        """Note request and answer; the framework's answer comes by `post_allocate`."""
+        """Record request and answer; `post_allocate` gets an answer of the framework."""
         number = self._ask(ALLOCATE, request)
         answer = await self._hear(ALLOCATE, number, self.inner.allocate(request))
         if isinstance(answer, UseDefault):
-            self._left_to_us.append((request, number))
+            self._pending.append((request, number))
         else:
             self._answer(ALLOCATE, number, answer)
         return answer
 
     async def post_allocate(self, response: AllocateResponse, request: AllocateRequest) -> None:
-        """Note the framework's answer as the inner type edits it."""
-        found = next((each for each in self._left_to_us if each[0] == request), None)
+        """Record the framework's answer after the inner type has edited it."""
+        found = next((each for each in self._pending if each[0] == request), None)
         if found is None:
             number = self._ask(ALLOCATE, request)
         else:
-            self._left_to_us.remove(found)
+            self._pending.remove(found)
             number = found[1]
         await self._hear(ALLOCATE, number, self.inner.post_allocate(response, request))
         self._answer(ALLOCATE, number, response)
@@ -159,7 +159,7 @@ class RecordingRelay(Relay):
     async def get_preferred_allocation(
         self, request: PreferredAllocationRequest
     ) -> PreferredAllocationResponse:
-        """Note request and answer."""
+        """Record request and answer."""
         number = self._ask(PREFER, request)
         asking = self.inner.get_preferred_allocation(request)
         answer = await self._hear(PREFER, number, asking)
@@ -169,7 +169,7 @@ class RecordingRelay(Relay):
     async def pre_start_container(
         self, request: PreStartContainerRequest
     ) -> PreStartContainerResponse:
-        """Note request and answer."""
+        """Record request and answer."""
         number = self._ask(PRE_START, request)
         answer = await self._hear(PRE_START, number, self.inner.pre_start_container(request))
         self._answer(PRE_START, number, answer)
@@ -184,12 +184,12 @@ class RecordingRelay(Relay):
         try:
             return await asking
         except asyncio.CancelledError:
-            # What the plugin would have answered is unknown, which is not the same as an error.
+            # The caller hung up, so the answer is unknown. That is no error of the plugin.
             self._note(call, number, lambda: {"hungUp": True}, "kubelet")
             raise
         except Exception as error:
-            told = error_json(error)
-            self._note(call, number, lambda: {"error": told})
+            details = error_json(error)
+            self._note(call, number, lambda: {"error": details})
             raise
 
     def _answer(self, call: str, number: int, response: Any) -> None:

@@ -1,8 +1,9 @@
-"""Writes a record: a thread that nobody waits for, whatever the disk does.
+"""Writes the files of a record in a thread, so that a slow or full disk delays no call.
 
-What is to be written waits in a queue that has a bound. What finds no place in it, and what the
-disk refuses, is counted and told, and the record says how many lines it lacks. Every file, and
-what follows a gap, begins with the options and the list of each resource, so it can be read alone.
+Lines wait in a queue of limited size. If the queue is full, or the disk refuses a line, the line is
+lost: it is counted, logged once, and the record says how many lines are missing. Every file, and
+the text after a gap, begins with the options and the list of each resource, so that a reader needs
+no other file.
 """
 
 import logging
@@ -20,32 +21,32 @@ from kubedevices.kubelet_api.convert import device_list_to_wire, device_to_wire
 from kubedevices.middleware.record_format import (
     LIST,
     OPTIONS,
+    call_parts,
     entries_of,
     head,
     line,
     list_json,
-    said,
     stamp,
 )
 
 MIB = 2**20
 MOST_WAITING = 4 * MIB
-"""Bytes that wait for the disk."""
-_A_DEVICE = 64
-"""Bytes that stand for a device in a list that waits."""
+"""Most bytes that wait for the disk."""
+_DEVICE_SIZE = 64
+"""Assumed bytes of one device of a waiting list."""
 _LAST_WAIT = 2.0
-"""Seconds that the end of a record waits for the disk."""
+"""Seconds that `close` waits for the disk."""
 _TRY_AGAIN = 1.0
-"""Seconds between two attempts at a disk that refuses."""
+"""Seconds between two attempts to write after an error."""
 
 Given: TypeAlias = bytes | Mapping[str, Device]
-"""A list as its plugin sent it, or the devices of a scanner."""
+"""A list: the bytes that its plugin sent, or the devices of a scanner by ID."""
 
 _log = logging.getLogger(__name__)
 
 
 class _Waiting(NamedTuple):
-    """A line as it is; or options or a list, which the begin of the next file will repeat."""
+    """One entry of the queue: the text of a line, the options of a resource, or its list."""
 
     time: float
     text: bytes = b""
@@ -57,15 +58,15 @@ class _Waiting(NamedTuple):
     @property
     def size(self) -> int:
         if self.devices is None or isinstance(self.devices, bytes):
-            return len(self.text) + len(self.devices or b"") + _A_DEVICE
-        return _A_DEVICE * len(self.devices)
+            return len(self.text) + len(self.devices or b"") + _DEVICE_SIZE
+        return _DEVICE_SIZE * len(self.devices)
 
 
 class RecordFile:
-    """A record in `path` and in older files beside it, `files` together of `max_size` bytes each.
+    """A record in `path` and in older files beside it: `files` files of `max_size` bytes each.
 
-    A list that is larger than that still fits. `on_lost` hears how many lines are lost, from any
-    thread. Raises `UsageError`.
+    A list may be larger than `max_size`. `on_lost` is called with the number of lost lines, from
+    any thread. Raises `UsageError`.
     """
 
     def __init__(
@@ -82,7 +83,8 @@ class RecordFile:
         self._file, self._max_size = RotatedFile(path, files=files), max_size
         self.path = self._file.path
         self._redact_env, self._on_lost = redact_env, on_lost
-        # One clock for all lines: the wall's at the start, and from there one that never jumps.
+        # One clock for all lines: the wall clock of the start plus the monotonic clock, so that
+        # times never go backwards.
         self._offset = time.time() - time.monotonic()
 
         self._changed = threading.Condition()
@@ -91,7 +93,8 @@ class RecordFile:
         self._is_ending = False
         self._thread: threading.Thread | None = None
 
-        # Only for the thread: what the reader of the file knows so far, and whether it lacks lines.
+        # Only for the thread: the options and lists that the file has so far, and the number of
+        # missing lines that the file does not report yet.
         self._options: dict[str, dict[str, Any]] = {}
         self._lists: dict[str, tuple[bytes, ...] | None] = {}
         self._missing = 0
@@ -100,50 +103,50 @@ class RecordFile:
 
     @property
     def is_writing(self) -> bool:
-        """Whether something may still be written."""
+        """Whether the thread still runs."""
         return self._thread is not None and self._thread.is_alive()
 
     def now(self) -> float:
-        """Return the time of a line that is written now, in seconds since 1970."""
+        """Return the present time in seconds since 1970, for a line."""
         return self._offset + time.monotonic()
 
     # ------------------------------------------------------------ from any thread, at once
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the thread that writes."""
         name = f"record {self.path.name}"
         self._thread = threading.Thread(target=self._write_all, name=name, daemon=True)
         self._thread.start()
 
     def add(self, parts: dict[str, Any]) -> None:
-        """Write a line that `said` began."""
+        """Write a line with these parts (see `call_parts`)."""
         self._add(_Waiting(self.now(), text=line(parts)))
 
     def add_options(self, resource: str, options: dict[str, Any]) -> None:
-        """Write what GetDevicePluginOptions says."""
+        """Write the answer to GetDevicePluginOptions."""
         self._add(_Waiting(self.now(), resource=resource, options=options))
 
     def add_list(self, resource: str, devices: Given | None) -> None:
-        """Write a list, or what differs from the last; None: the resource is no longer served.
+        """Write a list, or its difference to the last list; None: the resource is no longer served.
 
-        A mapping must not change afterwards.
+        If `devices` is a mapping, it must not change afterwards.
         """
         self._add(_Waiting(self.now(), resource=resource, devices=devices, is_list=True))
 
     def _add(self, new: _Waiting) -> None:
         with self._changed:
-            # A list that is larger than the bound is taken when nothing else waits.
+            # A list that is larger than the limit is accepted when nothing else waits.
             if self._size + new.size <= MOST_WAITING or not self._waiting:
                 is_first = False
                 self._put(new)
             else:
                 is_first = not self._lost
-                # `_lost`: since the last turn of the thread. `_missing`: not yet told in the
-                # record.
+                # `_lost`: lost since the last turn of the thread. `_missing`: lost and not yet
+                # reported in the record.
                 self._lost += 1
                 self._make_room(new)
             self._changed.notify()
-        # Outside the lock: the log may block, as the disk does.
+        # Outside the lock: the log may block, too.
         if is_first:
             _log.warning("%s: the disk is too slow: lines of the record are lost", self.path)
 
@@ -152,7 +155,7 @@ class RecordFile:
         self._size += new.size
 
     def _make_room(self, new: _Waiting) -> None:
-        """Let the newest list replace the one that waits; a call is dropped."""
+        """Replace the waiting list or options of the resource by `new`; drop the line of a call."""
         if new.text:
             return
         for at in range(len(self._waiting) - 1, -1, -1):
@@ -164,14 +167,16 @@ class RecordFile:
         self._put(new)
 
     def close(self) -> None:
-        """Write what waits and end; waits for the disk, but no longer than 2 s."""
+        """Write the waiting lines and end the thread; wait for this at most 2 s."""
         with self._changed:
             self._is_ending = True
             self._changed.notify()
         if self._thread is not None:
             self._thread.join(_LAST_WAIT)
             if self.is_writing:
-                _log.warning("%s: the end of the record is not written yet: leaving it", self.path)
+                _log.warning(
+                    "%s: the end of the record is not written: the disk is too slow", self.path
+                )
 
     # ------------------------------------------------------------ in the thread
 
@@ -183,7 +188,7 @@ class RecordFile:
             self._file.close()
 
     def _take_turn(self) -> bool:
-        """Write what waits, or wait for it; return False for the last time."""
+        """Write the waiting lines, or wait for lines; return False after the last turn."""
         with self._changed:
             if not self._waiting and not self._is_ending:
                 self._changed.wait(_TRY_AGAIN if self._missing else None)
@@ -195,18 +200,17 @@ class RecordFile:
         try:
             while waiting:
                 new = waiting.popleft()
-                self._write(new.time, self._learn(new), new.text)
+                self._write(new.time, self._difference_of(new), new.text)
                 new = None
             if self._missing:
                 self._write(self.now(), b"", b"")
-            self._tell(None)
+            self._report_state(None)
         except OSError as error:
             self._lose(len(waiting) + (new is not None))
             for each in waiting:
-                self._learn(each)
-            # What was lost is learned all the same: the next file begins with the lists as they are
-            # now.
-            self._tell(error)
+                self._difference_of(each)
+            # Lost lists are remembered, too: the next file begins with the present lists.
+            self._report_state(error)
             with self._changed:
                 self._changed.wait_for(lambda: self._is_ending, _TRY_AGAIN)
         return not is_last
@@ -216,7 +220,7 @@ class RecordFile:
             self._missing += lines
             self._on_lost(lines)
 
-    def _tell(self, error: OSError | None) -> None:
+    def _report_state(self, error: OSError | None) -> None:
         if error is not None and not self._fails:
             _log.warning("%s: lines of the record are lost: %s", self.path, error.strerror)
         if error is None and self._fails:
@@ -224,7 +228,10 @@ class RecordFile:
         self._fails = error is not None
 
     def _write(self, time: float, text: bytes, call: bytes) -> None:
-        """Write `text`, or all that is known and the line of a call; raises `OSError`."""
+        """Write `text`; in a new file or after a gap: all options and lists, then `call`.
+
+        Raises `OSError`.
+        """
         if not text and not self._missing:
             return
         if not self._file.is_open or len(text) > self._room:
@@ -241,9 +248,9 @@ class RecordFile:
         self._missing = 0
 
     def _everything(self, time: float) -> bytes:
-        """Return the lines from which a reader can begin: all options and all lists."""
+        """Return all options and lists as lines, so that a reader can begin here."""
         options = [
-            line(said(time, resource, OPTIONS, message=each))
+            line(call_parts(time, resource, OPTIONS, message=each))
             for resource, each in self._options.items()
         ]
         lists = [
@@ -251,13 +258,13 @@ class RecordFile:
         ]
         return b"".join(options + lists)
 
-    def _learn(self, new: _Waiting) -> bytes:
-        """Return the line for `new`, as a difference to before; empty if nothing changed."""
+    def _difference_of(self, new: _Waiting) -> bytes:
+        """Remember `new`; return its line, for a list the difference; empty if nothing changed."""
         if new.options is not None:
             if new.options == self._options.get(new.resource):
                 return b""
             self._options[new.resource] = new.options
-            parts = said(new.time, new.resource, OPTIONS, message=new.options)
+            parts = call_parts(new.time, new.resource, OPTIONS, message=new.options)
             return line(parts)
         if not new.is_list:
             return new.text
@@ -276,7 +283,7 @@ class RecordFile:
         new: tuple[bytes, ...] | None,
     ) -> bytes:
         parts = {"gone": True} if new is None else list_json(old, new)
-        return line(said(time, resource, LIST, **parts))
+        return line(call_parts(time, resource, LIST, **parts))
 
 
 def _message(devices: Given) -> bytes:

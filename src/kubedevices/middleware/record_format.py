@@ -1,6 +1,7 @@
-"""What a record says, version 1: what a node and a plugin said to each other, as lines of JSON.
+"""The lines of a record, version 1: JSON about what a node and a plugin sent to each other.
 
-docs/proxy.md describes the format. Writing and reading of lines; no file is touched here.
+docs/proxy.md describes the format. Only lines are written and read here; files are in
+`record_file`.
 """
 
 import json
@@ -19,9 +20,9 @@ SUFFIX = ".jsonl"
 LIST, OPTIONS = "ListAndWatch", "GetDevicePluginOptions"
 ALLOCATE, PREFER, PRE_START = "Allocate", "GetPreferredAllocation", "PreStartContainer"
 _DEVICE = 1 << 3 | 2
-"""The tag of a device in a list."""
+"""The protobuf tag of a device in a list (field 1, length-delimited)."""
 REDACTED = "REDACTED"
-"""Stands for the value of a variable in a record whose first line names `env` in `redacted`."""
+"""Replaces the values of variables if the first line of a file names `env` in `redacted`."""
 
 
 class CallMessages(NamedTuple):
@@ -36,7 +37,7 @@ CALLS: Mapping[str, CallMessages] = {
     PREFER: CallMessages(convert.PREFERRED_REQUEST, convert.PREFERRED_RESPONSE),
     PRE_START: CallMessages(convert.PRE_START_REQUEST, convert.PRE_START_RESPONSE),
 }
-"""The calls of a container's life."""
+"""The calls for a container, with their messages."""
 
 
 # ---------------------------------------------------------------- lines
@@ -59,23 +60,25 @@ def stamp(time: float) -> str:
 
 
 def seconds(text: Any) -> float:
-    """Return what `stamp` was made of; raises ValueError."""
+    """Return the seconds since 1970 of a `stamp`; raises ValueError."""
     return datetime.fromisoformat(str(text)).timestamp()
 
 
-def said(time: float, resource: str, call: str, *, speaker: str = "plugin", **more: Any) -> Json:
-    """Return the parts of a line: who says what, and when."""
+def call_parts(
+    time: float, resource: str, call: str, *, speaker: str = "plugin", **more: Any
+) -> Json:
+    """Return the parts of a line: time, sender, resource, call, and `more`."""
     return {"time": stamp(time), "from": speaker, "resource": resource, "call": call, **more}
 
 
 def request_json(call: str, request: Any) -> Json:
-    """Return what a kubelet asks."""
+    """Return a request of a kubelet as JSON."""
     how = CALLS[call]
     return to_json(how.request, how.request.to_wire(request))
 
 
 def response_json(call: str, response: Any, *, redact_env: bool = False) -> Json:
-    """Return what a plugin answers."""
+    """Return an answer of a plugin as JSON."""
     how = CALLS[call]
     found = to_json(how.response, how.response.to_wire(response))
     if redact_env:
@@ -86,7 +89,7 @@ def response_json(call: str, response: Any, *, redact_env: bool = False) -> Json
 
 
 def error_json(error: Exception) -> Json:
-    """Return why a call failed, as a kubelet hears it."""
+    """Return the gRPC status that a kubelet gets for an error, as JSON."""
     if isinstance(error, RpcError):
         return {"code": error.code.name, "message": error.message}
     code = getattr(error, "code", StatusCode.UNKNOWN)
@@ -95,7 +98,7 @@ def error_json(error: Exception) -> Json:
 
 
 def error_of(given: Any) -> RpcError:
-    """Return the error that `error_json` was made of; raises ValueError."""
+    """Return the error of an `error_json`; raises ValueError."""
     if not isinstance(given, dict) or given.get("code") not in StatusCode.__members__:
         raise ValueError("its error has no gRPC code")
     return RpcError(StatusCode[given["code"]], str(given.get("message", "")))
@@ -115,9 +118,9 @@ def entries_of(message: bytes) -> tuple[bytes, ...]:
 
 
 def list_json(old: Sequence[bytes] | None, new: Sequence[bytes]) -> Json:
-    """Return the parts of a line that turns the list `old` into `new`; None: whatever it was.
+    """Return the parts of a line that turns the list `old` into `new`; `old` None: the whole list.
 
-    Only the differences, where devices keep their places, others go out and new ones come last.
+    The line has only the differences if devices keep their order and new devices are last.
     """
     if old is not None and (change := _change(old, new)) is not None:
         return {"change": change}
@@ -130,7 +133,7 @@ def _change(old: Sequence[bytes], new: Sequence[bytes]) -> Json | None:
     came = [each for each in new if each not in before]
     ids_after = [_id(each) for each in came]
     removed = ids_before.difference(ids_after)
-    # What the reader makes of it decides: doubled IDs and another order need the whole list.
+    # The reader must get exactly `new`: duplicate IDs and another order need the whole list.
     if _applied(old, came, removed) != tuple(new):
         return None
     return {
@@ -141,7 +144,7 @@ def _change(old: Sequence[bytes], new: Sequence[bytes]) -> Json | None:
 
 
 def apply_list(old: Sequence[bytes], parts: Json) -> tuple[bytes, ...]:
-    """Return the list that a line makes of `old`; raises ValueError for what is no such line."""
+    """Return the list after a line that `list_json` wrote; raises ValueError for other lines."""
     if "message" in parts:
         return entries_of(to_bytes(convert.DEVICE_LIST, parts["message"]))
     change = parts.get("change")

@@ -1,4 +1,4 @@
-"""Other names for resources: `Renamed`; and how names of types that change are kept apart."""
+"""Lists resources under other names: `Renamed`. `TypeNames` finds two types with one new name."""
 
 import logging
 from collections.abc import Mapping
@@ -15,28 +15,31 @@ _log = logging.getLogger(__name__)
 
 
 class TypeNames:
-    """Which inner type each served type comes from; the first that wants a name gets it."""
+    """Remembers the inner type of each served type; the first type that claims a name gets it.
+
+    `who` is the rule that log lines name.
+    """
 
     def __init__(self, who: str) -> None:
         self._who = who
         self._inner: Mapping[str, str] = {}
         self._next: dict[str, str] = {}
-        self._told: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, str]] = set()
 
     def inner(self, device_type: str) -> str:
         """Return the inner type of a served type."""
         return self._inner.get(device_type, device_type)
 
     def begin(self) -> "TypeNames":
-        """Begin with the names of another tree."""
+        """Begin to claim names for a new tree."""
         self._next = {}
         return self
 
     def claim(self, device_type: str, inner_type: str) -> bool:
-        """Take a name; False, and a line in the log, if another type of this tree has it."""
+        """Claim a name; log an error and return False if another type of this tree has it."""
         owner = self._next.setdefault(device_type, inner_type)
-        if owner != inner_type and (device_type, inner_type) not in self._told:
-            self._told.add((device_type, inner_type))
+        if owner != inner_type and (device_type, inner_type) not in self._logged:
+            self._logged.add((device_type, inner_type))
             _log.error(
                 "%s: %s and %s would both be %s: %s is not listed (give it another name)",
                 self._who, owner, inner_type, device_type, inner_type,
@@ -44,44 +47,43 @@ class TypeNames:
         return owner == inner_type
 
     def end(self) -> None:
-        """Let the names count; those before stay known, for a plugin that is away and held."""
+        """Put the claimed names in force; old names stay known, for a plugin that is away."""
         self._inner = {**self._inner, **self._next}
 
 
 class Renamed(RuledMiddleware[str]):
     """Lists the same devices under another type: `Renamed(scanner, {"gpu": "card"})`.
 
-    A text for all types has the placeholder `{name}`, as in `shared-{name}`. The domain of a
-    resource is not part of a type: it belongs to the runner; `domain` only completes what is said
-    about the names. Raises `UsageError` for a name that no
-    resource can have, and for two types with one name. Events: `renamed`, for every type that is
-    listed under a new name.
+    A text for all types has the placeholder `{name}`, as in `shared-{name}`. The runner sets the
+    domain of a resource, not this rule; `domain` is used only in the line of the start. Raises
+    `UsageError` for a name that no resource can have, and for two types with one name. Events:
+    `renamed`, for every type that is listed under a new name.
     """
 
     def __init__(
         self, scanner: Scanner, names: str | Mapping[str, str], *, domain: str = ""
     ) -> None:
         super().__init__(scanner, names)
-        self._said_domain = f"{domain}/" if domain else ""
+        self._domain_prefix = f"{domain}/" if domain else ""
         self._names = TypeNames("rename")
         _check(names)
 
     def use(self, rules: str | Mapping[str, str]) -> None:
-        """Go on with other names: resources with the names before are no longer served."""
+        """Go on with other names: resources with the old names are no longer served."""
         _check(rules)
         super().use(rules)
 
     def line(self) -> str:
-        """Return what is called how."""
-        lines = [f"{name} {self._said_domain}{text}" for name, text in self.named_rules()]
+        """Return the new names in one line."""
+        lines = [f"{name} {self._domain_prefix}{text}" for name, text in self.named_rules()]
         return f"calls {'; '.join(lines)}" if lines else ""
 
     def inner_type(self, device_type: str) -> str:
-        """Return the name that the plugin knows."""
+        """Return the type by which the plugin knows a served type."""
         return self._names.inner(device_type)
 
     def change(self, tree: DeviceTree, now: float) -> DeviceTree:
-        """Return the same devices under other names."""
+        """Return the same devices under the new names."""
         del now
         changed, names = DeviceTree(), self._names.begin()
         for inner_type in tree:

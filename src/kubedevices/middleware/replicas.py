@@ -1,7 +1,8 @@
-"""Shares of devices: several IDs for one device, so that several containers may have it. Pure.
+"""Replicas: several IDs for one device, so that several containers may have the device. Pure.
 
-A replica is its device in everything but the ID, so health and NUMA nodes always agree. The ID of
-a replica is that of its device, `::` and a number: `card0::1`.
+A replica equals its device except for the ID, so health and NUMA nodes always agree. The ID of a
+replica is the ID of its device, `::` and a number: `card0::1`. The middleware is in `share`, which
+has the `ShareRule`; the functions here take its values.
 """
 
 from collections import Counter
@@ -27,8 +28,8 @@ def replicate(
 ) -> DeviceTree:
     """Return a tree with `count` replicas of every device: `card0::0`, `card0::1` and so on.
 
-    `count` may depend on the device; 0 leaves it out. `rename` makes the name of a shared device
-    type of the plain one, as `"{}.shared".format` does.
+    `count` may be a function of the device; 0 leaves the device out. `rename` returns the new name
+    of a device type, for example `"{}.shared".format`.
     """
     replicated = DeviceTree()
     for device_type in tree:
@@ -44,7 +45,7 @@ def replicate(
 
 
 def replicas_of(device: Device, numbers: Iterable[int]) -> tuple[Device, ...]:
-    """Return the replicas of `device` that have these numbers."""
+    """Return the replicas of `device` with these numbers."""
     return tuple(device.with_id(replica_id(device.id, number)) for number in numbers)
 
 
@@ -54,24 +55,24 @@ def replica_id(device_id: str, number: int) -> str:
 
 
 def device_of(device_id: str) -> str:
-    """Return the ID of the device that `device_id` is a replica of; itself if it is none."""
-    # From the right: an ID of a plugin may have `::` in it already.
+    """Return the ID of the device of a replica; `device_id` itself if it is no replica."""
+    # From the right: an ID of a plugin may contain `::`, too.
     device, separator, number = device_id.rpartition(SEPARATOR)
     return device if separator and number.isdecimal() else device_id
 
 
 def number_of(device_id: str) -> int:
-    """Return the number of a replica; 0 if it is none."""
+    """Return the number of a replica; 0 if `device_id` is no replica."""
     number = device_id.rpartition(SEPARATOR)[2]
     return int(number) if device_of(device_id) != device_id else 0
 
 
 def numbers_to_serve(count: int, held: Collection[int]) -> list[int]:
-    """Return the numbers of the replicas of a device that is to have `count`.
+    """Return the numbers of the replicas to list for a device that should have `count`.
 
-    Those `held` stay, whatever their number, so that no container loses its device; the lowest
-    numbers fill up. So a device with fewer replicas than before has no more holders than replicas
-    as soon as the surplus ones are given back.
+    Numbers that containers hold (`held`) stay, so that no container loses its device; the lowest
+    free numbers are added up to `count`. If `count` is smaller than before, more than `count`
+    replicas may be listed until the containers give the surplus replicas back.
     """
     kept = sorted(held)
     free = (number for number in range(count + len(kept)) if number not in held)
@@ -84,10 +85,10 @@ def numbers_to_serve(count: int, held: Collection[int]) -> list[int]:
 def check_shares(
     request: AllocateRequest, device_type: str, *, per_container: int | None, distinct: bool
 ) -> None:
-    """Raise `SharesRefused` for a container that asks for too many replicas, or twice for a device.
+    """Raise `SharesRefused` if a container asks for more replicas than the rule allows.
 
-    `per_container` is the most that one container may have. With `distinct` no two of them may be
-    of one device.
+    `per_container` is the most that one container may have; None means no limit. With `distinct` a
+    container may have only one replica of each device.
     """
     for container in request.containers:
         ids = container.device_ids
@@ -107,8 +108,11 @@ def _first_twins(ids: Iterable[str]) -> tuple[str, ...]:
 # ---------------------------------------------------------------- preferred allocation
 
 
-class Tie(NamedTuple):
-    """A question: which `size` of these equally good `devices`, beside those `chosen` already?"""
+class EqualDevices(NamedTuple):
+    """A question to the caller: which `size` of these equally used `devices` to take?
+
+    `chosen` are the devices that the container gets already.
+    """
 
     devices: tuple[str, ...]
     chosen: tuple[str, ...]
@@ -123,12 +127,12 @@ def prefer(
     *,
     spreading: Spreading = "spread",
     distinct: bool = False,
-) -> Generator[Tie, Collection[str], list[str]]:
-    """Choose `size` of the `available` replicas; returns none where the rule cannot be kept.
+) -> Generator[EqualDevices, Collection[str], list[str]]:
+    """Choose `size` of the `available` replicas; return an empty list if the rule forbids it.
 
-    `total` is the number of replicas of each device: those that are not available are in use.
-    `spread` takes different devices, the least used first; `pack` fills the most used one first.
-    Yields a `Tie` where the rule leaves a choice; send the devices to be taken.
+    `total` is the number of replicas of each device; replicas that are not available are in use.
+    `spread` takes different devices, the least used first; `pack` takes the most used first.
+    Yields `EqualDevices` if the rule does not decide; the caller sends the devices to take.
     """
     chosen = natural_order(set(must_include))
     picks = Counter(map(device_of, chosen))
@@ -141,7 +145,7 @@ def prefer(
 
     def rank(device: str) -> tuple[int, int]:
         if spreading == "pack":
-            # `min` takes the smallest rank, so that the most used device is the most negative.
+            # `min` takes the smallest rank, so the most used device has the lowest number.
             return -used[device] - picks[device], 0
         return picks[device], used[device]
 
@@ -150,15 +154,14 @@ def prefer(
         if not open_:
             return []
         best = min(map(rank, open_))
-        tied = natural_order(each for each in open_ if rank(each) == best)
-        count = min(missing, len(tied)) if spreading == "spread" else 1
-        if count < len(tied):
-            taken = yield Tie(tuple(tied), tuple(picks), count)
+        equal = natural_order(each for each in open_ if rank(each) == best)
+        count = min(missing, len(equal)) if spreading == "spread" else 1
+        if count < len(equal):
+            taken = yield EqualDevices(tuple(equal), tuple(picks), count)
         else:
-            taken = tied
+            taken = equal
         for device in taken:
-            # The lowest number, so that few numbers are in use when a rule gives fewer replicas
-            # later.
+            # The lowest number: if a later rule gives fewer replicas, few high numbers are in use.
             lowest = min(free[device], key=number_of)
             free[device].remove(lowest)
             chosen.append(lowest)

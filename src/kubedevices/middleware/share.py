@@ -1,4 +1,7 @@
-"""Several containers per device: `Shared`. What a share is, is decided in `replicas`."""
+"""Lists replicas of devices, so that several containers may have one device: `Shared`.
+
+`replicas` has the names of replicas and the decisions of a `ShareRule`.
+"""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,12 +21,12 @@ from kubedevices.allocation import (
 from kubedevices.device import Device
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import AllocationRefused, StatusCode, UsageError
-from kubedevices.middleware.choice import fits_one
+from kubedevices.middleware.device_selector import fits_any
 from kubedevices.middleware.middleware import Relay, RuledMiddleware
 from kubedevices.middleware.replicas import (
     SPREADINGS,
+    EqualDevices,
     Spreading,
-    Tie,
     check_shares,
     device_of,
     number_of,
@@ -33,21 +36,21 @@ from kubedevices.middleware.replicas import (
     replicas_of,
 )
 from kubedevices.plugin.allocate_response import explain_preference
-from kubedevices.plugin.author_code import describe
+from kubedevices.plugin.author_errors import describe
 from kubedevices.plugin.capabilities import AllocateAnswer, Allocator, PreferredAllocator
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.scanner import Scanner
 
 REPLICAS_LIMIT = 1000
-_MANY = 1000
-"""Devices with replicas in use, of which those that are not listed are forgotten."""
+_MOST_HELD = 1000
+"""If more devices of a type have held replicas, devices that are not listed are forgotten."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class ShareOf:
-    """How many replicas devices have whose ID fits the glob `ids`."""
+    """The number of replicas of devices whose ID fits the glob `ids`."""
 
     ids: str
     replicas: int
@@ -57,10 +60,10 @@ class ShareOf:
 class ShareRule:
     """How devices of a type are shared.
 
-    The first of `rules` that fits a device says how many replicas it has, from 1 to 1000; where
-    none fits, `replicas` says it. `per_container` is the most that one container may have, None for
-    any number. With `distinct` these are replicas of different devices. `allocation` says which
-    devices are given first: `spread` takes the least used, `pack` fills the most used.
+    The first of `rules` that fits a device says how many replicas the device has, from 1 to 1000;
+    if none fits, `replicas` does. `per_container` is the most replicas that one container may have;
+    None means no limit. With `distinct` these are replicas of different devices. `allocation` says
+    which devices are preferred: `spread` the least used, `pack` the most used.
     """
 
     replicas: int = 1
@@ -70,7 +73,7 @@ class ShareRule:
     allocation: Spreading = "spread"
 
     def __post_init__(self) -> None:
-        """Raise `UsageError` for what cannot be."""
+        """Raise `UsageError` for a wrong number or an unknown `allocation`."""
         for count in (self.replicas, *(rule.replicas for rule in self.rules)):
             if not 1 <= count <= REPLICAS_LIMIT:
                 raise UsageError(f"replicas must be between 1 and {REPLICAS_LIMIT}, not {count}")
@@ -82,12 +85,12 @@ class ShareRule:
 
     def count_of(self, device_id: str) -> int:
         """Return how many replicas a device has."""
-        fitting = (rule.replicas for rule in self.rules if fits_one(device_id, (rule.ids,)))
+        fitting = (rule.replicas for rule in self.rules if fits_any(device_id, (rule.ids,)))
         return next(fitting, self.replicas)
 
 
 class _Served(NamedTuple):
-    """A device and its replicas as they were listed last."""
+    """A device and the replicas that were listed last; `wanted` by the rule."""
 
     device: Device
     wanted: int
@@ -95,8 +98,8 @@ class _Served(NamedTuple):
     replicas: tuple[Device, ...]
 
     @property
-    def is_odd(self) -> bool:
-        """Whether replicas are listed that only stay for containers which have them."""
+    def has_surplus(self) -> bool:
+        """Whether replicas beyond the rule are listed, because containers hold them."""
         return self.numbers[-1] >= self.wanted
 
 
@@ -104,8 +107,8 @@ class Shared(RuledMiddleware[ShareRule]):
     """Lists several replicas of each device, so that several containers may have it.
 
     `Shared(scanner, replicas=4)`, or with `ShareRule`s. The plugin behind it knows nothing of
-    replicas: a call names each device once. When a rule changes, replicas that containers were
-    given since the start stay until the kubelet calls them available. Events: `allocated`,
+    replicas: its calls name each device once. When a rule changes, replicas that containers got
+    since the start stay until the kubelet says that they are available. Events: `allocated`,
     `refused`, `preferred`, `preference_ignored` (the plugin's answer could not be used).
     """
 
@@ -128,17 +131,16 @@ class Shared(RuledMiddleware[ShareRule]):
         super().__init__(scanner, plain if rules is None else rules)
         self._served: Mapping[str, Mapping[str, _Served]] = {}
         self._used_rules: Mapping[str, ShareRule] = {}
-        # By type and device, the numbers of the replicas that containers were given since our
-        # start.
+        # By type and device: the numbers of the replicas that containers got since our start.
         self._held: dict[str, dict[str, frozenset[int]]] = {}
 
     def line(self) -> str:
-        """Return what is shared how."""
-        said = [f"{name} {_said(rule)}" for name, rule in self.named_rules()]
+        """Return the rules in one line."""
+        said = [f"{name} {_rule_text(rule)}" for name, rule in self.named_rules()]
         return f"shares {'; '.join(said)}" if said else ""
 
     def change(self, tree: DeviceTree, now: float) -> DeviceTree:
-        """Return the replicas; devices that are the same objects as before have the same."""
+        """Return the replicas; a device that is the same object as before keeps its replicas."""
         shared = DeviceTree()
         served: dict[str, Mapping[str, _Served]] = {}
         rules: dict[str, ShareRule] = {}
@@ -165,7 +167,7 @@ class Shared(RuledMiddleware[ShareRule]):
         served = {}
         for device in devices.values():
             known = before.get(device.id)
-            is_settled = known and not known.is_odd and device.id not in held
+            is_settled = known and not known.has_surplus and device.id not in held
             if known and is_settled and is_same_rule and known.device is device:
                 served[device.id] = known
                 continue
@@ -181,7 +183,7 @@ class Shared(RuledMiddleware[ShareRule]):
         return device_id if self.rule_of(device_type) is None else device_of(device_id)
 
     def relay(self, inner: Hooks, device_type: str, inner_type: str) -> Relay:
-        """Return what translates between replicas and devices."""
+        """Return the relay that translates between replicas and devices."""
         return _SharingRelay(self, inner, device_type)
 
     # ------------------------------------------------------------ who has what
@@ -192,7 +194,7 @@ class Shared(RuledMiddleware[ShareRule]):
         return {name: len(each.replicas) for name, each in served.items()}
 
     def surplus(self, device_type: str, ids: Iterable[str]) -> list[str]:
-        """Return the replicas that must not be given away any more, since the rule has changed."""
+        """Return the replicas that no container may get any more, because the rule has changed."""
         rule, served = self.rule_of(device_type), self._served.get(device_type, {})
         if rule is None:
             return []
@@ -206,26 +208,26 @@ class Shared(RuledMiddleware[ShareRule]):
         return [each for each in ids if is_surplus(each)]
 
     def maybe_surplus(self, device_type: str, ids: Iterable[str]) -> list[str]:
-        """Return the replicas that may be `surplus`: those of devices with some beyond the rule."""
+        """Return, quickly, the replicas that may be `surplus`: only few devices have any."""
         served = self._served.get(device_type, {})
         if self._used_rules.get(device_type) is not self.rule_of(device_type):
-            return [*ids]  # it has changed, and the list has not yet
-        odd = {name for name, each in served.items() if each.is_odd}
-        return [each for each in ids if device_of(each) in odd] if odd else []
+            return [*ids]  # the rule has changed, but not the list yet
+        with_surplus = {name for name, each in served.items() if each.has_surplus}
+        return [each for each in ids if device_of(each) in with_surplus] if with_surplus else []
 
     def note_given(self, device_type: str, ids: Iterable[str]) -> None:
-        """Note that containers have these replicas now."""
+        """Record that containers have these replicas now."""
         served = self._served.get(device_type, {})
         held = self._held.setdefault(device_type, {})
         for each in ids:
             device = device_of(each)
             held[device] = held.get(device, frozenset()) | {number_of(each)}
-        if len(held) > _MANY and len(held) > 2 * len(served):  # devices that came and went
+        if len(held) > _MOST_HELD and len(held) > 2 * len(served):  # many devices have gone
             for device in [*held.keys() - served.keys()]:
                 del held[device]
 
     def note_free(self, device_type: str, ids: Iterable[str]) -> None:
-        """Note that the kubelet calls these replicas available; surplus replicas are not listed."""
+        """Record that these replicas are available again; surplus replicas leave the list."""
         held = self._held.get(device_type)
         if not held:
             return
@@ -242,7 +244,7 @@ class Shared(RuledMiddleware[ShareRule]):
 
 
 class _SharingRelay(Relay):
-    """Speaks of replicas with the kubelet, and of devices with the plugin."""
+    """Translates: the kubelet names replicas, the plugin gets devices."""
 
     adds = frozenset({Allocator, PreferredAllocator})
 
@@ -275,13 +277,13 @@ class _SharingRelay(Relay):
             shared.count("refused", self.device_type)
             raise
         answer = await self.inner.allocate(_of_devices(request))
-        # After the answer: what the plugin refused was given to nobody.
+        # After the answer: if the plugin refuses, no container gets the replicas.
         shared.note_given(self.device_type, ids)
         shared.count("allocated", self.device_type)
         return answer
 
     async def post_allocate(self, response: AllocateResponse, request: AllocateRequest) -> None:
-        """Let the plugin edit the answer; it hears of devices."""
+        """Let the plugin edit the answer; its request names devices."""
         await super().post_allocate(response, _of_devices(request) if self._rule else request)
 
     async def pre_start_container(
@@ -294,7 +296,7 @@ class _SharingRelay(Relay):
     async def get_preferred_allocation(
         self, request: PreferredAllocationRequest
     ) -> PreferredAllocationResponse:
-        """Choose by what is in use; the plugin says which of the equally used devices."""
+        """Choose by use; the plugin decides between equally used devices."""
         rule = self._rule
         if rule is None:
             return await super().get_preferred_allocation(request)
@@ -304,7 +306,7 @@ class _SharingRelay(Relay):
 
     async def _prefer(self, rule: ShareRule, asked: ContainerPreferredRequest) -> list[str]:
         shared, total = self._shared, self._shared.total(self.device_type)
-        # The only sign that a container has ended: the API has no call for it.
+        # Only this tells that a container has ended: the API has no call for the end.
         shared.note_free(self.device_type, asked.available)
         doubtful = shared.maybe_surplus(self.device_type, asked.available)
         surplus = set(shared.surplus(self.device_type, doubtful))
@@ -318,30 +320,32 @@ class _SharingRelay(Relay):
             distinct=rule.distinct,
         )
         try:
-            tie = next(choosing)
+            question = next(choosing)
             while True:
-                tie = choosing.send(await self._break_tie(tie))
+                question = choosing.send(await self._ask_plugin(question))
         except StopIteration as end:
             return cast("list[str]", end.value)
 
-    async def _break_tie(self, tie: Tie) -> Sequence[str]:
-        """Return which of equally good devices the plugin prefers, or the first of them."""
-        first = tie.devices[: tie.size]
+    async def _ask_plugin(self, question: EqualDevices) -> Sequence[str]:
+        """Return which of equally used devices the plugin prefers, or the first of them."""
+        first = question.devices[: question.size]
         if not self.inner.can_prefer:
             return first
-        known = dict.fromkeys((*tie.chosen, *tie.devices))
-        asked = ContainerPreferredRequest((*known,), tie.chosen, len(tie.chosen) + tie.size)
+        known = dict.fromkeys((*question.chosen, *question.devices))
+        asked = ContainerPreferredRequest(
+            (*known,), question.chosen, len(question.chosen) + question.size
+        )
         try:
             answer = await self.inner.get_preferred_allocation(PreferredAllocationRequest((asked,)))
             preferred = tuple(answer.containers[0]) if answer.containers else ()
             problem = explain_preference(asked, preferred)
-        except Exception as error:  # the plugin's; how devices are spread does not depend on it
+        except Exception as error:  # a failure of the plugin must not fail the choice
             preferred, problem = (), describe(error)
         if problem:
             self._shared.count("preference_ignored", self.device_type)
             _log.warning("%s: its preference is not followed: %s", self.device_type, problem)
             return first
-        return [each for each in preferred if each not in tie.chosen] or first
+        return [each for each in preferred if each not in question.chosen] or first
 
 
 def _of_devices(request: AllocateRequest) -> AllocateRequest:
@@ -355,7 +359,7 @@ def _unique_devices(ids: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(device_of, ids)))
 
 
-def _said(rule: ShareRule) -> str:
+def _rule_text(rule: ShareRule) -> str:
     words = [f"{rule.replicas} ways"]
     words += [f"{each.ids} {each.replicas} ways" for each in rule.rules]
     if rule.per_container is not None:

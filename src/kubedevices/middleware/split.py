@@ -1,4 +1,4 @@
-"""One resource as several: `Split`."""
+"""Lists one resource as several: `Split`."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,8 +8,8 @@ from typing import Literal
 from kubedevices.device import Device
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import UsageError
-from kubedevices.middleware.choice import Choice, said
 from kubedevices.middleware.device_facts import DeviceFacts
+from kubedevices.middleware.device_selector import DeviceSelector, selector_text
 from kubedevices.middleware.middleware import Relay, RuledMiddleware
 from kubedevices.middleware.rename import TypeNames, type_problem
 from kubedevices.plugin.hooks import Hooks
@@ -17,8 +17,8 @@ from kubedevices.plugin.scanner import Scanner
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitPart(Choice):
-    """Devices that become the type `to`: those that fit all that is given, as `Choice` says."""
+class SplitPart(DeviceSelector):
+    """The devices that fit all given conditions (`DeviceSelector`) become the type `to`."""
 
     to: str
 
@@ -33,14 +33,14 @@ class SplitPart(Choice):
 class SplitRule:
     """The first of `rules` that fits a device says its type.
 
-    Devices that fit none stay in their type (`keep`) or are not listed (`drop`).
+    A device that fits no rule stays in its type (`rest="keep"`) or is not listed (`"drop"`).
     """
 
     rules: tuple[SplitPart, ...]
     rest: Literal["keep", "drop"] = "keep"
 
     def __post_init__(self) -> None:
-        """Raise `UsageError` for what cannot be."""
+        """Raise `UsageError` without rules, and for an unknown `rest`."""
         if not self.rules:
             raise UsageError("a split needs at least one rule")
         if self.rest not in ("keep", "drop"):
@@ -50,9 +50,9 @@ class SplitRule:
 class Split(RuledMiddleware[SplitRule]):
     """Lists one type as several: `Split(scanner, SplitRule(rules=(SplitPart(to="a100", …),)))`.
 
-    A device is in one type only. A type that no device fits has no devices. Each type is asked for
-    its own devices; to the plugin they are all of one type. Events: `moved` (a device came to
-    another type, by the type that it is in), `dropped`.
+    A device is in one type only. If no device fits a type, the type has zero devices. The kubelet
+    asks each type for its own devices; the plugin gets the calls of all types as one type. Events:
+    `moved` (a device came to another type; counted at the new type), `dropped`.
     """
 
     def __init__(
@@ -67,19 +67,19 @@ class Split(RuledMiddleware[SplitRule]):
         self._names = TypeNames("split")
         self._types: Mapping[str, Mapping[str, str]] = {}
         self.served: Counter[str] = Counter()
-        """By inner type: how many of its types are served now."""
+        """By inner type: the number of its types that are served now."""
 
     def line(self) -> str:
-        """Return what becomes what."""
-        lines = [f"{name} into {_said(rule)}" for name, rule in self.named_rules()]
+        """Return the rules in one line."""
+        lines = [f"{name} into {_rule_text(rule)}" for name, rule in self.named_rules()]
         return f"splits {'; '.join(lines)}" if lines else ""
 
     def inner_type(self, device_type: str) -> str:
-        """Return of which type it is a part."""
+        """Return the inner type of a served type."""
         return self._names.inner(device_type)
 
     def change(self, tree: DeviceTree, now: float) -> DeviceTree:
-        """Return every device in its type."""
+        """Return the tree with every device in its new type."""
         changed, types = DeviceTree(), dict[str, Mapping[str, str]]()
         names = self._names.begin()
         for inner_type in tree:
@@ -127,7 +127,7 @@ class Split(RuledMiddleware[SplitRule]):
             self.count(event, device_type or inner_type, number)
 
     def relay(self, inner: Hooks, device_type: str, inner_type: str) -> Relay:
-        """Return what starts and stops the inner type with the first and the last of its parts."""
+        """Return the relay that starts and stops the inner type with its first and last part."""
         return _PartRelay(self, inner, device_type, inner_type)
 
 
@@ -137,21 +137,22 @@ class _PartRelay(Relay):
         self._split = split
 
     async def on_type_added(self, device_type: str) -> None:
-        """Tell the inner type of its first part; of the others if that failed."""
+        """Call the inner type for its first part; for the next part if that call failed."""
         if self._split.served[self.inner_type] == 0:
             await super().on_type_added(device_type)
         self._split.served[self.inner_type] += 1
 
     async def on_type_removed(self, device_type: str) -> None:
-        """Tell the inner type that its last part is gone."""
+        """Call the inner type when its last part is gone."""
         self._split.served[self.inner_type] -= 1
         if self._split.served[self.inner_type] <= 0:
             self._split.served[self.inner_type] = 0
             await super().on_type_removed(device_type)
 
 
-def _said(rule: SplitRule) -> str:
+def _rule_text(rule: SplitRule) -> str:
     parts: Sequence[str] = [
-        f"{part.to} ({said(part.ids, part.numa, part.pci) or 'all'})" for part in rule.rules
+        f"{part.to} ({selector_text(part.ids, part.numa, part.pci) or 'all'})"
+        for part in rule.rules
     ]
     return ", ".join([*parts, "the rest stays" if rule.rest == "keep" else "the rest is dropped"])

@@ -1,6 +1,7 @@
-"""A socket at which devices take steps, such as a new health, at any time. Service and client.
+"""A socket at which simulated devices take steps, such as a new health: service and client.
 
-JSON over gRPC frames, for the owner of the socket only, like a node's control socket.
+The messages are JSON over gRPC. Only the owner of the socket can connect, as with a node's control
+socket.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,10 +16,11 @@ from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
 
 SERVICE = "kubedevices.simulator.v1.Control"
 DEADLINE = 10.0
+"""Seconds that a client waits for the simulator."""
 
 
 class StepControl:
-    """Serves `take_step` (ValueError: it makes no sense) and `describe` on a socket."""
+    """Serves `take_step` and `describe` at a socket; a bad step raises ValueError."""
 
     def __init__(
         self,
@@ -34,7 +36,7 @@ class StepControl:
         )
 
     async def start(self) -> None:
-        """Listen; raises `CannotAsk`."""
+        """Bind the socket and listen; raises `CannotAsk`."""
         await self._server.start(self._socket, by_rename=True)
 
     async def stop(self) -> None:
@@ -54,13 +56,13 @@ class StepControl:
 
 
 async def tell(socket: Path, step: dict[str, Any]) -> int:
-    """Have a running simulator take `step`; return how many devices it concerned."""
+    """Send `step` to a running simulator; return how many devices it concerns."""
     answer = await _ask(socket, "Step", step)
     return int(answer["devices"])
 
 
 async def list_simulated(socket: Path) -> dict[str, Any]:
-    """Return every device of a running simulator: resource to ID to health."""
+    """Return every device of a running simulator: {resource: {ID: health}}."""
     return await _ask(socket, "Devices", {})
 
 

@@ -1,6 +1,7 @@
-"""What a container gets for the devices it was given, unless the plugin answers itself. Pure.
+"""The default answer to Allocate: what a container gets for its devices. Pure.
 
-For the plugin server, and for a plugin's own `allocate` that wants to start from the default.
+For the plugin server, and for a plugin's own `allocate` that starts from the default answer. Also
+the checks of answers that a plugin gives itself.
 """
 
 import logging
@@ -31,6 +32,9 @@ from kubedevices.errors import (
 from kubedevices.words import counted, some_of
 
 EnvMerge: TypeAlias = Literal["last", "join", "error"]
+Inject: TypeAlias = Literal["nodes", "cdi", "both"]
+"""How a container gets a device: by its device files, by the name of a CDI device, or by both."""
+
 JOINT = ","
 _PERMISSIONS = "rwm"
 
@@ -49,29 +53,33 @@ def default_response(
 ) -> AllocateResponse:
     """Return one answer per container of `request`, made of the parts of its devices.
 
-    Devices are taken in natural order of their IDs, so that the answer does not depend on the
-    order in which they were asked for. Raises `AllocationRefused` for an unknown or unhealthy one,
-    and for a container that names none.
+    The parts are in natural order of the device IDs, so that the answer does not depend on the
+    order of the request. Raises `AllocationRefused` for an unknown or unhealthy device, and for a
+    container without devices.
 
-    Two devices may ask for different values of one variable or annotation: `env_merge` says
-    whether the last wins, all are joined by a comma, or `ConflictingDevices` is raised. Two that
-    put different host paths in one place of the container: the first is kept, or with `strict`
-    that is raised. `on_conflict` is called for what is lost (default: a warning).
+    If two devices have different values for one variable or annotation, `env_merge` decides: the
+    last value counts, all values are joined by commas, or `ConflictingDevices` is raised. If two
+    devices put different host paths at one path of the container, the first counts, or with
+    `strict` `ConflictingDevices` is raised. `on_conflict` is called for each value or path that is
+    left out (default: a warning).
     """
-    told = on_conflict or _warn
-    report = _raise if strict else (on_conflict or _warn_of_second)
+    on_lost_text = on_conflict or _warn
+    on_lost_path = _raise if strict else (on_conflict or _warn_first_counts)
     return AllocateResponse(
         [
-            _container_response(_find(container.device_ids, devices), env_merge, report, told)
+            _container_response(
+                _find(container.device_ids, devices), env_merge, on_lost_path, on_lost_text
+            )
             for container in request.containers
         ]
     )
 
 
 def checked(response: AllocateResponse, request: AllocateRequest, author: str) -> AllocateResponse:
-    """Return `response`; raises `RpcError` if no container could be started with it."""
+    """Return `response`; raises `RpcError` if no container can be started with it."""
     if len(response.containers) < len(request.containers):
-        # A kubelet fails the pod for it and keeps the devices; an error gives them back.
+        # After such an answer a kubelet fails the pod and keeps the devices; after an error it
+        # gives the devices back.
         raise RpcError(
             StatusCode.INTERNAL,
             f"{author} answered for {len(response.containers)} containers, "
@@ -83,7 +91,7 @@ def checked(response: AllocateResponse, request: AllocateRequest, author: str) -
 
 
 def explain_response(response: AllocateResponse) -> str:
-    """Return what in an author's answer no container could be started with, or an empty string."""
+    """Return why no container can be started with an author's answer, or an empty string."""
     for container in response.containers:
         for texts, is_variable in ((container.env, True), (container.annotations, False)):
             for name in texts:
@@ -97,9 +105,9 @@ def explain_response(response: AllocateResponse) -> str:
 
 
 def explain_preference(asked: ContainerPreferredRequest, preferred: tuple[str, ...]) -> str:
-    """Return what is wrong with the answer for one container, or an empty string.
+    """Return what is wrong with the preference for one container, or an empty string.
 
-    No preference at all is always right.
+    An empty preference is always right.
     """
     chosen = set(preferred)
     if not chosen:
@@ -130,19 +138,19 @@ def _find(device_ids: Collection[str], devices: Mapping[str, Device]) -> list[De
 def _container_response(
     devices: list[Device],
     env_merge: EnvMerge,
-    report: Callable[[ConflictingDevices], None],
-    told: Callable[[ConflictingDevices], None],
+    on_lost_path: Callable[[ConflictingDevices], None],
+    on_lost_text: Callable[[ConflictingDevices], None],
 ) -> ContainerAllocateResponse:
     specs: dict[str, DeviceSpec] = {}
     mounts: dict[str, Mount] = {}
-    env = _MergedTexts("environment variable", env_merge, told)
-    annotations = _MergedTexts("annotation", env_merge, told)
+    env = _MergedTexts("environment variable", env_merge, on_lost_text)
+    annotations = _MergedTexts("annotation", env_merge, on_lost_text)
     cdi_names: dict[str, None] = {}
     for device in devices:
         for spec in device.all_specs:
-            _place(specs, device, spec, _unite_specs, report)
+            _place(specs, device, spec, _unite_specs, on_lost_path)
         for mount in device.mounts:
-            _place(mounts, device, mount, _unite_mounts, report)
+            _place(mounts, device, mount, _unite_mounts, on_lost_path)
         env.add(device.id, device.env)
         annotations.add(device.id, device.annotations)
         if device.cdi is not None:
@@ -161,9 +169,9 @@ def _place(
     device: Device,
     part: _Part,
     unite: Callable[[_Part, _Part], _Part],
-    report: Callable[[ConflictingDevices], None],
+    on_lost: Callable[[ConflictingDevices], None],
 ) -> None:
-    """Put `part` at its place in the container, if that is free or taken by the same thing."""
+    """Put `part` at its container path, if the path is free or has the same host path."""
     place = str(part.container_path)
     first = placed.setdefault(place, part)
     if first is part:
@@ -171,7 +179,7 @@ def _place(
     if first.host_path == part.host_path:
         placed[place] = unite(first, part)
         return
-    report(
+    on_lost(
         ConflictingDevices(
             device.id,
             f"device {device.id} puts {part.host_path} at {place}, "
@@ -191,12 +199,12 @@ def _unite_mounts(first: Mount, second: Mount) -> Mount:
 
 
 class _MergedTexts:
-    """Variables or annotations of several devices; equal values count once."""
+    """The variables or the annotations of several devices; equal values count once."""
 
     def __init__(
-        self, what: str, merge: EnvMerge, told: Callable[[ConflictingDevices], None]
+        self, what: str, merge: EnvMerge, on_lost: Callable[[ConflictingDevices], None]
     ) -> None:
-        self._what, self._merge, self._told = what, merge, told
+        self._what, self._merge, self._on_lost = what, merge, on_lost
         self._values: dict[str, dict[str, None]] = {}
         self._lost: set[str] = set()
 
@@ -206,20 +214,20 @@ class _MergedTexts:
             if self._merge != "join" and values and value not in values:
                 problem = (
                     f"device {device_id} sets the {self._what} {name} to {value!r}, "
-                    f"another one to {next(iter(values))!r}"
+                    f"another device sets it to {next(iter(values))!r}"
                 )
                 if self._merge == "error":
                     raise ConflictingDevices(device_id, problem)
-                if name not in self._lost:  # once, however many devices there are
+                if name not in self._lost:  # once per name
                     self._lost.add(name)
                     kept = "the last counts (a name per device, or env_merge=join, keeps all)"
-                    self._told(ConflictingDevices(device_id, f"{problem}: {kept}"))
+                    self._on_lost(ConflictingDevices(device_id, f"{problem}: {kept}"))
             if self._merge == "last":
                 values.clear()
             values[value] = None
 
     def result(self) -> dict[str, str]:
-        """Return one value per name, names in order of appearance."""
+        """Return one value per name, the names in order of appearance."""
         if self._merge == "join":
             return {name: JOINT.join(values) for name, values in self._values.items()}
         return {name: next(iter(values)) for name, values in self._values.items()}
@@ -229,7 +237,7 @@ def _warn(conflict: ConflictingDevices) -> None:
     _log.warning("%s", conflict.problem)
 
 
-def _warn_of_second(conflict: ConflictingDevices) -> None:
+def _warn_first_counts(conflict: ConflictingDevices) -> None:
     _log.warning("%s: the first is kept", conflict.problem)
 
 

@@ -1,7 +1,7 @@
 """Ready policies for GetPreferredAllocation: none, balanced, packed, distributed. Pure.
 
-For devices of which several share one physical device, such as the replicas `card0-0`, `card0-1`.
-Used through `PolicyAllocator`, or by calling `choose` in a `get_preferred_allocation` of one's own.
+For devices that are shares of one physical device, such as the replicas `card0-0` and `card0-1`.
+Inherit `PolicyAllocator`, or call `choose` in your own `get_preferred_allocation`.
 """
 
 from collections import Counter
@@ -17,9 +17,9 @@ Physical: TypeAlias = Callable[[str], str]
 
 
 def physical_device(device_id: str) -> str:
-    """Return the physical device that `device_id` is a share of, after the usual spellings.
+    """Return the physical device of `device_id`, by the usual forms of IDs.
 
-    `card0` for `card0-1` and for `card0::1`; any other ID is a physical device of its own.
+    `card0` for `card0-1` and for `card0::1`; any other ID is a physical device itself.
     """
     if "::" in device_id:
         return device_id.partition("::")[0]
@@ -35,11 +35,11 @@ def choose(
     physical: Physical = physical_device,
     total: Mapping[str, int] | None = None,
 ) -> list[str]:
-    """Return `size` of the `available` device IDs: those of `must_include`, then the policy's.
+    """Return `size` of the `available` device IDs: `must_include`, then the choice of the policy.
 
-    Both parts come in natural order, whatever the order of the arguments. `total` says how many
-    shares each physical device has in all, for `distributed`; it defaults to those available.
-    Raises `ImpossiblePreference` if `size` devices are not available.
+    Both parts are in natural order, whatever the order of the arguments. `total`, used by
+    `distributed`, is the number of all shares of each physical device; by default the number of
+    available shares. Raises `ImpossiblePreference` if `size` devices are not available.
     """
     _check_policy(policy)
     every = sorted(set(available), key=natural_key)
@@ -67,7 +67,7 @@ def _size_problem(every: list[str], picked: list[str], size: int) -> str:
 
 
 class _Shares:
-    """The device IDs still free, by physical device; what a policy chooses from."""
+    """The free device IDs by physical device; a policy chooses from them."""
 
     def __init__(
         self, available: list[str], picked: list[str], physical: Physical, total: Mapping[str, int]
@@ -79,7 +79,7 @@ class _Shares:
             if device_id not in taken:
                 free.append(device_id)
         self.picks = Counter(physical(device_id) for device_id in picked)
-        # What is picked already is still part of `available`: `picks` counts it as in use.
+        # `available` contains the picked devices, too; `picks` counts them as in use.
         seen = Counter(physical(device_id) for device_id in available)
         self.in_use = {name: max(0, total.get(name, 0) - seen[name]) for name in self.free}
 
@@ -92,7 +92,7 @@ class _Shares:
 
 
 def _none(shares: _Shares, count: int) -> list[str]:
-    """One of each physical device, as far as that goes; then whatever comes first."""
+    """One share of each physical device, as far as possible; then in natural order."""
     spread = [free[0] for name, free in shares.free.items() if free and not shares.picks[name]]
     chosen = spread[:count]
     rest = sorted(set().union(*shares.free.values()).difference(chosen), key=natural_key)
@@ -100,17 +100,17 @@ def _none(shares: _Shares, count: int) -> list[str]:
 
 
 def _balanced(shares: _Shares, count: int) -> list[str]:
-    """From the physical device with the most free shares, again and again."""
+    """Each share from the physical device that has the most free shares."""
     return [shares.take_from(lambda name: -len(shares.free[name])) for _ in range(count)]
 
 
 def _packed(shares: _Shares, count: int) -> list[str]:
-    """Take from a physical device until it is used up, then from the next in natural order."""
+    """All shares of one physical device, then of the next in natural order."""
     return [device_id for free in shares.free.values() for device_id in free][:count]
 
 
 def _distributed(shares: _Shares, count: int) -> list[str]:
-    """From the physical device with the fewest shares in use, again and again."""
+    """Each share from the physical device that has the fewest shares in use."""
 
     def load(name: str) -> tuple[int, int]:
         picks = shares.picks[name]
@@ -125,7 +125,7 @@ POLICIES: Mapping[str, Callable[[_Shares, int], list[str]]] = {
     "packed": _packed,
     "distributed": _distributed,
 }
-"""What each policy does is in the first line of its function's docstring."""
+"""The docstring of each function says what the policy does."""
 
 
 class PolicyAllocator(PreferredAllocator):
@@ -140,7 +140,7 @@ class PolicyAllocator(PreferredAllocator):
     allocation_policy: str = "none"
 
     def __init_subclass__(cls) -> None:
-        """Refuse a misspelt policy when the class is made, not at the first allocation."""
+        """Refuse a misspelt policy when the class is created, not at the first allocation."""
         super().__init_subclass__()
         _check_policy(cls.allocation_policy)
 
@@ -149,7 +149,7 @@ class PolicyAllocator(PreferredAllocator):
         return physical_device(device_id)
 
     def count_shares(self) -> Mapping[str, int]:
-        """Return the number of shares per physical device, held shares too; for `distributed`."""
+        """Return the number of shares per physical device, with held shares; for `distributed`."""
         return {}
 
     def get_preferred_allocation(

@@ -1,8 +1,8 @@
-"""What a plugin author may add to a scanner: inherit a class, write its one method.
+"""The abilities that a plugin author may add to a scanner: inherit a class, write its method.
 
-Abstract classes and not protocols, so that a misspelt method fails when the object is created. Each
-method may be `def` (runs in a thread, may block) or `async def` (runs on the loop, must not).
-`plugin.hooks` is the one place that recognises and calls them.
+They are abstract classes, not protocols: so a misspelt method fails when the object is created.
+Each method may be `def` (runs in a thread, may block) or `async def` (runs on the loop, must not
+block). Only `plugin.hooks` recognises and calls these methods.
 """
 
 import enum
@@ -33,7 +33,7 @@ class UseDefault(enum.Enum):
 
 
 USE_DEFAULT: Final = UseDefault.USE_DEFAULT
-"""What `Allocator.allocate` returns to leave this request to the framework."""
+"""`Allocator.allocate` returns it to leave this request to the framework."""
 
 AllocateAnswer: TypeAlias = AllocateResponse | UseDefault
 
@@ -45,7 +45,7 @@ class Allocator(ABC):
     def allocate(self, request: AllocateRequest) -> AllocateAnswer | Awaitable[AllocateAnswer]:
         """Return the whole answer, which is sent unchanged, or `USE_DEFAULT`.
 
-        May be called several times for the same devices; an exception fails the call.
+        It may be called several times for the same devices. An exception fails the call.
         """
 
 
@@ -58,8 +58,8 @@ class PostAllocator(ABC):
     ) -> Awaitable[None] | None:
         """Change `response` in place; an exception fails the call.
 
-        Not called for an answer of the plugin's own `allocate`. A method that takes only the
-        response works too.
+        Not called for an answer of the plugin's own `allocate`. The method may leave out the
+        parameter `request`.
         """
 
 
@@ -70,7 +70,7 @@ class PreferredAllocator(ABC):
     def get_preferred_allocation(
         self, request: PreferredAllocationRequest
     ) -> PreferredAllocationResponse | Awaitable[PreferredAllocationResponse]:
-        """Return the preferred device IDs per container; advice that a kubelet may ignore."""
+        """Return the preferred device IDs per container; a kubelet may ignore them."""
 
 
 class ContainerPreStarter(ABC):
@@ -85,7 +85,7 @@ class ContainerPreStarter(ABC):
 
 
 class TypeStarter(ABC):
-    """Is called before a device type is served, also if it was served before."""
+    """Is called each time before a device type is served."""
 
     @abstractmethod
     def on_type_added(self, device_type: str) -> Awaitable[None] | None:
@@ -93,23 +93,24 @@ class TypeStarter(ABC):
 
 
 class TypeStopper(ABC):
-    """Is called when a device type is no longer served: it went away, or the plugin ends."""
+    """Is called when a device type is no longer served: it disappeared, or the plugin ends."""
 
     @abstractmethod
     def on_type_removed(self, device_type: str) -> Awaitable[None] | None:
         """Release what the type needed.
 
         An exception is logged. The framework waits at most half a second (`Timing.removed_grace`),
-        because a plugin that was told to stop must end.
+        because a plugin must end soon after a stop signal.
         """
 
 
 class ClaimPreparer(ABC):
-    """Makes devices ready for a claim, and undoes it. In mode `dra` only.
+    """Makes devices ready for a claim, and undoes this. Only in mode `dra`.
 
-    Both methods are called for each request of a claim and each device type in it, never two at
-    once. `parameters` is a dataclass, if the preparer can be configured: a DeviceClass and a claim
-    may say its fields, in camelCase. In `ClaimedDevices` it is an instance.
+    Both methods are called for each request of a claim and each device type of the request, never
+    two at the same time. `parameters` is a dataclass if claims can configure the preparer: a
+    DeviceClass and a claim may set its fields, in camelCase. `ClaimedDevices.parameters` is then
+    an instance.
     """
 
     parameters: ClassVar[type | None] = None
@@ -118,27 +119,27 @@ class ClaimPreparer(ABC):
     def prepare_claim(
         self, claimed: ClaimedDevices
     ) -> "ContainerEdits | Awaitable[ContainerEdits | None] | None":
-        """Make the devices ready; return what a container gets besides that of the devices.
+        """Make the devices ready; return what a container gets in addition to its devices.
 
-        Called again for the same claim when the driver was killed meanwhile, and after a reboot.
-        An exception fails the claim; then, and after a timeout, `unprepare_claim` is called.
+        It is called again for the same claim after a kill of the driver, and after a reboot. An
+        exception fails the claim. After an exception or a timeout, `unprepare_claim` is called.
         """
 
     @abstractmethod
     def unprepare_claim(self, claimed: ClaimedDevices) -> Awaitable[None] | None:
-        """Undo it, also where it was done in part or not at all.
+        """Undo `prepare_claim`, also if it was done in part or not at all.
 
-        `parameters` is None if what the claim configured is not valid any more. An exception keeps
-        the devices in the hands of the claim; the kubelet tries again.
+        `parameters` is None if the configuration of the claim is not valid any more. After an
+        exception the claim keeps its devices, and the kubelet tries again.
         """
 
 
 class StandIn(
     Allocator, PostAllocator, PreferredAllocator, ContainerPreStarter, TypeStarter, TypeStopper
 ):
-    """Stands for another object: has every method, and says which of them count.
+    """Passes calls on to another object: has every method, and `offered` says which of them count.
 
-    For objects that pass calls on: which abilities they have is known when they are made.
+    The abilities of such an object depend on the other object, not on its class.
     """
 
     offered: frozenset[type]
@@ -148,4 +149,4 @@ class StandIn(
     """The name of the author's class, for messages."""
 
     unknown_options: bytes = b""
-    """What this version does not know of the options of another plugin, see `PluginOptions`."""
+    """Unknown protobuf fields in the options of another plugin, see `PluginOptions`."""

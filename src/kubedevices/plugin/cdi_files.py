@@ -1,8 +1,9 @@
-"""The CDI files of one plugin, kept in step with its device tree. Owned by the runner.
+"""Writes the CDI files of one plugin when its device tree changes. The runner owns this object.
 
-Files are there before a list is sent, are looked after at every Allocate, and stay when the plugin
-stops: containers that run, or are started again, still refer to their names. A plugin without CDI
-devices loads nothing of CDI and pays one look into the directory.
+The files are written before a list is sent, and checked at every Allocate call. They stay when the
+plugin stops, because containers that run, or are started again, still need their names.
+`host.cdi_inventory` writes the files; `host.cdi_specs.file_name` gives their names. A plugin
+without CDI devices loads no module of CDI, and looks once into the directory.
 """
 
 import logging
@@ -15,7 +16,7 @@ from kubedevices.device import Device
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import CdiWriteFailed, RpcError, StatusCode
 from kubedevices.plugin import hook_threads
-from kubedevices.plugin.inject import Inject
+from kubedevices.plugin.allocate_response import Inject
 from kubedevices.resource_name import ResourceName
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 CdiErrors: TypeAlias = Literal["fail", "log"]
 CDI_DIR = Path("/var/run/cdi")
 _OURS = "kubedevices_*"
+"""Our files: `host.cdi_specs.PREFIX`, repeated here because that module loads all of CDI."""
+
 _HAS_CDI = attrgetter("cdi")
 
 _log = logging.getLogger(__name__)
@@ -48,34 +51,34 @@ class CdiFiles:
         self._directory, self._errors = directory, errors
         self._has_annotations = annotations
         self._inventory: CdiInventory | None = None
-        # Whether files of an earlier process were looked through; without CDI there are none to
-        # look for.
+        # Whether the files of an earlier process were examined. Without CDI this is not needed.
         self._is_clean = inject == "nodes"
 
     async def follow(self, tree: DeviceTree) -> None:
-        """Bring the files up to date; before `tree` is served. Raises `InvalidCdiSpec`."""
+        """Write the files for `tree`, before it is served. Raises `InvalidCdiSpec`."""
         if self._inject != "nodes" and (
             self._inventory is not None or self._uses_cdi(tree) or not self._is_clean
         ):
             await hook_threads.call(self._publish, tree)
 
     def answer_form(self, device_type: str) -> "AnswerForm":
-        """Return what names the CDI devices of one type, for answers of Allocate."""
+        """Return the object that names the CDI devices of one type in answers to Allocate."""
         from kubedevices.plugin.cdi_form import AnswerForm  # noqa: PLC0415 - see above
 
         return AnswerForm(str(ResourceName(self._domain, device_type)), self._inject)
 
     async def ensure(self, names: list[str]) -> tuple[list[str], dict[str, str]]:
-        """Return the names a container may be given now, and annotations that say the same.
+        """Check the files of these CDI devices, and write missing files again.
 
-        Raises `RpcError` when a file cannot be written, unless such errors are only logged.
+        Return the names that a container may get, and annotations with the same names. Raises
+        `RpcError` if a file cannot be written; with `errors="log"` its names are left out instead.
         """
         if not names:
             return names, {}
         return await hook_threads.call(self._ensure, names)
 
     def close(self) -> None:
-        """Release the locks on the files for the next process; the files stay."""
+        """Release the locks on the files, for the next process; the files stay."""
         if self._inventory is not None:
             self._inventory.close()
 
@@ -86,7 +89,7 @@ class CdiFiles:
     def _uses_cdi(self, tree: DeviceTree) -> bool:
         if self._inject == "cdi":
             return len(tree) > 0
-        ours = (kind for kind in tree if not tree.sent(kind))  # no list that is sent on has any
+        ours = (kind for kind in tree if not tree.sent(kind))  # lists of other plugins have no CDI
         return any(any(map(_HAS_CDI, tree.devices(kind).values())) for kind in ours)
 
     # ------------------------------------------------------------ in threads
@@ -97,8 +100,8 @@ class CdiFiles:
         if self._inventory is not None:
             definitions = self._definitions(tree)
             # In this order: names that containers still use are added before the files are
-            # rewritten, and files are removed only when the new ones are on disk.
-            self._keep_names_of_living(tree, self._inventory, definitions)
+            # rewritten, and old files are removed only when the new files are on disk.
+            self._add_names_in_use(tree, self._inventory, definitions)
             self._inventory.publish(definitions)
             if not self._is_clean:
                 self._inventory.remove_dead({self._domain})
@@ -120,29 +123,29 @@ class CdiFiles:
                 if not leaves_by_cdi(device, self._inject):
                     continue
                 defined = cdi_device(with_real_files(device, self._dev_root))
-                if defined is not None:  # replicas may all say the same
+                if defined is not None:  # replicas may all have the same definition
                     kinds.setdefault(kind, {})[defined] = None
         return {kind: list(devices) for kind, devices in kinds.items()}
 
-    def _keep_names_of_living(
+    def _add_names_in_use(
         self,
         tree: DeviceTree,
         inventory: "CdiInventory",
         definitions: "dict[str, list[CdiDevice]]",
     ) -> None:
-        """Leave the definition of a device that is there and left by CDI only until now.
+        """Add the old definition of a device that still exists but is no CDI device any more.
 
-        Containers that got its name are started again by that name.
+        A container that got the name of its CDI device needs the name when it is started again.
         """
         from kubedevices.cdi import device_name_of  # noqa: PLC0415 - see above
 
         for device_type in tree:
             kind = str(ResourceName(self._domain, device_type))
             defined = definitions.get(kind, [])
-            living = {device_name_of(device_id) for device_id in tree.devices(device_type)}
-            living -= {each.name for each in defined}
-            if living:
-                kept = [each for each in inventory.defined(kind) if each.name in living]
+            present = {device_name_of(device_id) for device_id in tree.devices(device_type)}
+            present -= {each.name for each in defined}
+            if present:
+                kept = [each for each in inventory.defined(kind) if each.name in present]
                 if kept:
                     definitions[kind] = [*defined, *kept]
 

@@ -1,6 +1,6 @@
-"""A device in the words of CDI: what goes into the file of its resource, what stays in the answer.
+"""The CDI device of a device: its definition in a CDI file, and its name in the answer to Allocate.
 
-For `cdi_files` and `served_type`, and loaded only for devices that leave by CDI. Pure.
+For `cdi_files` and `served_type`. Loaded only if a container gets a device by CDI. Pure.
 """
 
 from collections.abc import Mapping
@@ -8,14 +8,14 @@ from dataclasses import replace
 
 from kubedevices.cdi import CdiDevice, CdiName, ContainerEdits, device_name_of, edits_of
 from kubedevices.device import Device
-from kubedevices.plugin.inject import Inject
+from kubedevices.plugin.allocate_response import Inject
 
 
 def cdi_device(device: Device) -> CdiDevice | None:
-    """Return what a file must define for `device`: nothing if its CDI device is somebody else's.
+    """Return the CDI device that a file must define for `device`.
 
-    A device without CDI of its own is said in CDI: its device files and mounts. None as well for
-    one that has neither.
+    A device without `cdi` becomes a CDI device with its device files and mounts. None if the device
+    names a CDI device of another program, or has neither files nor mounts.
     """
     given = device.cdi
     if given is None:
@@ -34,9 +34,9 @@ def leaves_by_cdi(device: Device, inject: Inject) -> bool:
 
 
 class AnswerForm:
-    """Makes devices what the default answer of Allocate takes: with a name for a CDI device.
+    """Changes devices for the default answer to Allocate: `cdi` becomes the name of a CDI device.
 
-    With `inject="cdi"` a device with such a name has its files and mounts from there alone.
+    With `inject="cdi"` the files and mounts of such a device come only from its CDI device.
     """
 
     def __init__(self, kind: str, inject: Inject) -> None:
@@ -44,7 +44,7 @@ class AnswerForm:
         self._known: dict[str, tuple[Device, Device]] = {}
 
     def complete(self, devices: Mapping[str, Device]) -> dict[str, Device]:
-        """Return every device in that form; a device that was seen before costs nothing."""
+        """Return every device in this form, by ID; unchanged devices (same objects) are reused."""
         known: dict[str, tuple[Device, Device]] = {}
         for device in devices.values():
             before = self._known.get(device.id)

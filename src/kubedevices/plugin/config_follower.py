@@ -1,7 +1,7 @@
-"""Reads a configuration again when its file changes, or when it is told to.
+"""Reads a configuration again when its file changes, or when `request` is called.
 
-A file in a ConfigMap's volume changes by a swap of a symbolic link above it, an editor's by a new
-file of the same name: both are noticed. What cannot be used changes nothing but the log.
+The kubelet changes a file of a ConfigMap volume by replacing a symbolic link above it; an editor
+replaces the file itself. Both changes are noticed. A wrong file is logged and changes nothing.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from kubedevices.plugin import hook_threads
 from kubedevices.words import counted
 
 SETTLE = 0.1
-"""Seconds to let a change come to its end: who writes a file may do so in several steps."""
+"""Seconds between a file event and the reading: a program may write the file in several steps."""
 
 _log = logging.getLogger(__name__)
 
 
 class HasResources(Protocol):
-    """What the log counts."""
+    """A configuration; the log says how many resources it has."""
 
     @property
     def resources(self) -> Collection[Any]:
@@ -36,10 +36,10 @@ Config = TypeVar("Config", bound=HasResources)
 
 
 class ConfigFollower(Generic[Config]):
-    """Gives every new configuration that `load` makes of `file`, and where its keys stand, to
-    `apply`, which may refuse it with a `KubedevicesError`.
+    """Calls `apply` with each new configuration of `file`, and with the places of its keys.
 
-    `is_in_force` is False while the file says something that could not be used.
+    `load` reads the file. `apply` may refuse a configuration with a `KubedevicesError`.
+    `is_in_force` is False while the content of the file is not used because it is wrong.
     """
 
     apply: Callable[[Config, SourceProblems], None]
@@ -55,30 +55,29 @@ class ConfigFollower(Generic[Config]):
         self._is_asked = False
 
     def request(self) -> None:
-        """Read the file again even if it looks the same. From any thread or signal handler."""
+        """Read the file again even if it is unchanged. From any thread or signal handler."""
         self._is_asked = True
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing is left to do
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the program ends
                 self._loop.call_soon_threadsafe(self._changed.set)
 
     async def run(self) -> NoReturn:
         """Follow the file until cancelled."""
         self._loop = asyncio.get_running_loop()
-        self._changed.set()  # it may have changed between its first reading and now
+        self._changed.set()  # the file may have changed since its first reading
         with FileWatch() as watch, watch.subscribe(self._file, event=self._changed):
             while True:
                 await self._changed.wait()
-                # Before the event is cleared: further steps of the same change are part of one
-                # look.
+                # Before the event is cleared: all steps of one change need only one look.
                 await asyncio.sleep(SETTLE)
                 self._changed.clear()
                 await self._look()
 
     async def _look(self) -> None:
-        # Before the reading: a request that comes during it causes another look.
+        # Before the reading: a request that comes meanwhile causes another look.
         is_asked, self._is_asked = self._is_asked, False
         content = await hook_threads.call(_content_of, self._file)
-        # File events tell of more than changes of the content.
+        # A file event does not mean that the content changed.
         if content == self._content and not is_asked:
             return
         self._content = content
@@ -89,7 +88,7 @@ class ConfigFollower(Generic[Config]):
             self.failed_reloads += 1
             self.is_in_force = False
             for problem in self._problems(error):
-                _log.error("%s", problem)  # a message for the operator
+                _log.error("%s", problem)  # no traceback: a message for the operator
             _log.error("the configuration before stays in force")
             return
         for warning in report.warnings:

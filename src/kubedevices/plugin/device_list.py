@@ -1,7 +1,7 @@
 """The devices of one resource in the form ListAndWatch sends them. For the plugin server.
 
-Each device is encoded once and kept; a list is a join of bytes. Building one may take a while
-with many thousands of devices, so the caller does it in a thread; the result is frozen.
+Each device is encoded once; a list joins the encoded devices. With many thousands of devices this
+takes a while, so the caller builds a list in a thread. The result is frozen.
 """
 
 import logging
@@ -16,7 +16,7 @@ from kubedevices.kubelet_api.convert import device_list_to_wire, device_to_wire
 from kubedevices.words import counted
 
 MAX_LIST_SIZE = 4 * 1024 * 1024
-"""What a kubelet receives in one message; it drops a plugin that sends more, without a word."""
+"""Most bytes of a message that a kubelet receives; it drops a plugin that sends more."""
 
 _WARN_FROM = 0.75
 
@@ -33,11 +33,11 @@ class DeviceList(NamedTuple):
     """One ListAndWatchResponse."""
 
     too_large: DeviceListTooLarge | None = None
-    """Why not every device is in it."""
+    """Why some devices are not in the list; None if all are."""
 
     @property
     def left_out(self) -> int:
-        """How many devices there are that are not in it."""
+        """How many devices are not in the list."""
         return self.too_large.devices - len(self.devices) if self.too_large else 0
 
     def __repr__(self) -> str:
@@ -46,10 +46,11 @@ class DeviceList(NamedTuple):
 
 
 class DeviceListBuilder:
-    """Makes one `DeviceList` after the other for `resource`. Not for two threads at once.
+    """Builds the `DeviceList`s of `resource`, one after the other. Not for two threads at once.
 
-    When the devices no longer fit into a list, those of the list before stay in it, as they are
-    now, until all fit again: who has a device must not lose it because others appeared.
+    When the devices no longer fit into a list, the list has the devices of the last list in their
+    present state, until all devices fit again: a pod must not lose its device because other
+    devices appeared.
     """
 
     def __init__(self, resource: str, max_size: int = MAX_LIST_SIZE) -> None:
@@ -60,12 +61,11 @@ class DeviceListBuilder:
         self._has_list = self._is_near_limit = False
 
     def build(self, devices: Mapping[str, Device], sent: bytes = b"") -> DeviceList:
-        """Return the list of `devices` by ID, whose NUMA nodes are known (None counts as none).
+        """Return the list of `devices` (by ID), whose NUMA nodes are known (None counts as `()`).
 
-        The mapping is kept and must not change afterwards: the next one is compared with it.
-        `sent` is the list itself, as the plugin that it comes from sent it.
-        Raises `DeviceListTooLarge` for a first list. Only devices that are other objects than
-        before are looked at, unless there are other IDs.
+        `devices` must not change afterwards: the next mapping is compared with it. `sent` is the
+        encoded list if another plugin sent it. Raises `DeviceListTooLarge` for a first list.
+        If the IDs are the same as before, only devices that are other objects are encoded.
         """
         if 0 < len(sent) <= self._max_size:
             self._warn_near_limit(len(devices), len(sent))
@@ -74,7 +74,7 @@ class DeviceListBuilder:
             return DeviceList(devices, sent)
         changed = {each.id: _entry(each) for each in changed_devices(self._given, devices)}
         known, order, given_order = self._entries, list(self._entries), list(devices)
-        # The same IDs as before: the order is known, and no ID has to be compared with others.
+        # The same IDs as before: their order is known, so no IDs are compared.
         if order == given_order or known.keys() == devices.keys():
             entries = {**known, **changed}
         else:
@@ -91,7 +91,7 @@ class DeviceListBuilder:
             problem = DeviceListTooLarge(self._resource, len(entries), len(encoded), self._max_size)
             if not self._has_list:
                 raise problem
-            entries = self._those_of_before(entries, in_order)
+            entries = self._still_listed(entries, in_order)
             in_order = {name: in_order[name] for name in entries}
             encoded = device_list_to_wire(entries.values())
         else:
@@ -100,13 +100,13 @@ class DeviceListBuilder:
         self._has_list = True
         return DeviceList(MappingProxyType(in_order), encoded, problem)
 
-    def _those_of_before(
+    def _still_listed(
         self, entries: Mapping[str, bytes], devices: Mapping[str, Device]
     ) -> dict[str, bytes]:
-        """Return the entries of the list before whose devices are still there.
+        """Return the entries of devices that are in the last list and still exist.
 
-        If even that is too much now (`Unhealthy` is longer than `Healthy`), as many as there is
-        room for, the healthy ones first.
+        If these are too large (`Unhealthy` is longer than `Healthy`), return as many as fit, the
+        healthy devices first.
         """
         kept = {name: each for name, each in entries.items() if name in self._listed}
         room = self._max_size - sum(map(len, kept.values()))

@@ -1,9 +1,8 @@
 """Threads for code that may block: an author's hooks and scans, and our own look-ups in files.
 
-Every call gets a daemon thread that ends with it, so that a hook which sleeps for ever stops no
-other call, leaves nothing behind when the others are done, and does not delay the exit. Not the
-loop's default executor: its threads are few, shared with other code, and waited for at exit.
-Used by `hooks`, `scanner` and `runner`.
+Each call gets a daemon thread that ends with the call. So a hook that never returns stops no other
+call and does not delay the exit of the process. The loop's default executor cannot be used: it has
+few threads, other code shares them, and the exit of Python waits for them.
 """
 
 import asyncio
@@ -21,10 +20,13 @@ from kubedevices.errors import HookHangs, HookTimedOut
 T = TypeVar("T")
 
 THREAD_LIMIT = 64
-"""Calls that run at once in this process; more of them wait for a thread in their order."""
+"""Most calls that run at the same time in this process; further calls wait in their order."""
 
 HANGING_LIMIT = 16
-"""Calls of one function that may hang after their callers gave up; then it is not called again."""
+"""Most calls of one function that still run after their callers gave up.
+
+With so many, the function is not called again (`HookHangs`).
+"""
 
 STOP_GRACE = 2.0
 """Seconds that `settle` waits for calls whose callers gave up."""
@@ -33,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class Deadline(NamedTuple):
-    """The time limit of one call, and the words for an error after it.
+    """The time limit of one call, and what its error says.
 
     `at` is a time of the loop's clock, `seconds` the length of the whole limit, `option` the name
     of the option that sets the limit.
@@ -45,18 +47,17 @@ class Deadline(NamedTuple):
     option: str
 
     async def keep(self, work: Coroutine[Any, Any, T], name: str) -> T:
-        """Return the result of `work`, or raise `HookTimedOut`; late work is only cancelled."""
+        """Return the result of `work`, or cancel it and raise `HookTimedOut` when it is late."""
         loop = asyncio.get_running_loop()
         task = loop.create_task(work, name=name)
         try:
             await asyncio.wait({task}, timeout=max(0.0, self.at - loop.time()))
             is_late = not task.done()
         finally:
-            if not task.done():  # code of an author's may ignore that it is cancelled
+            if not task.done():  # the author's code may ignore the cancellation
                 task.add_done_callback(_forget)
                 task.cancel()
-                # One round of the loop, in which code that honours the cancellation ends before we
-                # go on.
+                # One round of the loop: in it, code that honours the cancellation ends.
                 await asyncio.sleep(0)
         if is_late:
             raise HookTimedOut(self.resource, name, self.seconds, self.option)
@@ -65,7 +66,7 @@ class Deadline(NamedTuple):
 
 def _forget(task: "asyncio.Task[Any]") -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        _log.info("%s failed when nobody waited any more: %r", task.get_name(), error)
+        _log.info("%s failed after its caller gave up: %r", task.get_name(), error)
 
 
 @overload
@@ -85,16 +86,17 @@ def call(
 ) -> Coroutine[Any, Any, Any]:
     """Run `function(*args)` and return its answer: on the loop if it is `async`, else in a thread.
 
-    The thread sees the caller's context variables. Cancelling leaves the thread to itself: its
-    answer is dropped, and `settle` logs it if it is still running at the end. Raises `HookTimedOut`
-    after the deadline, and `HookHangs` if too many calls of the function hang already.
+    The thread sees the caller's context variables. Cancelling does not stop the thread: its answer
+    is dropped, and `settle` logs the thread if it still runs at the end. Raises `HookTimedOut`
+    after the deadline, and `HookHangs` if too many calls of the function still run
+    (`HANGING_LIMIT`).
     """
     if inspect.iscoroutinefunction(function):
         work: Coroutine[Any, Any, Any] = function(*args)
     else:
         work = _call_in_thread(function, *args)
     if deadline is None or deadline.at == math.inf:
-        return work  # and no coroutine around it: a call goes through many layers of middleware
+        return work  # without another coroutine: a call passes many layers of middleware
     return deadline.keep(work, _name_of(function))
 
 
@@ -102,20 +104,20 @@ async def _call_in_thread(function: Callable[..., Any], *args: object) -> Any:
     job = _Job(function, args)
     _pool.start(job)
     try:
-        # Without the shield, cancelling the caller would cancel the future for which `settle` waits
-        # while the thread still runs.
+        # The shield: cancelling the caller must not cancel the future, because `settle` waits for
+        # it while the thread still runs.
         await asyncio.shield(job.finished)
     except asyncio.CancelledError:
         _pool.abandon(job)
         raise
-    # A plain function may return a coroutine, as a lambda around an async one does: that runs here
-    # on the loop, not in the thread.
+    # A plain function may return a coroutine, for example a lambda that calls an async function.
+    # The coroutine runs on the loop, not in the thread.
     outcome = job.outcome()
     return await outcome if inspect.isawaitable(outcome) else outcome
 
 
 async def settle(timeout: float = STOP_GRACE) -> tuple[str, ...]:
-    """Wait for this loop's cancelled calls that still run; log and return those left running."""
+    """Wait for cancelled calls of this loop that still run; return the names of the rest."""
     left = _pool.abandoned(asyncio.get_running_loop())
     if left:
         await asyncio.wait([job.finished for job in left], timeout=timeout)
@@ -126,36 +128,37 @@ async def settle(timeout: float = STOP_GRACE) -> tuple[str, ...]:
 
 
 class _Job:
-    """One call: made on the loop, run by a thread, finished on the loop."""
+    """One call: created on the loop, run by a thread, finished on the loop."""
 
     def __init__(self, function: Callable[..., Any], args: tuple[object, ...]) -> None:
         self.name = _name_of(function)
         self.loop = asyncio.get_running_loop()
         self.finished: asyncio.Future[None] = self.loop.create_future()
         self.is_abandoned = False
-        self.has_run = False  # and its place in the pool is given to another
+        self.has_run = False  # if true, its place in the pool is free again
         self._function, self._args = function, args
         self._context = contextvars.copy_context()
         self._answer: Any = None
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """Call the function; any error is kept for the caller."""
+        """Call the function; store its answer or its error for the caller."""
         try:
             self._answer = self._context.run(self._function, *self._args)
-        except BaseException as error:  # it is the author's code: anything may come
-            # A StopIteration cannot leave a coroutine, and sys.exit() in a hook ends no event loop.
+        except BaseException as error:  # the author's code may raise anything
+            # A coroutine cannot raise StopIteration, and sys.exit() in a hook must not end the
+            # event loop.
             is_plain = isinstance(error, Exception) and not isinstance(error, StopIteration)
             self._error = error if is_plain else RuntimeError(f"{self.name} raised {error!r}")
             if not is_plain:
                 self._error.__cause__ = error
 
     def fail(self, error: Exception) -> None:
-        """Note why the function could not even be called."""
+        """Store why the function could not be called."""
         self._error = error
 
     def finish(self) -> None:
-        """Tell the loop, unless it is gone already. Called by the thread."""
+        """Report the end to the loop, if it is not closed. The thread calls this."""
         try:
             self.loop.call_soon_threadsafe(self._set_finished)
         except RuntimeError:
@@ -163,12 +166,12 @@ class _Job:
 
     def _set_finished(self) -> None:
         if self.is_abandoned and self._error is not None:
-            _log.info("%s failed when nobody waited any more: %r", self.name, self._error)
+            _log.info("%s failed after its caller gave up: %r", self.name, self._error)
         if not self.finished.done():
             self.finished.set_result(None)
 
     def outcome(self) -> Any:
-        """Return the answer or raise the error, once, without keeping a traceback cycle alive."""
+        """Return the answer or raise the error, once; no cycle of references keeps it alive."""
         error, self._error = self._error, None
         if error is None:
             return self._answer
@@ -179,7 +182,7 @@ class _Job:
 
 
 def _name_of(function: Callable[..., Any]) -> str:
-    """Name a method after its object's class: after the author's class, not after a middleware."""
+    """Return `Class.method` with the author's class, also behind a middleware."""
     if inspect.ismethod(function):
         owner = function.__self__
         name = getattr(owner, "stands_for", type(owner).__name__)  # see `capabilities.StandIn`
@@ -188,24 +191,24 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 
 class _Pool:
-    """Starts a thread per job up to the limit; beyond it, a thread that is done takes the next.
+    """Starts a thread per job up to the limit; further jobs wait until a running job ends.
 
-    An abandoned job gives up its place: however long it hangs, it holds up no other job.
+    An abandoned job gives up its place, so that it delays no other job.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._lock = threading.Lock()
-        # Places that are taken, not threads: the thread of an abandoned job goes on without a
-        # place.
+        # Number of places in use. It may be smaller than the number of threads: the thread of an
+        # abandoned job goes on without a place.
         self._running = 0
         self._waiting: deque[_Job] = deque()
         self._abandoned: set[_Job] = set()
 
     def start(self, job: _Job) -> None:
         with self._lock:
-            # By function: one that hangs for ever would otherwise collect a thread per call of the
-            # kubelet.
+            # Counted per function: a function that never returns would otherwise get one more
+            # thread with each call of the kubelet.
             hanging = sum(each.name == job.name for each in self._abandoned)
             if hanging >= HANGING_LIMIT:
                 raise HookHangs(job.name, hanging)
@@ -221,7 +224,7 @@ class _Pool:
                 threading.Thread(
                     target=self._work, args=(job,), name=f"hook {job.name}", daemon=True
                 ).start()
-            except RuntimeError as error:  # the process has as many as it may
+            except RuntimeError as error:  # the process has too many threads
                 job.fail(error)
                 job = self._end(job)
             else:
@@ -237,7 +240,7 @@ class _Pool:
         with self._lock:
             job.has_run = True
             following = None
-            if job in self._abandoned:  # its place was given away then
+            if job in self._abandoned:  # `abandon` gave its place away
                 self._abandoned.remove(job)
             else:
                 following = self._give_place()
@@ -251,7 +254,7 @@ class _Pool:
         return None
 
     def abandon(self, job: _Job) -> None:
-        """Give up a job whose caller has gone; a job that waits for a thread never runs."""
+        """Give up a job whose caller has gone. A job that still waits for a thread is dropped."""
         job.is_abandoned = True
         with self._lock:
             if job in self._waiting:

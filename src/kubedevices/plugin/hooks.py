@@ -1,7 +1,7 @@
-"""The abilities of one plugin object, ready to be awaited. For the plugin server.
+"""The abilities of one plugin object as coroutines. For the plugin server.
 
-The only place that asks an object what it can do, and that calls its methods. What to answer when
-a hook raises is the server's decision: exceptions pass through.
+Only this module finds out which abilities an object has, and calls its methods. Exceptions of a
+hook pass through: the server decides what to answer.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from kubedevices.allocation import (
 )
 from kubedevices.errors import BadHookAnswer, HookFailed, KubedevicesError
 from kubedevices.plugin import hook_threads
-from kubedevices.plugin.author_code import describe
+from kubedevices.plugin.author_errors import describe
 from kubedevices.plugin.capabilities import (
     USE_DEFAULT,
     AllocateAnswer,
@@ -65,7 +65,7 @@ class Hooks:
     def __init__(self, plugin: object) -> None:
         self.name = plugin.stands_for if isinstance(plugin, StandIn) else type(plugin).__name__
         self.offered = offered = _offered_by(plugin)
-        """Which abilities the plugin has: classes of `capabilities`."""
+        """The abilities that the plugin has: classes of `capabilities`."""
         self._unknown_options = plugin.unknown_options if isinstance(plugin, StandIn) else b""
         methods = {
             method: getattr(plugin, method)
@@ -73,10 +73,10 @@ class Hooks:
             if ability in offered
         }
         self._allocate = methods.get("allocate")
-        # Known once: a call of a pod in front of another plugin passes through many of these.
+        # Found out once: behind a proxy, a call passes through many objects of this class.
         self._is_awaited = inspect.iscoroutinefunction(self._allocate)
         self._post_allocate = methods.get("post_allocate")
-        # Go plugins' PostAllocate takes the response alone; ours may take the request, too.
+        # PostAllocate of Go plugins takes only the response; here it may take the request, too.
         self._post_arguments = 2
         if self._post_allocate is not None:
             self._post_arguments = _count_arguments(self._post_allocate)
@@ -85,14 +85,14 @@ class Hooks:
         self._prepare = methods.get("prepare_claim")
         self._unprepare = methods.get("unprepare_claim")
         self.parameters: type | None = getattr(plugin, "parameters", None)
-        """The dataclass by which claims can be configured, if the plugin prepares claims."""
+        """The dataclass of the parameters that claims can set, if the plugin prepares claims."""
         self._type_added = methods.get("on_type_added")
         self._type_removed = methods.get("on_type_removed")
         self._warn_of_methods_without_ability(plugin)
 
     @property
     def options(self) -> PluginOptions:
-        """What GetDevicePluginOptions and Register say."""
+        """The options in the answer to GetDevicePluginOptions and in Register."""
         return PluginOptions(
             pre_start_required=self._pre_start is not None,
             get_preferred_allocation_available=self._prefer is not None,
@@ -119,12 +119,12 @@ class Hooks:
         """Whether the plugin has `allocate` or `post_allocate`."""
         return self._allocate is not None or self._post_allocate is not None
 
-    # Each of the four below raises `HookTimedOut` after `deadline`, if there is one.
+    # Each of the next four methods raises `HookTimedOut` after `deadline`, unless it is None.
 
     async def allocate(
         self, request: AllocateRequest, deadline: Deadline | None = None
     ) -> AllocateAnswer:
-        """Return the plugin's own answer, or `USE_DEFAULT` when it has none."""
+        """Return the plugin's own answer, or `USE_DEFAULT` if the plugin has no `allocate`."""
         if self._allocate is None:
             return USE_DEFAULT
         if self._is_awaited and (deadline is None or deadline.at == math.inf):
@@ -141,7 +141,7 @@ class Hooks:
         request: AllocateRequest,
         deadline: Deadline | None = None,
     ) -> None:
-        """Let the plugin edit `response`, if it wants to."""
+        """Let the plugin edit `response`, if it has `post_allocate`."""
         if self._post_allocate is not None:
             arguments = (response, request)[: self._post_arguments]
             await hook_threads.call(self._post_allocate, *arguments, deadline=deadline)
@@ -149,7 +149,7 @@ class Hooks:
     async def get_preferred_allocation(
         self, request: PreferredAllocationRequest, deadline: Deadline | None = None
     ) -> PreferredAllocationResponse:
-        """Ask the plugin; no preference when it has none (see `can_prefer`)."""
+        """Ask the plugin; return no preference if it has no such method (see `can_prefer`)."""
         if self._prefer is None:
             return PreferredAllocationResponse()
         answer: object = await hook_threads.call(self._prefer, request, deadline=deadline)
@@ -161,11 +161,11 @@ class Hooks:
     async def pre_start_container(
         self, request: PreStartContainerRequest, deadline: Deadline | None = None
     ) -> PreStartContainerResponse:
-        """Let the plugin prepare the devices, if it wants to (see `can_pre_start`)."""
+        """Let the plugin prepare the devices, if it has the method (see `can_pre_start`)."""
         answer = None
         if self._pre_start is not None:
             answer = await hook_threads.call(self._pre_start, request, deadline=deadline)
-        # Authors return nothing; a plugin behind the proxy has an answer.
+        # A hook of an author returns nothing; a plugin behind the proxy returns an answer.
         return answer if isinstance(answer, PreStartContainerResponse) else _STARTED
 
     async def prepare_claim(self, claimed: ClaimedDevices) -> "ContainerEdits | None":
@@ -173,18 +173,18 @@ class Hooks:
         if self._prepare is None:
             return None
         answer: object = await hook_threads.call(self._prepare, claimed)
-        # Told by an attribute, because to import the class would load all of CDI.
+        # Recognised by an attribute: an import of the class would load all of CDI.
         if answer is not None and not hasattr(answer, "device_nodes"):
             raise BadHookAnswer(self.name, "prepare_claim", "ContainerEdits or None", answer)
         return cast("ContainerEdits | None", answer)
 
     async def unprepare_claim(self, claimed: ClaimedDevices) -> None:
-        """Let the plugin undo that."""
+        """Let the plugin undo `prepare_claim`."""
         if self._unprepare is not None:
             await hook_threads.call(self._unprepare, claimed)
 
     async def on_type_added(self, device_type: str) -> None:
-        """Let the plugin make ready what a device type needs; raises `HookFailed`."""
+        """Let the plugin prepare what a device type needs; raises `HookFailed`."""
         if self._type_added is None:
             return
         try:
@@ -195,9 +195,9 @@ class Hooks:
             raise HookFailed(self.name, "on_type_added", error, describe(error)) from error
 
     async def on_type_removed(self, device_type: str, timeout: float | None) -> None:
-        """Tell the plugin that a device type is no longer served; logs what goes wrong.
+        """Tell the plugin that a device type is no longer served; errors are only logged.
 
-        `timeout=None`: a caller above has a deadline.
+        `timeout` in seconds; None if a caller has a deadline already.
         """
         if self._type_removed is None:
             return
@@ -209,7 +209,7 @@ class Hooks:
                 "%s: %s.on_type_removed() has not returned after %g s: not waited for",
                 device_type, self.name, timeout,
             )  # fmt: skip
-        except Exception as error:  # whatever it is, the type is gone
+        except Exception as error:  # the type is gone in any case
             failure = HookFailed(self.name, "on_type_removed", error, describe(error))
             _log.exception("%s: %s", device_type, failure)
 
@@ -234,6 +234,6 @@ def _count_arguments(method: Callable[..., Any]) -> int:
         inspect.signature(method).bind(None, None)
     except TypeError:
         return 1
-    except ValueError:  # no signature to be had, as with some C functions
+    except ValueError:  # some C functions have no signature
         return 2
     return 2

@@ -1,6 +1,6 @@
-"""Takes device trees from a scanner and says what changed. Given to `Scanner.scan`.
+"""Takes device trees from a scanner and says what changed. `Scanner.scan` gets a `Notifier`.
 
-Pure: it neither waits nor wakes. `plugin.tree_updates` connects it with the event loop.
+Pure: it uses no event loop. `plugin.scan_task` connects it with the event loop.
 """
 
 import logging
@@ -11,17 +11,16 @@ from kubedevices.device_tree import DeviceTree, TreeChange, compare_trees
 from kubedevices.errors import NotADeviceTree
 
 ID_LIMIT = 63
-"""What the device plugin API says about the length of a device ID; no kubelet enforces it."""
+"""Most characters of a device ID by the device plugin API; no kubelet enforces this limit."""
 
 _log = logging.getLogger(__name__)
 
 
 class Notifier:
-    """Keeps the latest tree until the framework takes it; never waits for the framework.
+    """Stores the newest tree until the framework takes it; never waits for the framework.
 
-    `on_change` is called, in the notifying thread, when there is something to `take` that was not
-    announced yet. Without `wait_stopped` nobody runs this notifier, as in a test of a scanner, and
-    it counts as stopped.
+    `on_change` is called in the notifying thread when a new tree can be taken (`take`), once until
+    it is taken. Without `wait_stopped`, as in a test of a scanner, the plugin counts as stopped.
     """
 
     def __init__(
@@ -31,7 +30,7 @@ class Notifier:
     ) -> None:
         self._on_change, self._wait_stopped = on_change, wait_stopped
         self._lock = threading.Lock()
-        # `_latest` is written by the scanner's thread, `_taken` on the event loop only.
+        # The scanner's thread writes `_latest`; only the event loop's thread uses `_taken`.
         self._latest: DeviceTree | None = None
         self._taken = DeviceTree()
         self._is_announced = False
@@ -46,15 +45,16 @@ class Notifier:
             raise NotADeviceTree("notify()", tree)
         with self._lock:
             before = self._latest
-            # Equal devices stay the same objects, which makes every later comparison cheap.
+            # Equal devices stay the same objects, which makes later comparisons quick.
             latest = tree.snapshot(reuse=before)
             if before is not None and latest == before:
                 return
-            if not latest.is_notified:  # else another notifier did, as below a middleware
+            if not latest.is_notified:  # else the notifier of an inner scanner warned already
                 self._warn_of_long_ids(latest)
                 latest.is_notified = True
             self._latest = latest
-        # In this order: a `take` in between finds the new tree, at worst announced once more.
+        # After `_latest` is set: a `take` in between gets the new tree, and at worst `on_change`
+        # is called once more.
         if not self._is_announced:
             self._is_announced = True
             if self._on_change is not None:
@@ -66,25 +66,25 @@ class Notifier:
         return self._latest is not None
 
     def take(self) -> tuple[DeviceTree, TreeChange]:
-        """Return the latest tree and what changed since the last `take`. For one taker.
+        """Return the newest tree and what changed since the last `take`. For one caller only.
 
         The first change is relative to an empty tree. Trees in between are skipped.
         """
         self._is_announced = False
-        # The flag is cleared before the tree is read: a tree that comes in between is announced
-        # once more.
+        # The flag is cleared before the tree is read: a tree that comes in between causes another
+        # `on_change`.
         before, latest = self._taken, self._latest
         if latest is not None:
             self._taken = latest
         return self._taken, compare_trees(before, self._taken)
 
     async def wait_stopped(self) -> None:
-        """Return when the plugin ends, for a scanner that has nothing more to report."""
+        """Wait until the plugin stops; for a scanner that has nothing more to report."""
         if self._wait_stopped is not None:
             await self._wait_stopped()
 
     def _warn_of_long_ids(self, tree: DeviceTree) -> None:
-        """Warn once for each ID that is longer than the API says, as long as it is there."""
+        """Warn of each ID that is longer than the API allows, once while the device exists."""
         long_ids = frozenset(
             (device_type, device_id)
             for device_type in tree

@@ -1,6 +1,6 @@
-"""Fills in the NUMA nodes of devices whose author left them to us. For the runner and `scan`.
+"""Looks up the NUMA nodes of devices whose author did not set them (`numa_nodes=None`).
 
-Reads files, so it belongs into a hook thread, and not into the notifier.
+It reads files, so callers run it in a hook thread.
 """
 
 import logging
@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Known(NamedTuple):
-    """The devices of one type as they were given, and in full those that had to be looked up."""
+    """The devices of one type as given, and the completed devices among them (with NUMA nodes)."""
 
     given: Mapping[str, Device]
     looked_up: Mapping[str, Device]
@@ -24,11 +24,11 @@ class _Known(NamedTuple):
 
 _NOTHING_KNOWN = _Known({}, {})
 _Read = dict[tuple[str, ...], tuple[int, ...]]
-"""The nodes of device files that were read in one go: replicas of a device share its files."""
+"""Paths of device files -> NUMA nodes, within one call: replicas of a device share its files."""
 
 
 class NumaLookup:
-    """Looks a device up when it appears, gets other paths, comes back or recovers.
+    """Reads the nodes of a device when it appears, returns, recovers, or has other paths.
 
     For one caller at a time.
     """
@@ -38,7 +38,7 @@ class NumaLookup:
         self._known: dict[str, _Known] = {}
 
     def complete(self, tree: DeviceTree) -> DeviceTree:
-        """Return `tree` with the NUMA nodes of every device; blocks while it reads /sys."""
+        """Return `tree` with the NUMA nodes of every device. Blocks: it reads /sys."""
         self._known = {name: self._known[name] for name in tree if name in self._known}
         read: _Read = {}
         return DeviceTree(
@@ -48,7 +48,7 @@ class NumaLookup:
     def complete_type(
         self, device_type: str, devices: Mapping[str, Device]
     ) -> Mapping[str, Device]:
-        """Do the same for the devices of one type, by ID, which are not changed afterwards."""
+        """Do the same for one type; `devices` (by ID) must not change afterwards."""
         return self._complete(device_type, devices, {})
 
     def _complete(
@@ -78,24 +78,24 @@ class NumaLookup:
         paths = files_of(device)
         if not paths:
             return replace(device, numa_nodes=())
-        if before is not None and _counts_still(before[0], device, paths):
+        if before is not None and _is_still_valid(before[0], device, paths):
             return replace(device, numa_nodes=before[1].numa_nodes)
         if paths not in read:
             read[paths] = self._reader.nodes_of(paths)
         return replace(device, numa_nodes=read[paths])
 
 
-def _counts_still(before: Device, now: Device, paths: tuple[str, ...]) -> bool:
-    """Whether the look-up for `before` is good for `now`, which has these paths.
+def _is_still_valid(before: Device, now: Device, paths: tuple[str, ...]) -> bool:
+    """Whether the nodes of `before` are still right for `now`, whose files have these `paths`.
 
-    Not for a device that recovered: its file may have been missing, or it may be elsewhere now.
+    False for a device that recovered: its file may have been missing, or it may have moved.
     """
     has_recovered = now.is_healthy and not before.is_healthy
     return before.numa_nodes is None and paths == files_of(before) and not has_recovered
 
 
 def files_of(device: Device) -> tuple[str, ...]:
-    """Return the device files that say where a device is; those of its CDI edits if no others."""
+    """Return the device files that lead to the NUMA nodes; else the files of its CDI edits."""
     if device.specs or device.paths or device.cdi is None or isinstance(device.cdi, str):
         return tuple(spec.host_path for spec in device.all_specs)
     edits = getattr(device.cdi, "container_edits", device.cdi)

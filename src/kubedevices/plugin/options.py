@@ -1,4 +1,4 @@
-"""What a plugin's author may choose besides the scanner and the domain, checked in one place."""
+"""The options that a plugin's author may set besides the scanner and the domain, with checks."""
 
 import itertools
 import time
@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict, get_args
 
 from kubedevices.errors import UsageError
-from kubedevices.plugin.allocate_response import EnvMerge
+from kubedevices.plugin.allocate_response import EnvMerge, Inject
 from kubedevices.plugin.cdi_files import CDI_DIR, CdiErrors
 from kubedevices.plugin.device_list import MAX_LIST_SIZE
-from kubedevices.plugin.inject import Inject
 from kubedevices.plugin.server import PreferredErrors, WrapLists
 from kubedevices.plugin.timing import HookTimeouts, Timing
 from kubedevices.socket_paths import (
@@ -31,41 +30,42 @@ _TIMEOUTS = HookTimeouts()
 
 
 class RunnerOptions(TypedDict, total=False):
-    """Keyword arguments of `run`, `serve` and `PluginRunner`; all may be left out.
+    """Keyword arguments of `run`, `serve` and `PluginRunner`; all are optional.
 
     socket_dir: where the plugin's sockets and kubelet.sock are (default: the kubelet's directory).
-    registration: `register` at kubelet.sock (default); `watch`: be found by the kubelet, which
-        looks into its plugin registry directory (then the default of socket_dir); `none`: only
-        serve.
-    host_plugin_dir: with `watch`, where the kubelet sees socket_dir, if a plugin in a container is
-        to name its socket instead of letting the kubelet take the path it found.
+    registration: `register` (default): call Register at kubelet.sock; `watch`: the kubelet finds
+        the socket in its plugin registry directory (which is then the default of socket_dir);
+        `none`: only serve.
+    host_plugin_dir: with `watch`, the path of socket_dir as the kubelet sees it. With it a plugin
+        in a container names its socket; without it the kubelet uses the path that it found.
     sysfs_root, dev_root: where to look up NUMA nodes (default: /sys and /dev).
-    on_server_error: `exit` (default) ends the plugin with the error of one device type; `isolate`
-        logs it, goes on with the other types and tries this one again.
+    on_server_error: `exit` (default): an error of one device type ends the plugin; `isolate`: the
+        error is logged, the other types go on, and this type is served again after a pause.
     preferred_errors: `ignore` (default) answers without preference when the hook raises; `fail`
         sends the error, and a kubelet then refuses the pod.
     allocate_timeout, preferred_timeout, pre_start_timeout: seconds that a hook may take (default:
-        10, 2, 25); a late one fails its call, as an error of it would. `math.inf` waits for ever.
-    env_merge: two devices of one container set a variable differently: the `last` wins
-        (default), `join` them by comma, or `error`.
-    strict_allocate: refuse an Allocate whose devices want one place of the container for different
-        things (default: keep the first, log it).
-    min_update_interval: seconds between two lists on one stream; what comes in between is merged.
-    max_list_size: bytes of the largest list to send (default: 4 MiB, what a kubelet receives).
-    inject: how devices reach a container that have both device files and `cdi`: by `both`
-        (default), only as device files (`nodes`), or only by CDI (`cdi`, which also makes CDI
-        devices of those that have none).
+        10, 2, 25); a late hook fails its call like an error. `math.inf` means no limit.
+    env_merge: if two devices of one container set a variable to different values: `last` (default)
+        takes the value of the last device, `join` joins all by commas, `error` fails the call.
+    strict_allocate: refuse an Allocate call if two devices put different host paths at one path of
+        the container (default: use the first and log it).
+    min_update_interval: least seconds between two lists on one stream; the stream then sends only
+        the newest list.
+    max_list_size: bytes of the largest list to send (default: 4 MiB, the limit of a kubelet).
+    inject: how a container gets devices that have both device files and `cdi`: `both` (default),
+        `nodes` (only device files), or `cdi` (only by CDI; devices without `cdi` become CDI
+        devices, too).
     cdi_dir: where CDI files are written (default: /var/run/cdi).
-    cdi_errors: a CDI file cannot be written: `fail` (default) the Allocate call, or `log` it and
-        answer without the CDI device.
+    cdi_errors: if a CDI file cannot be written: `fail` (default) fails the Allocate call, `log`
+        logs the error and answers without the CDI device.
     cdi_annotations: name CDI devices in `cdi.k8s.io/` annotations too, for kubelets before 1.29.
-    socket_name: device type → name of its socket file (default: from domain and type). Only with
-        registration `none` it is the whole name: a plugin that registers adds what tells its
-        instances apart, `NAME.<resource>.<instance>.sock`.
-    relay: the answers are those of another plugin, so Allocate and GetPreferredAllocation are
-        passed on without a check (and with preferred_errors=`fail` with the errors).
+    socket_name: device type → name of its socket file (default: from domain and type). It is the
+        whole name only with registration `none`. A plugin that registers adds the resource and the
+        instance: `NAME.<hash of the resource>.<instance>.sock`.
+    relay: the answers come from another plugin, so answers to Allocate and GetPreferredAllocation
+        are passed on without a check (with preferred_errors=`fail` also errors).
     on_allocated: called with the resource and the seconds that an Allocate call took.
-    wrap_lists: resource and its lists → the lists that a stream gets, to simulate faults.
+    wrap_lists: resource and its lists → the lists that a stream sends, to simulate faults.
     timing: every waiting time, for tests.
     """
 
@@ -96,7 +96,7 @@ class RunnerOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Settings:
-    """The same with defaults, checked."""
+    """The values of `RunnerOptions` with defaults, checked."""
 
     socket_dir: Path | None = None
     registration: RegistrationMode = "register"
@@ -124,9 +124,9 @@ class Settings:
     instance: str = field(default_factory=lambda: new_instance(), init=False)  # noqa: PLW0108
 
     def __post_init__(self) -> None:
-        """Check what type hints cannot."""
+        """Check the values; raises `UsageError`."""
         _check_choice("registration", self.registration, RegistrationMode)
-        if self.socket_dir is not None:  # independent of later chdir calls
+        if self.socket_dir is not None:  # absolute, so that a later chdir changes nothing
             object.__setattr__(self, "socket_dir", Path(self.socket_dir).absolute())
         if self.host_plugin_dir is not None and self.registration != "watch":
             raise UsageError("host_plugin_dir needs registration='watch'")
@@ -159,17 +159,17 @@ class Settings:
 
     @property
     def kubelet_socket(self) -> Path | None:
-        """Where to register, if at all."""
+        """The kubelet.sock to register at; None if the plugin does not call Register."""
         if self.registration != "register":
             return None
         return self.directory / KUBELET_SOCKET_NAME
 
     def endpoint_of(self, socket: Path) -> Path | None:
-        """Return `socket` as the kubelet sees it, if that is to be said at all."""
+        """Return `socket` as the kubelet sees it; None without `host_plugin_dir`."""
         return None if self.host_plugin_dir is None else self.host_plugin_dir / socket.name
 
     def socket_of(self, resource: str, device_type: str) -> Path:
-        """Return where `resource` is served. Raises `SocketPathTooLong`."""
+        """Return the socket of `resource`. Raises `SocketPathTooLong`, `UsageError`."""
         name = None
         if self.socket_name is not None:
             name = self.socket_name(device_type)
@@ -187,7 +187,7 @@ _instances = itertools.count()
 
 
 def new_instance() -> str:
-    """Return a name that no other instance on this host has and that sorts by start."""
+    """Return a name that no other instance on this host has; a later start sorts behind."""
     started = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000  # the same in every container
     return instance_of(started + next(_instances))
 

@@ -1,6 +1,6 @@
-"""One Register call: makes it, ends it when its answer no longer matters, judges the answer.
+"""Makes one Register call, ends the call when its answer no longer matters, judges the answer.
 
-When to call, and what to do then, is the registrar's decision.
+`registration_loop` decides when to call and what to do with the result.
 """
 
 import asyncio
@@ -22,19 +22,21 @@ _NOT_REFUSED = (
     "failed to get device plugin options",
     _ALREADY_CONNECTED,
 )
-"""Beginnings of a kubelet's errors that are no refusal: it could not reach us in time, or it still
-has our last registration."""
+"""How errors of the kubelet begin that are no refusal.
+
+The kubelet could not reach the plugin in time, or it still has the last registration.
+"""
 
 _NO_PERMISSION = frozenset({errno.EACCES, errno.EPERM})
-_NOBODY_THERE = frozenset({errno.ENOENT, errno.ECONNREFUSED})
+_NOBODY_LISTENS = frozenset({errno.ENOENT, errno.ECONNREFUSED})
 
 
 class KubeletAway(DialError):
-    """There is no kubelet now: it has not started, has ended, or is just being replaced."""
+    """No kubelet listens now: it has not started, has ended, or is about to be replaced."""
 
 
 class RegisterCall:
-    """Registers `server` at `kubelet_socket`, as what is served at `socket`."""
+    """Registers the resource of `server` at `kubelet_socket`; the plugin serves at `socket`."""
 
     def __init__(
         self, server: PluginServer, socket: Path, kubelet_socket: Path, timing: Timing
@@ -48,10 +50,11 @@ class RegisterCall:
         wake: asyncio.Event,
         wait: Callable[[], Awaitable[None]],
     ) -> WireError | None:
-        """Call once. Returns None, or an error that may pass soon; raises lasting errors.
+        """Call Register once. Return None, or an error that may pass soon; raise a lasting error.
 
-        The call ends early once `is_stale`, which is asked after each `wait`: its answer means
-        nothing then. `wake` ends a `wait`.
+        The call ends early when `is_stale()` is true, because then its answer means nothing.
+        `is_stale` is called after each `wait()`. The end of the call sets `wake`, which ends a
+        `wait()`. Raises `RegistrationRefused`, or `DialError` if permissions are missing.
         """
         call = asyncio.create_task(
             self.register(self._timing.register_deadline), name=f"register {self._server.resource}"
@@ -65,7 +68,7 @@ class RegisterCall:
                 await wait()
             call.result()
         except RpcError as error:
-            if is_stale():
+            if is_stale():  # an error of a kubelet that is being replaced says nothing
                 return KubeletAway(path, str(error))
             if error.code in _TRANSIENT or error.message.startswith(_NOT_REFUSED):
                 return error
@@ -73,7 +76,7 @@ class RegisterCall:
         except WireError as error:
             if isinstance(error, DialError) and error.errno in _NO_PERMISSION:
                 raise
-            if isinstance(error, DialError) and (error.errno in _NOBODY_THERE or is_stale()):
+            if isinstance(error, DialError) and (error.errno in _NOBODY_LISTENS or is_stale()):
                 return KubeletAway(path, error.reason, error.errno)
             return error
         except OSError as error:  # out of file descriptors, for example
@@ -84,7 +87,7 @@ class RegisterCall:
         return None
 
     async def register(self, timeout: float) -> None:
-        """Call Register; raises `WireError` or `OSError` if it does not succeed."""
+        """Call Register within `timeout` seconds; raises `WireError` or `OSError` if it fails."""
         request = RegisterRequest(
             version=API_VERSION,
             endpoint=self._socket.name,
@@ -98,5 +101,5 @@ class RegisterCall:
 
 
 def is_known_already(problem: WireError) -> bool:
-    """Whether the kubelet tells instances apart and has this instance already."""
+    """Whether a kubelet that tells instances apart says that it has this instance already."""
     return isinstance(problem, RpcError) and problem.message.startswith(_ALREADY_CONNECTED)

@@ -1,10 +1,12 @@
-"""Puts one plugin server on its socket and keeps it registered until cancelled.
+"""Owns the socket of one plugin server: binds it, serves at it, and binds it again after a loss.
 
-A kubelet forgets its plugins when it restarts: it wipes the plugin directory, or only replaces
-kubelet.sock, or just ends our stream. File events and the state of the streams tell of each case.
-The repair is the smallest one: when our socket is gone, this module makes a new one; otherwise
-`kept_registration` calls Register again beside the running service. The answers of the service are
-in `server`. What happens after an error is in `served_type`.
+A kubelet forgets its plugins when it restarts: it empties the plugin directory, or only replaces
+kubelet.sock, or only ends our stream. The plugin learns of each case from file events and from the
+state of the streams. If our socket is gone, this module binds a new socket. In the other cases
+`registration_loop` calls Register again while the service goes on. If the kubelet finds plugins by
+itself (`watched_plugin`), no Register call is made, and a new socket file is the only repair.
+
+`server` has the answers of the service. `served_type` says what happens after an error.
 """
 
 import asyncio
@@ -18,16 +20,16 @@ from typing import NoReturn
 from kubedevices.errors import CannotAsk
 from kubedevices.host.file_watch import FileWatch, Subscription
 from kubedevices.kubelet_api.services import device_plugin_methods, plugin_registration_methods
-from kubedevices.plugin.kept_registration import KeptRegistration, log_no_stream, wait_for
+from kubedevices.plugin.other_instances import OtherInstances
 from kubedevices.plugin.register_call import RegisterCall
+from kubedevices.plugin.registration_loop import RegistrationLoop, log_no_stream, wait_for
 from kubedevices.plugin.registration_state import RegistrationState
 from kubedevices.plugin.server import PluginServer
-from kubedevices.plugin.siblings import Siblings
 from kubedevices.plugin.timing import Timing, back_off
-from kubedevices.plugin.watched import WatchedPlugin
+from kubedevices.plugin.watched_plugin import WatchedPlugin
 from kubedevices.wire.unix_grpc import FileIdentity, GrpcServer
 
-# Seconds in which ended streams leave the socket. Calls under way get `call_grace` beside that.
+# Seconds in which ended streams close. Running calls have longer: `Timing.call_grace`.
 _STREAMS_END = 0.02
 
 _log = logging.getLogger(__name__)
@@ -36,9 +38,9 @@ _log = logging.getLogger(__name__)
 class Registrar:
     """Serves `server` at `socket` and registers it at `kubelet_socket` (None: only serves).
 
-    `watched` is served beside it, for a kubelet that finds the socket by itself.
-    `watch` is started and shared by all registrars of the process. `counts` of the server gets
-    `registrations` and `failed_registrations`.
+    `watched` is served at the same socket, for a kubelet that finds the socket by itself.
+    `watch` is started already; all registrars of the process share it. The registrar counts
+    `registrations` and `failed_registrations` in `counts` of the server.
     """
 
     def __init__(
@@ -55,19 +57,21 @@ class Registrar:
         self._server, self._socket, self._kubelet_socket = server, socket, kubelet_socket
         self._watch, self._timing = watch, timing or Timing()
         self._wake = asyncio.Event()
-        # Stops of servers that gave up their socket and still finish Allocate calls; `run` waits
-        # for them.
         self._grpc: GrpcServer | None = None
+        # Stops of servers that gave up their socket and still finish Allocate calls. `run` waits
+        # for these tasks.
         self._retiring: set[asyncio.Task[None]] = set()
-        # Only for `watched`: whether a kubelet found us, and how many of its streams in a row were
-        # short.
+        # Only with `watched`: whether a kubelet found the socket, and how many of its streams in a
+        # row were short.
         self._is_found = False
         self._losses = 0
-        self.siblings = Siblings(socket, server.resource, self._timing)
-        self._kept: KeptRegistration | None = None
+        self.other_instances = OtherInstances(socket, server.resource, self._timing)
+        self._registration: RegistrationLoop | None = None
         if kubelet_socket is not None:
             call = RegisterCall(server, socket, kubelet_socket, self._timing)
-            self._kept = KeptRegistration(server, call, self.siblings, self._wake, self._timing)
+            self._registration = RegistrationLoop(
+                server, call, self.other_instances, self._wake, self._timing
+            )
 
     def __repr__(self) -> str:
         state = "registered" if self.is_registered else "not registered"
@@ -75,46 +79,49 @@ class Registrar:
 
     @property
     def is_serving(self) -> bool:
-        """Whether our socket is bound and is still ours."""
+        """Whether our socket is bound, and its file is still ours."""
         return self._grpc is not None and self._grpc.owns_socket()
 
     @property
     def is_registered(self) -> bool:
-        """Whether a kubelet accepted us and nothing has ended that since."""
-        return self._is_found if self._kept is None else self._kept.is_registered
+        """Whether a kubelet accepted the plugin and has not lost the registration since."""
+        return self._is_found if self._registration is None else self._registration.is_registered
 
     def unlink_socket(self) -> None:
-        """Remove our socket file, if it is ours: for an exit that cannot wait for `run`."""
+        """Remove our socket file if it is still ours; for an exit that cannot wait for `run`."""
         if self._grpc is not None and self._grpc.owns_socket():
             self._socket.unlink(missing_ok=True)
 
     async def run(self) -> NoReturn:
         """Serve and stay registered until cancelled.
 
-        Raises `RegistrationRefused`, `SocketInUse` and other errors that no waiting repairs.
+        Raises `RegistrationRefused`, `SocketInUse` and other lasting errors.
         """
         paths = [] if self._kubelet_socket is None else [self._kubelet_socket]
-        self._server.streams.on_change = self.siblings.on_change = self._wake.set
-        self.siblings.leave = self._leave
+        self._server.streams.on_change = self.other_instances.on_change = self._wake.set
+        self.other_instances.leave = self._leave
         if self._watched is not None:
             self._watched.on_change = self._wake.set
         try:
-            # The watch begins before Register: a kubelet that restarts in between would go
-            # unnoticed.
+            # The watch begins before Register: otherwise we could miss a kubelet that restarts in
+            # between.
             with self._watch.subscribe(self._socket, *paths, event=self._wake) as files:
                 losses = 0
                 while True:
                     await self._wait_for_directory()
-                    # Looked up before the bind: a kubelet that wipes the directory right afterwards
-                    # has another kubelet.sock, so that the loss counts as its start and costs no
-                    # pause.
+                    # Looked up before the bind: a kubelet that empties the directory right
+                    # afterwards has another kubelet.sock. So the loss counts as the start of a
+                    # kubelet and needs no pause.
                     bound_at, kubelet = self._now(), self._kubelet()
                     try:
                         async with self._serving(files) as grpc:
-                            await (self._kept.keep if self._kept else self._stay_found)(grpc)
+                            if self._registration is not None:
+                                await self._registration.run(grpc)
+                            else:
+                                await self._stay_found(grpc)
                     except CannotAsk as error:
                         if not isinstance(error.__cause__, FileNotFoundError):
-                            raise  # else the directory was removed under our hands
+                            raise  # else somebody removed the directory before the bind
                     lasted = self._now() - bound_at >= self._timing.socket_lasted
                     losses = 0 if lasted else losses + 1
                     level = logging.WARNING if losses > 1 else logging.INFO
@@ -122,16 +129,16 @@ class Registrar:
                     if await self._pause_after_loss(losses, kubelet):
                         losses = 0
         finally:
-            self._server.streams.on_change = self.siblings.on_change = None
-            self.siblings.leave = None
-            await self.siblings.close()
+            self._server.streams.on_change = self.other_instances.on_change = None
+            self.other_instances.leave = None
+            await self.other_instances.close()
             if self._retiring:
                 await asyncio.wait(self._retiring)
 
     # ------------------------------------------------------------ our own socket
 
     async def _wait_for_directory(self) -> None:
-        """The first kubelet of a host makes the directory; until then there is nothing to do."""
+        """Wait until the first kubelet of this host has created the directory of our socket."""
         directory = self._socket.parent
         if self._is_there(directory):
             return
@@ -154,36 +161,38 @@ class Registrar:
             raise CannotAsk(f"cannot look at {directory}: {error.strerror}") from error
         if not stat.S_ISDIR(found.st_mode):
             raise CannotAsk(f"{directory} is not a directory")
-        if found.st_nlink == 0:  # it stays so in a container, whatever is made in its place
+        if found.st_nlink == 0:  # a container keeps the deleted directory, even if a new one exists
             raise CannotAsk(f"{directory} was deleted while it was mounted here: start again")
         return True
 
     @contextlib.asynccontextmanager
     async def _serving(self, files: Subscription) -> AsyncIterator[GrpcServer]:
         methods = dict(device_plugin_methods(self._server, self._server.allocate_at_once))
-        methods |= self.siblings.methods
+        methods |= self.other_instances.methods
         if self._watched is not None:
             methods |= plugin_registration_methods(self._watched)
         grpc = GrpcServer(methods, name=self._server.resource)
         self._grpc = grpc
         try:
             await grpc.start(self._socket)
-            files.look()  # or the next look might see no socket, as the last one before the bind
+            # The last look was before the bind: without this look, a socket that is removed at once
+            # would look unchanged.
+            files.look()
             _log.info("%s: serving at %s", self._server.resource, self._socket)
-            # After the bind: an older instance that is greeted dials this socket at once, to follow
-            # us.
-            await self.siblings.contact_older()
+            # After the bind: an older instance that gets our Greet call connects to this socket at
+            # once.
+            await self.other_instances.contact_older()
             yield grpc
         finally:
             self._is_found = False
-            if self._kept is not None:
-                self._kept.is_registered = False
+            if self._registration is not None:
+                self._registration.is_registered = False
             if self._watched is not None:
                 self._watched.is_registered = False
             self._server.end_streams()
-            self.siblings.end_streams()
-            # Calls under way are waited for in the end; the streams now, which takes a moment: a
-            # kubelet shall see the end of the old ones before the new one.
+            self.other_instances.end_streams()
+            # `run` waits for running calls at its end. Here we wait shortly for the streams: the
+            # kubelet must see the end of the old streams before it sees the new socket.
             retire = asyncio.create_task(
                 grpc.stop(grace=self._timing.call_grace), name=f"stop {self._socket.name}"
             )
@@ -194,13 +203,13 @@ class Registrar:
     async def _pause_after_loss(self, losses: int, kubelet: FileIdentity | None) -> bool:
         """Pause before the next bind; return whether a kubelet started.
 
-        So a program that deletes our socket again and again does not keep us busy. After the start
-        of a kubelet there is no pause: then kubelet.sock is another file than `kubelet`, which was
-        there at the last bind.
+        The pause is for a program that deletes our socket again and again. After the start of a
+        kubelet no pause is needed: then kubelet.sock is another file than `kubelet`, its identity
+        at the last bind.
         """
         timing = self._timing
         pause = back_off(timing.rebind_first, timing.rebind_last, losses - 2) if losses > 1 else 0
-        # The first loss costs no pause, so the second one is failure 0 of the back-off.
+        # The first loss needs no pause, so the second loss is failure 0 of the back-off.
         until = self._now() + pause
         while self._now() < until and self._kubelet() == kubelet:
             await self._wait(until)
@@ -209,21 +218,21 @@ class Registrar:
     def _kubelet(self) -> FileIdentity | None:
         return None if self._kubelet_socket is None else FileIdentity.of(self._kubelet_socket)
 
-    # ------------------------------------------------------------ being found
+    # ------------------------------------------------------------ the kubelet finds the socket
 
     async def _stay_found(self, grpc: GrpcServer) -> None:
-        """Serve until our socket is lost or given up.
+        """Serve until our socket is lost, or until we remove it.
 
-        A kubelet looks at each socket file once. So if a stream ended, or never began, and the
-        kubelet does not open it again, the socket is replaced. Without a kubelet nothing happens.
+        A kubelet looks at each socket file once. If a stream ended or never began, and the kubelet
+        does not open a stream again, we replace the socket. Without a kubelet nothing happens.
         """
         streams, watched = self._server.streams, self._watched
-        # Streams up to this number belong to the socket before: they say nothing about this one.
+        # Streams up to this number belong to an earlier socket and say nothing about this one.
         before = streams.opened
         state: RegistrationState | None = None
         while grpc.owns_socket():
-            if self.siblings.successor is not None:
-                await self.siblings.wait_for_newer(
+            if self.other_instances.successor is not None:
+                await self.other_instances.wait_for_newer(
                     grpc.owns_socket, self._wait, lambda: len(streams)
                 )
                 self.unlink_socket()
@@ -233,25 +242,25 @@ class Registrar:
                 state = state or RegistrationState(self._timing, self._now(), self._losses)
                 state.observe(streams.opened - before, streams.count_after(before), self._now())
                 self._is_found = watched.is_registered and not state.is_lost
-                self.siblings.say(registered=self._is_found)
+                self.other_instances.report_state(registered=self._is_found)
                 if self._is_found and state.has_stream:
-                    # Only now: while no kubelet reads our list, the older instance is what keeps
-                    # the devices there.
-                    await self.siblings.relieve()
+                    # Only now: until a kubelet reads our list, the devices come from the older
+                    # instance.
+                    await self.other_instances.ask_older_to_leave()
                 if state.again_at is not None and self._now() >= state.again_at:
                     if not state.had_stream:
                         log_no_stream(self._server.resource)
-                    # A kubelet before 1.36 registers each socket file once only, so it needs a new
-                    # file: `run` binds again as soon as this one is gone.
+                    # A kubelet before 1.36 registers each socket file only once, so it needs a new
+                    # file: `run` binds the socket again when this file is gone.
                     self._losses = state.losses
                     self.unlink_socket()
                     return
             await self._wait(state.again_at if state else None)
 
     async def _leave(self) -> bool:
-        """Leave the resource to a newer instance; say whether a kubelet had devices from us."""
-        if self._kept is not None:
-            return await self._kept.leave()
+        """Leave the resource to a newer instance; return whether a kubelet had devices from us."""
+        if self._registration is not None:
+            return await self._registration.leave()
         had_streams = len(self._server.streams) > 0
         self._server.end_streams()
         return had_streams
@@ -262,5 +271,5 @@ class Registrar:
         return asyncio.get_running_loop().time()
 
     async def _wait(self, until: float | None) -> None:
-        """Wait until `until`, or until a file or a stream changed; the caller looks which."""
+        """Wait until the time `until`, or until a file or a stream changed."""
         await wait_for(self._wake, until)

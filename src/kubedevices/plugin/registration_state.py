@@ -1,19 +1,19 @@
-"""How long one registration holds, and when to register again. Pure; for the registrar.
+"""Says when one registration is lost and when to register again. Pure; it calls nothing itself.
 
-A kubelet opens one ListAndWatch stream per registration. While it is open all is well. When it
-ends although kubelet.sock is still there, only the plugin can repair this: a kubelet never
-reconnects by itself. Registering again at once, for ever, would be a storm when two plugins push
-each other out, so the pauses grow as long as no stream lasts. The first ones are short: a kubelet
-that clears up after another instance may hang up on us more than once.
+A kubelet opens one ListAndWatch stream per registration. The registration holds while this stream
+is open. When the stream ends although kubelet.sock still exists, the plugin must register again: a
+kubelet never reconnects by itself. Two plugins with one resource name end each other's streams, so
+the pauses grow as long as no stream lasts. The first pauses are short: a kubelet that cleans up
+after another instance may end our stream more than once.
 """
 
 from kubedevices.plugin.timing import Timing, back_off
 
 
 class RegistrationState:
-    """One registration, from the kubelet's OK at `since`.
+    """One registration, which the kubelet accepted at the time `since` (seconds, loop's clock).
 
-    `losses` is the number of registrations in a row before this one that brought no lasting stream.
+    `losses` is the number of earlier registrations in a row without a lasting stream.
     """
 
     def __init__(self, timing: Timing, since: float, losses: int = 0) -> None:
@@ -22,22 +22,22 @@ class RegistrationState:
         self._ended_at: float | None = None
 
     def observe(self, opened: int, open_now: int, now: float) -> None:
-        """Note how many streams this registration ever had and how many are open.
+        """Record how many streams this registration ever had, and how many are open.
 
-        Both, because a stream may open and end between two observations.
+        Both numbers are needed: a stream may open and end between two calls.
         """
         if opened and self._opened_at is None:
             self._opened_at = now
         if open_now:
-            # A kubelet may open one more stream for this registration, when it goes on with a
-            # Register call that we gave up: then nothing is lost.
+            # A kubelet may go on with a Register call that we gave up, and open one more stream
+            # for this registration: then nothing is lost.
             self._ended_at = None
         elif opened and self._ended_at is None:
             self._ended_at = now
 
     @property
     def has_stream(self) -> bool:
-        """Whether a stream is open, as last observed."""
+        """Whether a stream was open at the last call of `observe`."""
         return self._opened_at is not None and self._ended_at is None
 
     @property
@@ -47,19 +47,19 @@ class RegistrationState:
 
     @property
     def is_lost(self) -> bool:
-        """Whether there was a stream and there is none now."""
+        """Whether a stream was open and no stream is open now."""
         return self._ended_at is not None
 
     @property
     def lasted(self) -> bool:
-        """Whether the stream was open for so long that its end is an event of its own."""
+        """Whether the stream was open for so long that its end starts a new count of losses."""
         if self._opened_at is None or self._ended_at is None:
             return False
         return self._ended_at - self._opened_at >= self._timing.stream_lasted
 
     @property
     def again_at(self) -> float | None:
-        """When to register again if nothing changes until then; None while a stream is open."""
+        """The time to register again if nothing changes until then; None while a stream is open."""
         if self.has_stream:
             return None
         timing = self._timing
@@ -71,6 +71,6 @@ class RegistrationState:
 
     @property
     def losses(self) -> int:
-        """The `losses` of the registration that follows this one."""
-        # Never 0: this registration has come to its end too.
+        """The value of `losses` for the next registration."""
+        # Never 0: this registration is lost, too.
         return 1 if self.lasted else self._losses + 1

@@ -1,6 +1,6 @@
 """A plugin from start to stop: one scanner, one served type per device type.
 
-`kubedevices.modes` has what is for scripts and programs: `run` and `serve`.
+Plugin authors use it through `run` and `serve` of `kubedevices.modes`.
 """
 
 import asyncio
@@ -16,15 +16,15 @@ from kubedevices.errors import (
     InvalidResourceName,
 )
 from kubedevices.host.file_watch import FileWatch
-from kubedevices.plugin import hook_threads, scanning
+from kubedevices.plugin import hook_threads, scan_task
 from kubedevices.plugin.cdi_files import CdiFiles
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.options import RunnerOptions, Settings
+from kubedevices.plugin.scan_task import TreeUpdates
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.served_type import ServedType, run_together
 from kubedevices.plugin.server import PluginServer
-from kubedevices.plugin.tree_updates import TreeUpdates
 from kubedevices.resource_name import ResourceName, explain_resource_name
 
 Beside: TypeAlias = Callable[["PluginRunner"], contextlib.AbstractAsyncContextManager[object]]
@@ -33,13 +33,14 @@ _log = logging.getLogger(__name__)
 
 
 class PluginRunner:
-    """Serves what `scanner` finds as resources `domain/device type`. `run` once; `stop` any time.
+    """Serves the devices of `scanner` as resources `domain/device type`.
 
-    Raises `UsageError` for what cannot work whatever the scanner finds.
+    Call `run` once, and `stop` at any time. Raises `UsageError` for a wrong scanner, domain or
+    option.
     """
 
     def __init__(self, scanner: Scanner, *, domain: str, **options: Unpack[RunnerOptions]) -> None:
-        scanning.check_scanner(scanner)
+        scan_task.check_scanner(scanner)
         if problem := explain_resource_name(f"{domain}/any"):
             raise InvalidResourceName(f"{domain}/…", problem)
         self.domain = domain
@@ -70,7 +71,7 @@ class PluginRunner:
 
     @property
     def servers(self) -> Mapping[str, PluginServer]:
-        """The running plugin server of each device type that has one now."""
+        """The plugin server of each device type that is served now."""
         return MappingProxyType(
             {
                 name: running.served.server
@@ -81,21 +82,22 @@ class PluginRunner:
 
     @property
     def has_scanned(self) -> bool:
-        """Whether the scanner has reported anything yet, be it that there are no devices."""
+        """Whether the scanner has reported a tree, also an empty tree."""
         return self._has_scanned
 
     @property
     def is_ready(self) -> bool:
-        """Whether a kubelet knows and watches everything that was found, or may, if we only serve.
+        """Whether a kubelet is registered and has a stream for each device type that was found.
 
-        A kubelet that accepted a registration without asking for the devices gives none away. Not
-        while devices are left out because their list would be too large (`too_large`).
+        The stream is required because a kubelet without a stream allocates no device. With
+        `registration="none"` it is enough that every type is served. False while a list is too
+        large, so that devices are left out (`too_large`).
         """
         return self._has_scanned and all(map(self._is_ready, self._running))
 
     @property
     def too_large(self) -> Mapping[str, DeviceListTooLarge]:
-        """The device types of which not every device is offered, and why."""
+        """The device types whose devices are not all offered, and why."""
         return {
             name: running.served.too_large
             for name, running in self._running.items()
@@ -104,9 +106,9 @@ class PluginRunner:
 
     @property
     def has_started(self) -> bool:
-        """Whether everything that was found is served, for a kubelet that may come later.
+        """Whether everything that was found is served; a kubelet may start later.
 
-        A directory that only the kubelet makes is waited for, which is as good.
+        Also true while the plugin waits for the directory that only the kubelet creates.
         """
         if not self._has_scanned:
             return False
@@ -126,30 +128,30 @@ class PluginRunner:
         return running is not None and running.served.is_serving
 
     def is_registered(self, device_type: str) -> bool:
-        """Whether a kubelet knows `device_type` from us."""
+        """Whether a kubelet accepted our registration of `device_type`."""
         running = self._running.get(device_type)
         return running is not None and running.served.is_registered
 
     def stop(self) -> None:
-        """End `run`. From any thread, any number of times, also before it began."""
+        """End `run`. From any thread, any number of times, also before `run`."""
         self._is_stopped = True
-        # `run` sets `_loop` and then reads `_is_stopped`; here it is the other way round. Whatever
-        # the threads do, at least one of the two sees the other.
+        # `run` sets `_loop` and then reads `_is_stopped`. Here the order is reversed. So in every
+        # order of the threads, at least one of the two methods sees the value of the other.
         loop = self._loop
         if loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: it ended by itself
                 loop.call_soon_threadsafe(self._stopped.set)
 
     def unlink_sockets(self) -> None:
-        """Remove our socket files at once: for an exit that cannot wait for `run`."""
+        """Remove our socket files at once; for an exit that cannot wait for `run`."""
         for running in [*self._running.values(), *self._ending]:
             if running.served.registrar is not None:
                 running.served.registrar.unlink_socket()
 
     async def run(self) -> None:
-        """Scan and serve until the scanner ends, `stop` is called, or something fails for good.
+        """Scan and serve until the scanner ends, `stop` is called, or a lasting error occurs.
 
-        Raises `ScanFailed`, or what ended a server. In the end no socket is left.
+        Raises `ScanFailed`, or the error that ended a server. At the end no socket is left.
         """
         self._loop = asyncio.get_running_loop()
         if self._is_stopped:
@@ -164,26 +166,25 @@ class PluginRunner:
                 )
         finally:
             updates.stop()
-            # The servers have ended by now, in `_follow`. The threads come last: the scan may run
-            # in one.
+            # `_follow` has ended the servers. Threads come last, because the scan may run in one.
             scan.cancel()
-            await scanning.await_end(scan, self._scanner, self.settings.timing.exit_grace)
+            await scan_task.await_end(scan, self._scanner, self.settings.timing.exit_grace)
             self._cdi.close()
             await hook_threads.settle(self.settings.timing.hook_grace)
 
     async def _wait_stopped(self, updates: TreeUpdates) -> None:
         await self._stopped.wait()
-        updates.stop()  # a scanner that waits for it may tidy up while the servers stop
+        updates.stop()  # lets a scanner that waits for the stop end while the servers stop
 
     async def _scan(self, notifier: Notifier) -> None:
-        await scanning.scan(self._scanner, notifier)
+        await scan_task.scan(self._scanner, notifier)
         if not self._is_stopped:
             _log.info("the scanner has ended")
 
     # ------------------------------------------------------------ device types
 
     async def _follow(self, updates: TreeUpdates, scan: asyncio.Task[None]) -> None:
-        """Apply the scanner's trees until it ends; raises its error, or that of a served type."""
+        """Apply the scanner's trees until it ends; raises an error of the scanner or of a type."""
         change = asyncio.create_task(updates.next(), name="next tree")
         try:
             while True:
@@ -198,8 +199,8 @@ class PluginRunner:
                 if change.done():
                     tree, difference = change.result()
                     await self._cdi.follow(tree)
-                    # CDI files first: a kubelet may allocate as soon as it reads a list, and the
-                    # runtime then looks for the names in the files.
+                    # CDI files before the list: a kubelet may allocate as soon as it reads the
+                    # list, and the runtime then needs the files.
                     self._apply(tree, difference)
                     if not self._has_scanned and not tree:
                         _log.info("the scanner reports no devices: nothing is served until it does")
@@ -231,12 +232,12 @@ class PluginRunner:
             cdi=self._cdi,
             sent=tree.sent(device_type),
         )
-        # A type that comes back while its former server still answers a call would unlink or meet
-        # the same socket.
+        # If a type comes back while its former server still answers a call, both servers have the
+        # same socket path.
         before = {old.task for old in self._ending if old.served.resource == served.resource}
 
         async def serve_when_free() -> None:
-            if before:  # it had the same socket
+            if before:
                 await asyncio.wait(before)
             await served.run()
 
@@ -248,7 +249,7 @@ class PluginRunner:
         return self._hooks if owner is self._scanner else Hooks(owner)
 
     def _remove(self, device_type: str) -> None:
-        """Stop a type; its calls under way may finish meanwhile, and hold nobody up."""
+        """Stop a type. Its running calls may finish; nobody waits for them here."""
         ending = self._running.pop(device_type)
         self._ending.add(ending)
         was_serving = ending.served.is_serving

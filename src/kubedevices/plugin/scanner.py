@@ -1,4 +1,4 @@
-"""Scanners find devices: `Scanner` has a loop of the author, `PolledScanner` a loop of ours.
+"""The base classes of scanners: `Scanner` has the author's own loop, `PolledScanner` has our loop.
 
 A scanner reports its devices to a `Notifier`.
 """
@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, get_args
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import NotADeviceTree, ScanFailed, UsageError
 from kubedevices.plugin import hook_threads
-from kubedevices.plugin.author_code import describe
+from kubedevices.plugin.author_errors import describe
 from kubedevices.plugin.notifier import Notifier
 
 OnError: TypeAlias = Literal["keep", "empty", "raise"]
@@ -26,14 +26,14 @@ _log = logging.getLogger(__name__)
 
 
 class Scanner(ABC):
-    """Finds devices in a loop of its own."""
+    """Finds devices in its own loop."""
 
     @abstractmethod
     async def scan(self, notifier: Notifier) -> None:
         """Call `notifier.notify(tree)` after every change; called once per plugin process.
 
-        Returning ends the plugin. If no change can come any more, `await notifier.wait_stopped()`.
-        Raising ends it with `ScanFailed`.
+        The plugin ends when this method returns. If no change can come any more, `await
+        notifier.wait_stopped()`. If this method raises, the plugin ends with `ScanFailed`.
         """
 
     @property
@@ -44,7 +44,8 @@ class Scanner(ABC):
     def abilities_of(self, device_type: str) -> object:
         """Return the object with the abilities of `device_type`; called when the type appears.
 
-        By default the scanner itself. A scanner of several types may return an object per type.
+        By default this is the scanner itself. A scanner of several types may return an object per
+        type.
         """
         del device_type
         return self
@@ -53,27 +54,27 @@ class Scanner(ABC):
 class PolledScanner(Scanner):
     """Calls `list_devices` every `interval` seconds.
 
-    The first failure of `list_devices` ends the plugin with its error. Later ones do what
-    `on_error` says, are counted in `failed_scans` and logged ever more rarely.
+    If the first call of `list_devices` fails, the plugin ends with its error. `on_error` says what
+    happens after later failures. They are counted in `failed_scans` and logged ever more rarely.
     """
 
     interval: float = 5.0
     """Seconds between the end of one scan and the start of the next."""
 
     jitter: float = 0.0
-    """Up to this many seconds are added at random, so that many nodes do not scan in step."""
+    """Up to so many seconds are added at random, so that nodes do not scan at the same time."""
 
     on_error: OnError = "keep"
     """After a failure, `keep` the devices found before, report every type `empty`, or `raise`."""
 
     slow_scan: float = 60.0
-    """Seconds after which the log says that a scan has not come to an end."""
+    """Seconds after which the log says that a scan still runs."""
 
     failed_scans: int = 0
-    """How many scans failed so far."""
+    """Number of scans that failed."""
 
     last_scan_seconds: float | None = None
-    """How long the last scan took that did not fail."""
+    """How long the last successful scan took."""
 
     # Class attributes, because a subclass need not call our constructor.
     _loop: asyncio.AbstractEventLoop | None = None
@@ -85,17 +86,17 @@ class PolledScanner(Scanner):
         """Return all devices that are present now. May block; an `async def` must not."""
 
     def trigger(self) -> None:
-        """Scan again at once instead of at the end of the interval. From any thread."""
+        """Scan again at once, before the end of the interval. From any thread."""
         loop, wake = self._loop, self._wake
         if loop is None or wake is None:
             return
         try:
             loop.call_soon_threadsafe(wake.set)
-        except RuntimeError:  # the loop is closed: there is nothing left to scan for
+        except RuntimeError:  # the loop is closed: the plugin has ended
             return
 
     async def scan(self, notifier: Notifier) -> None:
-        """Scan for ever."""
+        """Scan until cancelled."""
         self._check_interval()
         self._loop, self._wake = asyncio.get_running_loop(), asyncio.Event()
         failures = 0
@@ -128,15 +129,15 @@ class PolledScanner(Scanner):
         self.last_scan_seconds = loop.time() - started
         if not isinstance(tree, DeviceTree):
             raise NotADeviceTree(f"{type(self).__name__}.list_devices()", tree)
-        # For `on_error="empty"`: a type must stay in the tree, or its resource would be given up.
+        # For `on_error="empty"`: a type must stay in the tree, else it is not served any more.
         self._types = tuple(tree)
-        # Comparing two large trees takes a while too.
+        # In a thread: the comparison of two large trees takes a while, too.
         await hook_threads.call(notifier.notify, tree)
 
     async def _pause(self, wake: asyncio.Event) -> None:
         pause = self.interval
         if self.jitter:
-            from random import uniform  # noqa: PLC0415 - few have a jitter, and it is not small
+            from random import uniform  # noqa: PLC0415 - needs memory, and few scanners have a jitter
 
             pause += uniform(0, self.jitter)
         try:
@@ -156,7 +157,7 @@ class PolledScanner(Scanner):
 
     def _log_slow(self, has_devices: bool) -> None:
         _log.warning(
-            "%s.list_devices() has run for %g s and is still waited for: %s",
+            "%s.list_devices() has been running for %g s: %s",
             type(self).__name__, self.slow_scan,
             _CONSEQUENCES["keep"] if has_devices else "nothing is served until it returns",
         )  # fmt: skip

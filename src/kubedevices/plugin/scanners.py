@@ -1,6 +1,6 @@
-"""Scanners made of functions and of other scanners: `periodic`, `static`, `merge`.
+"""Ready scanners: `periodic` calls a function, `static` has one tree, `merge` joins scanners.
 
-For plugins that are too small for a class, or that have several sources.
+For plugins that need no class of their own, or that have several sources.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ def periodic(
 ) -> PolledScanner:
     """Return a scanner that calls `find` every `interval` seconds, and at once on `trigger()`.
 
-    `on_error` is what `PolledScanner.on_error` says; `jitter` is a number of seconds.
+    `on_error` and `jitter` (seconds) mean the same as in `PolledScanner`.
     """
     return _Periodic(interval, find, on_error, jitter)
 
@@ -47,7 +47,7 @@ class _Periodic(PolledScanner):
 
 
 def static(tree: DeviceTree) -> Scanner:
-    """Return a scanner that reports the same `tree` all the time."""
+    """Return a scanner that reports `tree` and never changes it."""
     return _Static(tree.snapshot())
 
 
@@ -61,11 +61,11 @@ class _Static(Scanner):
 
 
 def merge(*scanners: Scanner) -> Scanner:
-    """Return a scanner that reports the devices of all `scanners`, after each has reported.
+    """Return a scanner that reports the devices of all `scanners`, when each has reported once.
 
     Two scanners may report the same device type: the tree has the devices of both. If both have a
     device with the same ID, the device of the later scanner counts. The abilities of a type come
-    from the first scanner that reports this type. If a scanner raises, all end; if a scanner
+    from the first scanner that reports this type. If one scanner raises, all end. If one scanner
     returns, its devices stay.
     """
     if not scanners:
@@ -130,5 +130,7 @@ class _Merged(Scanner):
         if (device_type, device_id) not in self._doubles:
             self._doubles.add((device_type, device_id))
             _log.warning(
-                "%s: %s is reported by two scanners, the later counts", device_type, device_id
+                "%s: %s is reported by two scanners, the device of the later scanner counts",
+                device_type,
+                device_id,
             )

@@ -1,7 +1,7 @@
 """One device type from its first devices to its removal: look up, list, serve, register, retry.
 
-Each type has a task of its own, so that a slow look-up or a failing socket of one does not hold
-up the others. Owned by the runner.
+Each type has a task of its own, so that a slow look-up or a failing socket of one type does not
+delay the other types. The runner owns the tasks.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from kubedevices.plugin.options import Settings
 from kubedevices.plugin.registrar import Registrar
 from kubedevices.plugin.server import PluginServer
 from kubedevices.plugin.timing import back_off
-from kubedevices.plugin.watched import WatchedPlugin
+from kubedevices.plugin.watched_plugin import WatchedPlugin
 from kubedevices.resource_name import ResourceName
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ _log = logging.getLogger(__name__)
 
 
 class ServedType:
-    """Serves one resource; `update` with new devices may come at any time, the latest wins.
+    """Serves one resource. `update` may be called at any time; the newest devices count.
 
-    Raises `SocketPathTooLong` when made, so that no task is started in vain.
+    The constructor raises `SocketPathTooLong`, before a task is started.
     """
 
     def __init__(
@@ -54,21 +54,21 @@ class ServedType:
         self._type = resource.device_type
         self._hooks, self._settings, self._watch = hooks, settings, watch
         self._cdi = cdi
-        self._answer_form: AnswerForm | None = None  # made for the first device that needs it
+        self._answer_form: AnswerForm | None = None  # created for the first device that needs it
         self._socket = settings.socket_of(self.resource, self._type)
         self._devices, self._sent = devices, sent
         self._updated = asyncio.Event()
         self.too_large: DeviceListTooLarge | None = None
-        """Why not every device is offered; without a server, why none is."""
+        """Why some devices are not offered; without a server: why no device is offered."""
 
     def update(self, devices: Mapping[str, Device], sent: bytes = b"") -> None:
-        """Take new devices, see `DeviceTree.sent`; returns at once."""
+        """Take new devices by ID; returns at once. `sent` as in `DeviceTree.sent`."""
         self._devices, self._sent = devices, sent
         self._updated.set()
 
     @property
     def is_registered(self) -> bool:
-        """Whether a kubelet knows this resource from us."""
+        """Whether a kubelet accepted our registration of this resource."""
         return self.registrar is not None and self.registrar.is_registered
 
     @property
@@ -87,7 +87,7 @@ class ServedType:
                 try:
                     await self._serve()
                 finally:
-                    # Before the hook runs: readiness and metrics must not tell of a socket that is
+                    # Before the hook runs: readiness and metrics must not report a socket that was
                     # given up.
                     self.server = self.registrar = None
                     await self._hooks.on_type_removed(self._type, timing.removed_grace)
@@ -100,7 +100,7 @@ class ServedType:
                     failures = 0
                 pause = back_off(timing.isolate_first, timing.isolate_last, failures)
                 failures += 1
-                _log.error(  # a message for the operator, not a bug of ours
+                _log.error(  # no traceback: it is a message for the operator
                     "%s: not served: %s (again in %g s or when its devices change)",
                     self.resource, error, pause,
                 )  # fmt: skip
@@ -118,8 +118,8 @@ class ServedType:
         server = PluginServer(
             self.resource,
             self._hooks,
-            # The first list that a kubelet reads must be complete: after an empty one the capacity
-            # of the node is 0 for a moment.
+            # The first list that a kubelet reads must be complete: after an empty list the capacity
+            # of the node would be 0 until the next list.
             await self._first_list(lookup, builder),
             env_merge=settings.env_merge,
             relay=settings.relay,
@@ -134,7 +134,7 @@ class ServedType:
         )
         watched = WatchedPlugin(
             self.resource,
-            try_again=lambda: registrar.unlink_socket(),  # noqa: PLW0108 - made below
+            try_again=lambda: registrar.unlink_socket(),  # noqa: PLW0108 - defined below
             endpoint=settings.endpoint_of(self._socket),
         )
         registrar = Registrar(
@@ -154,7 +154,7 @@ class ServedType:
         raise AssertionError("unreachable: both run until cancelled or until one raises")
 
     async def _first_list(self, lookup: NumaLookup, builder: DeviceListBuilder) -> DeviceList:
-        """Wait for devices that fit into a list: the other types are served meanwhile."""
+        """Wait for devices that fit into a list; the other types are served meanwhile."""
         while True:
             try:
                 return await self._build(lookup, builder)
@@ -169,18 +169,18 @@ class ServedType:
     ) -> NoReturn:
         while True:
             await self._updated.wait()
-            # `_build` clears the event, so devices that come while it works are built in the next
-            # round.
+            # `_build` clears the event first. So devices that come while it runs are built in the
+            # next round.
             server.publish(await self._build(lookup, builder))
             _log.debug("%s: updated, %r", self.resource, server)
 
     async def _build(self, lookup: NumaLookup, builder: DeviceListBuilder) -> DeviceList:
-        """Make a list of the latest devices. In a thread: it reads /sys, and lists can be long.
+        """Build the list of the newest devices, in a thread: it reads /sys, and lists can be long.
 
-        A list that another plugin sent is passed on as it is, which is too quick for a thread.
+        The list of another plugin is passed on unchanged, without a thread, because this is quick.
         """
         self._updated.clear()
-        # The event is cleared before the devices are read: an update in between sets it again.
+        # Cleared before the devices are read: an update in between sets the event again.
         given, sent = self._devices, self._sent
 
         def build() -> DeviceList:
@@ -213,9 +213,10 @@ class ServedType:
 
 
 async def run_together(*named: tuple[str, Coroutine[Any, Any, object]]) -> None:
-    """Run coroutines until the first one ends; cancel the others; raise what the first raised.
+    """Run coroutines until the first one ends; cancel the others; raise the first error.
 
-    Unlike in a task group, the first end cancels the others, and errors are not grouped.
+    Unlike in a task group, also an end without an error cancels the others, and the error is raised
+    alone, not in a group.
     """
     tasks = [asyncio.create_task(coroutine, name=name) for name, coroutine in named]
     try:
@@ -223,8 +224,7 @@ async def run_together(*named: tuple[str, Coroutine[Any, Any, object]]) -> None:
     finally:
         for task in tasks:
             task.cancel()
-        # Waited for even when we are cancelled: sockets are given up in the `finally` of these
-        # tasks.
+        # Also when we are cancelled: these tasks remove their sockets in `finally`.
         await asyncio.wait(tasks)
         errors = [error for task in tasks if not task.cancelled() and (error := task.exception())]
     if errors:

@@ -1,8 +1,9 @@
-"""The DevicePlugin service of one resource. Knows neither sockets nor registration.
+"""The DevicePlugin service of one resource: sends the device list on each ListAndWatch stream,
+answers Allocate, GetPreferredAllocation and PreStartContainer. Knows no socket, no registration.
 
-Every ListAndWatch stream has its own cursor over one versioned list: nothing is queued per
-stream, so a stream whose reader is gone can take nothing away from the next one. `registrar`
-puts this service on a socket, `served_type` feeds it.
+There is one list with a version number. Each stream remembers the version that it sent last (its
+cursor), and nothing is queued per stream. So a stream without a reader takes no list away from the
+next stream. `registrar` serves this service at a socket, `served_type` publishes the lists.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ from kubedevices.plugin.allocate_response import (
     default_response,
     explain_preference,
 )
-from kubedevices.plugin.author_code import place_of, without_our_frames
+from kubedevices.plugin.author_errors import place_of, without_our_frames
 from kubedevices.plugin.capabilities import UseDefault
 from kubedevices.plugin.device_list import DeviceList
 from kubedevices.plugin.hook_threads import Deadline
@@ -48,7 +49,7 @@ from kubedevices.plugin.timing import HookTimeouts, Timing
 
 EnsureCdi: TypeAlias = Callable[[list[str]], Coroutine[Any, Any, tuple[list[str], dict[str, str]]]]
 WrapLists: TypeAlias = Callable[[str, AsyncIterator[bytes]], AsyncGenerator[bytes, None]]
-"""Changes a resource's lists on the way to one stream; when it ends, the stream ends."""
+"""Resource and its encoded lists -> the lists that one stream sends; its end ends the stream."""
 
 PreferredErrors: TypeAlias = Literal["ignore", "fail"]
 
@@ -58,10 +59,10 @@ _log = logging.getLogger(__name__)
 class PluginServer:
     """Answers the node for `resource`: lists its devices, allocates them, calls the hooks.
 
-    Hooks run under no lock, and each call works on the list that was current when it came.
-    `counts` has what happened so far, by name: `allocations`, `failed_allocations`,
-    `pre_starts`, `failed_pre_starts`, `preferred`, `failed_preferred`, `lists_sent`, and
-    `late_allocate`, `late_preferred`, `late_pre_start` for answers that did not come in time.
+    Hooks run without a lock. Each call uses the list that was current when the call arrived.
+    `counts` has the number of events by name: `allocations`, `failed_allocations`, `pre_starts`,
+    `failed_pre_starts`, `preferred`, `failed_preferred`, `lists_sent`, and `late_allocate`,
+    `late_preferred`, `late_pre_start` for hooks that did not answer in time.
     """
 
     def __init__(
@@ -87,10 +88,10 @@ class PluginServer:
         self._hooks = hooks
         self._list = devices
         # A stream's cursor is local to `_lists`: the version and the bytes it sent last, and the
-        # value of `_ended` at its start. So nothing is kept, or cleaned up, per stream here.
+        # value of `_ended` at its start. So the server stores nothing per stream.
         self._version = 1
         self._changed = asyncio.Event()
-        # How often all streams were told to end; a stream that began with another number ends.
+        # Counts `end_streams`: a stream that began with another number ends.
         self._ended = 0
         self._is_refusing = False
         self._default = partial(default_response, env_merge=env_merge, strict=strict_allocate)
@@ -105,33 +106,33 @@ class PluginServer:
 
     @property
     def devices(self) -> Mapping[str, Device]:
-        """The devices as they are published now."""
+        """The devices of the current list, by ID."""
         return self._list.devices
 
     @property
     def left_out(self) -> int:
-        """How many more devices there are than a list holds."""
+        """How many devices are not in the current list because it would be too large."""
         return self._list.left_out
 
     @property
     def options(self) -> PluginOptions:
-        """What GetDevicePluginOptions answers and Register says."""
+        """The options in the answer to GetDevicePluginOptions and in Register."""
         return self._hooks.options
 
     def publish(self, devices: DeviceList) -> None:
-        """Make `devices` the current list; open streams send it unless they already sent it."""
+        """Make `devices` the current list; an open stream that sent an equal list skips it."""
         self._list = devices
         self._version += 1
         self._wake_streams()
 
     def end_streams(self) -> None:
-        """End every stream that is open now: their socket is given up."""
+        """End every open stream; for a socket that the plugin gives up."""
         self._ended += 1
         self._wake_streams()
 
     @contextlib.contextmanager
     def refusing(self) -> Iterator[None]:
-        """Make registrations fail that begin while the context lasts."""
+        """Refuse GetDevicePluginOptions while the context lasts, so that registrations fail."""
         self._is_refusing = True
         try:
             yield
@@ -139,15 +140,15 @@ class PluginServer:
             self._is_refusing = False
 
     def _wake_streams(self) -> None:
-        # A new event per change: with one event for all, the first stream that clears it would take
-        # the wake-up away from the streams that are busy sending.
+        # A new event per change: with one event for all, the first stream would clear it before the
+        # streams that still send see it.
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
     # ------------------------------------------------------------ the service
 
     async def get_device_plugin_options(self) -> PluginOptions:
-        """Say which of the optional calls make sense."""
+        """Say which optional calls the plugin answers."""
         if self._is_refusing:
             raise RpcError(StatusCode.UNAVAILABLE, "a newer instance of this plugin takes over")
         return self._hooks.options
@@ -156,7 +157,7 @@ class PluginServer:
         """Send the current list at once, then the newest list after each change."""
         lists = self._lists()
         wrapped = self._wrap_lists(self.resource, lists) if self._wrap_lists else lists
-        # Not by the garbage collector: the registrar must hear at once that a stream ended.
+        # Closed here, not by the garbage collector: the registrar must see the end at once.
         async with contextlib.aclosing(lists), contextlib.aclosing(wrapped):
             async for each in wrapped:
                 yield each
@@ -171,7 +172,7 @@ class PluginServer:
                     await self._changed.wait()
                     continue
                 version, encoded = self._version, self._list.encoded
-                if encoded == sent:  # changed and changed back while this stream was busy
+                if encoded == sent:  # the list changed and changed back while this stream sent
                     continue
                 sent = encoded
                 self.counts["lists_sent"] += 1
@@ -181,7 +182,7 @@ class PluginServer:
                     await self._pause(sent_at + self._min_update_interval, ended)
 
     async def _pause(self, until: float, ended: int) -> None:
-        """Wait until `until`, or until `end_streams` is called once more than `ended` times."""
+        """Wait until the time `until`, or until the next call of `end_streams`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(until):
                 while ended == self._ended:
@@ -210,15 +211,16 @@ class PluginServer:
         deadline = self._deadline("allocate", self._timeouts.allocate)
         started = asyncio.get_running_loop().time()
         try:
-            # A list that comes while the hook runs does not make `devices` unknown or unhealthy.
+            # `devices` stays the list of the start: a list that is published while the hook runs
+            # changes nothing for this call.
             response = await self._hooks.allocate(request, deadline)
             if isinstance(response, UseDefault):
                 response = self._default(request, devices)
                 await self._hooks.post_allocate(response, request, deadline)
             response = response if self._relay else checked(response, request, self._hooks.name)
-            await self._look_after_cdi(response, deadline)
+            await self._ensure_cdi_files(response, deadline)
         except asyncio.CancelledError:
-            self._took(started)
+            self._measure(started)
             raise
         except Exception as error:
             self._fail_allocation(request, started, error)
@@ -226,31 +228,31 @@ class PluginServer:
         return response
 
     def _note_allocation(self, request: AllocateRequest, started: float) -> None:
-        """Count and log a call that was answered."""
-        took = self._took(started)
+        """Count and log an answered call."""
+        took = self._measure(started)
         self.counts["allocations"] += 1
         if _log.isEnabledFor(logging.INFO):
-            said = ("%s: allocated %s (%.1f ms)", self.resource, _all_ids(request), took * 1000)
-            asyncio.get_running_loop().call_soon(_log.info, *said)  # the answer need not wait
+            text = ("%s: allocated %s (%.1f ms)", self.resource, _all_ids(request), took * 1000)
+            asyncio.get_running_loop().call_soon(_log.info, *text)  # after the answer is sent
 
     def _fail_allocation(
         self, request: AllocateRequest, started: float, error: Exception
     ) -> NoReturn:
-        """Count and log a call that failed; raise the status for the node."""
-        self._took(started)
+        """Count and log a failed call; raise the gRPC status for the node."""
+        self._measure(started)
         self.counts["failed_allocations"] += 1
         self._count_late("allocate", error)
         self._fail("Allocate", _all_ids(request), error)
 
-    def _took(self, started: float) -> float:
-        """Return for how many seconds a call ran, and tell who measures calls."""
+    def _measure(self, started: float) -> float:
+        """Return for how many seconds a call ran, after a call of `on_allocated`."""
         took = asyncio.get_running_loop().time() - started
         if self._on_allocated is not None:
             self._on_allocated(self.resource, took)
         return took
 
-    async def _look_after_cdi(self, response: AllocateResponse, deadline: Deadline) -> None:
-        """Write CDI files before their names are sent: without them no container is created."""
+    async def _ensure_cdi_files(self, response: AllocateResponse, deadline: Deadline) -> None:
+        """Write missing CDI files before their names are sent: a runtime needs them."""
         ensure = self._ensure_cdi
         if ensure is None:
             return
@@ -264,7 +266,7 @@ class PluginServer:
     async def get_preferred_allocation(
         self, request: PreferredAllocationRequest
     ) -> PreferredAllocationResponse:
-        """Ask the plugin. Its error is only logged, because the node would refuse the pod."""
+        """Ask the plugin. Its error is only logged, because a kubelet would refuse the pod."""
         if not self._hooks.can_prefer:
             raise RpcError(
                 StatusCode.UNIMPLEMENTED,
@@ -274,7 +276,7 @@ class PluginServer:
         self.counts["preferred"] += 1
         for asked in () if self._relay else request.containers:
             if asked.size > (available := len(set(asked.available))):
-                # No kubelet asks so: a mistake of the caller, not a trouble of the plugin's.
+                # No kubelet sends this: the caller made a mistake, not the plugin.
                 problem = ImpossiblePreference(asked.size, available, "they are not enough")
                 raise RpcError(StatusCode.INVALID_ARGUMENT, str(problem))
         try:
@@ -315,7 +317,7 @@ class PluginServer:
     async def pre_start_container(
         self, request: PreStartContainerRequest
     ) -> PreStartContainerResponse:
-        """Let the plugin prepare the devices of a container about to start."""
+        """Let the plugin prepare the devices of a container that is about to start."""
         if not self._hooks.can_pre_start:
             reason = "should not be called as this device plugin doesn't implement it"
             raise RpcError(StatusCode.UNIMPLEMENTED, f"PreStartContainer() {reason}")
@@ -350,12 +352,12 @@ class PluginServer:
             self.counts[f"late_{hook}"] += 1
 
     def _fail(self, call: str, ids: str, error: Exception) -> NoReturn:
-        """Log why `call` failed and raise it as the status the node gets."""
+        """Log why `call` failed, and raise the gRPC status that the node gets."""
         text = _describe(error)
         if not isinstance(error, RpcError) and (place := place_of(error)):
             text += f" ({place})"
-        said = (self.resource, call, ids, text)
-        _log.warning("%s: %s %s failed: %s", *said, exc_info=_unexpected(error))
+        parts = (self.resource, call, ids, text)
+        _log.warning("%s: %s %s failed: %s", *parts, exc_info=_unexpected(error))
         if isinstance(error, RpcError):
             raise error
         code = StatusCode.UNKNOWN
@@ -375,7 +377,7 @@ def _describe(error: Exception) -> str:
 
 
 def _unexpected(error: Exception) -> tuple[type[Exception], Exception, TracebackType | None] | None:
-    """Return `error` for the log if its traceback helps: the author's code raised by accident."""
+    """Return `error` for the log if its traceback helps: it is a bug in the author's code."""
     if isinstance(error, KubedevicesError):
         return None
     return type(error), error, without_our_frames(error)

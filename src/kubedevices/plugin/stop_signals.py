@@ -1,8 +1,8 @@
-"""SIGTERM, SIGINT and SIGHUP for a plugin process: the first stops gently, the second at once.
+"""Ends a plugin process on SIGTERM, SIGINT and SIGHUP: orderly at the first, at once at the second.
 
-Handlers of the `signal` module and not of the event loop, because an author's `async` method may
-block the loop, and a process that ignores SIGTERM for that reason gets killed with its sockets left
-behind. Used by `runner.run`; never in a program that only embeds a plugin.
+The handlers belong to the `signal` module, not to the event loop, because an `async` method of the
+author may block the loop. A process that ignores SIGTERM for this reason gets killed, and its
+sockets stay. `modes.run` uses this; a program that only embeds a plugin does not.
 """
 
 import logging
@@ -19,15 +19,17 @@ from typing import Any, Self
 from kubedevices.unblocked_output import flush_output
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_LAST_WORDS = 0.2
+_OUTPUT_WAIT = 0.2
+"""Seconds that the last log lines may take."""
+
 _CALLS_SHOWN = 3
 
 _log = logging.getLogger(__name__)
 
 
 def _place_of_main_thread() -> str:
-    """Return `cards.py:12 in allocate`, the innermost calls first."""
-    frames = sys._current_frames()  # noqa: SLF001 - documented, in spite of its name
+    """Return where the main thread is, such as `cards.py:12 in allocate`; innermost calls first."""
+    frames = sys._current_frames()  # noqa: SLF001 - it is documented
     frame = frames.get(threading.main_thread().ident or 0)
     calls = traceback.extract_stack(frame, limit=_CALLS_SHOWN)
     return ", called by ".join(
@@ -36,8 +38,10 @@ def _place_of_main_thread() -> str:
 
 
 class StopSignals:
-    """While the context lasts, the first signal calls `stop`; `grace` seconds later, or at the
-    second signal, `clean_up` is called and the process ends, whatever it is doing.
+    """While the context lasts, the first signal calls `stop`.
+
+    If the context has not ended `grace` seconds later, or at the second signal, `clean_up` is
+    called and the process exits.
     """
 
     def __init__(
@@ -50,7 +54,9 @@ class StopSignals:
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             numbers = [*_SIGNALS]
-            if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # else nohup, or a reload
+            if (
+                signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+            ):  # else nohup, or SIGHUP means a reload
                 numbers.append(signal.SIGHUP)
             self._before = {number: signal.signal(number, self._take) for number in numbers}
         return self
@@ -64,7 +70,7 @@ class StopSignals:
     def _take(self, number: int, _frame: FrameType | None) -> None:
         if self._watchdog is not None:
             self._exit(128 + number)
-        # A thread of its own, because what has to be watched is the event loop in the main thread.
+        # A thread, because it watches the event loop of the main thread, which may be blocked.
         self._watchdog = threading.Timer(self._grace, self._give_up)
         self._watchdog.daemon = True
         self._watchdog.name = "stop watchdog"
@@ -72,12 +78,12 @@ class StopSignals:
         self._stop()
 
     def _give_up(self) -> None:
-        teller = threading.Thread(target=self._tell, daemon=True)
-        teller.start()
-        teller.join(_LAST_WORDS)  # what blocks the loop may be the log, such as a full pipe
+        writer = threading.Thread(target=self._log_block, daemon=True)
+        writer.start()
+        writer.join(_OUTPUT_WAIT)  # the log itself may block, for example at a full pipe
         self._exit(1)
 
-    def _tell(self) -> None:
+    def _log_block(self) -> None:
         _log.error(
             "not stopped within %g s: something blocks the event loop, exiting (it is at %s)",
             self._grace, _place_of_main_thread(),
@@ -87,5 +93,5 @@ class StopSignals:
         try:
             self._clean_up()
         finally:
-            flush_output(_LAST_WORDS)
+            flush_output(_OUTPUT_WAIT)
             os._exit(code)

@@ -1,109 +1,147 @@
-"""Every waiting time of a plugin process, as one value. Tests make a faster one of it."""
+"""Every waiting time of a plugin process, as one value; tests use shorter times. Pure.
+
+Also the two rules that use such times: `back_off` for pauses, `Reminder` for repeated log lines.
+"""
 
 from typing import NamedTuple
 
 
 class Timing(NamedTuple):
-    """All in seconds. The defaults are what a real kubelet needs."""
+    """All in seconds. The defaults fit the kubelet."""
 
     look_interval: float = 1.0
-    """Between two looks at socket files when no file event comes."""
+    """Interval of the look at socket files that also finds changes without a file event."""
 
     register_deadline: float = 30.0
-    """For one Register call. A kubelet dials back for up to 10 s before it answers."""
+    """For one Register call. The kubelet dials back for up to 10 s before it answers."""
 
     dial_deadline: float = 10.0
     """Until kubelet.sock must have answered a connection with HTTP/2 SETTINGS."""
 
     quick_retry: float = 0.002
-    """First pause after a refused connection: a kubelet binds its socket before it listens."""
+    """First pause after a refused connection; doubles up to `last_retry`.
+
+    It is short because the kubelet binds its socket shortly before it listens.
+    """
 
     first_retry: float = 0.2
-    """First pause after a Register that failed otherwise; doubles up to `last_retry`."""
+    """First pause after a Register call that failed otherwise; doubles up to `last_retry`."""
 
     last_retry: float = 5.0
+    """Longest pause between two attempts to register."""
 
     again_soon: float = 0.01
-    """Pause before registering again when a stream ended; eight times longer each time in a row.
+    """Pause before registering again when a stream ended; eight times longer for each further loss.
 
-    Not nothing: a kubelet that hangs up forgets us a moment later, and would forget the new
-    registration.
+    It is not 0: a kubelet that ended the stream forgets the plugin shortly afterwards, and would
+    forget a new registration with it. The longest pause is `again_last`.
     """
 
     again_first: float = 10.0
-    """Wait for a stream after Register. Doubles."""
+    """How long we wait for a stream before we register again; doubles up to `again_last`."""
 
     again_last: float = 300.0
+    """Longest pause of `again_soon` and `again_first`."""
 
     newer_instance_timeout: float = 1.0
-    """Seconds that a newer instance has to take over a lost resource before we register again."""
+    """How long a newer instance may take to take over a resource before we register again."""
 
     after_leave: float = 1.0
-    """What a kubelet has to see the streams of an older instance end, before we register again.
+    """Pause between the end of an older instance's streams and our next registration.
 
-    If it sees the end after that, it hangs up on us. Nothing is away meanwhile: our first stream is
-    open.
+    The kubelet must see the end of these streams first. If it sees their end after our next
+    registration, it closes our connection. The devices stay meanwhile: our first stream is open.
     """
 
-    sibling_deadline: float = 2.0
-    """For each call to another instance of ours."""
+    instance_deadline: float = 2.0
+    """For each call to another instance of this plugin."""
 
-    sibling_ping: float = 10.0
-    """Between two signs of life of an instance that we stand by for; also how long one may take."""
+    instance_ping: float = 10.0
+    """Pause between two pings of a newer instance; also the time limit of each ping."""
 
     stream_lasted: float = 60.0
-    """A stream that was open for so long starts the pauses above afresh."""
+    """After a stream that was open for so long, `again_soon` and `again_first` start anew."""
 
     rebind_first: float = 0.2
-    """First pause when our socket file vanished soon after the last time; doubles."""
+    """First pause when our socket file disappears again within `socket_lasted`; doubles."""
 
     rebind_last: float = 5.0
+    """Longest pause before our socket is bound again."""
 
     socket_lasted: float = 10.0
-    """A socket file that was there for so long starts the pauses above afresh."""
+    """After a socket file that existed for so long, the pause starts at `rebind_first` again."""
 
     waiting_reminder: float = 60.0
-    """Between "waiting for the kubelet" and its first repetition in the log; doubles."""
+    """Time after which the log repeats "waiting for the kubelet"; doubles up to the next value."""
 
     waiting_reminder_last: float = 3600.0
+    """Longest time between two such log lines."""
 
     slow_pre_start: float = 20.0
-    """A PreStartContainer that takes longer is logged."""
+    """A PreStartContainer call that takes longer is logged."""
 
     call_grace: float = 0.9
-    """For Allocate calls under way when a plugin stops; streams end at once."""
+    """How long running Allocate calls may go on when a plugin stops; streams end at once."""
 
     removed_grace: float = 0.5
-    """For `on_type_removed`; a thread of it goes on unheard if the process lives on."""
+    """For `on_type_removed`. Nobody waits longer for its thread."""
 
     hook_grace: float = 0.3
-    """After that, for threads that still run code of the author's; then they are left behind."""
+    """At the end, for threads that still run the author's code. Nobody waits longer for them."""
 
     exit_grace: float = 5.0
-    """From a signal to the end of the process, even if something blocks the event loop."""
+    """From the stop signal to the end of the process, even if the event loop is blocked."""
 
     isolate_first: float = 1.0
-    """Pause before a device type that failed is served again (`on_server_error="isolate"`)."""
+    """First pause before a failed device type is served again (`on_server_error="isolate"`)."""
 
     isolate_last: float = 300.0
+    """Longest such pause; a type that was served for longer starts at `isolate_first` again."""
 
 
 class HookTimeouts(NamedTuple):
     """How long the author's code may take for one answer, in seconds.
 
-    A kubelet admits one pod after the other. It waits for ever for `allocate` and `preferred`, and
-    30 s for `pre_start`, and does not report which plugin was late.
+    The kubelet admits one pod after the other. It waits without a limit for `allocate` and
+    `preferred`, and 30 s for `pre_start`. It does not report which plugin was late.
     """
 
     allocate: float = 10.0
-    """For `allocate` and `post_allocate` together, and for our CDI files."""
+    """For `allocate`, `post_allocate` and the writing of CDI files together."""
 
     preferred: float = 2.0
+    """For `get_preferred_allocation`."""
+
     pre_start: float = 25.0
+    """For `pre_start_container`."""
+
     prepare: float = 20.0
-    """For `prepare_claim` and for `unprepare_claim`: a kubelet waits for 45 s on all of a claim."""
+    """For `prepare_claim` and for `unprepare_claim`: the kubelet waits 45 s for a whole claim."""
 
 
 def back_off(first: float, last: float, failures: int) -> float:
-    """Return the pause after so many failures in a row: `first`, doubled each time up to `last`."""
+    """Return the pause after `failures` in a row: `first`, doubled per failure, at most `last`."""
     return min(last, first * 2.0 ** min(failures, 64))
+
+
+class Reminder:
+    """Decides when the log repeats that the plugin still waits: at once, then ever more rarely."""
+
+    def __init__(self, timing: Timing) -> None:
+        self._timing = timing
+        self.reset()
+
+    def reset(self) -> None:
+        """Start again: the next `is_due` returns True."""
+        self._logged = 0
+        self.due: float | None = None
+
+    def is_due(self, now: float) -> bool:
+        """Whether to write a log line at `now`; if so, set the time of the next line."""
+        if self.due is not None and now < self.due:
+            return False
+        timing = self._timing
+        first, last = timing.waiting_reminder, timing.waiting_reminder_last
+        self.due = now + back_off(first, last, self._logged)
+        self._logged += 1
+        return True

@@ -19,12 +19,12 @@ from kubedevices.dra.options import DraOptions, DraSettings
 from kubedevices.dra.state_files import StateFiles
 from kubedevices.errors import KubedevicesError
 from kubedevices.host import untrusted_files
-from kubedevices.plugin import scanning
+from kubedevices.plugin import scan_task
 from kubedevices.plugin.notifier import Notifier
+from kubedevices.plugin.scan_task import TreeUpdates
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.served_type import run_together
 from kubedevices.plugin.timing import back_off
-from kubedevices.plugin.tree_updates import TreeUpdates
 
 FILE_NAME = "dra-domains.json"
 FIRST_LIST_TIMEOUT = 5.0
@@ -113,7 +113,7 @@ class DraBridge:
             self.drivers[domain].renew_abilities()
         try:
             await run_together(
-                ("scan", scanning.scan(scanner, updates.notifier)),
+                ("scan", scan_task.scan(scanner, updates.notifier)),
                 ("lists", self._pass_on(whole, scanner, updates)),
             )
         finally:

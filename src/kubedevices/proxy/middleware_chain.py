@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 from kubedevices.device import Health
 from kubedevices.middleware.absence import HoldRule
-from kubedevices.middleware.check import Check
-from kubedevices.middleware.choice import PciRule
-from kubedevices.middleware.faults import FaultRule, Faulty, PreStart, TurnOfHealth
+from kubedevices.middleware.device_selector import PciRule
+from kubedevices.middleware.faults import FaultRule, Faulty, HealthChange, PreStart
 from kubedevices.middleware.filter import Filtered, FilterRule
 from kubedevices.middleware.health import Damped, HealthRule
+from kubedevices.middleware.health_gate import Check
 from kubedevices.middleware.hold import Held
 from kubedevices.middleware.inject import Injected
 from kubedevices.middleware.maintenance import FILE_NAME, Maintained
@@ -155,7 +155,7 @@ def _fault_rule(faults: FaultsKey) -> FaultRule:
         if start is None
         else PreStart(delay=start.delay, fail_every=start.fail_every),
         timeline=tuple(
-            TurnOfHealth(each.at, each.id, Health(each.health)) for each in faults.timeline
+            HealthChange(each.at, each.id, Health(each.health)) for each in faults.timeline
         ),
     )
 

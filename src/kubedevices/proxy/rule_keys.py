@@ -12,8 +12,8 @@ from kubedevices.config.yaml_config import Complain, key
 from kubedevices.device import DeviceSpec, Health, Mount
 from kubedevices.errors import UsageError
 from kubedevices.middleware.additions import InjectRule
-from kubedevices.middleware.check import Check
 from kubedevices.middleware.damping import DampingRule
+from kubedevices.middleware.health_gate import Check
 from kubedevices.middleware.replicas import SPREADINGS
 from kubedevices.middleware.share import REPLICAS_LIMIT
 from kubedevices.resource_name import explain_resource_name

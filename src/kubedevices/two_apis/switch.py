@@ -20,14 +20,14 @@ from kubedevices.dra.options import DraSettings
 from kubedevices.dra.state_files import StateFiles
 from kubedevices.errors import UsageError
 from kubedevices.host.boot_id import read_boot_id
-from kubedevices.plugin import hook_threads, scanning
+from kubedevices.plugin import hook_threads, scan_task
 from kubedevices.plugin.capabilities import PostAllocator
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.options import Settings
 from kubedevices.plugin.runner import PluginRunner
+from kubedevices.plugin.scan_task import TreeUpdates
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.served_type import run_together
-from kubedevices.plugin.tree_updates import TreeUpdates
 from kubedevices.two_apis.api_scanners import ApiScanner, PluginApiScanner
 from kubedevices.two_apis.handover import Handover, HandoverTiming
 from kubedevices.two_apis.held_devices_file import HeldDevicesFile
@@ -52,7 +52,7 @@ class ApiSwitch:
         selector: DraSelector,
         options: Mapping[str, Any],
     ) -> None:
-        scanning.check_scanner(scanner)
+        scan_task.check_scanner(scanner)
         self.domain = domain
         self._scanner, self._source, self._selector = scanner, source, selector
         self._timing: HandoverTiming = options.get("handover_timing") or HandoverTiming()
@@ -145,7 +145,7 @@ class ApiSwitch:
         self._returning = self._held_in_file if is_after_reboot else frozenset()
         _log.info("the mode of this node is %s", self.mode)
         updates = TreeUpdates()
-        scan = asyncio.create_task(scanning.scan(self._scanner, updates.notifier), name="scan")
+        scan = asyncio.create_task(scan_task.scan(self._scanner, updates.notifier), name="scan")
         try:
             await run_together(
                 ("mode", self._source.run(self._woken.set)),
@@ -159,7 +159,7 @@ class ApiSwitch:
         finally:
             updates.stop()
             scan.cancel()
-            await scanning.await_end(scan, self._scanner, self.settings.timing.exit_grace)
+            await scan_task.await_end(scan, self._scanner, self.settings.timing.exit_grace)
 
     async def _wait_for(self, scan: asyncio.Task[None]) -> None:
         await asyncio.shield(scan)

@@ -7,7 +7,7 @@ import pytest
 import kubedevices as kd
 from kubedevices.allocation import PluginOptions
 from kubedevices.device import ForeignDevice
-from kubedevices.middleware.kept_list import KeptList, read_kept_lists, write_kept_lists
+from kubedevices.middleware.saved_list import SavedList, read_saved_lists, write_saved_lists
 
 DEVICES = (
     kd.Device("b", health="Unhealthy", numa_nodes=(0, 1)),  # type: ignore[arg-type]
@@ -19,15 +19,18 @@ DEVICES = (
 def test_a_written_file_is_read_back(tmp_path: Path) -> None:
     """In its order, for its domain only; a list that is there already is not written again."""
     state = tmp_path / "state"
-    kept = {"gpu": KeptList(DEVICES, PluginOptions(True, False, b"\x18\x01")), "nic": KeptList(())}
-    write_kept_lists(state, "a.example.com", kept)
-    write_kept_lists(state, "b.example.com", {"gpu": KeptList(DEVICES[:1])})
-    assert read_kept_lists(state, "a.example.com") == (kept, [])
+    kept = {
+        "gpu": SavedList(DEVICES, PluginOptions(True, False, b"\x18\x01")),
+        "nic": SavedList(()),
+    }
+    write_saved_lists(state, "a.example.com", kept)
+    write_saved_lists(state, "b.example.com", {"gpu": SavedList(DEVICES[:1])})
+    assert read_saved_lists(state, "a.example.com") == (kept, [])
     file = state / "lists/a.example.com_gpu.json"
     before = file.stat().st_ino
-    write_kept_lists(state, "a.example.com", kept)
+    write_saved_lists(state, "a.example.com", kept)
     assert file.stat().st_ino == before
-    assert read_kept_lists(tmp_path / "none", "a.example.com") == ({}, [])
+    assert read_saved_lists(tmp_path / "none", "a.example.com") == ({}, [])
 
 
 @pytest.mark.parametrize(
@@ -42,11 +45,11 @@ def test_a_written_file_is_read_back(tmp_path: Path) -> None:
         '{"resource": "example.com", "devices": [], "options": {}}',
     ],
 )
-def test_a_damaged_list_is_told_and_not_offered(tmp_path: Path, content: str) -> None:
-    """The plugin comes as if there were none."""
-    write_kept_lists(tmp_path, "example.com", {"v": KeptList(DEVICES)})
+def test_a_damaged_list_is_logged_and_not_offered(tmp_path: Path, content: str) -> None:
+    """The plugin starts as without a saved list."""
+    write_saved_lists(tmp_path, "example.com", {"v": SavedList(DEVICES)})
     file = tmp_path / "lists/example.com_w.json"
     file.write_text(content)
-    found, (problem,) = read_kept_lists(tmp_path, "example.com")
+    found, (problem,) = read_saved_lists(tmp_path, "example.com")
     assert [*found] == ["v"]
     assert problem.startswith(f"{file} cannot be used")

@@ -1,7 +1,7 @@
-"""The last list of a plugin on disk, offered after a reboot before the plugin is back: `hold`.
+"""Saves the last list of a plugin on disk, so that `hold` can offer the list after a reboot.
 
-One file per resource in `<state-dir>/lists`. What a kubelet is told of a device is all that is
-kept, with the options of the plugin: a kubelet asks for these once, when the resource registers.
+One file per resource in `<state-dir>/lists`. A file has what a kubelet gets of each device, and the
+options of the plugin: a kubelet asks for the options once, when the resource registers.
 """
 
 import contextlib
@@ -17,22 +17,22 @@ from kubedevices.host import untrusted_files
 from kubedevices.resource_name import ResourceName
 
 SIZE_LIMIT = 64 * 2**20
-"""Bytes of a file; a kubelet takes lists of 16 MiB."""
+"""Most bytes of a file; a kubelet accepts lists of 16 MiB."""
 
 DIRECTORY = "lists"
 _ENDING = ".json"
 
 
-class KeptList(NamedTuple):
+class SavedList(NamedTuple):
     """The devices of one resource in their order, and which calls the plugin offers."""
 
     devices: tuple[Device, ...]
     options: PluginOptions = PluginOptions()
 
 
-def read_kept_lists(state_dir: Path, domain: str) -> tuple[dict[str, KeptList], list[str]]:
-    """Return the lists of a domain by device type, and what is wrong with files. Never raises."""
-    found: dict[str, KeptList] = {}
+def read_saved_lists(state_dir: Path, domain: str) -> tuple[dict[str, SavedList], list[str]]:
+    """Return the lists of a domain by device type, and the problems of files. Never raises."""
+    found: dict[str, SavedList] = {}
     problems = []
     for path in sorted((state_dir / DIRECTORY).glob(f"{domain}_*{_ENDING}")):
         try:
@@ -40,7 +40,7 @@ def read_kept_lists(state_dir: Path, domain: str) -> tuple[dict[str, KeptList], 
             document = json.loads(data)
             resource = ResourceName.parse(document["resource"])
             if resource.domain == domain:
-                found[resource.device_type] = _kept(document)
+                found[resource.device_type] = _saved(document)
         except (
             OSError,
             ValueError,
@@ -54,15 +54,15 @@ def read_kept_lists(state_dir: Path, domain: str) -> tuple[dict[str, KeptList], 
     return found, problems
 
 
-def write_kept_lists(state_dir: Path, domain: str, kept: Mapping[str, KeptList]) -> None:
-    """Keep lists by device type; raises `OSError`. Returns when they would survive a power cut.
+def write_saved_lists(state_dir: Path, domain: str, saved: Mapping[str, SavedList]) -> None:
+    """Save lists by device type; raises `OSError`. On return they survive a power cut.
 
     A list that is on disk already is not written again.
     """
     directory = state_dir / DIRECTORY
     for each in (state_dir, directory):
         each.mkdir(0o750, exist_ok=True)
-    for device_type, known in kept.items():
+    for device_type, known in saved.items():
         path = directory / f"{domain}_{device_type}{_ENDING}"
         devices = [*map(_row, known.devices)]
         document = {
@@ -78,15 +78,15 @@ def write_kept_lists(state_dir: Path, domain: str, kept: Mapping[str, KeptList])
         untrusted_files.replace(path, data)
 
 
-def _kept(document: Any) -> KeptList:
+def _saved(document: Any) -> SavedList:
     devices = tuple(map(_device, document["devices"]))
-    said = document["options"]
+    given = document["options"]
     options = PluginOptions(
-        bool(said["pre_start_required"]),
-        bool(said["get_preferred_allocation_available"]),
-        bytes.fromhex(said["unknown"]),
+        bool(given["pre_start_required"]),
+        bool(given["get_preferred_allocation_available"]),
+        bytes.fromhex(given["unknown"]),
     )
-    return KeptList(devices, options)
+    return SavedList(devices, options)
 
 
 def _row(device: Device) -> dict[str, Any]:

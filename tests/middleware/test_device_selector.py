@@ -8,13 +8,18 @@ import pytest
 import kubedevices as kd
 from kubedevices.errors import UsageError
 from kubedevices.host.pci import PciDevice
-from kubedevices.middleware.choice import Choice, PciRule, UnusedGlobs, said
+from kubedevices.middleware.device_selector import (
+    DeviceSelector,
+    PciRule,
+    UnusedGlobs,
+    selector_text,
+)
 
 GPU = PciDevice("0000:3b:00.0", Path("/"), "10de", "20b0", "030200", driver="nvidia")
 
 
 @pytest.mark.parametrize(
-    ("choice", "fits"),
+    ("selector", "fits"),
     [
         ({}, True),
         ({"ids": ("GPU-?", "GPU-1*")}, True),
@@ -28,38 +33,38 @@ GPU = PciDevice("0000:3b:00.0", Path("/"), "10de", "20b0", "030200", driver="nvi
         ({"pci": PciRule(device="20b?")}, True),
     ],
 )
-def test_everything_that_is_given_must_fit(choice: dict[str, Any], fits: bool) -> None:
+def test_everything_that_is_given_must_fit(selector: dict[str, Any], fits: bool) -> None:
     """A device with two NUMA nodes is on neither of them alone."""
     device = kd.Device("GPU-12", numa_nodes=[0, 1])
-    assert Choice(**choice).fits(device, lambda _: GPU) is fits
+    assert DeviceSelector(**selector).fits(device, lambda _: GPU) is fits
 
 
 def test_an_unknown_property_matches_no_rule() -> None:
     """A device without NUMA nodes, one that no PCI function is known of."""
     device = kd.Device("a", numa_nodes=())
-    assert not Choice(numa=(0,)).fits(device, lambda _: GPU)
-    assert not Choice(pci=PciRule()).fits(device, lambda _: None)
+    assert not DeviceSelector(numa=(0,)).fits(device, lambda _: GPU)
+    assert not DeviceSelector(pci=PciRule()).fits(device, lambda _: None)
 
 
 def test_the_pci_function_is_looked_up_only_if_it_matters() -> None:
     """It may mean to read files."""
-    choice = Choice(ids=("b",), pci=PciRule())
-    assert not choice.fits(kd.Device("a"), lambda _: pytest.fail("not needed"))
+    selector = DeviceSelector(ids=("b",), pci=PciRule())
+    assert not selector.fits(kd.Device("a"), lambda _: pytest.fail("not needed"))
 
 
 def test_a_text_is_no_list() -> None:
     """Its letters would be taken for globs."""
     with pytest.raises(UsageError, match="list of globs"):
-        Choice(ids="a*")  # type: ignore[arg-type]
+        DeviceSelector(ids="a*")  # type: ignore[arg-type]
 
 
-def test_a_choice_in_words() -> None:
+def test_a_selector_in_words() -> None:
     """For the lines of the start."""
     pci = PciRule(vendor="10de")
-    assert said(("a*", "b"), (0,), pci) == "a*, b, NUMA node 0, vendor 10de"
+    assert selector_text(("a*", "b"), (0,), pci) == "a*, b, NUMA node 0, vendor 10de"
 
 
-def test_a_glob_that_fits_nothing_is_told_of_once() -> None:
+def test_a_glob_that_fits_nothing_is_logged_once() -> None:
     """After a minute, for each type; not if it fits something meanwhile."""
     unused = UnusedGlobs()
     assert unused.look("gpu", ["a*", "b*"], ["a1"], 0.0) == ([], 60.0)

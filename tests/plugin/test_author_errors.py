@@ -14,7 +14,7 @@ import pytest
 import kubedevices as kd
 from kubedevices.bench import Bench
 from kubedevices.errors import InvalidDevice, KubedevicesError, RpcError, ScanFailed
-from kubedevices.plugin.author_code import (
+from kubedevices.plugin.author_errors import (
     describe,
     forget_our_frames,
     place_of,
@@ -76,7 +76,7 @@ def test_the_place_is_the_authors_and_not_the_librarys(author: ModuleType) -> No
     assert describe(error).endswith("(widgets.py:5)")
 
 
-def test_an_installed_library_counts_where_nothing_else_is_there(tmp_path: Path) -> None:
+def test_an_installed_library_counts_if_there_is_no_other_code(tmp_path: Path) -> None:
     """A plugin may be installed as well; nothing of ours or of Python's is ever the place."""
     file = tmp_path / "site-packages/widgets.py"
     module = ModuleType("widgets")
@@ -92,7 +92,7 @@ def test_an_installed_library_counts_where_nothing_else_is_there(tmp_path: Path)
     assert describe(ValueError()) == "ValueError"
 
 
-def test_our_own_errors_keep_their_words(author: ModuleType) -> None:
+def test_our_own_errors_keep_their_text(author: ModuleType) -> None:
     """Their text says what is wrong; the author's line says where."""
     with pytest.raises(InvalidDevice) as caught:
         author.Broken().list_devices()

@@ -16,8 +16,8 @@ import kubedevices as kd
 from kubedevices.errors import RpcError, StatusCode
 from kubedevices.kubelet_api.clients import JsonClient
 from kubedevices.modes import serve
+from kubedevices.plugin.other_instances import SERVICE
 from kubedevices.plugin.runner import PluginRunner
-from kubedevices.plugin.siblings import SERVICE
 from kubedevices.socket_paths import InstanceSocket, instance_of, instance_socket
 from kubedevices.wire.unix_grpc import GrpcChannel
 from tests.fake_kubelet import CleanUp, FakeKubelet, leave_dead_socket
@@ -26,8 +26,8 @@ from tests.registrar_rig import registrar
 from tests.waiting import until
 from tests.widgets import DOMAIN, QUICK, RESOURCE, Widgets, healthy, widgets
 
-STUCK = QUICK._replace(again_soon=60, again_first=60, newer_instance_timeout=60, sibling_ping=60)
-"""With these nothing happens by waiting: what happens was told."""
+STUCK = QUICK._replace(again_soon=60, again_first=60, newer_instance_timeout=60, instance_ping=60)
+"""With these times nothing happens by waiting: only calls between instances have an effect."""
 
 
 def instance(directory: Path, *ids: str, **options: Any) -> Any:
@@ -68,7 +68,7 @@ async def test_a_newer_instance_takes_over_without_a_gap(
         assert kubelet.disconnected == [RESOURCE], "the end of the last one is noticed"
 
 
-async def test_a_busy_kubelet_sees_the_older_one_go_first(short_dir: Path) -> None:
+async def test_a_busy_kubelet_sees_the_end_of_the_older_instance_first(short_dir: Path) -> None:
     """Else the end of the older one's stream would end the newer one's second registration."""
     timing = STUCK._replace(after_leave=2.5)
     async with FakeKubelet(short_dir) as kubelet:
@@ -99,7 +99,7 @@ async def test_the_older_instance_serves_again_when_the_newer_ends(
             await until(lambda: old.is_ready)
 
 
-async def test_of_many_the_newest_has_the_resource(short_dir: Path) -> None:
+async def test_the_newest_of_many_instances_has_the_resource(short_dir: Path) -> None:
     """When it ends, the newest of the others."""
     async with FakeKubelet(short_dir) as kubelet, contextlib.AsyncExitStack() as stack:
         kubelet.clean_up = "by name"
@@ -164,13 +164,13 @@ async def test_a_newer_instance_that_does_not_register_has_one_second(short_dir:
 
 def old_follows(runner: PluginRunner) -> bool:
     registrar = runner._running["widget"].served.registrar
-    return registrar is not None and registrar.siblings.is_awaited
+    return registrar is not None and registrar.other_instances.has_newer
 
 
-async def test_another_plugin_of_ours_is_told_loudly(
+async def test_another_plugin_with_the_resource_is_logged_as_a_warning(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Two plugins with one resource are a mistake, two instances of one an upgrade."""
+    """Two plugins with one resource are a mistake; two instances of one plugin are an upgrade."""
     caplog.set_level(logging.INFO)
 
     def warnings() -> list[str]:
@@ -188,7 +188,7 @@ async def test_another_plugin_of_ours_is_told_loudly(
             assert "two plugins serve this resource, stop one of them" in warnings()[1]
 
 
-async def test_an_upgrade_that_never_ends_is_told(
+async def test_an_upgrade_that_never_ends_is_logged(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """After a minute it is no upgrade any more, here after a moment."""
@@ -202,8 +202,8 @@ async def test_an_upgrade_that_never_ends_is_told(
         await until(lambda: "two plugins serve this resource, stop one of them" in caplog.text)
 
 
-async def test_a_restart_of_the_kubelet_meets_both(short_dir: Path) -> None:
-    """Both sockets are wiped and made again; the newer one has the resource in the end."""
+async def test_both_instances_see_a_restart_of_the_kubelet(short_dir: Path) -> None:
+    """Both sockets are removed and bound again; at the end the newer instance has the resource."""
     timing = QUICK._replace(newer_instance_timeout=0.2)
     async with (
         FakeKubelet(short_dir) as kubelet,
@@ -219,10 +219,10 @@ async def test_a_restart_of_the_kubelet_meets_both(short_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("clean_up", ["by name", "by socket"])
-async def test_a_kubelet_that_takes_the_older_one_in_late(
+async def test_a_kubelet_that_opens_a_late_stream_to_the_older_instance(
     short_dir: Path, clean_up: CleanUp
 ) -> None:
-    """It goes on with a Register call that nobody waits for: the newer one relieves it again."""
+    """The kubelet goes on with an old Register call: the newer instance takes over again."""
     async with FakeKubelet(short_dir) as kubelet:
         kubelet.clean_up = clean_up
         kubelet.goes_on = True
@@ -291,9 +291,9 @@ async def test_sockets_of_killed_instances_are_removed(
             assert all(os.path.lexists(path) for path in stay)
 
 
-async def test_a_living_socket_that_says_nothing_costs_a_moment(short_dir: Path) -> None:
-    """Older or newer: whoever listens there and never answers is neither waited for nor touched."""
-    timing = QUICK._replace(sibling_deadline=0.1, newer_instance_timeout=0.1)
+async def test_a_socket_that_never_answers_delays_the_start_only_shortly(short_dir: Path) -> None:
+    """Older or newer: nobody waits for a socket that never answers, and it is not removed."""
+    timing = QUICK._replace(instance_deadline=0.1, newer_instance_timeout=0.1)
     paths = [instance_socket(short_dir, RESOURCE, instance_of(n)) for n in (1, 2**50)]
     async with FakeKubelet(short_dir) as kubelet:
         with socket.socket(socket.AF_UNIX) as older, socket.socket(socket.AF_UNIX) as newer:
@@ -316,8 +316,8 @@ async def asking(path: Path) -> AsyncIterator[JsonClient]:
 
 
 @pytest.mark.parametrize("method", ["Greet", "Leave"])
-async def test_only_a_newer_instance_is_listened_to(short_dir: Path, method: str) -> None:
-    """Of the same resource, by a socket in the same directory, at which somebody answers."""
+async def test_only_a_newer_instance_can_ask_to_leave(short_dir: Path, method: str) -> None:
+    """It must have the same resource, and a socket in the same directory that answers."""
     async with FakeKubelet(short_dir) as kubelet, instance(short_dir, "w1") as runner:
         await kubelet.wait_for(RESOURCE, healthy("w1"))
         newer = dead(instance_socket(short_dir, RESOURCE, instance_of(2**50)))
@@ -348,12 +348,12 @@ async def test_only_a_newer_instance_is_listened_to(short_dir: Path, method: str
         assert len(kubelet.requests) == 1
 
 
-async def test_a_newer_one_that_is_stuck_loses_the_resource(
+async def test_a_newer_instance_that_hangs_loses_the_resource(
     short_dir: Path, tmp_path: Path
 ) -> None:
     """It answers no ping: who stands by registers again, however open the connection is."""
     (tmp_path / "new").touch()
-    timing = STUCK._replace(sibling_ping=0.5, newer_instance_timeout=0.2)
+    timing = STUCK._replace(instance_ping=0.5, newer_instance_timeout=0.2)
     async with (
         FakeKubelet(short_dir) as kubelet,
         instance(short_dir, "old", timing=timing) as old,

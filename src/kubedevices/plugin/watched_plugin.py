@@ -1,7 +1,7 @@
-"""A plugin that the kubelet finds: its socket in the plugin registry directory says what it is.
+"""The other way to register: the kubelet finds the socket in its plugin registry directory.
 
-The other way to register: nothing has to be noticed when a kubelet restarts, because it comes by
-itself. Served on the plugin's own socket, beside its DevicePlugin service.
+The plugin serves the Registration service (pluginregistration v1) at its own socket, beside its
+DevicePlugin service. It need not notice the restart of a kubelet: the kubelet finds it again.
 """
 
 import asyncio
@@ -15,18 +15,17 @@ from kubedevices.errors import RegistrationRefused, RpcError, StatusCode
 
 PLUGIN_TYPE = "DevicePlugin"
 _LASTING = ("plugin validation failed", "no handler registered")
-"""Parts of refusals that trying again cannot mend."""
+"""Parts of refusals after which another attempt would fail, too."""
 
 _log = logging.getLogger(__name__)
 
 
 class WatchedPlugin:
-    """Answers GetInfo and learns from NotifyRegistrationStatus how it went.
+    """Answers GetInfo; NotifyRegistrationStatus reports the result.
 
-    `endpoint` is the path of the plugin's socket as the kubelet sees it; without it the kubelet
-    takes the socket that it found. `try_again` is called when a registration failed that may
-    succeed the next time: it has to make the socket appear anew, because kubelets before 1.36 do
-    not try a socket twice.
+    `endpoint` is the path of the plugin's socket as the kubelet sees it; without `endpoint` the
+    kubelet uses the socket that it found. `try_again` is called after a failure that may pass. It
+    must create the socket again, because kubelets before 1.36 do not try a socket twice.
     """
 
     def __init__(
@@ -39,11 +38,11 @@ class WatchedPlugin:
         self.on_change: Callable[[], None] | None = None
 
     async def get_info(self) -> PluginInfo:
-        """Say what is served and where."""
+        """Return the resource, and the socket that serves it."""
         return self._info
 
     async def notify_registration_status(self, registered: bool, error: str) -> None:
-        """Learn whether a kubelet accepted the plugin."""
+        """Record whether a kubelet accepted the plugin."""
         self.is_registered = registered
         if self.on_change is not None:
             self.on_change()
@@ -51,12 +50,12 @@ class WatchedPlugin:
             _log.info("%s: registered by the kubelet that found it", self._resource)
         elif any(part in error for part in _LASTING):
             if not self._refused.done():
-                # Raised by `watch`, not here: the kubelet waits for the answer to this call.
+                # `watch` raises the error, not this call: the kubelet waits for its answer.
                 self._refused.set_result(RpcError(StatusCode.UNKNOWN, error))
         else:
             _log.warning("%s: the kubelet could not register it: %s", self._resource, error)
             self._try_again()
 
     async def watch(self) -> NoReturn:
-        """Raise `RegistrationRefused` once a kubelet refuses the plugin for good."""
+        """Raise `RegistrationRefused` when a kubelet refuses the plugin with a lasting error."""
         raise RegistrationRefused(self._resource, await self._refused)

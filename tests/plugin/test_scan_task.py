@@ -7,7 +7,7 @@ import pytest
 
 from kubedevices.device import Device
 from kubedevices.device_tree import DeviceTree, TreeChange
-from kubedevices.plugin.tree_updates import TreeUpdates
+from kubedevices.plugin.scan_task import TreeUpdates
 
 
 def tree_of(*ids: str) -> DeviceTree:

@@ -1,6 +1,6 @@
-"""Where in a plugin author's own code something went wrong, and tracebacks without our frames.
+"""Errors of a plugin author's code: the line that raised, and tracebacks without our frames.
 
-For messages about scanners and hooks, which are somebody else's code called by ours.
+For messages about scanners and hooks: our code calls them, but somebody else wrote them.
 """
 
 import logging
@@ -18,10 +18,10 @@ _log = logging.getLogger(__name__)
 
 
 def place_of(error: BaseException) -> str:
-    """Return `widgets.py:12`, the innermost line of the author's, or an empty string.
+    """Return `widgets.py:12`, the innermost line of the author's code, or an empty string.
 
-    The author's is what is neither ours nor Python's; a library that is installed counts only where
-    nothing else is there.
+    The author's code is neither ours nor Python's own. Code of an installed library counts only if
+    the traceback has no other lines of the author.
     """
     places = [
         (frame.filename, f"{Path(frame.filename).name}:{frame.lineno}")
@@ -38,7 +38,7 @@ def place_of(error: BaseException) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """Return `ValueError: text (widgets.py:12)`; of our own errors the text says enough."""
+    """Return `ValueError: text (widgets.py:12)`; for our own errors without the class."""
     text = str(error)
     if not isinstance(error, KubedevicesError):
         text = ": ".join(filter(None, (type(error).__name__, " ".join(text.split()))))
@@ -47,9 +47,9 @@ def describe(error: BaseException) -> str:
 
 
 def without_our_frames(error: BaseException) -> TracebackType | None:
-    """Return the traceback of `error` from the author's first line on; all of it if there is none.
+    """Return the traceback of `error` from the author's first line on; without one, all of it.
 
-    What comes before is how we called it.
+    The lines before only show how our code called the author's code.
     """
     here = error.__traceback__
     while here is not None and _is_ours(here.tb_frame.f_code.co_filename):
@@ -58,10 +58,10 @@ def without_our_frames(error: BaseException) -> TracebackType | None:
 
 
 def forget_our_frames(error: BaseException) -> None:
-    """Take our frames out of an error that we raise to an author's test, and out of its causes.
+    """Remove our frames from an error that we raise in an author's test, and from its causes.
 
-    What is no `KubedevicesError`, and never was in the author's code, is a bug of ours and keeps
-    its own. At debug level the log has everything.
+    An error that is no `KubedevicesError` and has no frame of the author is a bug of ours: it keeps
+    its frames. At debug level the log has all frames.
     """
     _log.debug("this led to the error of the test", exc_info=error)
     seen: set[int] = set()

@@ -1,10 +1,11 @@
-"""Other instances that serve the same resource here: an older one gives way to a newer one.
+"""Talks to other instances that serve the same resource on this node: the newest instance gets it.
 
-During an upgrade two instances of a plugin run on a node. The newer registers while the older still
-serves, asks it to leave, and the older stands by: it takes the resource back when the newer one is
-gone. The order of their starts is in the names of their sockets, so that no two ever fight. They
-talk on the sockets of the plugin, by a service of our own. Owned by a registrar, which decides when
-to register.
+During an upgrade two instances of a plugin run on a node. The newer instance registers while the
+older instance still serves, and then asks the older to leave. The older instance stands by: it
+takes the resource back when the newer instance is gone. The names of their sockets say which
+instance started later, so that two instances never both claim the resource. They call each other
+at these sockets with a gRPC service of ours. The registrar owns this object and decides when to
+register.
 """
 
 import asyncio
@@ -21,88 +22,87 @@ from pathlib import Path
 from kubedevices.errors import DialError, RpcError, StatusCode, WireError
 from kubedevices.kubelet_api.clients import JsonClient
 from kubedevices.kubelet_api.services import JsonObject, json_methods
-from kubedevices.plugin.reminder import Reminder
-from kubedevices.plugin.timing import Timing
+from kubedevices.plugin.timing import Reminder, Timing
 from kubedevices.socket_paths import InstanceSocket
 from kubedevices.wire.unix_grpc import GrpcChannel, Methods
 from kubedevices.wire.unix_socket import unlink_if_dead
 
 SERVICE = "kubedevices.Instance"
-_AT_MOST = 64
-"""At most so many sockets of a resource are examined: anybody may make files in the directory."""
+_MOST_SOCKETS = 64
+"""At most so many sockets of a resource are examined: every plugin may create files here."""
 
 _LISTENS_SOON = 1.0
-"""A socket that still does not listen so many seconds after its bind counts as dead."""
+"""A socket that does not listen so many seconds after its bind counts as dead."""
 
 _log = logging.getLogger(__name__)
 
 
 class _Newer:
-    """A newer instance that lives, as far as we know."""
+    """A newer instance, which lives as far as we know."""
 
     def __init__(self, name: InstanceSocket) -> None:
         self.name = name
         self.task: asyncio.Task[None] | None = None
-        # `answered`: its Watch stream brought a state, so it serves. `is_registered`: what it said
-        # last. `took_over`: it asked us to leave, or is registered while our stream was ended.
+        # `answered`: its Watch stream sent a state, so the instance serves. `is_registered`: the
+        # last state. `took_over`: it asked us to leave, or was registered when our stream ended.
         self.answered = self.is_registered = self.took_over = False
 
 
-class Siblings:
-    """The other instances of the plugin at `socket`; none if the name tells no instance.
+class OtherInstances:
+    """The other instances of the plugin at `socket`; none if its name has no instance part.
 
-    `leave` is called when a newer one takes the resource over; it returns whether a kubelet had
-    devices from us. `on_change` is called when one of the newer ones comes, goes or takes over.
+    `leave` is called when a newer instance takes the resource over. It returns whether a kubelet
+    had devices from us. `on_change` is called when a newer instance appears, ends or takes over.
     """
 
     def __init__(self, socket: Path, resource: str, timing: Timing) -> None:
         self._directory, self._name = socket.parent, InstanceSocket.parse(socket.name)
         self._resource, self._timing = resource, timing
         self._newer: dict[str, _Newer] = {}
-        # Older ones that are still to be asked to leave, once a kubelet reads our list.
+        # Older instances that we ask to leave when a kubelet reads our list.
         self._older: list[InstanceSocket] = []
         self._is_registered = False
-        # How often all Watch calls were told to end; a call that began with another number ends.
+        # Counts `end_streams`: a Watch call that began with another number ends.
         self._ends = 0
         self._changed = asyncio.Event()
         self.on_change: Callable[[], None] | None = None
         self.leave: Callable[[], Awaitable[bool]] | None = None
 
-    # ------------------------------------------------------------ what the registrar asks
+    # ------------------------------------------------------------ for the registrar
 
     @property
     def successor(self) -> InstanceSocket | None:
-        """The newest instance that has taken the resource over and lives."""
+        """The newest living instance that has taken the resource over."""
         found = [each.name for each in self._newer.values() if each.took_over]
         return max(found, key=lambda name: name.instance, default=None)
 
     @property
-    def is_awaited(self) -> bool:
-        """Whether a newer instance is there that may take over any moment."""
+    def has_newer(self) -> bool:
+        """Whether a newer instance lives, which may take over at any time."""
         return bool(self._newer)
 
     @property
-    def are_to_leave(self) -> bool:
-        """Whether there are older instances that were not asked to leave so far."""
+    def has_older_to_ask(self) -> bool:
+        """Whether older instances live that we have not asked to leave yet."""
         return bool(self._older)
 
     def is_stranger(self, other: InstanceSocket) -> bool:
-        """Whether another plugin serves our resource, not another instance of this one."""
+        """Whether `other` is another plugin that serves our resource."""
         return self._name is not None and other.stem != self._name.stem
 
-    def say(self, *, registered: bool) -> None:
+    def report_state(self, *, registered: bool) -> None:
         """Tell the older instances whether a kubelet has the devices from us."""
         if registered != self._is_registered:
             self._is_registered = registered
             self._wake()
 
     def end_streams(self) -> None:
-        """End the calls of older instances that wait for our end."""
+        """End the Watch calls of older instances, which wait for our end."""
         self._ends += 1
         self._wake()
 
     def note_loss(self) -> None:
-        """Take note that a kubelet ended our stream: a registered newer instance is the reason."""
+        """Record that a kubelet ended our stream: a newer instance that is registered took over."""
         for newer in self._newer.values():
             newer.took_over |= newer.is_registered
 
@@ -120,22 +120,22 @@ class Siblings:
         wait: Callable[[float | None], Awaitable[None]],
         has_streams: Callable[[], object],
     ) -> None:
-        """Return when this instance may register, or `goes_on()` is false; mostly at once.
+        """Return when this instance may register, or `goes_on()` is false; usually at once.
 
         `wait(until)` returns at `until`, or earlier when something may have changed. A slow kubelet
-        may still open a stream to this instance (`has_streams`): then the newer instance is asked
-        to relieve us again.
+        may still open a stream to this instance (`has_streams`): then we ask the newer instance
+        again to take over (Relieve).
         """
         loop, reminder = asyncio.get_running_loop(), Reminder(self._timing)
         self.look()
         until = loop.time() + self._timing.newer_instance_timeout
-        # A newer one that does not take over in this time is not waited for, because it may hang.
-        # It can still ask us to leave later.
+        # We do not wait longer for a newer instance to take over, because it may hang. It can still
+        # ask us to leave later.
         before: InstanceSocket | None = None
         while goes_on():
             successor = self.successor
             if successor is not None:
-                self._tell_of(successor, reminder, is_new=successor != before)
+                self._log_successor(successor, reminder, is_new=successor != before)
                 again = reminder.due
                 if has_streams():
                     await self._ask(successor, "Relieve")
@@ -143,15 +143,17 @@ class Siblings:
                 await wait(again)
             elif before is not None:
                 _log.info("%s: the instance at %s is gone", self._resource, before)
-                self.look()  # perhaps only the connection ended, and it lives
+                self.look()  # perhaps only the connection ended, and the instance lives
                 until = loop.time() + self._timing.newer_instance_timeout
-            elif self.is_awaited and loop.time() < until:
+            elif self.has_newer and loop.time() < until:
                 await wait(until)
             else:
                 return
             before = successor
 
-    def _tell_of(self, successor: InstanceSocket, reminder: Reminder, *, is_new: bool) -> None:
+    def _log_successor(
+        self, successor: InstanceSocket, reminder: Reminder, *, is_new: bool
+    ) -> None:
         if not reminder.is_due(asyncio.get_running_loop().time()) and not is_new:
             return
         is_other = self.is_stranger(successor)
@@ -170,7 +172,7 @@ class Siblings:
             self._follow(name)
 
     async def contact_older(self) -> None:
-        """Tell the older instances that we are there; remove the sockets of dead instances."""
+        """Greet the older instances; remove the sockets of dead instances."""
         others = self._others(newer=False)
         self._older = [
             name
@@ -186,13 +188,13 @@ class Siblings:
                 self._resource, name,
             )  # fmt: skip
 
-    async def relieve(self) -> bool:
-        """Ask the older instances to leave; return whether a kubelet may have noticed that."""
-        # Taken before the first await: nobody is asked twice, and who is noted meanwhile stays in
-        # the list.
+    async def ask_older_to_leave(self) -> bool:
+        """Ask the older instances to leave; return whether a kubelet may have seen a stream end."""
+        # The list is emptied before the first await: no instance is asked twice, and an instance
+        # that is added meanwhile stays in the list.
         older, self._older = self._older, []
         answers = await asyncio.gather(*(self._ask(name, "Leave") for name in older))
-        # An older one that did not answer may have ended its streams all the same.
+        # An older instance that did not answer may have ended its streams, too.
         return any(answer is None or answer.get("had_streams") for answer in answers)
 
     async def _greet(self, name: InstanceSocket) -> bool:
@@ -200,7 +202,7 @@ class Siblings:
 
     async def _ask(self, name: InstanceSocket, method: str) -> JsonObject | None:
         """Call another instance; return None if the call failed."""
-        path, deadline = self._directory / str(name), self._timing.sibling_deadline
+        path, deadline = self._directory / str(name), self._timing.instance_deadline
         try:
             async with (
                 asyncio.timeout(deadline),
@@ -208,7 +210,7 @@ class Siblings:
             ):
                 request = {"resource": self._resource, "socket": str(self._name)}
                 return await JsonClient(channel, SERVICE).call(method, request, timeout=deadline)
-        except (WireError, OSError) as error:  # OSError: among others the timeout
+        except (WireError, OSError) as error:  # TimeoutError is an OSError
             _log.debug("%s: %s at %s: %s", self._resource, method, name, error)
             self._clear(path, error)
             return None
@@ -234,7 +236,7 @@ class Siblings:
                 and (name.instance > mine.instance) is newer
             ]
             found.sort(key=lambda name: name.instance, reverse=True)
-            return list(itertools.islice(filter(self._is_ours, found), _AT_MOST))
+            return list(itertools.islice(filter(self._is_ours, found), _MOST_SOCKETS))
         return []
 
     def _is_ours(self, name: InstanceSocket) -> bool:
@@ -242,11 +244,11 @@ class Siblings:
             found = os.lstat(self._directory / str(name))
         except (OSError, ValueError):
             return False
-        # Every plugin pod can make files here: a socket of another user cannot stand for an
-        # instance of us.
+        # Every plugin pod can create files here: a socket of another user is no instance of this
+        # plugin.
         return stat.S_ISSOCK(found.st_mode) and found.st_uid in (0, os.geteuid())
 
-    # ------------------------------------------------------------ newer ones
+    # ------------------------------------------------------------ newer instances
 
     def _follow(self, name: InstanceSocket) -> _Newer:
         newer = self._newer.get(str(name))
@@ -261,9 +263,9 @@ class Siblings:
         """Stay connected to a newer instance for as long as it lives."""
         path, timing = self._directory / str(newer.name), self._timing
         try:
-            async with await GrpcChannel.dial(path, timeout=timing.sibling_deadline) as channel:
+            async with await GrpcChannel.dial(path, timeout=timing.instance_deadline) as channel:
                 pings = asyncio.create_task(
-                    _ping(channel, timing.sibling_ping), name=f"pings of {newer.name.instance}"
+                    _ping(channel, timing.instance_ping), name=f"pings of {newer.name.instance}"
                 )
                 request = {"resource": self._resource, "socket": str(self._name)}
                 states = JsonClient(channel, SERVICE).stream("Watch", request)
@@ -272,7 +274,7 @@ class Siblings:
                         async for state in states:
                             newer.answered = True
                             newer.is_registered = state.get("registered") is True
-                            self._tell()
+                            self._report_change()
                 finally:
                     pings.cancel()
                     await asyncio.wait({pings})
@@ -280,13 +282,13 @@ class Siblings:
             _log.debug("%s: %s: %s", self._resource, newer.name, error)
             self._clear(path, error)
         finally:
-            # The end of this call is how we learn of the newer one's death, also of a SIGKILL: the
-            # kernel closes its sockets. `wait_for_newer` looks again, in case only the connection
-            # broke.
+            # The end of this call says that the newer instance ended, also after SIGKILL: the
+            # kernel closes its sockets. `wait_for_newer` looks again, in case that only the
+            # connection broke.
             del self._newer[str(newer.name)]
-            self._tell()
+            self._report_change()
 
-    def _tell(self) -> None:
+    def _report_change(self) -> None:
         self._wake()
         if self.on_change is not None:
             self.on_change()
@@ -313,33 +315,33 @@ class Siblings:
         )
 
     async def _greeted(self, request: JsonObject) -> JsonObject:
-        self._follow(self._sibling_in(request, newer=True))
+        self._follow(self._instance_in(request, newer=True))
         return {}
 
     async def _asked_to_relieve(self, request: JsonObject) -> JsonObject:
-        """Take note that a kubelet registered an older instance, which should stand by."""
+        """Record that an older instance has a stream of a kubelet, though it should stand by."""
         self._note_older(request)
         return {}
 
     def _note_older(self, request: JsonObject) -> None:
-        older = self._sibling_in(request, newer=False)
+        older = self._instance_in(request, newer=False)
         if older not in self._older:
             self._older.append(older)
-        self._tell()
+        self._report_change()
 
     async def _asked_to_leave(self, request: JsonObject) -> JsonObject:
-        """Leave, but only to an instance that we can watch: else we would never come back."""
-        newer = self._follow(self._sibling_in(request, newer=True))
+        """Leave, but only to an instance that we can watch: else we would not see its end."""
+        newer = self._follow(self._instance_in(request, newer=True))
         while not newer.answered:
             if self._newer.get(str(newer.name)) is not newer:
                 raise RpcError(StatusCode.FAILED_PRECONDITION, f"no plugin serves at {newer.name}")
             await self._changed.wait()  # the caller's deadline ends this call
         newer.took_over = True
         had_streams = await self.leave() if self.leave is not None else False
-        self._tell()
+        self._report_change()
         return {"had_streams": had_streams}
 
-    def _sibling_in(self, request: JsonObject, *, newer: bool) -> InstanceSocket:
+    def _instance_in(self, request: JsonObject, *, newer: bool) -> InstanceSocket:
         """Return the instance that asks; raises `RpcError` if its resource or its age is wrong."""
         self._check_resource(request)
         name = InstanceSocket.parse(str(request.get("socket", "")))
@@ -363,21 +365,22 @@ class Siblings:
 
     async def _watched(self, request: JsonObject) -> AsyncIterator[JsonObject]:
         self._check_resource(request)
-        # It may have made its socket after we looked for older ones, as after a kubelet's start.
+        # The older instance may have bound its socket after our look: after the start of a kubelet
+        # all instances bind new sockets.
         with contextlib.suppress(RpcError):
             self._note_older(request)
-        ends, told = self._ends, None
+        ends, sent = self._ends, None
         while ends == self._ends:
-            if told != self._is_registered:
-                told = self._is_registered
-                yield {"registered": told}
+            if sent != self._is_registered:
+                sent = self._is_registered
+                yield {"registered": sent}
             else:
                 await self._changed.wait()
 
 
 async def _ping(channel: GrpcChannel, interval: float) -> None:
-    """Close the connection to an instance that is stuck."""
-    # A process that was stopped, or whose loop is blocked, keeps its sockets open.
+    """Close the connection to an instance that does not answer a ping within `interval` seconds."""
+    # A stopped process, or a process with a blocked event loop, keeps its sockets open.
     try:
         while True:
             await asyncio.sleep(interval)
