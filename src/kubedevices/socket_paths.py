@@ -11,7 +11,6 @@ DEVICE_PLUGIN_DIR = Path("/var/lib/kubelet/device-plugins")
 """The same in every kubelet, even with another `--root-dir`."""
 
 PLUGIN_REGISTRY_DIR = Path("/var/lib/kubelet/plugins_registry")
-POD_RESOURCES_SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 STATE_DIR = Path("/var/lib/kubedevices")
 """Default of `--state-dir`: the node's ledger and its control socket; mode 0700."""
 

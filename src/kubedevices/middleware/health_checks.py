@@ -70,7 +70,7 @@ class HealthChecks:
         self._lock = threading.Lock()
 
     def update(self, checks: Mapping[CheckId, DeviceCheck]) -> None:
-        """Replace all checks and start those that are due.
+        """Replace all checks and start the checks that are due.
 
         Returns when each check has a result, at the latest after `first_look` seconds.
         """

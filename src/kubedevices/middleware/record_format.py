@@ -16,7 +16,6 @@ from kubedevices.kubelet_api.message_json import Json, to_bytes, to_json
 from kubedevices.kubelet_api.protobuf import Message, next_field
 
 VERSION = 1
-SUFFIX = ".jsonl"
 LIST, OPTIONS = "ListAndWatch", "GetDevicePluginOptions"
 ALLOCATE, PREFER, PRE_START = "Allocate", "GetPreferredAllocation", "PreStartContainer"
 _DEVICE = 1 << 3 | 2

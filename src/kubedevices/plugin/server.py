@@ -49,7 +49,7 @@ from kubedevices.plugin.timing import HookTimeouts, Timing
 
 EnsureCdi: TypeAlias = Callable[[list[str]], Coroutine[Any, Any, tuple[list[str], dict[str, str]]]]
 WrapLists: TypeAlias = Callable[[str, AsyncIterator[bytes]], AsyncGenerator[bytes, None]]
-"""Resource and its encoded lists -> the lists that one stream sends; its end ends the stream."""
+"""Resource, encoded lists -> the lists that one stream sends; the stream ends with them."""
 
 PreferredErrors: TypeAlias = Literal["ignore", "fail"]
 
