@@ -104,7 +104,7 @@ async def test_a_driver_is_ready_when_kubelet_and_api_server_know_it(
         assert found["registered",] == found["published",] == found["slices",] == 1
 
 
-async def test_an_api_server_that_is_away_is_told(
+async def test_an_unreachable_api_server_is_reported(
     rig: NodeRig, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The reason is that of the log."""

@@ -120,7 +120,7 @@ async def test_the_answer_to_a_post_arrives_in_spite_of_its_body() -> None:
     assert b"\r\nAllow: GET, HEAD\r\n" in answer
 
 
-async def test_a_client_that_says_no_more_still_gets_all_of_it() -> None:
+async def test_a_client_that_closes_its_side_gets_the_whole_page() -> None:
     """Half a connection is enough to answer on, also with more than a socket holds."""
     async with serving() as address:
         reader, writer = await asyncio.open_connection(*address)
@@ -132,7 +132,7 @@ async def test_a_client_that_says_no_more_still_gets_all_of_it() -> None:
 
 
 @pytest.mark.parametrize("request_text", [b"", b"GET /long", b"GET /long HTTP/1.1\r\n\r\n"])
-async def test_a_client_that_stands_still_is_left(
+async def test_a_client_that_does_nothing_is_disconnected(
     monkeypatch: pytest.MonkeyPatch, request_text: bytes
 ) -> None:
     """Whether it asks nothing, half a question, or never reads the answer."""
@@ -163,7 +163,9 @@ async def test_too_many_clients_do_not_use_up_the_files_of_the_plugin(
             writer.close()
 
 
-async def test_clients_that_have_asked_are_not_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_clients_that_sent_a_request_are_not_disconnected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A page that takes its time is answered; who comes beyond the limit is refused."""
     monkeypatch.setattr(http_pages, "CONNECTION_LIMIT", 2)
     gate = asyncio.Event()
@@ -193,7 +195,7 @@ async def test_everybody_means_both_families(host: str) -> None:
             assert (await ask(there, b"GET /hello HTTP/1.1\r\n\r\n")).endswith(b"hello\n")
 
 
-async def test_everybody_is_everybody_where_there_is_no_ipv6(
+async def test_everybody_works_without_ipv6(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """IPv4 alone, then, whether the kernel has no IPv6 or no address of it."""
@@ -212,7 +214,7 @@ async def test_everybody_is_everybody_where_there_is_no_ipv6(
         assert (await ask(address, b"GET /hello HTTP/1.1\r\n\r\n")).endswith(b"hello\n")
 
 
-async def test_a_client_that_says_nothing_does_not_hold_up_the_stop() -> None:
+async def test_a_silent_client_does_not_delay_the_stop() -> None:
     """Stopping ends open connections."""
     async with serving() as address:
         reader, writer = await asyncio.open_connection(*address)
@@ -248,7 +250,7 @@ def test_other_addresses_are_usage_errors(text: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "*"])
-async def test_an_address_that_is_taken_is_told(host: str) -> None:
+async def test_an_address_in_use_is_reported(host: str) -> None:
     """In few words, with the way to find out by whom."""
     async with serving(host) as address:
         there = Address(host, address.port)
@@ -260,7 +262,7 @@ async def test_an_address_that_is_taken_is_told(host: str) -> None:
 @pytest.mark.parametrize(
     ("host", "reason"), [("a..b", "this is not a host name"), ("192.0.2.1", "Cannot assign")]
 )
-async def test_a_host_that_is_not_here_is_told(host: str, reason: str) -> None:
+async def test_an_address_of_another_host_is_reported(host: str, reason: str) -> None:
     """As the resolver or the kernel puts it, in one line."""
     with pytest.raises(CannotAsk, match=f"cannot listen on {host}:0: {reason}"):
         await PageServer(Address(host, 0), {}).start()

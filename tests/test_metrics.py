@@ -55,7 +55,7 @@ def test_a_metric_keeps_a_bounded_number_of_labels(monkeypatch: pytest.MonkeyPat
     assert len(counts) == 4
 
 
-def test_a_kubelets_odd_counter_keeps_its_name() -> None:
+def test_a_counter_of_a_kubelet_without_total_keeps_its_name() -> None:
     """A counter without _total keeps its name, for which the library knows no type."""
     kept = PrometheusMetrics()
     kept.count(metrics.POD_RESOURCES_BY_METHOD["list"], "v1")
@@ -64,7 +64,7 @@ def test_a_kubelets_odd_counter_keeps_its_name() -> None:
     assert f"# TYPE {name} untyped\n" in kept.text().decode()
 
 
-def test_a_counter_can_be_there_before_it_counts() -> None:
+def test_a_counter_can_exist_before_its_first_increase() -> None:
     """From 0 on, so that its first increase is seen."""
     kept = PrometheusMetrics([Sample(metrics.ADMISSIONS, ("rejected",), 0)])
     key = metrics.ADMISSIONS.name, (("result", "rejected"),)
@@ -85,7 +85,7 @@ def test_any_text_can_be_a_label() -> None:
     assert ("resource_name", "half ?") in {labels[0] for _, labels in parsed(kept)}
 
 
-def test_a_series_that_two_sources_tell_is_exported_once() -> None:
+def test_a_series_of_two_sources_is_exported_once() -> None:
     """Twice would cost the whole scrape."""
     kept = PrometheusMetrics()
     kept.collect_from(lambda: [Sample(metrics.HELD, ("a.b/c",), 1)])
@@ -111,7 +111,7 @@ def test_a_histogram_has_its_buckets(metric: Metric) -> None:
     assert told[f"{metric.name}_count"] == 1
 
 
-def test_numbers_are_kept_without_the_library() -> None:
+def test_values_are_stored_without_prometheus_client() -> None:
     """Only a scrape imports it: on a busy node an import took longer than a stop may take."""
     program = """\
 import sys
@@ -222,7 +222,7 @@ def test_no_label_is_one_that_prometheus_sets(metric: Metric) -> None:
     assert not OF_A_TARGET & {*metric.labels}
 
 
-def test_some_labels_are_everywhere() -> None:
+def test_some_labels_are_on_every_series() -> None:
     """On counters, gauges and every part of a histogram; a strange value spoils nothing."""
     kept = PrometheusMetrics([Sample(metrics.SCAN_ERRORS, (), 0)], {"node": "n\udcff"})
     kept.collect_from(lambda: [Sample(metrics.REGISTERED, ("a.b/c",), 1)])

@@ -18,7 +18,7 @@ class Nothing(kd.PolledScanner):
         return kd.DeviceTree()
 
 
-def test_a_device_plugin_is_the_usual_mode() -> None:
+def test_device_plugin_is_the_default_mode() -> None:
     """The other mode has tests of its own."""
     assert isinstance(make_runner(Nothing(), "example.com", "device-plugin", {}), PluginRunner)
 
@@ -45,7 +45,7 @@ def test_pages_are_served_while_a_script_runs(caplog: pytest.LogCaptureFixture) 
     assert seen == {"/healthz": 200, "/metrics": 200}
 
 
-def test_both_count_an_allocation() -> None:
+def test_the_pages_and_the_caller_both_count_an_allocation() -> None:
     """The pages count, and the author's callback is called."""
     calls: list[tuple[str, float]] = []
     options = {"on_allocated": lambda *call: calls.append(call)}
@@ -65,7 +65,7 @@ def test_both_count_an_allocation() -> None:
         ({"listen": "here"}, "is not an address"),
     ],
 )
-def test_pages_that_cannot_be(options: dict[str, Any], words: str) -> None:
+def test_impossible_page_options_are_refused(options: dict[str, Any], words: str) -> None:
     """Told before anything is served."""
     with pytest.raises(kd.KubedevicesError, match=words):
         run_until_signal(Nothing(), domain="example.com", **options)

@@ -99,7 +99,7 @@ def node(short_dir: Path, *arguments: object) -> Iterator[None]:
         yield
 
 
-def test_devices_that_no_list_holds_are_told_on_every_page(short_dir: Path) -> None:
+def test_devices_left_out_of_the_list_are_on_every_page(short_dir: Path) -> None:
     """Those of before go on; readiness, metrics and state say how many are left out."""
     prefix, steps = "x" * 3000, short_dir / "steps.sock"
     plugin = ["simulate", "--resource-name", RESOURCE, "--device-id-prefix", prefix]
@@ -168,7 +168,9 @@ def test_a_blocked_event_loop_answers_no_probe(short_dir: Path) -> None:
     assert "it is at gpus.py:" in log.read_text()
 
 
-def test_it_is_ready_only_while_a_kubelet_watches(short_dir: Path, plugin: list[object]) -> None:
+def test_a_plugin_is_ready_only_while_a_kubelet_watches(
+    short_dir: Path, plugin: list[object]
+) -> None:
     """Alive all the time; ready only with a registration and an open stream."""
     with listening(short_dir, *plugin) as url:
         assert page(url, "/healthz") == (200, "ok\n")
@@ -183,7 +185,7 @@ def test_it_is_ready_only_while_a_kubelet_watches(short_dir: Path, plugin: list[
             assert numbers(url)["kubelet_restarts_total", RESOURCE] == 1
 
 
-async def test_it_is_ready_only_with_every_resource_and_its_stream(short_dir: Path) -> None:
+async def test_a_plugin_is_ready_only_with_every_resource_and_its_stream(short_dir: Path) -> None:
     """A kubelet that knows a resource but does not ask for its devices gives none away."""
     (short_dir / "two.yaml").write_text(
         "resources: [{resourceName: example.com/gpu}, {resourceName: example.com/nic}]\n"
@@ -209,7 +211,7 @@ async def test_it_is_ready_only_with_every_resource_and_its_stream(short_dir: Pa
             await wait_for(200, "ok")
 
 
-def test_metrics_and_state_tell_what_happened(short_dir: Path, plugin: list[object]) -> None:
+def test_metrics_and_state_have_the_counts(short_dir: Path, plugin: list[object]) -> None:
     """Devices by health, registrations, allocations with their time; /state the same as JSON."""
     sockets = ["--socket-dir", short_dir / "p"]
     podresources = short_dir / "pr.sock"
@@ -259,7 +261,7 @@ def test_counters_and_histograms_exist_from_the_start(short_dir: Path) -> None:
             assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
 
 
-def test_expose_tells_of_scans_and_of_its_configuration(short_dir: Path) -> None:
+def test_expose_has_metrics_of_scans_and_of_its_configuration(short_dir: Path) -> None:
     """A broken file counts as a failure and leaves the time of the last good reading alone."""
     config = short_dir / "config.yaml"
     good = textwrap.dedent("""\
@@ -286,7 +288,7 @@ def test_expose_tells_of_scans_and_of_its_configuration(short_dir: Path) -> None
         assert numbers(url)["config_last_reload_successful",] == 1
 
 
-def test_what_middleware_did_is_counted() -> None:
+def test_actions_of_middleware_are_counted() -> None:
     """By middleware, device type and event, however many stand before the scanner."""
     shared = kd.Shared(Widgets(gpu=[]))
     shared.count("refused", "gpu", 2)

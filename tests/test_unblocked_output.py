@@ -92,7 +92,7 @@ def test_a_line_longer_than_the_queue_is_written(pipe: Pipe) -> None:
     stream.end(10)
 
 
-def test_a_line_appears_when_it_is_whole_or_flushed(pipe: Pipe) -> None:
+def test_a_line_is_written_when_it_is_complete_or_flushed(pipe: Pipe) -> None:
     """As `print` writes it: the text, then its end."""
     stream = UnblockedStream(pipe.stream)
     print("one", "two", file=stream)
@@ -102,7 +102,7 @@ def test_a_line_appears_when_it_is_whole_or_flushed(pipe: Pipe) -> None:
     stream.end(10)
 
 
-def test_a_reader_that_is_gone_is_no_error_and_costs_only_the_lines(pipe: Pipe) -> None:
+def test_without_a_reader_only_lines_are_lost(pipe: Pipe) -> None:
     """Writing to a broken pipe or a full disk raises nothing anywhere."""
     os.close(pipe.reading)
     stream = UnblockedStream(pipe.stream)
@@ -163,7 +163,7 @@ def test_the_thread_sleeps_while_there_is_room(pipe: Pipe, monkeypatch: pytest.M
     stream.end(10)
 
 
-def test_a_description_that_another_process_made_non_blocking_loses_nothing(pipe: Pipe) -> None:
+def test_a_stream_that_another_process_made_non_blocking_loses_nothing(pipe: Pipe) -> None:
     """Programs do that to the pipe they share with us."""
     filled = pipe.fill()
     os.set_blocking(pipe.stream.fileno(), False)
@@ -176,7 +176,7 @@ def test_a_description_that_another_process_made_non_blocking_loses_nothing(pipe
     stream.end(10)
 
 
-def test_log_handlers_and_prints_of_anybody_go_the_same_way_and_back(
+def test_log_handlers_and_prints_use_the_unblocked_stream(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also a handler that an author configured before."""
@@ -198,7 +198,7 @@ def test_log_handlers_and_prints_of_anybody_go_the_same_way_and_back(
         logger.removeHandler(handler)
 
 
-def test_the_end_waits_for_a_reader_but_not_for_ever(
+def test_the_end_waits_for_a_reader_with_a_limit(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that is told to stop stops."""
@@ -232,7 +232,7 @@ def test_a_signal_handler_may_write_while_its_thread_writes(
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_streams_in_memory_and_closed_ones_stay_as_they_are(
+def test_streams_without_a_descriptor_are_not_replaced(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Writing to memory never waits."""

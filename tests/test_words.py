@@ -3,7 +3,7 @@
 from kubedevices.words import closest, counted, did_you_mean, some_of
 
 
-def test_the_nearest_word_is_meant() -> None:
+def test_the_nearest_word_is_suggested() -> None:
     assert closest("simulat", ["scan", "simulate", "node"]) == "simulate"
 
 
@@ -11,18 +11,18 @@ def test_case_does_not_count() -> None:
     assert closest("PETNAME", ["petName"]) == "petName"
 
 
-def test_an_unlike_word_has_no_suggestion() -> None:
+def test_a_different_word_has_no_suggestion() -> None:
     assert closest("xyz", ["petName"]) == ""
     assert did_you_mean("xyz", ["petName"]) == ""
     assert closest("anything", []) == ""
 
 
-def test_the_caller_decides_how_alike_words_must_be() -> None:
+def test_the_caller_chooses_the_least_similarity() -> None:
     assert closest("limit", ["limits"], alike=0.8) == "limits"
     assert closest("lims", ["limits"], alike=0.9) == ""
 
 
-def test_words_for_the_end_of_a_message() -> None:
+def test_a_suggestion_ends_a_message() -> None:
     assert did_you_mean("scna", ["scan"]) == ", did you mean 'scan'?"
 
 

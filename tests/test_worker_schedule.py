@@ -14,7 +14,7 @@ IMAGE = [
 FILES = st.sampled_from(["a.py", "b.py", "tests/kubernetes/c.py", "tests/deploy/test_image.py"])
 
 
-def test_what_shares_an_image_runs_in_one_worker() -> None:
+def test_tests_that_share_an_image_run_in_one_worker() -> None:
     """Also when another worker has nothing else to do."""
     schedule = WorkerSchedule(IMAGE, 2)
     assert [schedule.next_for(worker) for worker in (1, 2, 1, 2, 1)] == [0, None, 1, None, None]

@@ -144,11 +144,11 @@ class PluginPages:
             return Page(self.metrics.text(), metrics.TEXT_FORMAT)
 
         async def state() -> Page:
-            told = describe_plugin(runner)
+            content = describe_plugin(runner)
             if further is not None:
                 missing = further.why_not_ready
-                told |= further.state() | {"ready": told["ready"] and not missing}
-            text = json.dumps(told, indent=1)
+                content |= further.state() | {"ready": content["ready"] and not missing}
+            text = json.dumps(content, indent=1)
             return Page(f"{text}\n".encode(), "application/json")
 
         self.metrics.collect_from(lambda: self._samples(runner))
@@ -196,7 +196,7 @@ class PluginPages:
         ours = {server.resource for server in runner.servers.values()}
         try:
             async with asyncio.timeout(_KUBELET_TIMEOUT):
-                told = await ask_kubelet(self._pod_resources)
+                listed = await ask_kubelet(self._pod_resources)
         except (CannotAsk, TimeoutError) as error:
             if not self._is_kubelet_silent:  # log once: scrapes come every few seconds
                 reason = str(error) or f"no answer within {_KUBELET_TIMEOUT:g} s"
@@ -213,7 +213,7 @@ class PluginPages:
                 ),
                 1,
             )
-            for resource in told["resources"]
+            for resource in listed["resources"]
             if resource["resource"] in ours
             for device in resource["devices"]
             for holder in device["held_by"]

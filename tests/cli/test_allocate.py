@@ -99,7 +99,7 @@ def test_a_pod_manifest_is_admitted_as_the_kubelet_would(
     assert not set(got["watch"]) & set(got["main"])
 
 
-def test_a_pod_without_a_name_gets_one_that_is_not_taken(
+def test_a_pod_without_a_name_gets_a_random_name(
     node: NodeThread, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """So the command can be repeated."""
@@ -138,7 +138,7 @@ def test_a_refusal_is_exit_code_one_with_the_kubelets_text(
     )
 
 
-def test_a_pod_that_asks_for_nothing_is_fine(
+def test_a_pod_without_requests_is_admitted(
     node: NodeThread, short_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Said on stderr."""
@@ -167,7 +167,7 @@ def test_a_pod_that_asks_for_nothing_is_fine(
         (["--pod", "x", "--container", "c"], "cannot be used with --pod"),
     ],
 )
-def test_wrong_arguments_are_told_in_one_line(
+def test_wrong_arguments_are_a_one_line_error(
     short_dir: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
 ) -> None:
     """Exit code 2, before any node is asked."""
@@ -205,7 +205,7 @@ spec:
         ("3", "pod.yaml:1:1: a pod manifest must be a mapping, not 3"),
     ],
 )
-def test_a_mistake_in_a_manifest_is_told_with_its_line(
+def test_a_mistake_in_a_manifest_is_reported_with_its_line(
     short_dir: Path, capsys: pytest.CaptureFixture[str], manifest: str, text: str
 ) -> None:
     """Exit code 2, no traceback."""
@@ -228,7 +228,7 @@ def test_a_manifest_may_come_from_standard_input(
     assert captured.err.startswith("kubedevices: standard input:1:5: not valid YAML")
 
 
-def test_a_manifest_that_is_not_there_is_told(
+def test_a_missing_manifest_is_reported(
     short_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit code 3: a file that cannot be read."""

@@ -70,7 +70,7 @@ def test_the_answer_is_one_line_of_arguments_quoted_for_a_shell(
     ]
 
 
-def test_variables_alone_are_words_for_env(
+def test_the_format_env_prints_only_variables(
     node: NodeThread, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What `env` takes before a command."""
@@ -79,7 +79,7 @@ def test_variables_alone_are_words_for_env(
     assert shlex.split(capsys.readouterr().out) == ["A=1", "B=it's"]
 
 
-def test_a_name_made_up_is_told(node: NodeThread, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_random_pod_name_is_printed(node: NodeThread, capsys: pytest.CaptureFixture[str]) -> None:
     """On stderr, beside the words: otherwise nobody could release it."""
     assert allocate(node, f"{RESOURCE}=1", "--format", "env") == 0
     captured = capsys.readouterr()
@@ -111,7 +111,7 @@ def test_an_oci_configuration_gets_its_devices_added(
     assert added["linux"] == plain["linux"]
 
 
-def test_a_cdi_file_stands_for_the_allocation(
+def test_a_cdi_file_has_the_whole_allocation(
     node: NodeThread, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its one device is named after namespace, pod and container."""
@@ -125,7 +125,7 @@ def test_a_cdi_file_stands_for_the_allocation(
     assert spec.devices[0].container_edits.env == ("A=1",)
 
 
-def test_one_container_of_several_is_chosen(
+def test_a_container_of_several_can_be_chosen(
     node: NodeThread, short_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All are admitted together; what is printed is about the one."""
@@ -144,7 +144,7 @@ def test_one_container_of_several_is_chosen(
         (["--container", "other"], "has no container 'other', only prepare, main"),
     ],
 )
-def test_a_choice_that_is_not_clear_is_told_before_anything_is_given(
+def test_an_unclear_choice_is_refused_before_the_allocation(
     node: NodeThread,
     short_dir: Path,
     capsys: pytest.CaptureFixture[str],
@@ -173,7 +173,7 @@ def test_inexpressible_options_release_the_new_pod(
     assert holders(node) == 1
 
 
-def test_a_device_file_that_is_not_there_is_told(
+def test_a_missing_device_file_is_reported(
     node: NodeThread, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit code 3: an OCI configuration needs its number."""
@@ -191,7 +191,7 @@ def test_a_device_file_that_is_not_there_is_told(
         ("[]", 2, "config.json is not an OCI runtime configuration: it must be an object"),
     ],
 )
-def test_a_bad_configuration_is_told(
+def test_a_bad_configuration_is_reported(
     short_dir: Path,
     capsys: pytest.CaptureFixture[str],
     content: str | None,
@@ -215,7 +215,7 @@ def test_a_bad_configuration_is_told(
         (["--oci-config", "x"], "--oci-config needs --format oci"),
     ],
 )
-def test_options_that_do_not_go_together_are_told(
+def test_options_that_exclude_each_other_are_refused(
     short_dir: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
 ) -> None:
     """Exit code 2, one line."""
@@ -225,7 +225,7 @@ def test_options_that_do_not_go_together_are_told(
     assert error.count("\n") == 1
 
 
-def test_every_format_of_runtimes_can_be_asked_for(
+def test_every_format_of_runtimes_is_an_option(
     node: NodeThread, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The table of the verb and that of the package are about the same formats."""

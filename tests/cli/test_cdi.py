@@ -158,7 +158,7 @@ def test_validate_can_be_strict(directory: Path, capsys: pytest.CaptureFixture[s
     assert "/devices/0/containerEdits/mounts/0/options" in done.out
 
 
-def test_validate_needs_something_to_read(
+def test_validate_refuses_a_missing_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A path that is not there could not be asked; an empty directory is no mistake."""
@@ -200,7 +200,7 @@ def test_resolve_prints_warnings_as_lines(
     assert "mode 0600" in done.out.splitlines()[3]
 
 
-def test_resolve_shows_what_the_name_means(
+def test_resolve_shows_the_edits_of_a_name(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The edits of the file and of the device, in YAML as well."""

@@ -116,7 +116,7 @@ def test_a_fixture_that_is_missing_exits_3(capsys: pytest.CaptureFixture[str]) -
     assert "/no/such/dir does not exist" in capsys.readouterr().err
 
 
-def test_without_root_it_says_what_to_do(
+def test_without_root_the_error_says_what_to_do(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A plugin with fixed paths needs a mount; the message names all ways out."""
@@ -236,7 +236,7 @@ def test_the_list_has_every_check(capsys: pytest.CaptureFixture[str]) -> None:
     assert {each["theme"] for each in json.loads(capsys.readouterr().out)} == {"grpc"}
 
 
-def test_one_check_can_be_explained(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_check_can_be_explained(capsys: pytest.CaptureFixture[str]) -> None:
     """`--explain` prints all there is to say about a check."""
     assert main(["check", "--explain", "life.stream-cancelled"]) == 0
     text = capsys.readouterr().out
@@ -244,7 +244,7 @@ def test_one_check_can_be_explained(capsys: pytest.CaptureFixture[str]) -> None:
         assert words in text
 
 
-def test_one_resource_of_several(short_dir: Path) -> None:
+def test_a_check_of_only_one_resource(short_dir: Path) -> None:
     """`--resource` limits the run; a name that does not register is a failure that says so."""
     with widgets() as devices:
         done = run("check", *QUICK, "--only", "list", "--resource", "a.b/c", *plugin(devices))
@@ -254,7 +254,7 @@ def test_one_resource_of_several(short_dir: Path) -> None:
 
 @pytest.mark.needs_host("root with CAP_SYS_ADMIN")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
-def test_a_plugin_with_fixed_paths_sees_ours(short_dir: Path) -> None:
+def test_a_plugin_with_fixed_paths_sees_directories_of_the_check(short_dir: Path) -> None:
     """The good plugin's default directory is the kubelet's; the host's stays untouched."""
     kubelet = Path("/var/lib/kubelet")
     before = sorted(kubelet.rglob("*")) if kubelet.exists() else None

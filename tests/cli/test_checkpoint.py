@@ -65,7 +65,7 @@ def test_show_prints_allocations_and_answers(capsys: pytest.CaptureFixture[str])
     assert done.lines[-1] == ["vendor.example/gpu", "3", "gpu-0,gpu-1,gpu-2"]
 
 
-def test_the_keys_of_json_are_a_promise(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_the_documented_keys(capsys: pytest.CaptureFixture[str]) -> None:
     """One report per file; YAML says the same."""
     done = Printed(capsys, "show", "-o", "json", FULL)
     assert done.data == [
@@ -112,7 +112,7 @@ def test_the_keys_of_json_are_a_promise(capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.parametrize("action", ["show", "verify"])
 @pytest.mark.parametrize("output", ["table", "json", "yaml"])
-def test_the_worst_file_decides_about_the_exit_code(
+def test_the_exit_code_is_that_of_the_worst_file(
     capsys: pytest.CaptureFixture[str], action: str, output: str, tmp_path: Path
 ) -> None:
     """0 good, 1 corrupt, 3 unreadable; every file is reported on all the same."""
@@ -249,7 +249,7 @@ def test_a_file_that_fails_to_be_read(capsys: pytest.CaptureFixture[str]) -> Non
     assert "Input/output error" in done.err
 
 
-def test_it_works_alone_as_a_command() -> None:
+def test_checkpoint_needs_no_kubelet() -> None:
     """In a process of its own, with nothing else running."""
     done = run("checkpoint", "verify", FULL, MODIFIED)
     assert (done.returncode, done.stderr) == (1, "")

@@ -81,7 +81,7 @@ def test_a_second_reason_replaces_the_first(
         ("uncordon --all a.b/gpu/G-1", "leave out RESOURCE/ID"),
     ],
 )
-def test_wrong_words_are_explained(
+def test_wrong_arguments_are_explained(
     directory: str, words: str, problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit code 2, and nothing is written."""
@@ -90,7 +90,9 @@ def test_wrong_words_are_explained(
     assert not Path(f"{directory}.state").exists()
 
 
-def test_uncordon_takes_all_or_none(directory: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_uncordon_changes_all_devices_or_none(
+    directory: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A misspelt device gets a suggestion."""
     run(directory, "cordon", "a.b/gpu/GPU-1", "a.b/gpu/GPU-2", *REASON)
     assert run(directory, "uncordon", "a.b/gpu/GPU-1", "a.b/gpu/GPU2") == 1
@@ -109,7 +111,7 @@ def node(short_dir: Path) -> Iterator[NodeThread]:
         yield running
 
 
-def test_a_node_is_asked_whether_there_is_such_a_device(
+def test_the_node_is_asked_whether_the_device_exists(
     node: NodeThread, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its list is whole, so that what is not there is a mistake; unless somebody insists."""

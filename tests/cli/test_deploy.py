@@ -107,7 +107,7 @@ def test_undeploy_removes_everything_that_deploy_created(
     assert main(["undeploy", "simulate"]) == 0
 
 
-def test_a_namespace_that_was_there_is_left_as_it_is(
+def test_an_existing_namespace_is_not_changed(
     cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its labels too, and everything in it; said in a line each time."""
@@ -122,7 +122,7 @@ def test_a_namespace_that_was_there_is_left_as_it_is(
 
 
 @pytest.mark.parametrize("kind", ["ConfigMap", "Gadget", "DaemonSet", "Pod"])
-def test_objects_of_others_keep_our_namespace(
+def test_undeploy_leaves_a_namespace_with_other_objects(
     cluster: FakeCluster, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
     """Whatever their kind: a definition that somebody else brought counts too."""
@@ -134,7 +134,7 @@ def test_objects_of_others_keep_our_namespace(
     assert expected in capsys.readouterr().out
 
 
-def test_own_and_default_objects_do_not_keep_the_namespace(cluster: FakeCluster) -> None:
+def test_undeploy_deletes_a_namespace_with_only_default_objects(cluster: FakeCluster) -> None:
     """Pods of our DaemonSet that still end, and what every namespace has."""
     assert deploy() == 0
     (daemon_set,) = [each for each in cluster.read()["objects"] if each["kind"] == "DaemonSet"]
@@ -148,7 +148,7 @@ def test_own_and_default_objects_do_not_keep_the_namespace(cluster: FakeCluster)
     assert cluster.names() == set()
 
 
-def test_a_namespace_that_cannot_be_looked_into_is_left(
+def test_a_namespace_that_cannot_be_listed_is_left(
     cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An API that is down hides what others have in it."""
@@ -177,7 +177,7 @@ def test_two_plugins_live_in_one_namespace(
 
 
 @pytest.mark.parametrize("level", ["baseline", "restricted"])
-def test_a_policy_that_would_refuse_us_is_told_at_once(
+def test_a_policy_that_would_refuse_the_pods_is_reported_at_once(
     cluster: FakeCluster, capsys: pytest.CaptureFixture[str], level: str
 ) -> None:
     """With the label that is needed; nothing is applied."""
@@ -207,7 +207,7 @@ def test_a_foreign_object_is_not_replaced(
     ("beginning", "code"),
     [("get namespace", 0), ("quota", 0), ("apply", 1), ("get events", 1)],
 )
-def test_missing_rights_matter_where_they_are_needed(
+def test_missing_rights_are_an_error_only_if_needed(
     cluster: FakeCluster, capsys: pytest.CaptureFixture[str], beginning: str, code: int
 ) -> None:
     """Who may not look at namespaces or make quotas can still deploy into one that is there."""
@@ -260,7 +260,7 @@ def container(**state: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_the_reason_of_a_pod_is_told(
+def test_the_reason_of_a_pod_is_printed(
     cluster: FakeCluster,
     capsys: pytest.CaptureFixture[str],
     pod: dict[str, Any],
@@ -288,7 +288,7 @@ def test_the_reason_of_a_pod_is_told(
     assert f"after 0.1 s {NAME} serves on 1 of 2 nodes" in error
 
 
-def test_a_pod_that_may_not_be_made_is_told(
+def test_a_pod_that_may_not_be_created_is_reported(
     cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Quotas and policies refuse the DaemonSet's pods: its newest warning says so, once."""
@@ -302,7 +302,7 @@ def test_a_pod_that_may_not_be_made_is_told(
     assert "old" not in error
 
 
-def test_an_unobserved_daemon_set_is_not_done(
+def test_a_daemon_set_without_observed_generation_is_not_done(
     cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Zeros of a status that is not filled in yet are no answer; no node at all is told."""
@@ -312,7 +312,7 @@ def test_an_unobserved_daemon_set_is_not_done(
     assert "serves on 0 of 0 nodes" in capsys.readouterr().err
     cluster.write(status=nobody | {"observedGeneration": 1})
     assert deploy() == 0
-    assert "no node is meant" in capsys.readouterr().err
+    assert "no node is chosen" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_an_unobserved_daemon_set_is_not_done(
         (["--image", "me/kubedevices"], "would pull docker.io/me/kubedevices"),
     ],
 )
-def test_an_image_that_others_could_have_made_is_refused(
+def test_an_image_without_a_registry_is_refused(
     cluster: FakeCluster, capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
 ) -> None:
     """Before the cluster is asked anything, with what to do."""
@@ -334,7 +334,7 @@ def test_an_image_that_others_could_have_made_is_refused(
     assert cluster.read()["commands"] == []
 
 
-def test_without_kubectl_there_is_an_advice(
+def test_without_kubectl_the_error_has_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """For both verbs."""

@@ -73,7 +73,7 @@ def test_nodes_with_a_configuration_of_their_own_come_and_go(
     assert cluster.names() == before | {"Namespace/lab"}
 
 
-def test_a_user_who_may_not_list_deploys_all_the_same(
+def test_a_user_without_the_right_to_list_can_deploy(
     cluster: FakeCluster, short_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(short_dir, "deploy", "networkPolicy: {enabled: true}") == 0
@@ -86,7 +86,7 @@ def test_a_user_who_may_not_list_deploys_all_the_same(
     assert "NetworkPolicy/lab" not in cluster.names()
 
 
-def test_a_missing_namespace_is_not_made_against_the_values(
+def test_a_missing_namespace_is_not_created_against_the_values(
     cluster: FakeCluster, short_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(short_dir, "deploy", "createNamespace: false") == 1
@@ -94,7 +94,7 @@ def test_a_missing_namespace_is_not_made_against_the_values(
     assert cluster.names() == set()
 
 
-def test_objects_of_operators_go_too(cluster: FakeCluster, short_dir: Path) -> None:
+def test_undeploy_deletes_objects_of_operators_too(cluster: FakeCluster, short_dir: Path) -> None:
     """In a cluster that knows their kinds."""
     values = "metrics: {podMonitor: true, prometheusRule: true}\nopenshift: true"
     assert run(short_dir, "deploy", values) == 0
@@ -104,7 +104,7 @@ def test_objects_of_operators_go_too(cluster: FakeCluster, short_dir: Path) -> N
     assert cluster.names() == set()
 
 
-def test_what_a_plugin_no_longer_has_goes_in_every_kind(
+def test_superfluous_objects_of_every_kind_are_deleted(
     cluster: FakeCluster, short_dir: Path
 ) -> None:
     """Also rights, and also where the cluster does not know all the kinds."""
@@ -139,7 +139,7 @@ def test_rights_stay_until_older_pods_have_ended(
         ("lab-dashboard", "metrics: {dashboard: true}"),
     ],
 )
-def test_a_longer_name_takes_nothing_from_another_deployment(
+def test_a_deployment_does_not_change_objects_of_another(
     other: str,
     values: str,
     cluster: FakeCluster,
@@ -155,9 +155,7 @@ def test_a_longer_name_takes_nothing_from_another_deployment(
     assert cluster.read()["objects"] == before
 
 
-def test_undeploy_goes_on_where_an_earlier_one_was_stopped(
-    cluster: FakeCluster, short_dir: Path
-) -> None:
+def test_undeploy_continues_an_interrupted_undeploy(cluster: FakeCluster, short_dir: Path) -> None:
     """The DaemonSet is gone, an object of the operator is left."""
     assert run(short_dir, "deploy", "metrics: {podMonitor: true}") == 0
     left = [each for each in cluster.read()["objects"] if each["kind"] == "PodMonitor"]
@@ -175,4 +173,4 @@ def test_a_configuration_of_nodes_that_no_node_has_yet_says_how_nodes_get_it(
     assert run(short_dir, "deploy", "nodeConfigs: [{name: big, configFile: big.yaml}]") == 0
     told = capsys.readouterr().err
     assert "`kubectl label node NODE kubedevices-config=big` chooses one" in told
-    assert "no node is meant for lab: see --node-label" in told
+    assert "no node is chosen for lab: see --node-label" in told

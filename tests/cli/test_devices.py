@@ -63,7 +63,7 @@ def test_json_and_yaml_have_the_same_keys(
     assert resource["devices"][1]["held_by"][0]["pod"] == "train"
 
 
-def test_what_is_behind_a_proxy_is_listed_below(
+def test_plugins_behind_a_proxy_are_listed_last(
     node: NodeThread,
     short_dir: Path,
     capsys: pytest.CaptureFixture[str],
@@ -111,7 +111,7 @@ def test_an_invalid_name_is_refused_before_the_node_is_asked(
     assert "resource name 'foo' is invalid: it needs a domain" in capsys.readouterr().err
 
 
-def test_without_a_node_it_says_how_to_start_one(
+def test_without_a_node_the_error_says_how_to_start_one(
     short_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit code 3, one line."""

@@ -63,7 +63,7 @@ def test_a_proxy_without_what_a_driver_needs_ends_at_once(
     assert not [*tmp_path.iterdir()]
 
 
-def test_the_extra_is_named_where_it_is_missing(
+def test_the_error_names_the_missing_extra(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """h11 is installed by those who want a driver."""
@@ -84,7 +84,7 @@ def test_the_extra_is_named_where_it_is_missing(
         ("--mode-file=/nowhere/mode", True),
     ],
 )
-def test_who_may_have_to_ask_an_api_server_can_speak_tls(words: str, expected: bool) -> None:
+def test_a_mode_that_may_need_the_api_server_loads_tls(words: str, expected: bool) -> None:
     """Also where the mode changes only later; a device plugin saves the memory."""
     program = (
         "import sys\nfrom kubedevices.cli import main\ncode = main(sys.argv[1:])\n"

@@ -65,7 +65,7 @@ def test_without_a_resource_each_has_a_line(
     assert count == "no problem"
 
 
-def test_with_a_resource_the_way_is_walked_in_order(
+def test_with_a_resource_the_steps_are_in_order(
     node: NodeThread, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One paragraph per station, each begins with how it came out."""
@@ -88,7 +88,7 @@ def test_with_a_resource_the_way_is_walked_in_order(
     ]
 
 
-def test_a_proxy_is_a_station_of_the_way(
+def test_a_proxy_is_a_step(
     node: NodeThread, proxy: GrpcServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Before the registration; it answers in the node's directory."""
@@ -156,7 +156,7 @@ def test_a_device_that_is_unhealthy_is_named(
     assert "ok " not in reasons
 
 
-def test_devices_that_are_alike_are_told_once(
+def test_equal_findings_of_several_devices_are_printed_once(
     node: NodeThread, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two files that are missing for the same reason are one paragraph."""
@@ -207,7 +207,7 @@ def test_an_invalid_name_is_a_finding(short_dir: Path, capsys: pytest.CaptureFix
     assert "→ call it example.com/widget, for example" in shown
 
 
-def test_a_directory_that_hides_everything_is_not_asked(
+def test_an_unreadable_directory_is_not_asked(
     short_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exit code 3: nobody was asked, and nothing was seen."""
@@ -222,7 +222,7 @@ def test_a_directory_that_hides_everything_is_not_asked(
     )
 
 
-def test_every_place_may_be_elsewhere() -> None:
+def test_every_path_has_an_option() -> None:
     """As in a container that sees the host below a directory of its own."""
     parser = argparse.ArgumentParser()
     verb.add_arguments(parser)
@@ -259,7 +259,7 @@ def test_below_a_directory_everything_has_its_usual_place(tmp_path: Path) -> Non
     assert verb._places(elsewhere).socket_dir == Path("/tmp/kd")
 
 
-def test_on_a_terminal_lines_are_as_long_as_it_is_wide(
+def test_lines_have_the_width_of_the_terminal(
     short_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """But a command stays whole, for copying."""

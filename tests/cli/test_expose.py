@@ -95,7 +95,7 @@ async def test_a_hang_up_signal_reads_the_file_again(directory: Path) -> None:
             assert kubelet.connected("devices.example.com/camera") == [camera]
 
 
-def test_a_hang_up_signal_means_afterwards_what_it_meant_before(tmp_path: Path) -> None:
+def test_the_handler_of_sighup_is_restored(tmp_path: Path) -> None:
     """A program that was told to ignore it would hand that on to all that it starts."""
     (tmp_path / "bad.yaml").write_text("version: 1")
     before = signal.getsignal(signal.SIGHUP)
@@ -103,7 +103,7 @@ def test_a_hang_up_signal_means_afterwards_what_it_meant_before(tmp_path: Path) 
     assert signal.getsignal(signal.SIGHUP) is before
 
 
-def test_a_hang_up_signal_while_it_starts_ends_nothing() -> None:
+def test_sighup_during_the_start_does_not_end_the_process() -> None:
     """Before the file was read, it means nothing."""
     program = """
 import os, signal, sys
@@ -156,7 +156,7 @@ def test_a_mistake_in_the_file_is_one_line(
     assert list((directory / "s").iterdir()) == []
 
 
-def test_several_mistakes_are_told_at_once(
+def test_several_mistakes_are_reported_at_once(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In the order of the file."""

@@ -78,7 +78,7 @@ def test_a_dry_run_prints_the_answer(capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize(
     ("inject", "files"), [("cdi", []), ("both", ["env PORT_0=/dev/ttyS0", "device /dev/ttyUSB0"])]
 )
-def test_a_dry_run_tells_what_a_cdi_device_stands_for(
+def test_a_dry_run_prints_the_edits_of_a_cdi_device(
     inject: str, files: list[str], directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its name and all it gives, beside or instead of plain files; a flag says it for the rest."""
@@ -108,7 +108,7 @@ def test_a_dry_run_tells_what_a_cdi_device_stands_for(
     }
 
 
-def test_a_resource_that_cdi_has_no_name_for_is_told(
+def test_a_resource_name_that_cdi_does_not_allow_is_reported(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """When the flag makes CDI devices of it, too; `nodes` in the file is the way out."""
@@ -129,7 +129,7 @@ def test_a_resource_that_cdi_has_no_name_for_is_told(
         (["kvm::0", "kvm::1"], 1, "kubedevices: a container may have only one kvm, not 2"),
     ],
 )  # fmt: skip
-def test_a_dry_run_says_why_not(
+def test_a_dry_run_reports_wrong_devices(
     ids: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As an allocation would."""
@@ -180,7 +180,7 @@ def test_a_dry_run_of_one_of_several_resources(
         (["modme/ttyUSB0"], "there is no device 'modme/ttyUSB0', did you mean 'modem/ttyUSB0'?"),
     ],
 )  # fmt: skip
-def test_a_dry_run_does_not_choose_a_resource(
+def test_a_dry_run_refuses_an_ambiguous_device(
     asked: list[str], message: str, directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The answer of another one would mislead."""
@@ -214,7 +214,7 @@ def test_serving_needs_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "kubedevices: expose needs --config FILE or --profile NAME\n"
 
 
-def test_profiles_are_listed_with_what_is_here(
+def test_profiles_are_listed_with_the_devices_of_this_host(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """So that a user sees which profile the host needs, in a table or for programs."""
@@ -265,7 +265,7 @@ def test_a_profile_is_printed_as_a_file_to_change(
         (["--config", "host.yaml", "--domain", "a.b"], "--domain needs --profile: a "),
     ],
 )  # fmt: skip
-def test_a_mistake_about_profiles_is_told(
+def test_a_mistake_about_profiles_is_reported(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the name that was probably meant."""

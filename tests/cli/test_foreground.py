@@ -125,7 +125,7 @@ def test_signals_sent_to_us_alone_are_passed_on(child: "subprocess.Popen[str]") 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGABRT])
-def test_a_child_killed_by_a_signal_takes_us_along(number: signal.Signals) -> None:
+def test_a_signal_that_kills_the_child_kills_the_parent(number: signal.Signals) -> None:
     """Shells and systemd look at the signal, not only at a number above 128."""
     ended = subprocess.run(
         [sys.executable, "-c", PARENT, "sh", "-c", f"kill -{number.value} $$"],
@@ -157,7 +157,7 @@ def state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def test_the_end_of_a_stopped_child_is_seen(child: "subprocess.Popen[str]") -> None:
+def test_the_end_of_a_stopped_child_is_noticed(child: "subprocess.Popen[str]") -> None:
     """A debugger's SIGSTOP stops it alone: we must see its end."""
     assert child.stdout is not None
     pid = int(child.stdout.readline().split()[-1])

@@ -6,7 +6,7 @@ from kubedevices.cli import VERBS, main
 from kubedevices.cli.help import verbs
 
 
-def test_the_help_of_a_verb_is_that_of_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_prints_the_same_as_the_option_of_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
     """`help scan` prints what `scan --help` prints, `help` what `--help` prints."""
     for words in ((), ("scan",)):
         assert main(["help", *words]) == 0
@@ -19,7 +19,7 @@ def test_the_help_of_a_verb_is_that_of_the_verb(capsys: pytest.CaptureFixture[st
     ("arguments", "words"),
     [(["scna"], "did you mean 'scan'?"), (["scan", "--man"], "leave the verb out")],
 )
-def test_help_about_nothing(
+def test_help_reports_wrong_usage(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One line and exit code 2."""

@@ -27,7 +27,7 @@ def test_no_placeholder_is_left() -> None:
     assert "tests/test_fast_widget.py" in FILES
 
 
-def test_the_commands_of_a_project_are_understood() -> None:
+def test_the_commands_in_the_readme_are_valid() -> None:
     """README and the CI workflow name verbs, options and values that exist."""
     workflow = yaml.safe_load(FILES[".github/workflows/test.yml"])
     steps = workflow["jobs"]["test"]["steps"]

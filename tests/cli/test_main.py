@@ -56,7 +56,7 @@ def test_help_lists_every_verb_in_one_line(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_verb_has_a_module_that_says_the_same(
+def test_the_help_of_a_verb_begins_with_its_summary(
     verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its name, the first line of its help, and examples."""
@@ -142,7 +142,7 @@ def test_an_error_is_a_message_and_an_exit_code(
     assert capsys.readouterr().err == message
 
 
-def test_debug_level_tells_how_an_error_came_about(
+def test_debug_level_logs_the_traceback_of_an_error(
     make_verb: MakeVerb, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The traceback is a log line, the message stays the last one."""
@@ -157,7 +157,7 @@ def test_debug_level_tells_how_an_error_came_about(
     ("exit_", "code", "message"),
     [(SystemExit(), 0, ""), (SystemExit(4), 4, ""), (SystemExit("help"), 1, "help\n")],
 )
-def test_an_exit_counts_as_python_counts_it(
+def test_system_exit_has_the_exit_code_of_python(
     exit_: SystemExit,
     code: int,
     message: str,
@@ -177,13 +177,13 @@ def test_a_bug_keeps_its_traceback(make_verb: MakeVerb) -> None:
         main(["pretend"])
 
 
-def test_the_verbs_code_is_returned(make_verb: MakeVerb) -> None:
+def test_the_exit_code_of_the_verb_is_returned(make_verb: MakeVerb) -> None:
     """A verb may say no without an error."""
     make_verb(lambda args: 1)
     assert main(["pretend"]) == 1
 
 
-def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
+def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     """`kubedevices ... | head` ends quietly, with what a shell reports for SIGPIPE."""
     (tmp_path / "many.py").write_text(
         "import kubedevices as kd\n"
@@ -216,7 +216,7 @@ def log_something(args: Namespace) -> int:
     return 0
 
 
-def test_any_locale_will_do(tmp_path: Path) -> None:
+def test_output_works_in_any_locale(tmp_path: Path) -> None:
     """What it has no letter for, such as the arrow before advice, is escaped."""
     ended = run("explain", "--socket-dir", tmp_path, env={"PYTHONIOENCODING": "ascii"})
     assert ended.returncode == 1
@@ -266,7 +266,7 @@ def test_the_final_error_is_json_if_the_log_is_json(
     assert capsys.readouterr().err.startswith("kubedevices: 2 mistakes\n")
 
 
-def test_log_lines_for_eyes_are_short_and_coloured(
+def test_log_lines_on_a_terminal_are_short_and_coloured(
     make_verb: MakeVerb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a terminal; without colours where NO_COLOR is set."""
@@ -280,7 +280,7 @@ def test_log_lines_for_eyes_are_short_and_coloured(
         assert re.match(rf"\d\d:\d\d:\d\d {level} plugin.pretend: it", terminal.getvalue())
 
 
-def test_a_verb_chooses_what_is_worth_a_line(
+def test_a_verb_chooses_its_default_log_level(
     make_verb: MakeVerb, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Warnings, unless it says otherwise; on the command line what stands later wins."""
@@ -327,7 +327,7 @@ def test_verbs_may_share_an_argument_parser() -> None:
         (">&-", 0, ""),
     ],
 )
-def test_output_that_cannot_be_written_is_told_in_one_line(
+def test_output_that_cannot_be_written_is_a_one_line_error(
     redirection: str, code: int, message: str
 ) -> None:
     """A full disk is a reason; a closed stdout is the caller's wish."""

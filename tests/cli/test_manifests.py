@@ -206,7 +206,9 @@ def test_directories_of_the_configuration_are_mounted(
     assert "must have /usr/bin/look" in capsys.readouterr().err
 
 
-def test_parts_of_dev_can_be_enough(capsys: pytest.CaptureFixture[str], short_dir: Path) -> None:
+def test_parts_of_dev_can_be_mounted_instead_of_all(
+    capsys: pytest.CaptureFixture[str], short_dir: Path
+) -> None:
     """Then nothing else is mounted, and a node without them is no reason not to start."""
     file = short_dir / "devices.yaml"
     file.write_text(CONFIG.replace("/dev/w", "/dev/dri/render*"))
@@ -229,7 +231,7 @@ def test_parts_of_dev_can_be_enough(capsys: pytest.CaptureFixture[str], short_di
         ("match: [{path: /*/x}]", [], "w: /*/x lies in /, which cannot be mounted"),
     ],
 )
-def test_a_directory_that_cannot_be_mounted_is_told(
+def test_a_directory_that_cannot_be_mounted_is_reported(
     capsys: pytest.CaptureFixture[str],
     short_dir: Path,
     entry: str,
@@ -406,7 +408,7 @@ def test_unprintable_manifests_are_refused_in_one_line(
     assert error.count("\n") == 1
 
 
-def test_a_unit_says_what_was_said_here(
+def test_a_systemd_unit_has_the_given_settings(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, short_dir: Path
 ) -> None:
     """Variables, the file, another directory; with the quotes that systemd takes away again."""
@@ -461,7 +463,7 @@ def test_a_proxy_brings_its_configuration(
     assert "ExecReload=/bin/kill -HUP" in unit
 
 
-def test_a_plugin_of_its_author_gets_its_words_and_directories(
+def test_a_plugin_in_python_gets_its_arguments_and_mounts(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """`run` prints what `kubedevices run` takes, with the directories that were named."""

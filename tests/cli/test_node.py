@@ -64,9 +64,7 @@ def event(process: Process) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_says_when_it_is_ready_and_stops_cleanly(
-    directory: Path, number: signal.Signals
-) -> None:
+def test_a_node_prints_ready_and_stops_cleanly(directory: Path, number: signal.Signals) -> None:
     """Both signals: exit code 0, no socket is left, nothing on stderr."""
     with node(directory) as process:
         assert (directory / "kubelet.sock").is_socket()
@@ -137,7 +135,7 @@ async def test_a_plugin_comes_back_to_a_node_that_was_killed(directory: Path) ->
             assert "registered" in await asyncio.to_thread(line, process)
 
 
-def test_a_signal_while_it_starts_stops_it_cleanly(
+def test_a_signal_during_the_start_stops_the_node_cleanly(
     directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A ledger of many pods takes a while to read."""
@@ -156,7 +154,7 @@ def test_a_signal_while_it_starts_stops_it_cleanly(
     assert capsys.readouterr().out.split()[1:] == ["stopped"]
 
 
-def test_a_node_goes_on_where_its_lines_cannot_be_written(directory: Path) -> None:
+def test_a_node_continues_if_its_output_cannot_be_written(directory: Path) -> None:
     """The disk with its log is full: allocations are what counts."""
     with Path("/dev/full").open("w") as full, directory.with_name("log").open("w") as log:
         arguments = [*COMMAND, "node", "--socket-dir", str(directory)]
@@ -170,7 +168,7 @@ def test_a_node_goes_on_where_its_lines_cannot_be_written(directory: Path) -> No
     assert directory.with_name("log").read_text() == ""
 
 
-def test_a_second_signal_ends_it_at_once(directory: Path, short_dir: Path) -> None:
+def test_a_second_signal_ends_the_node_at_once(directory: Path, short_dir: Path) -> None:
     """Even when something hangs while stopping."""
     code = (
         "import asyncio, kubedevices.node.device_manager as d; from kubedevices.cli import main\n"
@@ -188,7 +186,7 @@ def test_a_second_signal_ends_it_at_once(directory: Path, short_dir: Path) -> No
         assert process.wait(DEADLINE) == -signal.SIGTERM
 
 
-def test_a_reader_that_left_ends_it_cleanly(directory: Path) -> None:
+def test_a_node_whose_reader_left_stops_cleanly(directory: Path) -> None:
     """`kubedevices node | head -1` must not leave a socket."""
     arguments = ["node", "--socket-dir", str(directory)]
     with running(arguments, log=directory.with_name("log")) as process:
@@ -367,7 +365,7 @@ def test_several_nodes_run_in_one_process(directory: Path) -> None:
         (["--count", "2", "--state-dir", "/x"], "--state-dir cannot be used with --count"),
     ],
 )
-def test_a_count_that_cannot_be_is_refused(
+def test_an_impossible_count_is_refused(
     options: list[str], message: str, directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Before anything starts; the kubelet's directory is never one of many."""

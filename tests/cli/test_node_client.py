@@ -65,7 +65,7 @@ def test_wait_counts_the_devices_of_the_kubelet(
         (["devices", "--watch"], False),
     ],
 )
-def test_a_kubelet_gives_devices_by_itself(
+def test_the_error_says_that_the_kubelet_allocates_itself(
     where: list[str], capsys: pytest.CaptureFixture[str], verb: list[str], guess: bool
 ) -> None:
     """What it has is said, and which of these was probably meant."""
@@ -109,7 +109,7 @@ def test_a_user_without_permission_is_told_to_ask_as_root(verb: list[str]) -> No
     assert (ended.returncode, ended.stderr) == (3, f"kubedevices: {denied}\n")
 
 
-def test_where_podresources_are(tmp_path: Path) -> None:
+def test_the_podresources_socket_is_found_in_both_directories(tmp_path: Path) -> None:
     """Beside the plugin directory."""
     assert find_pod_resources(tmp_path / "k" / "p") is None
     beside = tmp_path / "k" / "pod-resources" / "kubelet.sock"

@@ -78,7 +78,7 @@ def test_a_node_serves_podresources_metrics_and_a_plugin_registry(short_dir: Pat
         (["--metrics", "everywhere"], "write HOST:PORT"),
     ],
 )
-def test_wrong_settings_are_told_in_one_line(
+def test_wrong_settings_are_a_one_line_error(
     options: list[str], says: str, short_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit code 2, the reason on stderr, and no node is left behind."""
@@ -98,7 +98,7 @@ def test_the_plugin_directory_is_refused_for_state_and_registry(
     assert not (short_dir / "p").exists()
 
 
-def test_a_kubelet_that_does_not_answer_is_told(
+def test_a_kubelet_that_does_not_answer_is_reported(
     short_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit code 3, and the socket is named."""

@@ -90,7 +90,7 @@ def test_a_table_that_is_too_wide_is_grouped(terminal: Terminal) -> None:
     assert lines[3] == "  d0  " + "y" * 74
 
 
-def test_a_terminal_is_safe_from_what_is_listed(terminal: Terminal) -> None:
+def test_control_characters_are_escaped(terminal: Terminal) -> None:
     """Escape sequences of a foreign plugin stay text."""
     print_listing([{"id": "a\x1b[2Jb"}], [Column("id")], "table")
     assert "a\\x1b[2Jb" in terminal.getvalue()
@@ -117,7 +117,7 @@ def test_a_dumb_terminal_gets_no_colour(
 
 
 @pytest.mark.parametrize("format_", ["json", "yaml"])
-def test_programs_get_the_rows_as_they_are(
+def test_json_and_yaml_have_the_unchanged_rows(
     format_: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Keys in their order, no columns left out, also when there are none."""
@@ -165,7 +165,7 @@ def test_the_format_is_an_option() -> None:
     assert parser.parse_args(["-o", "yaml"]).output == "yaml"
 
 
-def test_a_piped_live_listing_appends_what_changed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_piped_live_listing_appends_changed_states(capsys: pytest.CaptureFixture[str]) -> None:
     """A state that looks like the one before is not repeated."""
     with LiveListing([Column("id")], "table", empty="nobody here") as listing:
         for rows in ([], [], ROWS[:1], ROWS[:1], ROWS):

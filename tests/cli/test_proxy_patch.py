@@ -51,7 +51,7 @@ def test_only_the_volume_of_the_plugin_directory_changes(
     }
 
 
-def test_every_daemon_set_and_every_such_volume_is_patched(
+def test_every_daemon_set_and_every_volume_of_the_directory_is_patched(
     capsys: pytest.CaptureFixture[str], short_dir: Path
 ) -> None:
     """In several documents, or in a List as kubectl prints it; other objects are left alone."""
@@ -92,7 +92,7 @@ def test_every_daemon_set_and_every_such_volume_is_patched(
         ("\xff\n", "1:1: not valid YAML"),
     ],
 )
-def test_what_cannot_be_patched_is_told_with_its_line(
+def test_an_object_without_a_patch_is_reported_with_its_line(
     capsys: pytest.CaptureFixture[str], short_dir: Path, text: str, problem: str
 ) -> None:
     """And with what to do."""
@@ -104,7 +104,7 @@ def test_what_cannot_be_patched_is_told_with_its_line(
     assert captured.out == ""
 
 
-def test_a_file_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     """With what to do."""
     assert main(["manifests", "proxy", "--patch", "none.yaml"]) == 3
     assert "cannot read none.yaml" in capsys.readouterr().err

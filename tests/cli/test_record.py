@@ -38,7 +38,7 @@ async def test_every_resource_has_its_file(short_dir: Path) -> None:
         (["records", "--max-size", "0"], 2, "'0' is not a whole number above 0"),
     ],
 )
-def test_a_record_that_cannot_be_is_refused(
+def test_an_impossible_record_is_refused(
     arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Before a plugin is taken in."""

@@ -29,7 +29,7 @@ def release(node: NodeThread, *arguments: str) -> int:
     return main(["release", *arguments, "--socket-dir", str(node.socket_dir)])
 
 
-def test_it_says_what_came_back(node: NodeThread, capsys: pytest.CaptureFixture[str]) -> None:
+def test_release_prints_the_devices(node: NodeThread, capsys: pytest.CaptureFixture[str]) -> None:
     """As a table; the devices are free afterwards."""
     assert release(node, "train") == 0
     assert capsys.readouterr().out == (
@@ -48,7 +48,7 @@ def test_a_pod_without_devices_is_released_too(
     assert captured.err == "the pod held no devices\n"
 
 
-def test_a_pod_without_a_name_is_told_by_its_uid(
+def test_a_pod_without_a_name_is_printed_by_its_uid(
     node: NodeThread, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It came from a kubelet's checkpoint, which has no names."""
@@ -58,7 +58,7 @@ def test_a_pod_without_a_name_is_told_by_its_uid(
     assert capsys.readouterr().out == "pod uid-9 is released\n"
 
 
-def test_json_has_the_promised_keys(node: NodeThread, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_the_documented_keys(node: NodeThread, capsys: pytest.CaptureFixture[str]) -> None:
     """Namespace, name, uid and devices."""
     assert release(node, "train", "-o", "json") == 0
     assert json.loads(capsys.readouterr().out) == {

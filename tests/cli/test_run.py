@@ -61,7 +61,7 @@ async def test_a_scanner_is_registered_and_stopped(directory: Path) -> None:
         assert "Traceback" not in log.read_text()
 
 
-def test_ctrl_c_ends_it_cleanly_while_it_waits_for_a_kubelet(directory: Path) -> None:
+def test_ctrl_c_ends_a_plugin_that_waits_for_a_kubelet(directory: Path) -> None:
     """No traceback, no socket."""
     log = directory / "log"
     arguments = ["run", "scanners:Widgets", "--domain", "example.com", "--socket-dir", "s"]
@@ -100,7 +100,7 @@ def test_an_error_is_one_line(
     assert captured.err.count("\n") == 1
 
 
-def test_the_message_is_all_that_a_user_sees(directory: Path) -> None:
+def test_a_user_sees_only_the_message(directory: Path) -> None:
     """In a process of its own."""
     found = run("run", "scanners:Raises", "--domain", "a.example", "--socket-dir", "s")
     assert (found.returncode, found.stdout) == (1, "")

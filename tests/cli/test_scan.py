@@ -110,7 +110,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_table_of_what_a_scanner_finds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_devices_of_a_scanner_are_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     """In natural order; columns without any value are left out, types without devices are named."""
     assert main(["scan", "scanners.py:Widgets"]) == 0
     captured = capsys.readouterr()
@@ -119,7 +119,7 @@ def test_a_table_of_what_a_scanner_finds(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize("output", ["json", "yaml"])
-def test_programs_get_everything(output: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_every_field(output: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The keys that the documentation promises."""
     assert main(["scan", "scanners.py:Widgets", "--domain", "example.com", "-o", output]) == 0
     widget, gadget = yaml.safe_load(capsys.readouterr().out)
@@ -141,7 +141,7 @@ def test_a_configuration_of_expose(capsys: pytest.CaptureFixture[str]) -> None:
     assert captured.err == "no devices: devices.example.com/nothing\n"
 
 
-def test_another_dev(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_dev_directory(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Where a container sees the host's."""
     (directory / "dev").mkdir()
     (directory / "dev/null").touch()
@@ -185,7 +185,7 @@ def test_an_error_is_one_line(
     assert captured.err.count("\n") == 1
 
 
-def test_cdi_devices_are_told_in_few_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_cdi_devices_have_a_short_text(capsys: pytest.CaptureFixture[str]) -> None:
     """What they do to a container, or whose they are; programs get the words of a file."""
     assert main(["scan", "scanners.py:Cdi"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -208,7 +208,7 @@ def test_a_scan_without_devices_is_no_error(capsys: pytest.CaptureFixture[str]) 
     assert (captured.out, captured.err) == ("", "the scanner reports no devices\n")
 
 
-def test_numa_nodes_that_were_left_open_are_looked_up() -> None:
+def test_missing_numa_nodes_are_looked_up() -> None:
     """As `run` would do: /dev/null has none, and None is no answer."""
 
     class Open(kd.PolledScanner):
@@ -251,7 +251,7 @@ def test_an_exception_names_its_place() -> None:
         asyncio.run(scan_once(Clumsy(), timeout=10))
 
 
-def test_the_command_itself(directory: Path) -> None:
+def test_the_installed_command_works(directory: Path) -> None:
     """In a process of its own: output, message and exit code."""
     found = run("scan", "scanners:Widgets", "-o", "json", cwd=directory)
     assert (found.returncode, found.stderr) == (0, "")

@@ -81,7 +81,9 @@ def test_a_driver_without_devices_has_a_slice(capsys: pytest.CaptureFixture[str]
     assert only["spec"]["devices"] == []
 
 
-def test_a_device_that_no_server_takes_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_device_that_the_api_server_would_refuse_is_reported(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """The others are printed; the exit code says that something is wrong."""
     assert scan("Bad") == 1
     captured = capsys.readouterr()

@@ -114,12 +114,12 @@ def test_a_file_of_another_directory_finds_its_neighbours(
     assert values_of(f"{directory}/neighbour.py:Theirs") == (1, None, False, 1.0, "none")
 
 
-def test_a_ready_made_scanner_is_taken_as_it_is() -> None:
+def test_a_scanner_object_is_used_directly() -> None:
     """For one that is put together of others."""
     assert values_of("widgets:ready") == (7, None, False, 1.0, "none")
 
 
-def test_constructor_arguments_become_what_the_annotations_say() -> None:
+def test_constructor_arguments_are_converted_by_annotation() -> None:
     """Text, where there is none."""
     arguments = ("count=3", "dev=/tmp/dev", "fast=yes", "ratio=.5", "name=a=b")
     assert values_of("widgets:Widgets", *arguments) == (3, Path("/tmp/dev"), True, 0.5, "a=b")

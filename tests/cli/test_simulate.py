@@ -34,7 +34,7 @@ def clean_environment(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(short_dir)
 
 
-async def test_the_originals_file_is_served_as_by_the_original(short_dir: Path) -> None:
+async def test_a_file_of_simple_device_plugin_is_served_alike(short_dir: Path) -> None:
     """Socket name, resource, devices, options and answers."""
     file = short_dir / "config.yaml"
     sockets = short_dir / "s"
@@ -70,7 +70,7 @@ async def test_the_originals_file_is_served_as_by_the_original(short_dir: Path) 
     assert log.count("a shell drops variables") == 1
 
 
-async def test_it_comes_back_after_a_kubelet_restart(short_dir: Path) -> None:
+async def test_the_simulator_registers_again_after_a_kubelet_restart(short_dir: Path) -> None:
     """Which the original does not; the shipped example has its GPUs on two NUMA nodes."""
     sockets = short_dir / "s"
     sockets.mkdir()
@@ -130,7 +130,7 @@ def test_bad_settings_name_their_source(
     assert not list(short_dir.glob("*.sock"))
 
 
-def test_a_bad_variable_names_itself(
+def test_the_error_names_the_wrong_variable(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An unknown key of the file is only a warning."""

@@ -55,7 +55,7 @@ async def test_each_resource_is_served_in_its_way(directory: Path) -> None:
             assert kubelet.connected("example.com/gpu") == [gpu]
 
 
-async def test_a_running_simulator_can_be_told_what_to_do(directory: Path) -> None:
+async def test_a_running_simulator_accepts_steps(directory: Path) -> None:
     """With the same command, in the words of a timeline."""
     serve = ["simulate", "--control-socket", "sim.sock", "--socket-dir", "s"]
     tell = ["simulate", "--control-socket", "sim.sock", "--tell"]
@@ -111,7 +111,7 @@ def test_settings_can_be_checked(directory: Path, capsys: pytest.CaptureFixture[
     assert "faults" in schema["properties"]["timeline"]["items"]["properties"]
 
 
-async def test_cdi_files_follow_what_happens(directory: Path) -> None:
+async def test_cdi_files_follow_the_devices(directory: Path) -> None:
     """A device is in the file before it is in a list; verbs add and remove; the end does not."""
     serve = ["simulate", "--cdi", "--cdi-dir", "cdi", "--number-devices", "1", "--env-prefix", "E"]
     serve += ["--control-socket", "sim.sock", "--socket-dir", "s", "--cdi-annotations"]
@@ -201,7 +201,7 @@ async def test_the_preset_is_served_with_fewer_devices(directory: Path) -> None:
         (["--tell", "{count: 1}", "--control-socket", "x"], 3, "cannot connect to x"),
     ],
 )
-def test_wrong_usage_is_told(
+def test_wrong_usage_is_reported(
     arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In one line."""

@@ -29,7 +29,7 @@ def wait(node: NodeThread, resource: str, *arguments: str) -> int:
 
 
 @pytest.mark.parametrize("arguments", [[], ["--allocatable", "2"]])
-def test_it_prints_the_number_of_allocatable_devices(
+def test_wait_prints_the_number_of_allocatable_devices(
     node: NodeThread, capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     """Without a number it waits for one device or more; unhealthy devices do not count."""
@@ -37,7 +37,7 @@ def test_it_prints_the_number_of_allocatable_devices(
     assert capsys.readouterr().out == f"{RESOURCE}: 2 allocatable devices\n"
 
 
-def test_it_waits_until_the_number_is_reached(node: NodeThread) -> None:
+def test_wait_ends_when_the_number_is_reached(node: NodeThread) -> None:
     """More devices than wanted are not the wanted number either; 0 is a number like others."""
     with ThreadPoolExecutor() as pool:
         for number in (1, 0, 3):
@@ -46,7 +46,7 @@ def test_it_waits_until_the_number_is_reached(node: NodeThread) -> None:
             assert waiting.result(60) == 0
 
 
-def test_it_waits_for_a_node_that_starts_later(short_dir: Path) -> None:
+def test_wait_waits_for_a_node_that_starts_later(short_dir: Path) -> None:
     """The same for the plugin."""
     with ThreadPoolExecutor() as pool:
         arguments = ["wait", RESOURCE, "--socket-dir", str(short_dir / "p"), *LONG]
@@ -73,9 +73,7 @@ def test_the_error_says_what_the_node_has(resource: str, wanted: int | None, sai
     assert error.exit_code == 1
 
 
-def test_it_gives_up_after_the_timeout(
-    node: NodeThread, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wait_fails_after_the_timeout(node: NodeThread, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 1, with the number there is."""
     assert wait(node, RESOURCE, "--allocatable", "3", "--timeout", "6s") == 1
     assert "it is: allocatable 2" in capsys.readouterr().err
@@ -88,7 +86,7 @@ def test_it_gives_up_after_the_timeout(
         ("--pod-resources", "no kubelet answers at {path}"),
     ],
 )
-def test_after_the_timeout_it_says_that_nobody_could_be_asked(
+def test_the_timeout_error_says_that_no_node_answered(
     short_dir: Path, capsys: pytest.CaptureFixture[str], option: str, said: str
 ) -> None:
     """Exit code 3."""

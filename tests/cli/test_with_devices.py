@@ -49,7 +49,7 @@ def held(node: NodeThread) -> list[str]:
 # ---------------------------------------------------------------- from first to last
 
 
-def test_a_command_gets_its_devices_and_gives_them_back(node: NodeThread) -> None:
+def test_a_command_gets_devices_and_they_are_released_at_its_end(node: NodeThread) -> None:
     """Variables in the environment, output and exit code untouched, nothing held afterwards."""
     ended = run(node, command=("sh", "-c", 'echo "$IDS"; cat /dev/null; exit 7'))
     assert (ended.returncode, ended.stdout, ended.stderr) == (7, "a\n", "")
@@ -57,7 +57,7 @@ def test_a_command_gets_its_devices_and_gives_them_back(node: NodeThread) -> Non
     assert list((node.manager.state_dir / "owners").iterdir()) == []
 
 
-def test_a_runtime_gets_arguments_where_it_wants_them(node: NodeThread, tmp_path: Path) -> None:
+def test_a_runtime_gets_its_arguments_at_the_placeholder(node: NodeThread, tmp_path: Path) -> None:
     """What `podman` sees is one word per argument, before and behind them what was there."""
     fake = tmp_path / "podman"
     fake.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
@@ -88,7 +88,7 @@ def test_a_refusal_starts_nothing(node: NodeThread, tmp_path: Path) -> None:
         ("/etc/passwd", 126, "cannot start /etc/passwd: Permission denied"),
     ],
 )
-def test_a_command_that_does_not_start_keeps_nothing(
+def test_a_command_that_does_not_start_holds_no_devices(
     node: NodeThread, command: str, code: int, text: str
 ) -> None:
     """The exit codes are those of a shell."""
@@ -112,7 +112,7 @@ def test_a_signal_ends_the_command_and_gives_the_devices_back(
     assert held(node) == []
 
 
-def test_two_at_once_get_two_devices(node: NodeThread) -> None:
+def test_two_commands_at_once_get_two_devices(node: NodeThread) -> None:
     """Each its own pod; one with the name of the other is refused and told who that is."""
     options = ("--pod-name", "train")
     with (
@@ -145,7 +145,7 @@ def test_a_signal_while_the_plugin_is_asked_leaves_nothing(node: NodeThread) -> 
     until_sync(lambda: held(node) == [], commands.DEADLINE)
 
 
-def test_killed_we_leave_a_hold_that_is_told(
+def test_after_sigkill_the_devices_are_reported_as_left_behind(
     node: NodeThread, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """While the command lives it counts as used; then `devices` names it, and the name is free."""
@@ -215,7 +215,7 @@ def test_a_pod_that_was_admitted_before_is_not_released(node: NodeThread) -> Non
     assert held(node) == ["train"]
 
 
-def test_options_that_a_runtime_cannot_say_give_the_devices_back(node: NodeThread) -> None:
+def test_options_that_a_runtime_cannot_express_release_the_devices(node: NodeThread) -> None:
     """Exit code 2, and the runtime is not started."""
 
     def answer(request: AllocateRequest) -> AllocateResponse:
@@ -276,7 +276,7 @@ def test_an_unclear_command_is_refused(command: str, text: str) -> None:
         chosen_format(command.split(), None)
 
 
-def test_every_place_gets_the_words() -> None:
+def test_every_placeholder_is_replaced() -> None:
     """As whole words only; variables are in the environment too."""
     options = ContainerOptions(env={"A": "1 2"})
     words, env = placed(["env", "{}", "x{}", "{}"], "env", options, {"B": "3"})

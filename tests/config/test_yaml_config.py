@@ -71,7 +71,7 @@ def test_a_file_becomes_instances_with_defaults(tmp_path: Path) -> None:
     assert load(tmp_path, "title: a\nAGE: 3y\n").age == 3.0
 
 
-def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_in_the_order_of_the_file(tmp_path: Path) -> None:
     """Each has line, column, key and what to do."""
     text = """\
 titel: my zoo
@@ -135,13 +135,13 @@ elephant: 1
         ("title: \x01", "not valid YAML"),
     ],
 )  # fmt: skip
-def test_one_mistake_gives_one_message(tmp_path: Path, text: str, expected: str) -> None:
+def test_a_mistake_gives_one_message(tmp_path: Path, text: str, expected: str) -> None:
     """With its place, even where the text is no YAML at all."""
     (found,) = mistakes(tmp_path, text)
     assert found == expected or expected in found
 
 
-def test_text_that_is_not_utf_8_is_told_with_its_place(tmp_path: Path) -> None:
+def test_text_that_is_not_utf_8_is_reported_with_its_place(tmp_path: Path) -> None:
     """A Latin-1 umlaut in line 2."""
     file = tmp_path / "zoo.yaml"
     file.write_bytes(b"title: a\nwords: [\xfc]\n")
@@ -156,7 +156,7 @@ def test_a_file_that_cannot_be_read_is_no_config_error(tmp_path: Path, name: str
         load_config(tmp_path / name, Zoo)
 
 
-def test_lenient_warns_of_unknown_keys_and_takes_numbers_as_text(tmp_path: Path) -> None:
+def test_lenient_warns_about_unknown_keys_and_accepts_numbers_as_text(tmp_path: Path) -> None:
     """As a Go decoder does."""
     file = tmp_path / "zoo.yaml"
     file.write_text("titel: x\ntitle: 12\npets: \nwords: [true, 1.5]\n")

@@ -42,7 +42,7 @@ def test_a_device_elsewhere_in_the_container_needs_a_newer_version() -> None:
     assert cdi.spec(options, NAME).version == "0.5.0"
 
 
-def test_cdi_names_are_replaced_by_what_they_mean() -> None:
+def test_cdi_names_are_replaced_by_their_edits() -> None:
     """A CDI file cannot name a device of another one."""
 
     def resolve(names: Iterable[str]) -> ContainerEdits:
@@ -55,7 +55,7 @@ def test_cdi_names_are_replaced_by_what_they_mean() -> None:
         cdi.spec(options, NAME)
 
 
-def test_annotations_have_no_words_in_cdi() -> None:
+def test_annotations_are_not_expressible_in_cdi() -> None:
     """They belong to the container, not to the device file."""
     with pytest.raises(NotExpressible, match="the annotations a"):
         cdi.spec(ContainerOptions(annotations={"a": "b"}), NAME)

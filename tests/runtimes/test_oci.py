@@ -73,7 +73,7 @@ def test_no_options_change_nothing() -> None:
     assert oci.apply_to_oci({}, ContainerOptions(), {}) == {}
 
 
-def test_the_configuration_that_was_given_stays_as_it_is() -> None:
+def test_the_given_configuration_is_not_changed() -> None:
     """The same base serves many containers."""
     config = oci.minimal_config(["sh"]) | {"annotations": {"a": "b"}}
     before = copy.deepcopy(config)

@@ -29,7 +29,7 @@ WORDS = [
 
 
 @pytest.mark.parametrize("args", [podman.args, docker.args], ids=["podman", "docker"])
-def test_everything_becomes_one_word_each(
+def test_every_option_becomes_one_argument(
     args: Callable[[ContainerOptions], list[str]],
 ) -> None:
     """Words are not quoted for a shell; commas and quotes inside a mount are, as CSV."""
@@ -47,7 +47,7 @@ def test_everything_becomes_one_word_each(
         (ContainerOptions(annotations={"a=b": "c"}), "the annotation name 'a=b'"),
     ],
 )
-def test_options_without_command_line_words_are_refused(
+def test_options_that_arguments_cannot_express_are_refused(
     options: ContainerOptions, what: str
 ) -> None:
     """Neither podman nor docker can quote a colon in a device; a wrong device would be worse."""
@@ -58,14 +58,14 @@ def test_options_without_command_line_words_are_refused(
         assert isinstance(caught.value, UsageError)
 
 
-def test_env_says_the_variables_alone() -> None:
+def test_env_has_only_the_variables() -> None:
     """Devices and mounts are there for a program of the host anyway."""
     options = ContainerOptions(env=OPTIONS.env, devices=OPTIONS.devices, mounts=OPTIONS.mounts)
     assert env.words(options) == ["A=x y", "B="]
 
 
 @pytest.mark.parametrize("name", ["", "a=b", "-i"])
-def test_env_refuses_what_would_be_another_variable_or_an_option(name: str) -> None:
+def test_env_refuses_names_that_env_would_misread(name: str) -> None:
     """`env -i=1` is no assignment."""
     with pytest.raises(NotExpressible, match=f"variable name '{name}'") as caught:
         env.words(ContainerOptions(env={name: "1"}))

@@ -202,11 +202,11 @@ def wait_for_rollout(kubectl: Kubectl, deployment: "Deployment", timeout: float)
     from kubedevices.manifests import rollout
 
     deadline = time.monotonic() + timeout
-    told: list[str] = []
+    printed: list[str] = []
     while True:
         (found,) = kubectl.get(f"daemonset/{deployment.name}") or [None]
         if found is None:
-            raise KubedevicesError(f"daemonset/{deployment.name} was deleted by somebody")
+            raise KubedevicesError(f"daemonset/{deployment.name} was deleted during the rollout")
         reached = rollout.progress(found)
         if reached.is_done:
             say_done(deployment, reached.wanted)
@@ -214,10 +214,10 @@ def wait_for_rollout(kubectl: Kubectl, deployment: "Deployment", timeout: float)
         pods = kubectl.get("pods", f"--selector={_selector(deployment)}")
         reasons = rollout.obstacles(found, pods, kubectl.get("events"))
         is_late = time.monotonic() >= deadline
-        news = [each for each in reasons if each not in told and rollout.PENDING not in each]
+        news = [each for each in reasons if each not in printed and rollout.PENDING not in each]
         for reason in reasons if is_late else news:
             print(f"kubedevices: {reason}", file=sys.stderr)
-        told = reasons
+        printed = reasons
         if is_late:
             show_logs(kubectl, [each for each in pods if not rollout.is_ready(each)])
             raise KubedevicesError(
@@ -235,7 +235,7 @@ def say_done(deployment: "Deployment", nodes: int) -> None:
     why = "see --node-label"
     if config := deployment.node_config:
         why = f"`kubectl label node NODE {deployment.admin.node_config_label}={config}` chooses one"
-    print(f"kubedevices: no node is meant for {deployment.name}: {why}", file=sys.stderr)
+    print(f"kubedevices: no node is chosen for {deployment.name}: {why}", file=sys.stderr)
 
 
 def show_logs(kubectl: Kubectl, pods: "list[dict[str, dict[str, str]]]") -> None:

@@ -255,22 +255,22 @@ async def _watch(client: "ControlClient", args: argparse.Namespace) -> None:
     import asyncio
 
     listing = LiveListing(_DEVICE_COLUMNS, args.output, empty=_EMPTY)
-    told: dict[str, Any] = {}
+    last_listing: dict[str, Any] = {}
     proxied: dict[str, Any] = {}
     async with aclosing(client.watch_devices(args.resource or "")) as documents:
         news = asyncio.ensure_future(anext(documents, None))
         try:
             with listing:
                 while True:
-                    await asyncio.wait({news}, timeout=_ASK_AGAIN if told else None)
+                    await asyncio.wait({news}, timeout=_ASK_AGAIN if last_listing else None)
                     if news.done():
                         if (document := news.result()) is None:
                             return
-                        told = document
-                        _show(listing, told | proxied)  # the proxy may answer late
+                        last_listing = document
+                        _show(listing, last_listing | proxied)  # the proxy may answer late
                         news = asyncio.ensure_future(anext(documents, None))
                     proxied = await _ask_proxy(args)
-                    _show(listing, told | proxied)
+                    _show(listing, last_listing | proxied)
         finally:
             news.cancel()
             await asyncio.wait({news})
@@ -281,17 +281,17 @@ def _show(listing: LiveListing, document: dict[str, Any]) -> None:
 
 
 def _caption(document: dict[str, Any]) -> str:
-    said = [
+    parts = [
         f"{each['resource']}: capacity {each['capacity']}, allocatable {each['allocatable']}, "
         f"held {each['held']}, plugin {each['plugin']}"
         for each in document["resources"]
     ]
-    said += [
+    parts += [
         f"behind the proxy {each['resource']}: plugin {each['plugin']}, {each['healthy']} healthy, "
         f"{each['unhealthy']} not, served as {_outside_as_text(each['outside'])}"
         for each in document.get("proxied", ())
     ]
-    return "; ".join(said)
+    return "; ".join(parts)
 
 
 def _rows(document: dict[str, Any]) -> Iterator[Row]:

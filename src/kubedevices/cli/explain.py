@@ -223,9 +223,9 @@ def _print_summary(report: "Diagnosis") -> list[str]:
     print_listing(rows, _SUMMARY, "table", empty="no resource is known here")
     alike: dict[tuple[Finding, ...], list[str]] = {}
     for each in report.resources:
-        if told := tuple(finding for finding in each.findings if finding.result in _REPORTED):
-            told = tuple(_in_directory(told, report.socket_dir))
-            alike.setdefault(told, []).append(each.resource)
+        if reported := tuple(finding for finding in each.findings if finding.result in _REPORTED):
+            reported = tuple(_in_directory(reported, report.socket_dir))
+            alike.setdefault(reported, []).append(each.resource)
     shown = []
     for findings, names in alike.items():
         print(f"\n{one_line(some_of(names))}")
@@ -237,8 +237,8 @@ def _print_count(shown: Iterable[str]) -> None:
     """Print the number of problems as the last line."""
     counts = Counter(shown)
     problems, warnings, unknowns = (counts[each] for each in ("problem", "warning", "unknown"))
-    told = counted(problems, "problem") if problems else "no problem"
-    told += f", {counted(warnings, 'warning')}" if warnings else ""
+    summary = counted(problems, "problem") if problems else "no problem"
+    summary += f", {counted(warnings, 'warning')}" if warnings else ""
     style = _STYLES["problem" if problems else "warning" if warnings else "ok"]
     print()
-    print_styled((told, style), f", {unknowns} unknown" if unknowns else "")
+    print_styled((summary, style), f", {unknowns} unknown" if unknowns else "")

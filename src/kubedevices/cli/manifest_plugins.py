@@ -79,7 +79,9 @@ def with_proxy(deployment: "Deployment", args: argparse.Namespace) -> "Deploymen
 
 def _refuse_device_files(settings: "FileSettings") -> NoReturn:
     problem = "the pod could not create these files: it has no capabilities, and no such mount"
-    places = [said.places.get("create_device_files") for said in (settings, *settings.resources)]
+    places = [
+        source.places.get("create_device_files") for source in (settings, *settings.resources)
+    ]
     raise ConfigError([place._replace(problem=problem) for place in places if place is not None])
 
 

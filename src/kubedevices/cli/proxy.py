@@ -129,9 +129,9 @@ def _add_mode(parser: argparse.ArgumentParser) -> None:
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
     for call, seconds, what in (
-        ("allocate", 30, "Allocate; then the pod fails"),
-        ("preferred", 5, "GetPreferredAllocation; then there is no preference"),
-        ("pre-start", 25, "PreStartContainer; then the kubelet tries again"),
+        ("allocate", 30, "Allocate, after which the pod fails"),
+        ("preferred", 5, "GetPreferredAllocation, after which no device is preferred"),
+        ("pre-start", 25, "PreStartContainer, after which the kubelet tries again"),
     ):
         parser.add_argument(
             f"--{call}-timeout",

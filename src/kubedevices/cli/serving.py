@@ -84,8 +84,6 @@ def add_host_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_serving_arguments(parser: argparse.ArgumentParser, *, inject: "Inject" = "both") -> None:
     """Add the options of a serving plugin; `inject` is the default of `--inject`."""
-    from kubedevices.plugin.timing import HookTimeouts
-
     group = parser.add_argument_group("serving")
     group.add_argument(
         "--socket-dir",
@@ -121,24 +119,27 @@ def add_serving_arguments(parser: argparse.ArgumentParser, *, inject: "Inject" =
         help="if devices of a container set a variable to different values: the last value wins "
         "(default), join the values with commas, or refuse",
     )
-    for hook, seconds, what in (
-        ("allocate", HookTimeouts().allocate, "Allocate; then the pod fails"),
-        (
-            "preferred",
-            HookTimeouts().preferred,
-            "GetPreferredAllocation; then there is no preference",
-        ),
-        ("pre-start", HookTimeouts().pre_start, "PreStartContainer; then the kubelet tries again"),
+    _add_timeouts(group)
+    _add_cdi_arguments(parser, inject)
+    _add_observation_arguments(parser)
+    add_mode_arguments(parser, some_path)
+
+
+def _add_timeouts(group: "argparse._ArgumentGroup") -> None:
+    from kubedevices.plugin.timing import HookTimeouts
+
+    usual = HookTimeouts()
+    for hook, seconds, what, then in (
+        ("allocate", usual.allocate, "Allocate", "the pod fails"),
+        ("preferred", usual.preferred, "GetPreferredAllocation", "no device is preferred"),
+        ("pre-start", usual.pre_start, "PreStartContainer", "the kubelet tries again"),
     ):
         group.add_argument(
             f"--{hook}-timeout",
             type=positive_seconds,
             metavar="SECONDS",
-            help=f"time limit for {what} (default: {seconds:g}; inf: no limit)",
+            help=f"time limit for {what}, after which {then} (default: {seconds:g}; inf: no limit)",
         )
-    _add_cdi_arguments(parser, inject)
-    _add_observation_arguments(parser)
-    add_mode_arguments(parser, some_path)
 
 
 def _add_cdi_arguments(parser: argparse.ArgumentParser, inject: "Inject") -> None:
