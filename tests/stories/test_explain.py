@@ -27,7 +27,7 @@ from tests.node_thread import NodeThread, node_thread
 from tests.waiting import until_sync
 
 GPU = "example.com/gpu"
-UID = str(uuid.uuid4())  # names a cgroup, and tests run side by side
+
 
 Findings = list[tuple[str, str, str]]
 Document = dict[str, Any]
@@ -257,14 +257,15 @@ def answering(node: NodeThread, response: ContainerAllocateResponse) -> Pod:
     def answer(request: AllocateRequest) -> AllocateResponse:
         return AllocateResponse([response for _ in request.containers])
 
-    pod = Pod("train", uid=UID, containers=(Container("main", {RESOURCE: 1}),))
+    # A new uid for each test: it names a cgroup, and workers, which are forks, run side by side.
+    pod = Pod("train", uid=str(uuid.uuid4()), containers=(Container("main", {RESOURCE: 1}),))
     node.plugin.allocate_answer = answer
     node.call(node.plugin.send(healthy("w0", "w1")))
     node.call(node.plugin.register())
     node.call(node.manager.wait_for(RESOURCE, allocatable=2))
     node.call(node.manager.allocate(pod))
     checkpoint = node.socket_dir / "kubelet_internal_checkpoint"
-    until_sync(lambda: checkpoint.exists() and UID.encode() in checkpoint.read_bytes())
+    until_sync(lambda: checkpoint.exists() and pod.uid.encode() in checkpoint.read_bytes())
     return pod
 
 
@@ -287,15 +288,15 @@ def test_a_cdi_name_without_a_file_is_found(short_dir: Path) -> None:
 # ---------------------------------------------------------------- inside real containers
 
 
-def start_container(bundle: Path, config: dict[str, Any], processes: ExitStack) -> None:
+def start_container(uid: str, bundle: Path, config: dict[str, Any], processes: ExitStack) -> None:
     """Start a container with runc under the name of the pod, so that its cgroup has this name."""
     (bundle / "config.json").write_text(json.dumps(config))
     runc = ["runc", "--root", str(bundle / "state")]
     processes.callback(
-        subprocess.run, [*runc, "delete", "--force", f"pod{UID}"], check=True, timeout=20
+        subprocess.run, [*runc, "delete", "--force", f"pod{uid}"], check=True, timeout=20
     )
     subprocess.run(
-        [*runc, "run", "--detach", "--bundle", str(bundle), f"pod{UID}"],
+        [*runc, "run", "--detach", "--bundle", str(bundle), f"pod{uid}"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -321,7 +322,7 @@ def test_a_container_without_access_to_its_device_is_found(short_dir: Path, faul
         if fault == "user":
             config["process"]["user"] = {"uid": 1000, "gid": 1000}
         make_root_file_system(short_dir / "rootfs")
-        start_container(short_dir, config, processes)
+        start_container(pod.uid, short_dir, config, processes)
         findings = explain(RESOURCE, "--socket-dir", node.socket_dir, code=1 if fault else 0)
     told = [text for step, result, text in findings if (step, result) == ("container", "problem")]
     assert [fault] * bool(fault) == [
