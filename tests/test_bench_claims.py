@@ -83,7 +83,7 @@ class Broken(Widgets, kd.Allocator):
 
 
 def test_the_first_available_alternative_is_allocated(bench: Bench, scanner: Widgets) -> None:
-    """The driver knows the request by its name, whichever subrequest was chosen."""
+    """The driver gets the name of the request for each subrequest."""
     bench.start(scanner, domain=DRIVER, mode="dra")
     bench.claim("other", {WIDGET: 1})
     choices = [
@@ -154,7 +154,7 @@ def test_health_is_that_of_the_pods_status(bench: Bench, scanner: Widgets) -> No
 
 
 def test_a_rolling_update_disturbs_no_pod(bench: Bench, scanner: Widgets) -> None:
-    """Pods come and go while the new instance starts, takes over, and the old one ends."""
+    """Pods start and end while the new instance starts and the old instance ends."""
     old = bench.start(scanner, domain=DRIVER, mode="dra")
     held = bench.claim("held", {WIDGET: 1})
     new = bench.start(scanner, domain=DRIVER, mode="dra")
