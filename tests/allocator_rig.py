@@ -1,4 +1,6 @@
-"""One resource, the pods that hold some of its devices, and plans made on it."""
+"""One resource, the pods that hold some of its devices, and the plan of the allocator for a
+request.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -19,7 +21,7 @@ Nodes = tuple[int, ...] | None
 
 
 class Node:
-    """One resource with its devices, and the pods that hold some."""
+    """One resource with its devices, and the pods that hold some of them."""
 
     def __init__(
         self, devices: Mapping[str, Nodes] | Iterable[str] = (), *, prefers: bool = False

@@ -1,4 +1,4 @@
-"""Fixtures for every test, and the rule that nothing is skipped in CI."""
+"""Fixtures for every test, and the rule that no test is skipped in CI."""
 
 import logging
 import os
@@ -16,7 +16,7 @@ from tests import forked_workers
 from tests.image_host import ImageHost, build_image, image_host
 from tests.kubernetes.cluster import FOLDER
 
-# How long an example takes says more about the machine than about the code.
+# The time of an example depends on the machine more than on the code.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
@@ -25,10 +25,10 @@ IN_CI = os.environ.get("CI") == "true"
 
 @pytest.fixture
 def short_dir() -> Iterator[Path]:
-    """Give a directory whose path leaves room for a Unix socket name (107 bytes in all)."""
+    """Give a directory with a short path, because a Unix socket path has at most 107 bytes."""
     parent = Path(tempfile.mkdtemp(prefix="kd-", dir="/tmp"))
-    parent.chmod(0o755)  # some tests look into it as somebody else
-    directory = parent / "d"  # a node puts its state beside its directory: that goes too
+    parent.chmod(0o755)  # some tests read the directory as another user
+    directory = parent / "d"  # a node puts its state directory beside it: the parent is removed too
     directory.mkdir()
     yield directory
     shutil.rmtree(parent, ignore_errors=True)
@@ -36,8 +36,9 @@ def short_dir() -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def _logging_as_before() -> Iterator[None]:
-    """Take back what `cli.main` told logging, which would write to the captured stderr of a test
-    that is over.
+    """Undo the changes of `cli.main` to logging.
+
+    Otherwise log lines would go to the captured stderr of a test that is over.
     """
     root = logging.getLogger()
     level = root.level
@@ -50,7 +51,7 @@ def _logging_as_before() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def built() -> Iterator[ImageHost]:
-    """Give a host that has our image, built once for all tests that look at it."""
+    """Give a host with our image, built once for all tests that need the image."""
     with image_host() as host:
         build_image(host)
         yield host
@@ -58,9 +59,9 @@ def built() -> Iterator[ImageHost]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Give a second try a deadline of its own: pytest-timeout sets one for all tries together.
+    """Give a second try its own deadline: pytest-timeout sets one deadline for all tries together.
 
-    Without this, a test that hangs in CI would hang for ever in its second try.
+    Otherwise a test that hangs in its second try would run without a limit in CI.
     """
     if getattr(item, "execution_count", 1) > 1:
         settings = pytest_timeout._get_item_settings(item)
@@ -71,10 +72,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Turn a skip into a failure in CI: `make test-deps` installs whatever a test may miss there.
+    """Turn a skip into a failure in CI: `make test-deps` installs everything that tests need.
 
-    A test that no CI machine can run says so with `@pytest.mark.needs_host("what")`. A test
-    marked `real_kubernetes` runs where an environment variable names a Kubernetes.
+    A test that no CI machine can run has the mark `@pytest.mark.needs_host("what")`. A test with
+    the mark `real_kubernetes` runs only if an environment variable names a Kubernetes.
     """
     report = yield
     excused = hasattr(report, "wasxfail") or item.get_closest_marker("needs_host")
@@ -92,7 +93,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the markers; fork with `-n`."""
+    """Declare the markers; with `-n`, fork workers."""
     forked_workers.pytest_configure(config)
     config.addinivalue_line(
         "markers", "needs_host(what): asks the host for something that no package can install"

@@ -1,4 +1,4 @@
-"""What tests of real containers need: a small root file system, devices to give, a way to skip."""
+"""Helpers for tests with real containers: a small root file system, device files, and skips."""
 
 import os
 import shutil
@@ -27,7 +27,9 @@ _INTERPRETER = 3  # PT_INTERP: the program asks for a dynamic loader
 
 
 def need(condition: object, what: str, how: str = INSTALL) -> None:
-    """Skip with a message that helps; in CI a skip would hide a broken setup, so fail there."""
+    """Skip the test with a message; in CI fail instead, because a skip would hide a
+    broken setup.
+    """
     if condition:
         return
     if os.environ.get("CI") == "true":
@@ -36,14 +38,14 @@ def need(condition: object, what: str, how: str = INSTALL) -> None:
 
 
 def need_root_and(*programs: str) -> None:
-    """Containers that get devices need root, and somebody who starts them."""
+    """Skip the test without root or without the programs that start containers."""
     need(os.geteuid() == 0 and _may_mount(), "root that may mount", "run the tests as root")
     for program in programs:
         need(shutil.which(program), program)
 
 
 def make_root_file_system(directory: Path) -> Path:
-    """Return `directory` with a static busybox in it and the directories runtimes mount on."""
+    """Fill `directory` with a static busybox and the mount points of runtimes; return it."""
     busybox = shutil.which("busybox")
     need(busybox and _is_static(Path(busybox)), "a static busybox")
     for name in ("bin", "dev", "proc", "sys", "tmp"):
@@ -54,31 +56,33 @@ def make_root_file_system(directory: Path) -> Path:
 
 
 def two_devices() -> tuple[str, str]:
-    """Return two device files of this host that can be opened and that no container has anyway."""
+    """Return two device files of this host that can be opened and that no container has
+    by default.
+    """
     found = [path for path in _CANDIDATES if _can_open(path)]
     need(len(found) >= 2, "a second device file", f"two of {', '.join(_CANDIDATES)} must open")
     return found[0], found[1]
 
 
 def make_node_like(path: str, copy: Path) -> None:
-    """Make a device file with the numbers of `path`."""
+    """Create a device file with type and numbers of `path`."""
     device = read_device_file(path)
     kind = stat.S_IFCHR if device.type == "c" else stat.S_IFBLK
     os.mknod(copy, 0o666 | kind, os.makedev(device.major, device.minor))
 
 
 def try_to_open(*paths: str) -> list[str]:
-    """Return a command that says for each path whether it can be opened."""
+    """Return a command that prints for each path whether it can be opened."""
     loop = 'for path; do if (: <"$path"); then echo "opened $path"; else echo "refused $path"; fi'
     return ["/bin/sh", "-c", f"{loop}; done", "sh", *paths]
 
 
 look_at_node = partial(read_device_file, follow=False)
-"""How engines read the host paths of CDI files."""
+"""Container engines read the host paths of CDI files this way."""
 
 
 def _may_mount() -> bool:
-    """Whether this root is more than the root of a container without privileges."""
+    """Whether root has CAP_SYS_ADMIN, which root in an unprivileged container does not have."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     effective = next(line for line in status.splitlines() if line.startswith("CapEff:"))
     return bool(int(effective.split()[1], 16) & _CAP_SYS_ADMIN)

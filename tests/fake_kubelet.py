@@ -1,6 +1,7 @@
-"""A kubelet as a plugin sees it: it dials back, asks for devices, restarts, and misbehaves.
+"""A kubelet as a plugin sees it: dials back, reads lists, restarts, and can misbehave.
 
-Speaks through `wire/`. Only what a plugin can notice is here; no allocation, no capacity.
+It uses the real protocol. It has only behaviour that a plugin can notice: no allocation, no
+capacity.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ CleanUp = Literal["", "by name", "by socket"]
 
 @dataclass(eq=False)
 class Connected:
-    """One registration that was accepted, and what came of it."""
+    """One accepted registration with its lists."""
 
     resource: str
     options: PluginOptions
@@ -36,7 +37,7 @@ class Connected:
     endpoint: str = ""
     lists: list[DeviceListing] = field(default_factory=list)
     devices: dict[str, str] = field(default_factory=dict)
-    """ID to health, by the last list."""
+    """ID → health in the last list."""
     task: asyncio.Task[None] | None = None
 
     @property
@@ -46,12 +47,12 @@ class Connected:
 
     @property
     def client(self) -> DevicePluginClient:
-        """For the other calls of the API."""
+        """A client for the other calls of the API."""
         return DevicePluginClient(self.channel)
 
 
 class FakeKubelet:
-    """Set its attributes at any time; they count from the next Register on."""
+    """A test may set the attributes at any time; they apply from the next Register call on."""
 
     def __init__(self, socket_dir: Path) -> None:
         self.socket_dir = socket_dir
@@ -59,30 +60,31 @@ class FakeKubelet:
         self.refuse_with: RpcError | None = None
         """Answer Register with this error."""
         self.register_gate: asyncio.Event | None = None
-        """Wait for it before anything else is done about a Register call."""
+        """Wait for this event before a Register call is processed."""
         self.goes_on = False
-        """Finish a Register call that the plugin gave up, as kubelets do."""
+        """Finish a Register call although the plugin cancelled it, as kubelets do."""
         self.dial_timeout = 10.0
-        """How long to try to reach a plugin before answering with an error."""
+        """Seconds to dial a plugin before Register fails."""
         self.open_streams = True
-        """Whether to ask for the devices at all."""
+        """Whether to call ListAndWatch after a registration."""
         self.one_per_resource = False
         """End the stream of an earlier registration of the same resource, as old kubelets do."""
         self.clean_up: CleanUp = ""
-        """Whom the end of a stream disconnects: nobody else, whoever registered the resource last
-        (`by name`, as kubelets up to 1.36), or who has its socket (`by socket`, as later ones)."""
+        """Which client the end of a stream removes: none, the last client of the resource
+        (`by name`, as kubelets up to 1.36), or the client of the same socket (`by socket`, as later
+        kubelets)."""
         self.clean_up_after = 0.0
-        """Seconds from the end of a stream to its clean-up: a kubelet may be busy."""
+        """Seconds from the end of a stream to its clean-up, as in a busy kubelet."""
         self.disconnected: list[str] = []
         """Resources whose devices a clean-up made unhealthy, in order."""
         self._clients: dict[tuple[str, str], Connected | None] = {}
         self.before_dial: Callable[[], object] = lambda: None
         self.after_accept: Callable[[], object] = lambda: None
         self.requests: list[RegisterRequest] = []
-        """Every Register call, in order, with its time in `request_times`."""
+        """Every Register call in order; `request_times` has the times."""
         self.request_times: list[float] = []
         self.accepted: list[Connected] = []
-        """Every registration that was answered with OK, in order."""
+        """Every registration that was accepted, in order."""
         self._server: GrpcServer | None = None
         self._calls: set[asyncio.Task[None]] = set()
 
@@ -93,7 +95,7 @@ class FakeKubelet:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    # ------------------------------------------------------------ life
+    # ------------------------------------------------------------ start and stop
 
     def wipe(self) -> None:
         """Delete every file of the plugin directory, as a kubelet does at its start."""
@@ -114,7 +116,10 @@ class FakeKubelet:
         await self._server.start(self.socket)
 
     async def stop(self, *, leave_socket: bool = False) -> None:
-        """Die: every connection ends. A real kubelet leaves kubelet.sock behind."""
+        """Stop: every connection ends.
+
+        A real kubelet leaves kubelet.sock behind, see `leave_socket`.
+        """
         for call in self._calls:
             call.cancel()
         await self.cancel_streams(close=True)
@@ -125,12 +130,12 @@ class FakeKubelet:
             leave_dead_socket(self.socket)
 
     async def restart(self, *, wipe: bool = True) -> None:
-        """Die and come back."""
+        """Stop and start again."""
         await self.stop(leave_socket=True)
         await self.start(wipe=wipe)
 
     async def replace_socket(self) -> None:
-        """Make a new kubelet.sock and leave streams and plugin sockets alone."""
+        """Create a new kubelet.sock; streams and plugin sockets stay."""
         old, self._server = self._server, None
         self.socket.unlink()
         await self.start(wipe=False)
@@ -138,7 +143,7 @@ class FakeKubelet:
             await old.stop()
 
     async def cancel_streams(self, *, close: bool = False) -> None:
-        """End every ListAndWatch stream from our side, with `close` the connections too."""
+        """Cancel every ListAndWatch stream; with `close`, close the connections too."""
         for connected in self.accepted:
             if connected.task is not None and connected.is_open:
                 connected.task.cancel()
@@ -147,19 +152,19 @@ class FakeKubelet:
             for connected in self.accepted:
                 await connected.channel.close()
 
-    # ------------------------------------------------------------ what a test asks
+    # ------------------------------------------------------------ questions of a test
 
     def connected(self, resource: str) -> list[Connected]:
         """Return the registrations of `resource` whose stream is open."""
         return [each for each in self.accepted if each.resource == resource and each.is_open]
 
     def devices(self, resource: str) -> dict[str, str]:
-        """Return ID to health by the last list of the newest open stream, {} without one."""
+        """Return ID → health of the last list on the newest open stream, {} without a stream."""
         streams = self.connected(resource)
         return streams[-1].devices if streams else {}
 
     def lists(self, resource: str) -> list[DeviceListing]:
-        """Return every list that ever came for `resource`."""
+        """Return every list received for `resource`."""
         return [
             listing for each in self.accepted if each.resource == resource for listing in each.lists
         ]
@@ -167,7 +172,9 @@ class FakeKubelet:
     async def wait_for(
         self, resource: str, devices: dict[str, str] | int, timeout: float = 30
     ) -> Connected:
-        """Wait until `resource` has these devices (or this many), by its newest open stream."""
+        """Wait until the newest open stream of `resource` has these devices, or this number of
+        devices.
+        """
 
         def is_there() -> bool:
             streams = self.connected(resource)
@@ -180,13 +187,13 @@ class FakeKubelet:
         return self.connected(resource)[-1]
 
     async def wait_requests(self, count: int, timeout: float = 30) -> None:
-        """Wait until Register was called `count` times in all."""
+        """Wait until there were `count` Register calls."""
         await until(lambda: len(self.requests) >= count, timeout, f"{count} Register calls")
 
     # ------------------------------------------------------------ the Registration service
 
     async def register(self, request: RegisterRequest) -> None:
-        """Check, dial back, ask for the options, answer, and then ask for the devices."""
+        """Check the request, dial back, read the options, answer, and then call ListAndWatch."""
         self.requests.append(request)
         self.request_times.append(asyncio.get_running_loop().time())
         call = asyncio.create_task(self._register(request), name="fake kubelet: Register")
@@ -202,7 +209,7 @@ class FakeKubelet:
     def _forget(self, call: asyncio.Task[None]) -> None:
         self._calls.discard(call)
         if not call.cancelled():
-            call.exception()  # a refusal; the plugin that would hear of it may have gone
+            call.exception()  # a plugin that gave up never reads it, and asyncio would log it
 
     async def _register(self, request: RegisterRequest) -> None:
         if self.register_gate is not None:
@@ -240,7 +247,7 @@ class FakeKubelet:
         self.after_accept()
 
     def watch(self, connected: Connected) -> None:
-        """Ask for the devices of a registration, as `open_streams` does."""
+        """Call ListAndWatch for a registration, as `open_streams` does."""
         connected.task = asyncio.create_task(
             self._watch(connected), name=f"fake kubelet watches {connected.resource}"
         )
@@ -256,7 +263,7 @@ class FakeKubelet:
         return Connected(request.resource_name, options, channel, request.endpoint)
 
     async def _dial(self, path: Path) -> GrpcChannel:
-        """Try again and again until the timeout, as a blocking dial of grpc-go does."""
+        """Dial again and again until the timeout, as a blocking dial of grpc-go does."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.dial_timeout
         while True:
@@ -292,6 +299,6 @@ class FakeKubelet:
 
 
 def leave_dead_socket(path: Path) -> None:
-    """Make a socket file on which nobody listens, as a killed process leaves it."""
+    """Create a socket file without a listener, as a killed process leaves it."""
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))

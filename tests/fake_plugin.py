@@ -1,6 +1,7 @@
-"""A device plugin that does what a test says, also what no plugin should. Real sockets, real wire.
+"""A device plugin that a test controls, also with behaviour that no plugin should have.
 
-Lists go out on command, every call is recorded, and each method can hang, fail or lie.
+It uses real sockets and the real protocol. A test sends its lists, every call is recorded, and each
+method can hang, fail or give wrong answers.
 """
 
 import asyncio
@@ -34,12 +35,12 @@ PreferredAnswer = Callable[[ContainerPreferredRequest], Iterable[str]]
 
 
 def healthy(*ids: str, numa: tuple[int, ...] | None = None) -> list[ReportedDevice]:
-    """Make healthy devices."""
+    """Return healthy devices."""
     return [ReportedDevice(device_id, "Healthy", numa) for device_id in ids]
 
 
 def unhealthy(*ids: str) -> list[ReportedDevice]:
-    """Make unhealthy devices."""
+    """Return unhealthy devices."""
     return [ReportedDevice(device_id, "Unhealthy") for device_id in ids]
 
 
@@ -49,7 +50,7 @@ def as_list(devices: Iterable[ReportedDevice]) -> bytes:
 
 
 def answer_by_id(request: AllocateRequest) -> AllocateResponse:
-    """Answer each container with its ids in an environment variable and a device file per id."""
+    """Answer each container with its IDs in an environment variable and one device file per ID."""
     return AllocateResponse(
         [
             ContainerAllocateResponse(
@@ -98,7 +99,7 @@ class FakePlugin:
         self._flooding = False
         self._server = GrpcServer(device_plugin_methods(self), name=f"fake {socket_name}")
 
-    # ------------------------------------------------------------ what a test does
+    # ------------------------------------------------------------ methods for tests
 
     @property
     def socket(self) -> Path:
@@ -120,7 +121,7 @@ class FakePlugin:
         await self.stop()
 
     async def register(self, *, version: str = "v1beta1", endpoint: str | None = None) -> None:
-        """Call Register as a plugin does; raises `RpcError` when refused."""
+        """Call Register as a plugin does; raises `RpcError` if refused."""
         async with await GrpcChannel.dial(self.socket_dir / "kubelet.sock") as channel:
             await RegistrationClient(channel).register(
                 RegisterRequest(
@@ -134,20 +135,20 @@ class FakePlugin:
         await self.send_bytes(as_list(devices))
 
     async def send_bytes(self, message: bytes | None) -> None:
-        """Send these bytes as a list; None keeps a stream that opens later silent."""
+        """Send these bytes as a list; with None, streams opened later get no list."""
         async with self._changed:
             self._message = message
             self._version += 1
             self._changed.notify_all()
 
     async def flood(self) -> None:
-        """Send the current list again and again, as fast as the other side takes it."""
+        """Send the current list again and again, as fast as the client reads."""
         async with self._changed:
             self._flooding = True
             self._changed.notify_all()
 
     async def end_streams(self, error: RpcError | None = None) -> None:
-        """End every open stream, with OK or with `error`; the socket stays."""
+        """End every open stream, with OK or with `error`; the socket stays open."""
         async with self._changed:
             self._stream_end = error
             self._streams_ended += 1

@@ -1,9 +1,9 @@
 """Runs tests in several processes: `pytest -n 5`.
 
-One process loads and collects all tests, which takes seconds, and then forks the workers. Each
-worker asks for a test when it has nothing to do. What it reports is shown as if the first process
-had run the test. A test in which a worker dies is reported by name and is not tried again; a new
-worker takes the place. `worker_schedule` says who runs what.
+The parent process loads and collects all tests, which takes seconds, and then forks the workers. A
+worker that has no test requests one. The parent shows the reports of the workers as if it had run
+the tests itself. If a worker dies, the parent reports its test as failed, does not repeat the test,
+and starts another worker. `worker_schedule` decides which worker runs which test.
 """
 
 import contextlib
@@ -16,35 +16,35 @@ import traceback
 import warnings
 from multiprocessing import Pipe, Semaphore
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
-from tests.worker_schedule import Planned, WorkerSchedule
+from tests.worker_schedule import PlannedTest, WorkerSchedule
 
 PLUGIN = "forked workers"
 
-LEAVE_LIMIT = 120.0
-"""Seconds that workers get for the tests they are in when the run is stopped."""
+STOP_LIMIT = 120.0
+"""Seconds that workers get to finish their tests when the run is stopped."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare `-n`; where pytest-xdist is installed, `-n` means the workers of pytest-xdist."""
+    """Declare `-n`. If pytest-xdist is installed, `-n` is the option of pytest-xdist."""
     with contextlib.suppress(ValueError):
         parser.getgroup("workers")._addoption(
-            *("-n", "--workers"), type=int, default=0, help="run tests in so many processes"
+            *("-n", "--workers"), type=int, default=0, help="run tests in this number of processes"
         )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the plugin where workers are wanted."""
+    """Register the plugin if the number of workers is not 0."""
     workers = config.getoption("workers", 0)
     if workers > 0:
         config.pluginmanager.register(ForkedWorkers(workers), PLUGIN)
 
 
 class ForkedWorkers:
-    """The plugin in the first process."""
+    """The pytest plugin in the parent process."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -54,115 +54,116 @@ class ForkedWorkers:
         """Let workers run the tests."""
         if session.testsfailed or session.config.option.collectonly or not session.items:
             return None
-        Crew(session, self._count).run()
+        WorkerPool(session, self._count).run()
         return True
 
 
-class Member:
-    """A worker, as the first process sees it."""
+class WorkerProcess:
+    """A worker, as the parent process sees it."""
 
     def __init__(self, number: int, pid: int, connection: Connection) -> None:
         self.number, self.pid, self.connection = number, pid, connection
-        self.ended = os.pidfd_open(pid)
+        self.pidfd = os.pidfd_open(pid)
         self.test: int | None = None
-        """What it runs, or ran last."""
+        """Number of its present or last test."""
         self.is_done = False
+        """Whether the worker has been told that there are no more tests."""
 
 
-class Crew:
+class WorkerPool:
     """All workers of a run."""
 
     def __init__(self, session: pytest.Session, count: int) -> None:
         self._session, self._config = session, session.config
         self._count = min(count, len(session.items))
-        self._schedule = WorkerSchedule(map(_described, session.items), self._count)
-        self._members: dict[int, Member] = {}
-        self._hired = 0
+        self._schedule = WorkerSchedule(map(_planned, session.items), self._count)
+        self._workers: dict[int, WorkerProcess] = {}
+        self._started = 0
         terminal = self._config.pluginmanager.getplugin("terminalreporter")
         if terminal is not None:
-            terminal.showfspath = False  # reports come from many files at once
+            terminal.showfspath = False  # several files are running at the same time
 
     def run(self) -> None:
-        """Run all tests, or until somebody wants to stop."""
+        """Run all tests; stop early if pytest requests a stop."""
         self._config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
-        _share_second_tries(self._config)
+        _share_reruns(self._config)
         gc.collect()
-        gc.freeze()  # a collection in a worker would copy the pages of all that is loaded
+        gc.freeze()  # otherwise a garbage collection in a worker would copy all shared memory pages
         try:
             for _ in range(self._count):
-                self._hire()
-            while self._members:
-                self._take_messages()
+                self._start_worker()
+            while self._workers:
+                self._handle_messages()
                 if self._session.shouldfail:
                     raise self._session.Failed(self._session.shouldfail)
                 if self._session.shouldstop:
                     raise self._session.Interrupted(self._session.shouldstop)
         finally:
             gc.unfreeze()
-            self._dismiss()
+            self._stop_workers()
 
-    def _hire(self) -> None:
-        ours, theirs = Pipe()
+    def _start_worker(self) -> None:
+        parent_end, child_end = Pipe()
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        self._hired += 1
+        self._started += 1
         pid = os.fork()
         if not pid:
-            for member in self._members.values():
-                member.connection.close()
-                os.close(member.ended)
-            ours.close()
-            Worker(self._session, self._hired, theirs).live()
-        theirs.close()
-        self._members[self._hired] = Member(self._hired, pid, ours)
+            for worker in self._workers.values():
+                worker.connection.close()
+                os.close(worker.pidfd)
+            parent_end.close()
+            Worker(self._session, self._started, child_end).run_and_exit()
+        child_end.close()
+        self._workers[self._started] = WorkerProcess(self._started, pid, parent_end)
 
-    def _take_messages(self) -> None:
-        members = self._members.values()
-        ready = wait([each for one in members for each in (one.connection, one.ended)])
-        for member in [*members]:
-            if member.connection in ready:
-                self._take(member)
-            elif member.ended in ready:
-                self._bury(member)
+    def _handle_messages(self) -> None:
+        workers = self._workers.values()
+        ready = wait([end for worker in workers for end in (worker.connection, worker.pidfd)])
+        for worker in [*workers]:
+            if worker.connection in ready:
+                self._handle_message(worker)
+            elif worker.pidfd in ready:
+                self._remove_worker(worker)
 
-    def _take(self, member: Member) -> None:
-        """Show what a worker tells of its test, and give it the next."""
+    def _handle_message(self, worker: WorkerProcess) -> None:
+        """Show the reports of a worker; if it requests a test, send the next number."""
         message: tuple[list[tuple[str, Any]], bool] | None = None
         with contextlib.suppress(EOFError, ConnectionError):
-            message = member.connection.recv()
+            message = worker.connection.recv()
         if message is None:
-            self._bury(member)
+            self._remove_worker(worker)
             return
-        told, asks = message
+        results, wants_test = message
         hook = self._config.hook
-        for kind, content in told:
+        for kind, content in results:
             if kind == "report":
                 report = hook.pytest_report_from_serializable(config=self._config, data=content)
                 hook.pytest_runtest_logreport(report=report)
             else:
                 hook.pytest_warning_recorded.call_historic(kwargs=content)
-        if asks:
-            number = self._schedule.next_for(member.number)
-            member.is_done = number is None
-            member.test = member.test if number is None else number
-            with contextlib.suppress(ConnectionError):  # it is dead: its descriptor says so
-                member.connection.send(number)
+        if wants_test:
+            number = self._schedule.next_for(worker.number)
+            worker.is_done = number is None
+            worker.test = worker.test if number is None else number
+            with contextlib.suppress(ConnectionError):  # it died: the next `wait` returns its pidfd
+                worker.connection.send(number)
 
-    def _bury(self, member: Member) -> None:
-        """Let go of a worker that ended; another takes the place of one that died."""
-        del self._members[member.number]
-        self._schedule.leave(member.number)
-        status = os.waitstatus_to_exitcode(os.waitpid(member.pid, 0)[1])
-        member.connection.close()
-        os.close(member.ended)
-        if member.is_done and not status:
+    def _remove_worker(self, worker: WorkerProcess) -> None:
+        """Remove a worker that ended. If it died, report its test and start another worker."""
+        del self._workers[worker.number]
+        self._schedule.remove_worker(worker.number)
+        status = os.waitstatus_to_exitcode(os.waitpid(worker.pid, 0)[1])
+        worker.connection.close()
+        os.close(worker.pidfd)
+        if worker.is_done and not status:
             return
         how = f"exit code {status}" if status >= 0 else f"signal {-status}"
-        if member.test is None:
+        if worker.test is None:
             self._session.shouldfail = f"a worker died before its first test: {how}"
             return
-        when = "after its last test, this one" if member.is_done else "in this test"
-        item = self._session.items[member.test]
+        when = "after its last test, this one" if worker.is_done else "in this test"
+        item = self._session.items[worker.test]
         self._config.hook.pytest_runtest_logreport(
             report=pytest.TestReport(
                 nodeid=item.nodeid,
@@ -173,40 +174,40 @@ class Crew:
                 when="call",
             )
         )
-        if not member.is_done:
-            self._hire()
+        if not worker.is_done:
+            self._start_worker()
 
-    def _dismiss(self) -> None:
-        """Wait for workers whose run was stopped: without orders, they leave after their test."""
-        for member in self._members.values():
-            member.connection.close()
-        deadline = time.monotonic() + LEAVE_LIMIT
-        for member in self._members.values():
-            if not wait([member.ended], max(deadline - time.monotonic(), 0)):
-                os.kill(member.pid, signal.SIGKILL)
-            os.waitpid(member.pid, 0)
-            os.close(member.ended)
+    def _stop_workers(self) -> None:
+        """Stop the remaining workers: without a connection, each ends after its present test."""
+        for worker in self._workers.values():
+            worker.connection.close()
+        deadline = time.monotonic() + STOP_LIMIT
+        for worker in self._workers.values():
+            if not wait([worker.pidfd], max(deadline - time.monotonic(), 0)):
+                os.kill(worker.pid, signal.SIGKILL)
+            os.waitpid(worker.pid, 0)
+            os.close(worker.pidfd)
 
 
 class Worker:
-    """A forked process, which never returns from `live`."""
+    """The code of a forked worker process."""
 
-    def __init__(self, session: pytest.Session, number: int, orders: Connection) -> None:
+    def __init__(self, session: pytest.Session, number: int, connection: Connection) -> None:
         self._session, self._config = session, session.config
-        self._number, self._orders = number, orders
+        self._number, self._connection = number, connection
         self._last: pytest.Item | None = None
-        self._told: list[tuple[str, Any]] = []
+        self._outbox: list[tuple[str, Any]] = []
 
-    def live(self) -> None:
-        """Run tests as long as there are any."""
+    def run_and_exit(self) -> NoReturn:
+        """Run tests until the parent has no more; then end the process."""
         code = 1
         try:
-            self._become_another()
-            self._work()
+            self._detach_from_parent()
+            self._run_tests()
             code = 0
         except (EOFError, ConnectionError, KeyboardInterrupt):  # the run was stopped
             with contextlib.suppress(BaseException):
-                self._leave_for(None)
+                self._tear_down_before(None)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -215,8 +216,8 @@ class Worker:
                 sys.stderr.flush()
             os._exit(code)
 
-    def _become_another(self) -> None:
-        """Have own files where the first process has some: what is captured, `tmp_path`, output."""
+    def _detach_from_parent(self) -> None:
+        """Replace what the parent uses: files of captured output, `tmp_path`, the terminal."""
         plugins = self._config.pluginmanager
         capture: Any = plugins.getplugin("capturemanager")
         capture.stop_global_capturing()
@@ -230,27 +231,27 @@ class Worker:
         plugins.unregister(name=PLUGIN)
         plugins.register(self)
 
-    def _work(self) -> None:
-        while (number := self._ask()) is not None:
+    def _run_tests(self) -> None:
+        while (number := self._request_test()) is not None:
             item = self._session.items[number]
-            self._leave_for(item)
+            self._tear_down_before(item)
             self._last = item
-            # What the file of the test shares stays until it is known which test comes next.
+            # Fixtures of the module stay set up until the next test is known.
             self._config.hook.pytest_runtest_protocol(item=item, nextitem=item.parent)
-        self._leave_for(None)
+        self._tear_down_before(None)
 
-    def _ask(self) -> int | None:
-        """Tell of the last test, and return the next."""
-        self._tell(asks=True)
-        number: int | None = self._orders.recv()
+    def _request_test(self) -> int | None:
+        """Send the results of the last test; return the number of the next test."""
+        self._send(wants_test=True)
+        number: int | None = self._connection.recv()
         return number
 
-    def _tell(self, *, asks: bool) -> None:
-        self._orders.send((self._told, asks))
-        self._told.clear()
+    def _send(self, *, wants_test: bool) -> None:
+        self._connection.send((self._outbox, wants_test))
+        self._outbox.clear()
 
-    def _leave_for(self, item: pytest.Item | None) -> None:
-        """End what the next test does not share; an error there is an error of the last test."""
+    def _tear_down_before(self, item: pytest.Item | None) -> None:
+        """Tear down fixtures that `item` does not use; an error counts for the last test."""
         if self._last is None:
             return
         last, self._last = self._last, None
@@ -261,31 +262,31 @@ class Worker:
         if call.excinfo is not None:
             report = pytest.TestReport.from_item_and_call(last, call)
             self._config.hook.pytest_runtest_logreport(report=report)
-            self._tell(asks=False)
+            self._send(wants_test=False)
 
-    # ------------------------------------------------------------ what it hears of its tests
+    # ------------------------------------------------------------ hooks of pytest
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep a report, for the next question."""
+        """Store a report until the next test is requested."""
         hook = self._config.hook
         data = hook.pytest_report_to_serializable(config=self._config, report=report)
-        self._told.append(("report", data))
+        self._outbox.append(("report", data))
 
     def pytest_warning_recorded(
         self, warning_message: warnings.WarningMessage, when: str, nodeid: str
     ) -> None:
-        """Keep a warning; the first process has those of the collection."""
+        """Store a warning. The parent already has the warnings of the collection."""
         if when != "runtest":
             return
         name = warning_message.category.__name__
         plain = UserWarning(f"{name}: {warning_message.message}")
-        told = warnings.WarningMessage(plain, UserWarning, nodeid, 0)
-        content = {"warning_message": told, "when": when, "nodeid": nodeid, "location": None}
-        self._told.append(("warning", content))
+        recorded = warnings.WarningMessage(plain, UserWarning, nodeid, 0)
+        content = {"warning_message": recorded, "when": when, "nodeid": nodeid, "location": None}
+        self._outbox.append(("warning", content))
 
 
-def _share_second_tries(config: pytest.Config) -> None:
-    """Let `--max-suite-reruns` count for all workers together, not for each."""
+def _share_reruns(config: pytest.Config) -> None:
+    """Let all workers share the limit `--max-suite-reruns`."""
     most = config.getoption("max_suite_reruns", None)
     if most is not None:
         left, counter = Semaphore(most), config.failures_db  # type: ignore[attr-defined]
@@ -293,6 +294,6 @@ def _share_second_tries(config: pytest.Config) -> None:
         counter.get_suite_reruns = lambda: most - left.get_value()
 
 
-def _described(item: pytest.Item) -> Planned:
+def _planned(item: pytest.Item) -> PlannedTest:
     mark = item.get_closest_marker("timeout")
-    return Planned(item.nodeid, mark.args[0] if mark and mark.args else 0)
+    return PlannedTest(item.nodeid, mark.args[0] if mark and mark.args else 0)

@@ -1,6 +1,7 @@
-"""The golden vectors: what a kubelet 1.32 answered, for the product itself.
+"""The golden vectors: answers of a kubelet 1.32, compared with the answers of the node.
 
-Where ours differs, the test names the row of docs/differences-from-kubelet.md."""
+If our answer differs, the test names the row of docs/differences-from-kubelet.md.
+"""
 
 import json
 from pathlib import Path

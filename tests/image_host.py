@@ -1,10 +1,10 @@
-"""A host for our container image: a podman of its own, and what builds the image from packages.
+"""A host for our container image: a separate podman, and the packages for the build.
 
-Everything happens in a mount and a process namespace that ends with us: the storage is a file
-system in memory there, and no process and no mount is left behind, however the tests end. The base
-image is a stand-in made of Debian's packages from wherever this host gets its own. What the build
-installs comes from two folders that are filled before: one with the packages of Debian, so that the
-long lists of the mirror are read once, and one with those of Python, by this host's pip.
+Everything runs in a mount namespace and a process namespace that end with the test. The storage is
+a file system in memory, so no process and no mount is left, however the tests end. The base image
+is built from Debian packages, downloaded as this host downloads its own. The build installs
+packages from two directories that are filled before: one with Debian packages, so that the long
+lists of the mirror are read once, and one with Python packages, downloaded by this host's pip.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from tests.podman_judge import NAMESPACES, SETTINGS
 ROOT = Path(__file__).parents[1]
 CONTAINERFILE = ROOT / "deploy/image/Containerfile"
 SUITE, PYTHON = "bookworm", "3.11"
-"""Of the base that the Containerfile names."""
+"""The Debian release and the Python of the base image in the Containerfile."""
 
 BUILD_LIMIT = 400
 DEADLINE = 60
@@ -45,7 +45,7 @@ mount -t tmpfs tmpfs "$DIR/storage"
 echo ready
 exec cat
 """
-# As in Debian's own images: no documentation, no caches of apt.
+# As in Debian's images: no documentation, no caches of apt.
 DPKG_SETTINGS = """\
 path-exclude /usr/share/doc/*
 path-exclude /usr/share/man/*
@@ -64,7 +64,7 @@ find-links = /wheels
 
 
 class ImageHost:
-    """Runs podman; `image` is what `build_image` built."""
+    """Runs podman; `image` is the name of the image that `build_image` builds."""
 
     image = IMAGE
 
@@ -92,7 +92,7 @@ class ImageHost:
         assert self._keeper.stdout.readline() == "ready\n"
         pid = self._keeper.pid
         (inside,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        # A benchmark may run with real-time priority, of which no container can be made.
+        # A benchmark may run with real-time priority, with which no container can be created.
         self._enter = [
             "chrt",
             "--other",
@@ -105,7 +105,7 @@ class ImageHost:
         ]
 
     def close(self) -> None:
-        """End everything that runs here, and with it the storage."""
+        """End all processes of the namespaces; this also removes the storage."""
         assert self._keeper.stdin is not None
         assert self._keeper.stdout is not None
         self._keeper.stdin.close()
@@ -113,18 +113,18 @@ class ImageHost:
         self._keeper.stdout.close()
 
     def words(self, *command: object) -> list[str]:
-        """Return the command that runs `command` in here."""
+        """Return the command that runs `command` in the namespaces."""
         return [*self._enter, "env", *self._settings, *map(str, command)]
 
     def podman_words(self, *arguments: object) -> list[str]:
-        """Return the command of podman for somebody who is in here already."""
+        """Return the podman command for a process that is already in the namespaces."""
         storage = [f"--root={self.storage}/root", f"--runroot={self.storage}/runroot"]
         return ["podman", *storage, "--storage-driver=overlay", *map(str, arguments)]
 
     def run(
         self, *command: object, timeout: float = DEADLINE, **options: Any
     ) -> "subprocess.CompletedProcess[str]":
-        """Run a command in here to its end."""
+        """Run a command in the namespaces and wait for its end."""
         return subprocess.run(
             self.words(*command),
             stdin=subprocess.DEVNULL,
@@ -136,13 +136,13 @@ class ImageHost:
         )
 
     def podman(self, *arguments: object, timeout: float = DEADLINE) -> str:
-        """Run podman, which has to succeed, and return what it printed."""
+        """Run podman, which must succeed; return its output."""
         done = self.run(*self.podman_words(*arguments), timeout=timeout)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     def engine(self) -> Path:
-        """Return a program that is this podman, for `make image ENGINE=`."""
+        """Return a program that runs this podman, for `make image ENGINE=`."""
         program = self.directory / "engine"
         program.write_text(
             "#!/bin/sh\nset -e\nverb=$1\nshift\n"
@@ -172,7 +172,7 @@ def image_host() -> Iterator[ImageHost]:
 
 
 def build_image(host: ImageHost) -> None:
-    """Have `make image` build our image over a stand-in for its base."""
+    """Build our image with `make image`, on top of a base image made by `make_base`."""
     make_base(host)
     download_wheels(host.directory / "wheels")
     command = ["make", "--silent", "image", f"ENGINE={host.engine()}", f"IMAGE={host.image}"]
@@ -183,7 +183,7 @@ def build_image(host: ImageHost) -> None:
 
 
 def make_base(host: ImageHost) -> None:
-    """Make a small Debian with the name of the base image; skips where no mirror is reached."""
+    """Build a small Debian with the name of the base image; skip the test without a mirror."""
     containerfile = CONTAINERFILE.read_text()
     debs = host.directory / "debs"
     debs.mkdir()
@@ -222,13 +222,13 @@ def make_base(host: ImageHost) -> None:
 
 
 def installed_packages(containerfile: str) -> list[str]:
-    """Return the names of Debian's packages that the build asks apt for."""
+    """Return the names of the Debian packages that the build installs with apt."""
     commands = re.findall(r"apt-get install ([^&\n]*)", containerfile.replace("\\\n", " "))
     return [word for each in commands for word in each.split() if not word.startswith("-")]
 
 
 def make_repository(debs: Path) -> None:
-    """Describe the packages of a folder to apt."""
+    """Write the apt index of the packages in a directory."""
     described = []
     for deb in debs.iterdir():
         content = deb.read_bytes()
@@ -241,7 +241,7 @@ def make_repository(debs: Path) -> None:
 
 
 def _sources() -> list[Path]:
-    """Return the files that say where this host gets its Debian, if it is the same Debian."""
+    """Return the apt sources of this host if it has the same Debian release."""
     if f"VERSION_CODENAME={SUITE}\n" not in Path("/etc/os-release").read_text():
         return []
     apt = Path("/etc/apt")
@@ -250,7 +250,7 @@ def _sources() -> list[Path]:
 
 
 def _how_apt_connects() -> str:
-    """Return the settings of this host's apt that make its mirror work: proxies, clocks."""
+    """Return the apt settings of this host that a download needs: proxies, checks of dates."""
     told = subprocess.run(["apt-config", "dump"], capture_output=True, text=True, check=True)
     wanted = re.compile(r"Acquire::(?:https?|Check-[\w-]+)(?:::\S*)? ")
     lines = [line for line in told.stdout.splitlines() if wanted.match(line)]
@@ -258,7 +258,7 @@ def _how_apt_connects() -> str:
 
 
 def download_wheels(directory: Path) -> None:
-    """Fetch what the Containerfile installs, for the Python of its base."""
+    """Download the Python packages of the Containerfile, for the Python of its base."""
     settings = ("--quiet", "--disable-pip-version-check", "--only-binary=:all:")
     wanted = ("--requirement", ROOT / "requirements.txt")
     builder = ("--constraint", ROOT / "deploy/image/constraints.txt", "setuptools")

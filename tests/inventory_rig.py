@@ -1,4 +1,4 @@
-"""An inventory with plugin instances that list, end and come back, for its tests."""
+"""An inventory with plugin instances that list devices, end and register again."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def listed(*texts: str) -> tuple[ReportedDevice, ...]:
 
 
 class Plugin:
-    """One instance, from its registration on."""
+    """One plugin instance, registered in the inventory."""
 
     def __init__(self, inventory: Inventory, resource: str = R, socket: str = "") -> None:
         self.inventory, self.resource = inventory, resource

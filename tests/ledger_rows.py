@@ -1,4 +1,4 @@
-"""Pods and holdings for tests of what keeps them."""
+"""Pods and holdings for tests of the ledger and of the checkpoint."""
 
 import shutil
 from pathlib import Path
@@ -15,7 +15,7 @@ WIDGET, GADGET = "example.com/widget", "example.com/gadget"
 
 
 def pod(name: str = "p", *, uid: str = "") -> Pod:
-    """Make a pod with an init container, a sidecar and an app container."""
+    """Return a pod with an init container, a sidecar and an app container."""
     return Pod(
         name,
         "space",
@@ -29,7 +29,7 @@ def pod(name: str = "p", *, uid: str = "") -> Pod:
 
 
 def held(*ids: str, numa: int = -1) -> HeldDevices:
-    """Make a holding with an answer in which everything is used."""
+    """Return held devices with an answer in which every field is set."""
     answer = ContainerAllocateResponse(
         env={"IDS": ",".join(ids)},
         devices=[DeviceSpec(f"/dev/{each}", "/dev/x", permissions="mrw") for each in ids],
@@ -41,7 +41,7 @@ def held(*ids: str, numa: int = -1) -> HeldDevices:
 
 
 def holdings(of: Pod, first: int = 0) -> list[Holding]:
-    """Return what the containers of `of` hold; `first` numbers the devices."""
+    """Return the holdings of the containers of `of`; `first` is the number of the first device."""
     return [
         Holding(of.uid, "setup", WIDGET, held(f"w{first}")),
         Holding(of.uid, "proxy", GADGET, held(f"g{first}", numa=1)),
@@ -50,13 +50,13 @@ def holdings(of: Pod, first: int = 0) -> list[Holding]:
 
 
 def admitted(name: str = "p", first: int = 0, *, is_of_this_boot: bool = True) -> AdmittedPod:
-    """Return a pod with what it holds."""
+    """Return a pod with its holdings."""
     made = pod(name)
     return AdmittedPod(made, holdings(made, first), is_of_this_boot)
 
 
 def reopened(path: Path, boot_id: str = BOOT) -> list[AdmittedPod]:
-    """Return what a ledger holds, read by a new connection."""
+    """Return the pods of a ledger, read by a new connection."""
     ledger = LedgerFile.open(path)
     assert ledger is not None
     try:
@@ -66,7 +66,7 @@ def reopened(path: Path, boot_id: str = BOOT) -> list[AdmittedPod]:
 
 
 def crashed(path: Path, to: Path) -> Path:
-    """Return a copy of the files of a ledger as they are while it is open."""
+    """Copy the files of an open ledger, as a crash leaves them; return the path of the copy."""
     to.mkdir(exist_ok=True)
     for ending in ("", "-wal"):
         if (file := Path(f"{path}{ending}")).exists():

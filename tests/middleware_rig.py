@@ -1,4 +1,4 @@
-"""A scanner behind middleware, scanned and asked without a socket."""
+"""A scanner behind middleware, scanned and called without a socket."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from kubedevices.plugin.server import PluginServer
 
 
 class Scanned:
-    """What a runner knows of `scanner`: its last tree, and a server for each of its types."""
+    """The state of a runner for `scanner`: the last tree, and a server for each device type."""
 
     def __init__(self, scanner: kd.Scanner) -> None:
         self.scanner, self.updates = scanner, TreeUpdates()
@@ -30,7 +30,7 @@ class Scanned:
         return [*self.tree.devices(device_type)]
 
     def server(self, device_type: str = "widget", **options: Any) -> PluginServer:
-        """Make what answers for `device_type` as it is now."""
+        """Return a server for `device_type` with the devices of the last tree."""
         name = f"example.com/{device_type}"
         devices = DeviceListBuilder(name).build(self.tree.devices(device_type))
         return PluginServer(name, Hooks(self.scanner.abilities_of(device_type)), devices, **options)
@@ -38,14 +38,14 @@ class Scanned:
     async def allocate(
         self, *ids: str, device_type: str = "widget"
     ) -> kd.ContainerAllocateResponse:
-        """Answer for one container with these devices."""
+        """Return the answer for one container with these devices."""
         request = kd.AllocateRequest((kd.ContainerAllocateRequest(ids),))
         return (await self.server(device_type).allocate(request)).containers[0]
 
     async def prefer(
         self, available: str, size: int, must: str = "", device_type: str = "widget"
     ) -> list[str]:
-        """Return what is preferred of the `available` IDs, a text with spaces."""
+        """Return the preferred IDs; `available` and `must` are IDs in a text with spaces."""
         asked = kd.ContainerPreferredRequest((*available.split(),), (*must.split(),), size)
         request = kd.PreferredAllocationRequest((asked,))
         answer = await self.server(device_type, preferred_errors="fail").get_preferred_allocation(
@@ -56,7 +56,7 @@ class Scanned:
 
 @contextlib.asynccontextmanager
 async def scanned(scanner: kd.Scanner) -> AsyncIterator[Scanned]:
-    """Scan; the first tree is there when the body begins."""
+    """Run the scanner; the first tree is there when the context begins."""
     made = Scanned(scanner)
     task = asyncio.create_task(scanner.scan(made.updates.notifier), name="scan")
     try:

@@ -1,4 +1,4 @@
-"""`kubedevices node` as a process of its own: start it, ask it, kill it, start it again."""
+"""`kubedevices node` in its own process: start, ask, kill, and start again."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ COMMAND = (sys.executable, "-W", "error", "-m", "kubedevices.cli", "node", "-o",
 
 
 class NodeProcess:
-    """One life of a node; `events` is everything it told, `log` what it wrote to stderr."""
+    """One process of a node; `events` has every event from stdout, `log` the text of stderr."""
 
     def __init__(self, directory: Path, process: asyncio.subprocess.Process) -> None:
         self.directory, self.process = directory, process
@@ -37,7 +37,7 @@ class NodeProcess:
         before: Sequence[str] = (),
         command: Sequence[str] = COMMAND,
     ) -> "NodeProcess":
-        """Start a node on `directory`; `before` is put in front of the command."""
+        """Start a node on `directory`; the words of `before` are put in front of the command."""
         process = await asyncio.create_subprocess_exec(
             *before,
             *command,
@@ -73,7 +73,7 @@ class NodeProcess:
         return self.told(kind)[0]
 
     async def ask(self) -> ControlClient:
-        """Return a client that is connected to it."""
+        """Return a client that is connected to the node."""
         return await ControlClient.connect(self.directory / "p", self.directory / "s")
 
     async def end(self, number: int = signal.SIGTERM) -> int:
@@ -83,7 +83,7 @@ class NodeProcess:
         return await self.ended()
 
     async def ended(self) -> int:
-        """Wait for its end and for all it said; return the exit code."""
+        """Wait for the end of the process and of its output; return the exit code."""
         async with asyncio.timeout(20):
             code = await self.process.wait()
             await asyncio.gather(*self._readers)
@@ -97,7 +97,7 @@ async def node_process(
     before: Sequence[str] = (),
     command: Sequence[str] = COMMAND,
 ) -> AsyncIterator[NodeProcess]:
-    """Run a node that is ready; killed in the end unless it ended before."""
+    """Start a node and wait until it is ready; kill it at the end of the context."""
     node = await NodeProcess.start(directory, *options, before=before, command=command)
     try:
         await node.tells("ready")

@@ -1,4 +1,6 @@
-"""A node with one scriptable plugin in a thread of its own, for tests that ask it from outside."""
+"""A node with one fake plugin in its own thread, for tests that ask the node from another
+thread.
+"""
 
 import asyncio
 import threading
@@ -15,7 +17,7 @@ Result = TypeVar("Result")
 
 
 class NodeThread:
-    """The running node; `call` does something on its loop and waits for the result."""
+    """The running node; `call` runs a coroutine on its loop and waits for the result."""
 
     def __init__(self, socket_dir: Path) -> None:
         self.socket_dir = socket_dir

@@ -1,4 +1,4 @@
-"""What a stranger may put under a name that we touch, and what must not suffer from it."""
+"""Files that an attacker may create at a path that we use, and files that must not change."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ SECRET = "precious"
 
 
 class Outside:
-    """A directory of the host's that no plugin may touch."""
+    """A directory of the host that no plugin may change."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -34,7 +34,7 @@ class Outside:
         }
 
     def assert_untouched(self) -> None:
-        """Nothing was written, made, removed, linked to or given another mode."""
+        """Nothing was written, created, removed or linked, and no mode was changed."""
         assert self._state() == self._before
         assert self.file.read_text() == SECRET
 
@@ -62,14 +62,14 @@ if os.geteuid() == 0:
 
 
 def plant(kind: str, path: Path, outside: Outside) -> None:
-    """Put it there, in the place of what is there."""
+    """Create a file of this kind at `path`; an existing file is replaced."""
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
     PLANTS[kind](path, outside)
 
 
 def clear(path: Path) -> None:
-    """Remove whatever is there."""
+    """Remove the file or directory at `path`, if there is one."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

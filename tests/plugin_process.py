@@ -1,4 +1,4 @@
-"""Plugins as processes of their own: start, signal, wait, read what they said."""
+"""Plugins in their own processes: start, signal, wait, read the output."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 
 
 class PluginProcess:
-    """A running plugin program; `output` is everything it wrote so far."""
+    """A running plugin program; `output` is its whole output so far."""
 
     def __init__(self, process: asyncio.subprocess.Process, socket_dir: Path) -> None:
         self.process, self.socket_dir = process, socket_dir
@@ -33,33 +33,33 @@ class PluginProcess:
 
     @property
     def sockets(self) -> list[str]:
-        """Which files are there besides kubelet.sock; of instances their stems."""
+        """The names of all files except kubelet.sock; sockets without their instance suffix."""
         names = (path.name for path in self.socket_dir.iterdir())
         return without_instance(name for name in names if name != "kubelet.sock")
 
     @property
     def socket(self) -> Path:
-        """The one socket of a plugin in the directory."""
+        """The only plugin socket in the directory."""
         (path,) = (path for path in self.socket_dir.glob("*.sock") if path.name != "kubelet.sock")
         return path
 
     async def said(self, text: str, timeout: float = 30) -> None:
-        """Wait until it wrote `text`."""
+        """Wait until the output has `text`."""
         await until(lambda: text in self.output, timeout, f"{text!r} in {self.output!r}")
 
     async def ended(self, timeout: float = 30) -> int:
-        """Wait for its end and return the exit code, as a shell would have it negative."""
+        """Wait for the end; return the exit code, the negative number of a signal."""
         code = await asyncio.wait_for(self.process.wait(), timeout)
         await asyncio.wait_for(self._reader, timeout)
         return code
 
     async def terminate(self, number: int = signal.SIGTERM) -> int:
-        """Send a signal; return the exit code, 1 where only the watchdog ended it after 2 s."""
+        """Send a signal; return the exit code, 1 if the watchdog ended the process after 2 s."""
         self.process.send_signal(number)
         return await self.ended()
 
     async def kill(self) -> None:
-        """Let it die without a chance to tidy up."""
+        """Send SIGKILL: the plugin cannot clean up."""
         self.process.kill()
         await self.ended()
 
@@ -68,7 +68,9 @@ class PluginProcess:
 async def plugin_process(
     socket_dir: Path, *arguments: str | Path, module: str = "tests.stories.widget_plugin"
 ) -> AsyncIterator[PluginProcess]:
-    """Start `python -m MODULE SOCKET_DIR ARGUMENTS`; killed in the end if it still runs."""
+    """Start `python -m MODULE SOCKET_DIR ARGUMENTS`; kill it at the end of the context if it still
+    runs.
+    """
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", module, socket_dir, *arguments,
         cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,

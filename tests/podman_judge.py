@@ -1,8 +1,7 @@
-"""A podman of a test's own, as an independent judge: in a mount namespace of its own.
+"""A separate podman for a test, in its own mount namespace.
 
-/run and /dev/shm are empty file systems there, because podman reads CDI files from fixed
-directories, and those of the host are never touched. (`/var/run` is `/run`; `/etc/cdi` appears by
-an overlay of /etc.)
+/run and /dev/shm are empty there, because podman reads CDI files from fixed directories, and the
+directories of the host must not change. (`/var/run` is `/run`; an overlay of /etc has `/etc/cdi`.)
 """
 
 import os
@@ -23,7 +22,7 @@ runtime = "runc"
 cgroup_manager = "cgroupfs"
 events_logger = "none"
 """
-# A process namespace as well, so that podman's helpers end with it.
+# A process namespace too, so that podman's helper processes end with it.
 NAMESPACES = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 PREPARE = """\
 set -e
@@ -36,7 +35,9 @@ mount -t overlay overlay -o "lowerdir=$DIR/etc:/etc" /etc
 
 
 class Podman:
-    """Runs podman with its storage in `directory`; `run_cdi` and `etc_cdi` are what it reads."""
+    """Runs podman with its storage in `directory`; podman reads CDI files of `run_cdi` and
+    `etc_cdi`.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -44,7 +45,7 @@ class Podman:
         for each in (self.run_cdi, self.etc_cdi):
             each.mkdir(parents=True)
         make_root_file_system(directory / "rootfs")
-        # Elsewhere it is below /etc, which nobody can write here.
+        # The default directory is below /etc, which is not writable here.
         networks = f'[network]\nnetwork_config_dir = "{directory}/networks"\n'
         (directory / "containers.conf").write_text(SETTINGS + networks)
 
@@ -56,7 +57,7 @@ class Podman:
         return shlex.join([*start, *options, "--rootfs", rootfs, *command])
 
     def shell(self, script: str, *, deadline: float = DEADLINE) -> subprocess.CompletedProcess[str]:
-        """Run a shell script in the private mount namespace, for `deadline` seconds at most."""
+        """Run a shell script in the private mount namespace, for at most `deadline` seconds."""
         home = {"HOME": str(self.directory), "DIR": str(self.directory)}
         return subprocess.run(
             [*NAMESPACES, "sh", "-c", PREPARE + script],

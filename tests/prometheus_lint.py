@@ -1,4 +1,4 @@
-"""Judges the text of a /metrics page: the format's grammar, and the rules of Prometheus' linter.
+"""Checks the text of a /metrics page: the grammar of the format, and the rules of promlint.
 
 The grammar is https://prometheus.io/docs/instrumenting/exposition_formats (version 0.0.4). The
 rules are those of `promtool check metrics`, from promlint of prometheus/client_golang.
@@ -35,7 +35,7 @@ ABBREVIATIONS = {"s", "ms", "us", "ns", "sec", "b", "kb", "mb", "gb", "tb", "pb"
 
 @dataclass
 class Family:
-    """One metric as the page tells it."""
+    """One metric of the page."""
 
     name: str
     help: str = ""
@@ -45,14 +45,14 @@ class Family:
 
 
 def lint(text: str) -> list[str]:
-    """Return every complaint about the page; raises AssertionError where it is not readable."""
+    """Return every complaint about the page; raise AssertionError if the page cannot be parsed."""
     return [
         f"{family.name}: {complaint}" for family in read(text) for complaint in _complaints(family)
     ]
 
 
 def read(text: str) -> list[Family]:
-    """Take the page apart by the grammar; raises AssertionError."""
+    """Parse the page; raise AssertionError if it does not match the grammar."""
     assert text.endswith("\n"), "the last line has no end"
     families: dict[str, Family] = {}
     current: Family | None = None
@@ -117,7 +117,7 @@ def _complaints(family: Family) -> list[str]:
 
 
 def _is_other_unit(word: str) -> bool:
-    """Whether a word is a unit, but no base unit."""
+    """Whether a word is a unit but not a base unit."""
     if word in OTHER_UNITS:
         return True
     units = BASE_UNITS | OTHER_UNITS

@@ -1,4 +1,4 @@
-"""A socket that says what a proxy says, or something else."""
+"""A socket with the answers of a proxy, or with wrong answers."""
 
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,11 @@ PLUGIN = ProxiedPlugin(
     outside=(OutsideResource(RESOURCE, 2, 1),),
     cordoned=(CordonedDevice(RESOURCE, "w1", "fan"),),
 )
-"""As a proxy tells of it."""
+"""One plugin, as a proxy describes it."""
 
 
 async def start_answering(path: Path, plugins: list[Any]) -> GrpcServer:
-    """Answer with `plugins` as they are at each question."""
+    """Serve `plugins` on `path`; each call gets the present content of the list."""
 
     async def answer(_: dict[str, Any]) -> dict[str, Any]:
         return {"plugins": plugins}

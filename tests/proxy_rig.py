@@ -1,4 +1,4 @@
-"""A proxy between a fake kubelet and plugins that do what a test says. Real sockets, one loop."""
+"""A proxy between a fake kubelet and fake plugins, with real sockets, on one loop."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ def ruled(**rule: Any) -> LiveRules:
 
 
 class ProxyRig:
-    """`directory` gets an inside, an outside and a state directory."""
+    """A proxy with its kubelet; `directory` gets an inside, an outside and a state directory."""
 
     def __init__(self, directory: Path, **options: Any) -> None:
         self.inside, self.outside = directory / "in", directory / "out"
@@ -44,7 +44,7 @@ class ProxyRig:
         )
 
     async def start_proxy(self) -> None:
-        """Start a new process of the proxy, so to speak."""
+        """Start a new instance of the proxy, as a new process would."""
         self.proxy = self._make_proxy()
         self._task = asyncio.create_task(self.proxy.run(), name="proxy under test")
         task = self._task
@@ -53,27 +53,27 @@ class ProxyRig:
             task.result()
 
     async def stop_proxy(self) -> None:
-        """End it as SIGTERM does."""
+        """Stop the proxy as SIGTERM does."""
         assert self._task is not None
         self.proxy.stop()
         await asyncio.wait({self._task}, timeout=20)
         self._task.result()
 
     async def plugin(self, *devices: ReportedDevice, **options: Any) -> FakePlugin:
-        """Start a plugin inside and let it register."""
+        """Start a plugin in the inside directory and register it."""
         plugin = FakePlugin(self.inside, devices=devices, **options)
         await self._stack.enter_async_context(plugin)
         await plugin.register()
         return plugin
 
     async def served(self, count: int, resource: str = RESOURCE) -> Connected:
-        """Wait until the kubelet has so many devices."""
+        """Wait until the kubelet has `count` devices."""
         return await self.kubelet.wait_for(resource, count)
 
 
 @contextlib.asynccontextmanager
 async def proxied(directory: Path, **options: Any) -> AsyncIterator[ProxyRig]:
-    """Run a proxy and a kubelet; in the end no socket of the proxy is left."""
+    """Run a proxy and a kubelet; at the end, no socket of the proxy may be left."""
     rig = ProxyRig(directory, **options)
     async with rig.kubelet, rig._stack:
         await rig.start_proxy()
@@ -85,11 +85,11 @@ async def proxied(directory: Path, **options: Any) -> AsyncIterator[ProxyRig]:
 
 
 async def ask(served: Connected, method: str, payload: bytes = b"") -> bytes:
-    """Call with bytes, answered with bytes; raises `RpcError`."""
+    """Call a method with bytes and return bytes; raises `RpcError`."""
     return await served.channel.unary(method, payload, timeout=20)
 
 
 async def first_list(served: Connected) -> bytes:
-    """Return the bytes of the list that a new stream begins with."""
+    """Return the bytes of the first list of a new stream."""
     async with contextlib.aclosing(served.channel.stream(services.LIST_AND_WATCH)) as lists:
         return await anext(lists)

@@ -21,7 +21,7 @@ NAME = "example.com-widget.sock"
 
 
 class Rig:
-    """A registrar that runs, and its server."""
+    """A running registrar and its server."""
 
     def __init__(self, directory: Path, devices: list[Device], **options: Any) -> None:
         self.directory, self.socket = directory, directory / options.pop("name", NAME)
@@ -57,7 +57,7 @@ class Rig:
 
 @contextlib.asynccontextmanager
 async def registrar(directory: Path, *devices: Device, **options: Any) -> AsyncIterator[Rig]:
-    """Run one; in the end it must leave no socket of its own."""
+    """Run a registrar; at the end, it must leave no socket."""
     rig = Rig(directory, list(devices or widgets("w1")), **options)
     with rig.watch:
         rig.task = asyncio.create_task(rig.registrar.run(), name="registrar under test")

@@ -1,7 +1,7 @@
-"""A node that is stopped, killed or rebooted between two lives, with containers as a test says.
+"""A node that is stopped, killed or rebooted and started again; tests set the running containers.
 
-Killed means: its files are what they were at that instant. The real thing, with a process and
-SIGKILL, is in `tests/stories/test_kill_node.py`.
+Killed means here: the files have the content of that time. `tests/stories/test_kill_node.py` kills
+a real process with SIGKILL.
 """
 
 import shutil
@@ -25,7 +25,7 @@ ENDS: tuple[End, ...] = ("stopped", "killed", "rebooted")
 
 
 def pod(name: str, count: int = 1, *, resource: str = RESOURCE) -> Pod:
-    """Make a pod with one container, `main`."""
+    """Return a pod with one container, `main`."""
     return Pod(name, containers=(Container("main", {resource: count}),))
 
 
@@ -35,21 +35,21 @@ def ids(options: ContainerOptions | None) -> tuple[str, ...]:
 
 
 def kubelet_rejection(text: str) -> str:
-    """Return a rejection in the kubelet's words; `text` names one of its messages."""
+    """Return a rejection in the kubelet's words; `text` is the key of a golden message."""
     messages = load("messages")
     message: str = messages["admission"]["message"].replace("<err>", messages[text])
     return message.replace("v.example/r", RESOURCE)
 
 
 _ASKED = ("running_containers", "active_pods", "store")
-"""The options that are no settings."""
+"""Arguments of `DeviceManager` that are not in `NodeSettings`."""
 
 
 class RestartRig:
-    """One plugin directory and state directory through several lives of a node.
+    """One plugin directory and state directory for several starts of a node.
 
-    `running` is what the container runtime says; None is a node without one. `options` are given to
-    every manager.
+    `running` has the containers that the runtime reports; None is a node without a runtime. Every
+    manager gets `options`.
     """
 
     def __init__(self, directory: Path, **options: Any) -> None:
@@ -64,7 +64,7 @@ class RestartRig:
 
     @property
     def manager(self) -> DeviceManager:
-        """The manager of this life."""
+        """The manager of the present start."""
         assert self._manager is not None
         return self._manager
 
@@ -77,7 +77,7 @@ class RestartRig:
         await self._plugins.aclose()
 
     async def start(self) -> None:
-        """Begin a life."""
+        """Start the node."""
         self._boot.write_text(f"boot-{self._boots}")
         settings = {"boot_id_file": self._boot, **self.options}
         asked = {name: settings.pop(name) for name in _ASKED if name in settings}
@@ -89,7 +89,7 @@ class RestartRig:
         await self._manager.start()
 
     async def restart(self, end: End = "stopped") -> None:
-        """End this life and begin the next; no plugin is there yet."""
+        """End the node and start it again; no plugin has registered yet."""
         if end != "stopped":
             self._save()
         await self.manager.stop()
@@ -124,7 +124,7 @@ class RestartRig:
         reports: bool = True,
         **options: Any,
     ) -> FakePlugin:
-        """Let a plugin register; with `reports`, wait until its list has arrived."""
+        """Register a plugin; with `reports`, wait until its list has arrived."""
         name = f"{resource.partition('/')[2]}.sock"
         made = FakePlugin(
             self.sockets, resource, socket_name=name, devices=healthy(*device_ids), **options
@@ -148,12 +148,12 @@ class RestartRig:
         return error.value.message
 
     async def start_container(self, name: str) -> tuple[str, ...]:
-        """Ask for the options of a pod's container as whoever starts it would."""
+        """Return the devices in the options of a pod's container, as at its start."""
         asked = self.manager.get_pod(pod(name).uid) or pod(name)
         return ids(await self.manager.get_device_run_container_options(asked, "main"))
 
     def held(self) -> Mapping[str, set[str]]:
-        """Return who holds what, by pod."""
+        """Return the held devices by name of the pod."""
         return {
             each.name: {
                 device

@@ -1,4 +1,4 @@
-"""A plugin server under test, without socket and registration, and a reader of its lists."""
+"""A plugin server without socket and registration, and a reader of its lists."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ def widgets(*ids: str, health: kd.Health = HEALTHY) -> list[kd.Device]:
 
 
 class Served:
-    """A server and the builder that feeds it."""
+    """A server with the builder of its device lists."""
 
     def __init__(self, plugin: object = None, devices: Iterable[kd.Device] = (), **options: Any):
         self._builder = DeviceListBuilder(RESOURCE)
@@ -36,7 +36,7 @@ class Served:
 
 
 class Reader:
-    """One ListAndWatch stream, read by a task; `seen` has every list as ID to health."""
+    """One ListAndWatch stream, read by a task; `seen` has a dict of ID to health for every list."""
 
     def __init__(self, server: PluginServer) -> None:
         self.seen: list[dict[str, str]] = []

@@ -1,4 +1,4 @@
-"""What may happen to a socket file without making it another one."""
+"""Changes of a socket file that do not make it another file."""
 
 import os
 from collections.abc import Callable
@@ -35,7 +35,7 @@ if os.geteuid() == 0:
 
 
 def change_everything(path: Path) -> None:
-    """Do all of it to `path`, except what takes the name away for a moment."""
+    """Make every change to `path`, except the one that renames it."""
     for name, change in METADATA_CHANGES.items():
         if name != "rename":
             change(path)

@@ -1,7 +1,7 @@
-"""A systemd of its own, with nothing but the units of a test, over the files of this host.
+"""A separate systemd that runs only the units of a test, on the files of this host.
 
-It is process 1 of a process namespace that ends with the test. The host's files are read-only;
-there /run, /tmp and /var are empty, and only the cgroups of systemd are writable.
+It is process 1 of a process namespace that ends with the test. The host's files are read-only,
+/run, /tmp and /var are empty, and only systemd's cgroups are writable.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ DEADLINE = 60
 
 @contextlib.contextmanager
 def systemd(units: Mapping[str, str]) -> Iterator[Path]:
-    """Run `units`, all of which are wanted; give the directory that they see as /run/test."""
+    """Run all `units`; give the directory that the units see as /run/test."""
     need_root_and("unshare", "mount")
     need(SYSTEMD.exists(), "systemd", "install the Debian package systemd")
     need(CGROUPS.is_dir(), "the cgroup hierarchy of systemd", "mount it at /sys/fs/cgroup/systemd")
@@ -56,7 +56,7 @@ def systemd(units: Mapping[str, str]) -> Iterator[Path]:
         try:
             yield directory
         finally:
-            process.kill()  # and with it process 1 of the namespace
+            process.kill()  # this ends process 1 of the namespace, too
             process.wait(DEADLINE)
             _remove(group)
 
@@ -71,7 +71,7 @@ def _write_units(directory: Path, units: Mapping[str, str]) -> None:
 
 
 def _remove(group: Path) -> None:
-    """Remove the cgroups, as soon as the kernel has let go of the last process."""
+    """Remove the cgroups as soon as the kernel has removed the last process."""
     deadline = time.monotonic() + DEADLINE
     while group.exists():
         for directory, _, _ in os.walk(group, topdown=False):

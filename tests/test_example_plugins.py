@@ -1,4 +1,4 @@
-"""The plugins in examples/plugins, on trees of the form that the kernel documents."""
+"""The plugins in examples/plugins, on sysfs trees as the kernel documents them."""
 
 from pathlib import Path
 
@@ -63,12 +63,12 @@ def answer(scanner: kd.PostAllocator, *devices: kd.Device) -> dict[str, str]:
 
 @pytest.mark.parametrize("file", sorted(PLUGINS.glob("[a-z]*.py")), ids=lambda file: file.stem)
 def test_no_example_has_more_than_forty_lines(file: Path) -> None:
-    """Imports, blank lines and all."""
+    """Including imports and blank lines."""
     assert len(file.read_text().splitlines()) <= 40
 
 
 def test_gpu(sys: Path, dev: Path) -> None:
-    """Shared by two, all at once for a monitor; one divided into VFs is left out."""
+    """Each GPU is shared by two, and a monitor gets all. A GPU divided into VFs is left out."""
     card = add_pci(sys, GPU, device_class="0x030000", driver="i915")
     for name in ("card0", "renderD128"):
         write(card / "drm" / name, {"dev": "226:0", "uevent": f"DEVNAME=dri/{name}"})
@@ -89,7 +89,7 @@ def test_gpu(sys: Path, dev: Path) -> None:
 
 
 def test_npu(sys: Path) -> None:
-    """By vendor and device; another accelerator is none."""
+    """By vendor and device ID. Other accelerators are left out."""
     for number, device in enumerate(("0x7d1d", "0x1234")):
         write(sys / f"class/accel/accel{number}/device", {"vendor": "0x8086", "device": device})
     tree = npu.find(sys)
@@ -98,7 +98,7 @@ def test_npu(sys: Path) -> None:
 
 
 def test_dlb(sys: Path, dev: Path) -> None:
-    """Whole, virtual, and one whose parts are given away."""
+    """Whole devices and virtual ones. A device with enabled VFs is left out."""
     touch(dev, "dlb0", "dlb1", "dlb2")
     write(sys / "class/dlb2/dlb0/device", {"sriov_numvfs": 0})
     write(sys / "class/dlb2/dlb1/device", {"sriov_numvfs": 4})
@@ -108,7 +108,7 @@ def test_dlb(sys: Path, dev: Path) -> None:
 
 
 def test_dsa(sys: Path, dev: Path) -> None:
-    """Only enabled queues; shared ones for ten; with their link in /dev/char."""
+    """Only enabled queues, shared queues ten times, each with its link in /dev/char."""
     for name, state, mode in (
         ("wq0.0", "enabled", "dedicated"),
         ("wq0.1", "enabled", "shared"),
@@ -125,7 +125,7 @@ def test_dsa(sys: Path, dev: Path) -> None:
 
 
 def test_dsa_vfio(sys: Path, dev: Path) -> None:
-    """By driver, with numbered variables."""
+    """By driver, with numbered environment variables."""
     for number, group in ((0, "7"), (1, "8")):
         add_pci(sys, f"0000:6a:0{number}.0", device="0x0b25", driver="vfio-pci", group=group)
     touch(dev, "vfio/7", "vfio/8")
@@ -139,7 +139,10 @@ def test_dsa_vfio(sys: Path, dev: Path) -> None:
 
 
 def test_qat(sys: Path, dev: Path) -> None:
-    """By service; a physical function without a heartbeat takes its VFs along, and recovers."""
+    """By service.
+
+    Without a heartbeat of the physical function its VFs are unhealthy until it is back.
+    """
     physical = add_pci(sys, "0000:6b:00.0", device="0x4940", driver="4xxx")
     write(physical / "qat", {"cfg_services": "sym;asym"})
     beats = write(sys / "kernel/debug/qat_4xxx_0000:6b:00.0/heartbeat", {"status": 0})
@@ -163,7 +166,7 @@ def test_qat(sys: Path, dev: Path) -> None:
 
 
 def test_fpga(sys: Path) -> None:
-    """By what is programmed; all `f` is nothing that works."""
+    """By ID of the programmed function. An ID of only `f` is unhealthy."""
     for number, afu in enumerate(("d8424dc4a4a3c413f89e433683f9040b", "f" * 32)):
         write(sys / f"class/fpga_region/region{number}/dfl-port.{number}", {"afu_id": afu})
     tree = fpga.find(sys)
@@ -174,7 +177,7 @@ def test_fpga(sys: Path) -> None:
 
 
 def test_sgx(dev: Path) -> None:
-    """As many as pods; nothing where there is no file."""
+    """As many devices as pods; none without the device file."""
     touch(dev, "sgx_enclave")
     tree = sgx.find(dev)
     assert list(tree) == ["enclave"]
@@ -183,7 +186,9 @@ def test_sgx(dev: Path) -> None:
 
 
 def test_kvm(dev: Path) -> None:
-    """What is not there is declared, for when it comes."""
+    """A resource without a device file is declared with 0 devices, so that it exists before the
+    file.
+    """
     touch(dev, "kvm", "net/tun")
     tree = kvm.find(dev)
     assert {name: tree.count(name) for name in tree} == {"kvm": 100, "tun": 100, "vhost-net": 0}
@@ -191,7 +196,7 @@ def test_kvm(dev: Path) -> None:
 
 
 def test_vfio_groups(sys: Path, dev: Path) -> None:
-    """Two functions of a group are one device; a group that is not complete is none."""
+    """Two functions of a group are one device. An incomplete group is left out."""
     for address, group in (("0000:3b:00.0", "1"), ("0000:3b:00.1", "1"), ("0000:3c:00.0", "2")):
         add_pci(sys, address, driver="vfio-pci", group=group)
     touch(dev, "vfio/1")
@@ -202,7 +207,7 @@ def test_vfio_groups(sys: Path, dev: Path) -> None:
 
 
 def test_nvidia(tmp_path: Path, sys: Path, dev: Path) -> None:
-    """What the driver says, with the files that all GPUs share."""
+    """The devices of the driver's files, with the device files that all GPUs share."""
     for minor, address in enumerate(("0000:07:00.0", "0000:0f:00.0")):
         text = f"Model: \t\t NVIDIA A100\nGPU UUID: \t GPU-{minor}\nDevice Minor: \t {minor}"
         write(tmp_path / f"proc/driver/nvidia/gpus/{address}", {"information": text})
@@ -214,7 +219,7 @@ def test_nvidia(tmp_path: Path, sys: Path, dev: Path) -> None:
 
 
 def test_crypto_cards(sys: Path, dev: Path) -> None:
-    """Queues by the card's mode; offline ones are Unhealthy."""
+    """Queues by the mode of their card. Offline queues are Unhealthy."""
     touch(dev, "z90crypt")
     cards = sys / "bus/ap/devices"
     write(cards / "card04", {"type": "CEX8P", "online": 1, "config": 1})
@@ -232,7 +237,7 @@ def test_crypto_cards(sys: Path, dev: Path) -> None:
 
 
 def test_solarflare(sys: Path, dev: Path) -> None:
-    """A port is as well as its link."""
+    """The health of a port is the state of its link."""
     port = add_pci(sys, "0000:5e:00.0", vendor="0x1924", driver="sfc", numa_node=0)
     state = write(port / "net/sfc0", {"operstate": "up"})
     link(sys / "class/net/sfc0", state)
@@ -250,7 +255,10 @@ def test_solarflare(sys: Path, dev: Path) -> None:
 
 
 def test_shaped_gpu(sys: Path) -> None:
-    """A claim's limit is in force while it has the card, then the usual one."""
+    """The limit of a claim is set while the claim has the card.
+
+    Afterwards the default is set again.
+    """
     facts = {"power1_cap": 50, "power1_cap_default": 200_000_000}
     monitor = write(sys / "class/drm/card0/device/hwmon/hwmon3", facts)
     scanner = shaped_gpu.ShapedGpus(sys)
@@ -273,7 +281,9 @@ def add_accelerator(sys: Path, name: str, switch: str, port: int) -> Path:
 
 
 def test_switched(sys: Path, dev: Path) -> None:
-    """Two switches with two and three accelerators: neighbours first, large groups stay whole."""
+    """Two switches with two and three accelerators: neighbours come first, large groups
+    stay whole.
+    """
     places = [add_accelerator(sys, f"accel{n}", "1", n) for n in range(2)]
     places += [add_accelerator(sys, f"accel{n}", "2", n) for n in range(2, 5)]
     scanner = switched.SwitchedAccelerators(sys, dev)

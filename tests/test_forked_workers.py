@@ -1,4 +1,4 @@
-"""A test that hangs or dies is named, and the others run."""
+"""`-n`: tests that hang and workers that die are reported, and the other tests run."""
 
 import os
 import re
@@ -63,7 +63,7 @@ def test_works(of_the_worker): pass
 
 
 def run(directory: Path, *options: str) -> str:
-    """Run the tests of a directory in two workers; return what is printed."""
+    """Run the tests of a directory in two workers; return the output."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-n", "2", "--reruns=1", "-p", "no:cacheprovider"),
@@ -79,7 +79,7 @@ def run(directory: Path, *options: str) -> str:
     return done.stdout
 
 
-def test_a_hanging_test_and_a_dying_worker_are_named_and_the_rest_runs(tmp_path: Path) -> None:
+def test_a_hanging_test_and_a_dying_worker_are_reported_and_the_rest_runs(tmp_path: Path) -> None:
     """With the settings of this project, in two workers."""
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_some.py").write_text(TESTS)
@@ -97,8 +97,8 @@ def test_a_hanging_test_and_a_dying_worker_are_named_and_the_rest_runs(tmp_path:
     assert "the worker died in this test: exit code 3" in printed
 
 
-def test_a_worker_that_dies_at_its_end_is_told(tmp_path: Path) -> None:
-    """With the name of its last test, among all other results."""
+def test_a_worker_that_dies_at_its_end_is_reported(tmp_path: Path) -> None:
+    """The report names its last test. All other results are printed too."""
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_some.py").write_text(DIES_AT_ITS_END)
     printed = run(tmp_path)
@@ -108,8 +108,8 @@ def test_a_worker_that_dies_at_its_end_is_told(tmp_path: Path) -> None:
     assert "the worker died after its last test, this one: signal 9" in printed
 
 
-def test_the_workers_share_the_second_tries(tmp_path: Path) -> None:
-    """As many as `--max-suite-reruns` says, however many workers there are."""
+def test_the_workers_share_the_limit_of_reruns(tmp_path: Path) -> None:
+    """`--max-suite-reruns` is the limit for all workers together."""
     (tmp_path / "conftest.py").write_text(CONFTEST)
     for name in "ab":
         (tmp_path / f"test_{name}.py").write_text(

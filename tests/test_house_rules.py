@@ -1,4 +1,4 @@
-"""The rules of CONTRIBUTING that a machine can check."""
+"""Rules of CONTRIBUTING that a program can check."""
 
 import ast
 import re
@@ -16,7 +16,7 @@ FUNCTION_LIMIT = 60
 
 @cache
 def tracked_files() -> tuple[Path, ...]:
-    """Every file that git tracks and that is there."""
+    """Return every file that git tracks and that exists."""
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -28,8 +28,8 @@ def name_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_a_module_is_short_and_says_what_it_is_for(path: Path) -> None:
-    """No module has more than 400 lines, no function more than 60, and each has a docstring."""
+def test_a_module_is_short_and_has_a_docstring(path: Path) -> None:
+    """No module has more than 400 lines, and no function more than 60."""
     text = path.read_text()
     tree = ast.parse(text)
     assert ast.get_docstring(tree), "no module docstring"
@@ -40,7 +40,7 @@ def test_a_module_is_short_and_says_what_it_is_for(path: Path) -> None:
 
 
 def imports_of(path: Path) -> set[Path]:
-    """Return the modules of ours that a module imports anywhere, also for its types only."""
+    """Return our modules that a module imports anywhere, also only for types."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kubedevices"):
@@ -50,7 +50,7 @@ def imports_of(path: Path) -> set[Path]:
 
 
 def test_no_two_modules_import_each_other() -> None:
-    """The contracts of import-linter hold between packages; this holds between files."""
+    """The contracts of import-linter are about packages, this test is about files."""
     imported = {path: imports_of(path) for path in SOURCES}
     circles = {
         tuple(sorted((name_of(path), name_of(other))))
@@ -65,8 +65,8 @@ PACKAGES = [path for path in SOURCES if path.name == "__init__.py" and path.pare
 
 
 @pytest.mark.parametrize("path", PACKAGES[1:], ids=name_of)
-def test_the_package_docstring_is_the_map(path: Path) -> None:
-    """Each package docstring lists exactly the modules of the folder, one a line."""
+def test_a_package_docstring_lists_its_modules(path: Path) -> None:
+    """It has exactly the modules and packages of the folder, one a line."""
     doc = ast.get_docstring(ast.parse(path.read_text())) or ""
     listed = set(re.findall(r"^(\w+)(?=  +\S)", doc, re.MULTILINE))
     modules = {file.stem for file in path.parent.glob("*.py")} - {"__init__"}
@@ -74,7 +74,7 @@ def test_the_package_docstring_is_the_map(path: Path) -> None:
     assert listed == modules | folders
 
 
-def test_readme_fits_on_a_few_screens() -> None:
+def test_readme_is_short() -> None:
     """README has fewer than 150 lines."""
     assert len((ROOT / "README.md").read_text().splitlines()) < 150
 
@@ -91,7 +91,7 @@ SAYS_WHAT_KUBERNETES_PULLS = {
 
 
 def test_no_path_of_a_developers_machine_and_no_registry_is_named() -> None:
-    """Tracked files speak of the project alone."""
+    """Tracked files are about the project only."""
     found = []
     for path in tracked_files():
         if path == Path(__file__) or path.suffix in {".binpb", ".png"}:
@@ -104,8 +104,8 @@ def test_no_path_of_a_developers_machine_and_no_registry_is_named() -> None:
     assert not found
 
 
-def test_nothing_is_left_open_in_the_code() -> None:
-    """No to-do notes, and no test that is skipped or expected to fail for good."""
+def test_no_to_do_notes_and_no_skipped_tests() -> None:
+    """Nor a test that is always expected to fail."""
     pattern = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|XXX)\b|mark\.(?:skip|xfail)\(")
     for path in tracked_files():
         if path.suffix == ".py" and path != Path(__file__):

@@ -1,4 +1,4 @@
-"""Waiting for a condition with a deadline: what tests use instead of sleeping."""
+"""Wait for a condition with a deadline: tests use this instead of sleeping."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""A scanner whose devices a test sets, and waiting times that suit a test."""
+"""A scanner whose devices a test sets, and short waiting times for tests."""
 
 import asyncio
 from collections.abc import Iterable
@@ -23,11 +23,11 @@ QUICK = Timing(
     isolate_first=0.05,
     isolate_last=0.5,
 )
-"""The proportions of the defaults, some thirty times faster."""
+"""The proportions of the defaults, about thirty times faster."""
 
 
 def widgets(*ids: str, unhealthy: tuple[str, ...] = ()) -> list[kd.Device]:
-    """Make devices with these IDs, healthy but for some."""
+    """Return devices with these IDs; those in `unhealthy` are unhealthy."""
     return [
         kd.Device(
             name,
@@ -40,18 +40,18 @@ def widgets(*ids: str, unhealthy: tuple[str, ...] = ()) -> list[kd.Device]:
 
 
 def healthy(*ids: str) -> dict[str, str]:
-    """Say what a node sees of healthy devices."""
+    """Return the devices as a node sees them, all healthy."""
     return dict.fromkeys(ids, "Healthy")
 
 
 def without_instance(names: Iterable[str]) -> list[str]:
-    """Return names of sockets without what tells instances apart: `example.com-widget.sock`."""
+    """Return the names of sockets without their instance suffix: `example.com-widget.sock`."""
     parts = ((name, InstanceSocket.parse(name)) for name in names)
     return sorted(f"{found.stem}.sock" if found else name for name, found in parts)
 
 
 class Widgets(kd.Scanner):
-    """Shows what `show` was told to, from the beginning or later; ends when the plugin does."""
+    """Reports the devices given to `show`, at the start or later; ends when the plugin stops."""
 
     def __init__(self, **types: list[kd.Device]) -> None:
         self.tree = kd.DeviceTree(types)
