@@ -15,8 +15,8 @@ from benchmarks import measure
 from benchmarks.measure import milliseconds
 from benchmarks.node_rig import DEADLINE, DOMAIN, Node, node
 from kubedevices.kubelet_api.pod_resources import LIST, LIST_V1ALPHA1
-from kubedevices.node.doors.pod_resources import PodResourcesServer
 from kubedevices.node.ledger.ledger import LEDGER_NAME
+from kubedevices.node.services.pod_resources import PodResourcesServer
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer, UnaryMethod
 
 WIDGET = "widget"

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from kubedevices.node.doors.control_client import ControlClient
+from kubedevices.node.services.control_client import ControlClient
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[1]

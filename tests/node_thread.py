@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kubedevices.node.device_manager import DeviceManager
-from kubedevices.node.doors.control import ControlService
+from kubedevices.node.services.control import ControlService
 from tests.fake_plugin import FakePlugin
 
 Result = TypeVar("Result")

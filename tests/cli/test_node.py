@@ -26,7 +26,7 @@ NOT_NEEDED = {
     "_ssl",
     *("plugin_pages", "process_samples", "http_pages", "prometheus_client"),
     *(
-        "node.doors.pod_resources",
+        "node.services.pod_resources",
         "kubelet_api.pod_resources",
         "node.arrival.plugin_watcher",
         "plugin.timing",

@@ -10,8 +10,8 @@ import pytest
 
 from kubedevices.cli import main
 from kubedevices.explain.host_paths import find_pod_resources
-from kubedevices.node.doors.pod_resources import PodResourcesServer
 from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.services.pod_resources import PodResourcesServer
 from tests.containers import need_root_and
 from tests.fake_plugin import RESOURCE, healthy
 from tests.node_thread import node_thread

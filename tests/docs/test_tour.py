@@ -75,6 +75,6 @@ async def test_the_tour_names_every_file_of_an_admission(short_dir: Path) -> Non
         (TOUR.parent / link).resolve()
         for link in LINK.findall(CHAPTERS["A pod: an admission in nine files"])
     }
-    control = package / "node/doors/control.py"  # calls `DeviceManager.allocate`
+    control = package / "node/services/control.py"  # calls `DeviceManager.allocate`
     way = {path for path in map(Path, passed) if package / "node" in path.parents}
     assert way - beside == named - {control}

@@ -14,10 +14,10 @@ from kubedevices.kubelet_api.convert import CONTAINER_RESPONSE
 from kubedevices.kubelet_api.services import plugin_registration_methods
 from kubedevices.node.checkpoint.text import Checkpoint, checkpoint_of, format_checkpoint
 from kubedevices.node.device_manager import DeviceManager
-from kubedevices.node.doors.control import ControlService
-from kubedevices.node.doors.pod_resources import PodResourcesServer
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices import HeldDevices, Holding
+from kubedevices.node.services.control import ControlService
+from kubedevices.node.services.pod_resources import PodResourcesServer
 from kubedevices.wire.unix_grpc import GrpcServer
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 

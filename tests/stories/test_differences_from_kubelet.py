@@ -12,8 +12,8 @@ import pytest
 from kubedevices.errors import AdmissionRejected, RpcError
 from kubedevices.kubelet_api.pod_resources import PodResourcesClient
 from kubedevices.node.device_manager import DeviceManager
-from kubedevices.node.doors.pod_resources import PodResourcesServer
 from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.services.pod_resources import PodResourcesServer
 from kubedevices.wire.unix_grpc import GrpcChannel
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 from tests.waiting import until

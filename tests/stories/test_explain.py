@@ -16,8 +16,8 @@ from kubedevices.allocation import AllocateRequest, AllocateResponse, ContainerA
 from kubedevices.device import DeviceSpec
 from kubedevices.errors import RpcError
 from kubedevices.host.device_files import read_device_files
-from kubedevices.node.doors.control_client import ControlClient
 from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.services.control_client import ControlClient
 from kubedevices.runtimes import oci
 from kubedevices.socket_paths import default_state_dir
 from tests.cli.commands import run, running

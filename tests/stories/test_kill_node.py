@@ -21,8 +21,8 @@ import pytest
 
 from kubedevices.errors import KubedevicesError
 from kubedevices.node.checkpoint.text import Checkpoint, parse_checkpoint
-from kubedevices.node.doors.control_client import ControlClient
 from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.services.control_client import ControlClient
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.node_process import COMMAND, NodeProcess, node_process
 from tests.waiting import until

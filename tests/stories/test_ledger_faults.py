@@ -17,8 +17,8 @@ import pytest
 
 from kubedevices.errors import AdmissionRejected, NodeError
 from kubedevices.node.checkpoint.text import Checkpoint, parse_checkpoint
-from kubedevices.node.doors.control_client import ControlClient
 from kubedevices.node.ledger.ledger_file import LedgerFile
+from kubedevices.node.services.control_client import ControlClient
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.node_process import NodeProcess, node_process
 from tests.restart_rig import pod

@@ -15,8 +15,8 @@ import pytest
 
 from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
 from kubedevices.errors import CannotAsk
-from kubedevices.node.doors.control_client import ControlClient
 from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.services.control_client import ControlClient
 from tests.fake_kubelet import FakeKubelet
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.node_process import COMMAND

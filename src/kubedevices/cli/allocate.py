@@ -21,8 +21,8 @@ from kubedevices.resource_name import ResourceName
 from kubedevices.runtimes import FORMATS
 
 if TYPE_CHECKING:
-    from kubedevices.node.doors.control_client import ControlClient
     from kubedevices.node.pods.pod import Pod
+    from kubedevices.node.services.control_client import ControlClient
 
 NAME = "allocate"
 HELP = """\

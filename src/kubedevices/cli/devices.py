@@ -35,7 +35,7 @@ from kubedevices.errors import NoNode, UsageError
 from kubedevices.resource_name import ResourceName
 
 if TYPE_CHECKING:
-    from kubedevices.node.doors.control_client import ControlClient
+    from kubedevices.node.services.control_client import ControlClient
 
 NAME = "devices"
 HELP = """\

@@ -32,8 +32,8 @@ from kubedevices.words import counted
 if TYPE_CHECKING:
     from kubedevices.metrics import Metrics
     from kubedevices.node.device_manager import DeviceManager
-    from kubedevices.node.doors.control import ControlService
     from kubedevices.node.events import NodeEvent
+    from kubedevices.node.services.control import ControlService
 
 NAME = "node"
 HELP = """\
@@ -170,7 +170,7 @@ async def _serve(args: argparse.Namespace) -> None:
 def _make_nodes(args: argparse.Namespace, metrics: "Metrics") -> list[_Node]:
     """Return the node of `--socket-dir`, or those of `--count`, each in a directory below it."""
     from kubedevices.node.device_manager import DeviceManager
-    from kubedevices.node.doors.control import ControlService
+    from kubedevices.node.services.control import ControlService
     from kubedevices.node.settings import NodeSettings
 
     settings = NodeSettings(

@@ -23,7 +23,7 @@ from kubedevices.words import did_you_mean, some_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable
 
-    from kubedevices.node.doors.control_client import ControlClient
+    from kubedevices.node.services.control_client import ControlClient
 
 Answer = TypeVar("Answer")
 
@@ -91,7 +91,7 @@ def ask(
     args: argparse.Namespace, question: "Callable[[ControlClient], Awaitable[Answer]]"
 ) -> Answer:
     """Connect to the running node and return the answer; raises `NoNode` without one."""
-    from kubedevices.node.doors.control_client import ControlClient
+    from kubedevices.node.services.control_client import ControlClient
 
     async def connect_and_ask() -> Answer:
         async with await ControlClient.connect(args.socket_dir, state_directory(args)) as client:

@@ -166,7 +166,7 @@ async def node_services(
     ready: dict[str, str] = {}
     async with contextlib.AsyncExitStack() as running:
         if args.pod_resources:
-            from kubedevices.node.doors.pod_resources import PodResourcesServer
+            from kubedevices.node.services.pod_resources import PodResourcesServer
 
             server = PodResourcesServer(manager, args.pod_resources, count=_counter(metrics))
             await server.start()

@@ -106,7 +106,7 @@ def _is_wanted(number: int, wanted: int | None) -> bool:
 async def _ask(args: argparse.Namespace) -> Mapping[str, int]:
     """Return the number of allocatable devices of each resource."""
     from kubedevices.kubelet_api.kubelet_devices import ask_kubelet
-    from kubedevices.node.doors.control_client import ControlClient
+    from kubedevices.node.services.control_client import ControlClient
 
     socket = args.pod_resources
     if socket is None:

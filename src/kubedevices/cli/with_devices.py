@@ -24,9 +24,9 @@ from kubedevices.errors import KubedevicesError, NodeError, UsageError
 if TYPE_CHECKING:
     from kubedevices.allocation import ContainerOptions
     from kubedevices.cli.foreground import Foreground
-    from kubedevices.node.doors.control_client import ControlClient
     from kubedevices.node.pods.hold_owner import OwnedHold
     from kubedevices.node.pods.pod import Pod
+    from kubedevices.node.services.control_client import ControlClient
 
 NAME = "with"
 HELP = """\

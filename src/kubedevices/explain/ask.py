@@ -37,7 +37,7 @@ from kubedevices.kubelet_api.proxy_client import ask_proxy
 from kubedevices.node.arrival.plugin_watcher import find_sockets
 from kubedevices.node.checkpoint.file import read_bytes
 from kubedevices.node.checkpoint.text import BadCheckpoint, parse_checkpoint, restore
-from kubedevices.node.doors.control_client import ControlClient
+from kubedevices.node.services.control_client import ControlClient
 from kubedevices.socket_paths import PROXY_SOCKET_NAME
 from kubedevices.wire.unix_grpc import GrpcChannel
 

@@ -1,7 +1,7 @@
 """The podresources API, v1 and v1alpha1: values, their messages, the service and a client.
 
-The kubelet reports on this API which pod holds which device. `node.doors.pod_resources` serves it
-for our node. `kubelet_devices` asks a real kubelet.
+The kubelet reports on this API which pod holds which device. `node.services.pod_resources` serves
+it for our node. `kubelet_devices` asks a real kubelet.
 """
 
 from collections.abc import Iterable, Sequence

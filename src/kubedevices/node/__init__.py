@@ -16,5 +16,5 @@ settings             the settings of a device manager, as one value
 node_view            the reading half of the device manager
 device_manager       DeviceManager: connects the modules above, and changes their state
 overview             the state of a node as JSON objects
-doors                the services that clients call: our control service, the podresources service
+services             the services that clients call: our control service, the podresources service
 """

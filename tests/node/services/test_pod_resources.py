@@ -1,4 +1,4 @@
-"""kubedevices.node.doors.pod_resources, asked over its socket."""
+"""kubedevices.node.services.pod_resources, asked over its socket."""
 
 import asyncio
 import contextlib
@@ -19,10 +19,10 @@ from kubedevices.kubelet_api.pod_resources import (
     PodEntry,
     PodResourcesClient,
 )
-from kubedevices.node.doors.pod_resources import PodResourcesServer
 from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices import HeldDevices, PodDevices
+from kubedevices.node.services.pod_resources import PodResourcesServer
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 GPU = "example.com/gpu"

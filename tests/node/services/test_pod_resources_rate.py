@@ -1,6 +1,6 @@
-"""The rate limit of kubedevices.node.doors.pod_resources."""
+"""The rate limit of kubedevices.node.services.pod_resources."""
 
-from kubedevices.node.doors.pod_resources import TokenBucket
+from kubedevices.node.services.pod_resources import TokenBucket
 
 
 def test_a_burst_is_allowed_up_to_its_size() -> None:

@@ -29,10 +29,10 @@ from kubedevices.errors import (
 )
 from kubedevices.kubelet_api.clients import JsonClient
 from kubedevices.node.device_manager import DeviceManager
-from kubedevices.node.doors.control import ControlService
-from kubedevices.node.doors.control_client import SERVICE, ControlClient
 from kubedevices.node.events import EventKind, NodeEvent
 from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.services.control import ControlService
+from kubedevices.node.services.control_client import SERVICE, ControlClient
 from kubedevices.wire.unix_grpc import GrpcChannel
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 from tests.waiting import until

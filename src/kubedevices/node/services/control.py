@@ -20,7 +20,6 @@ from kubedevices.errors import (
 from kubedevices.kubelet_api.services import JsonAnswer, json_methods
 from kubedevices.node.admission.concurrency import PodQueue
 from kubedevices.node.device_manager import DeviceManager
-from kubedevices.node.doors.control_client import SERVICE
 from kubedevices.node.loop_slices import LoopSlices
 from kubedevices.node.overview import (
     describe_pod,
@@ -31,6 +30,7 @@ from kubedevices.node.overview import (
 )
 from kubedevices.node.pods.hold_owner import read_owners
 from kubedevices.node.pods.pod import Pod, parse_pod
+from kubedevices.node.services.control_client import SERVICE
 from kubedevices.socket_paths import CONTROL_SOCKET_NAME, SHORTER_STATE_DIR, check_socket_path
 from kubedevices.wire.unix_grpc import GrpcServer
 from kubedevices.words import did_you_mean
