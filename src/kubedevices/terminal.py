@@ -1,7 +1,8 @@
-"""Colours and the width of lines for a terminal; a pipe gets neither."""
+"""Colours and the width of lines for a terminal; a pipe gets neither. The encoding of streams."""
 
 import os
 import sys
+from typing import TextIO
 
 _CODES = {"green": "32", "yellow": "33", "bold red": "1;31", "dim": "2", "bold": "1"}
 
@@ -9,6 +10,11 @@ _CODES = {"green": "32", "yellow": "33", "bold red": "1;31", "dim": "2", "bold":
 def is_terminal() -> bool:
     """Whether stdout is a terminal."""
     return sys.stdout.isatty()
+
+
+def is_utf8(stream: TextIO) -> bool:
+    """Whether `stream` can encode all characters; a stream without an encoding can."""
+    return (stream.encoding or "utf-8").lower().replace("-", "") == "utf8"
 
 
 def size() -> tuple[int, int]:

@@ -10,8 +10,10 @@ import types
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from kubedevices import __version__
 from kubedevices.cli import VERBS, load_verb, main
@@ -221,6 +223,15 @@ def test_output_works_in_any_locale(tmp_path: Path) -> None:
     ended = run("explain", "--socket-dir", tmp_path, env={"PYTHONIOENCODING": "ascii"})
     assert ended.returncode == 1
     assert "\\u2192 start a kubelet" in ended.stdout
+
+
+@pytest.mark.parametrize(("output", "load"), [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_data_is_valid_in_any_locale(output: str, load: Callable[[str], Any]) -> None:
+    """Characters that stdout cannot encode are escapes of the format, also beyond 16 bits."""
+    name = "ex\u00e4mple.com/\U0001f600=b"
+    ended = run("cdi", "resolve", name, "-o", output, env={"PYTHONIOENCODING": "ascii"})
+    assert ended.stdout.isascii()
+    assert load(ended.stdout)[0]["name"] == name
 
 
 def test_log_lines_are_lines(make_verb: MakeVerb, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,6 @@ them, `node` (with --count), `resource`, `pod` and the details of `kubedevices.n
 import argparse
 import asyncio
 import contextlib
-import json
 import math
 import signal
 import sys
@@ -24,6 +23,7 @@ from kubedevices.cli.node_services import (
     node_places,
     topology_settings,
 )
+from kubedevices.cli.output import json_text
 from kubedevices.host import service_manager
 from kubedevices.socket_paths import default_state_dir
 from kubedevices.unblocked_output import describe_dropped
@@ -227,7 +227,7 @@ async def _print(node: _Node, show: Show) -> None:
 
 
 def _json_line(event: Mapping[str, Any]) -> str:
-    return json.dumps({"time": timestamp(time.time()), **event}, ensure_ascii=False)
+    return json_text({"time": timestamp(time.time()), **event})
 
 
 def _text_line(event: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from kubedevices import terminal
-from kubedevices.terminal import is_terminal, styled
+from kubedevices.terminal import is_terminal, is_utf8, styled
 
 if TYPE_CHECKING:
     from kubedevices.device import DeviceSpec, Mount
@@ -125,12 +125,19 @@ def print_document(document: Any, output: str) -> None:
 def dump(document: Any, output: str) -> str:
     """Return `document` as indented JSON or as YAML, keys in the order they were given."""
     if output == "json":
-        return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+        return json_text(document, indent=2) + "\n"
     import yaml
 
     plain = json.loads(json.dumps(document))  # tuples and read-only mappings become YAML's own
-    text: str = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, default_flow_style=False)
+    text: str = yaml.safe_dump(
+        plain, sort_keys=False, allow_unicode=is_utf8(sys.stdout), default_flow_style=False
+    )
     return text
+
+
+def json_text(document: Any, *, indent: int | None = None) -> str:
+    """Return `document` as JSON. Characters that stdout cannot encode become JSON escapes."""
+    return json.dumps(document, indent=indent, ensure_ascii=not is_utf8(sys.stdout))
 
 
 def manifest_yaml(documents: list[dict[str, Any]]) -> str:
@@ -252,7 +259,7 @@ class LiveListing:
     def _render(self, rows: list[Row], document: Any) -> str:
         document = rows if document is None else document
         if self._output == "json":
-            return json.dumps(document, ensure_ascii=False) + "\n"
+            return json_text(document) + "\n"
         if self._output == "yaml":
             return "---\n" + dump(document, "yaml")
         return plain_table(rows, self._columns) if rows else f"{self._empty}\n"
