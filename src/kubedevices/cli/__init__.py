@@ -57,7 +57,7 @@ VERBS = {
     "run": "serve a plugin written in Python",
     "simulate": "serve simulated devices",
     "expose": "serve devices of this host; a YAML file chooses them",
-    "proxy": "stand between other device plugins and the kubelet",
+    "proxy": "run between other device plugins and the kubelet",
     "record": (
         "record the lists and calls between device plugins and the kubelet, for kubedevices replay"
     ),
@@ -66,8 +66,8 @@ VERBS = {
     "devices": "list devices: health, NUMA node, holder",
     "wait": "wait until a resource has devices to allocate",
     "allocate": "allocate devices for a container, as a kubelet does",
-    "with": "run a command with devices, and give the devices back when the command ends",
-    "release": "take a pod's devices back",
+    "with": "run a command with devices, and release the devices when the command ends",
+    "release": "release a pod's devices",
     "cordon": (
         "take a device out of service: it is Unhealthy, and Allocate refuses it with the reason"
     ),

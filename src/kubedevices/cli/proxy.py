@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NAME = "proxy"
 HELP = """\
-stand between other device plugins and the kubelet
+run between other device plugins and the kubelet
 
 Plugins register in --plugin-dir instead of the kubelet's directory; the kubelet gets their devices
 from the proxy. A resource without a rule passes through unchanged.

@@ -10,7 +10,7 @@ from kubedevices.cli.node_client import add_node_arguments, ask_to_allocate
 from kubedevices.cli.output import Column, add_output_argument, print_listing
 
 NAME = "release"
-HELP = "take a pod's devices back"
+HELP = "release a pod's devices"
 EXAMPLES = """\
 examples:
   kubedevices release train --socket-dir /tmp/kd

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 NAME = "with"
 HELP = """\
-run a command with devices, and give the devices back when the command ends
+run a command with devices, and release the devices when the command ends
 
 {} in COMMAND is replaced by the arguments of its runtime (podman, docker, nerdctl). Any other
 command gets the environment variables of the devices. If the devices are refused, the command is
