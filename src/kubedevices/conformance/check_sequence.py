@@ -27,7 +27,7 @@ CHECK_LIMIT = 600.0
 """Seconds after which a check that hangs fails. Every check is much faster."""
 
 SKIPPED_AT_ONCE = 0.1
-"""A check that is skipped within so many seconds, for example without a trigger, did nothing."""
+"""Seconds. A check that is skipped faster, for example for want of a trigger, did nothing."""
 
 
 class CheckSequence:
@@ -37,7 +37,7 @@ class CheckSequence:
         self.harness, self._collector = harness, collector
         self.is_lost = False
         self._why_lost = ""
-        self._alive: Process | None = None  # the process that ran when the last check ended
+        self._alive: Process | None = None  # the process at the end of the previous check
 
     async def run(self, checks: Sequence[PluginCheck]) -> None:
         """Run the checks and give their results to the collector."""
@@ -46,7 +46,7 @@ class CheckSequence:
             await self._run_one(check)
 
     async def check_late_resources(self, done: Sequence[PluginCheck]) -> None:
-        """Repeat the checks `done` for resources that registered after them."""
+        """Repeat the checks `done` for resources that registered after these checks."""
         known, late = self.harness.resources, self.harness.late_resources()
         if known and late:
             self.harness.resources = late
@@ -70,14 +70,14 @@ class CheckSequence:
         )
 
     async def _try(self, check: PluginCheck) -> dict[str, Verdict]:
-        """Make the harness ready, and run one check on every resource that nothing blocks."""
+        """Prepare the plugin, and run the check on each resource whose needed checks passed."""
         harness = self.harness
         harness.checking = check.id
         if self.is_lost and (check.phase is not Phase.PROCESS or not harness.resources):
             return self._for_all(Verdict(Status.SKIP, self._why_lost))
         if blocked := self._blocked_everywhere(check):
             return blocked
-        # If the check before has failed, its failure already reports the lost plugin.
+        # If the previous check failed, its result already reports the lost plugin.
         was_suspect = harness.is_suspect
         try:
             await self._prepare(check)
@@ -88,13 +88,13 @@ class CheckSequence:
             self._lose(str(error), is_reported=was_suspect)
             return self._for_all(Verdict(Status.SKIP, self._why_lost))
         process = harness.process if check.phase is not Phase.PROCESS else None
-        # This check has not ended a process that had ended before.
+        # If the process has ended before, this check is not the cause.
         was_running = process is not None and process.running
         began, changes = asyncio.get_running_loop().time(), harness.shared.changes.runs
         verdicts = await self._run(check)
         statuses = {verdict.status for verdict in verdicts.values()}
         tried = statuses != {Status.SKIP} or harness.spent(began) > SKIPPED_AT_ONCE
-        # Some plugins end up to a second after the disturbance.
+        # Some plugins exit later, within a second after the disturbance.
         if check.disturbs and tried:
             await harness.pause(harness.timing.linger)
         if process and was_running and not process.running:
@@ -118,24 +118,29 @@ class CheckSequence:
             harness.shared.record_end(self._alive, when, self._alive.last_words())
         has_ended = bool(harness.shared.unexpected_ends)
         if check.phase is Phase.RESTARTS and has_ended and harness.target.command:
-            # A plugin that ends after a restart must not end in the next check: start it afresh.
+            # The plugin has ended before. Start a new process: otherwise it could end in the next
+            # check, which would not be the cause.
             harness.is_suspect = True
         await harness.ready()
         if check.disturbs:
             await harness.wait_after_register()
 
     def _lose(self, why: str, *, is_reported: bool) -> None:
-        """Go on without the plugin; this is a failure, unless a check has already reported it."""
+        """Record that the plugin is lost: as a failure, unless a check has reported the loss."""
         harness = self.harness
         self.is_lost, self._why_lost = True, f"it does not register any more: {why}"
-        # With a command, a fresh start has failed too, and no check has reported this.
+        # With a command, a new process was started and did not register. No check reported this.
         if harness.target.command or not is_reported:
             harness.shared.record_end(harness.process, self._why_lost, harness.last_words())
 
     def _after_end(
         self, check: PluginCheck, process: Process, after: float, verdicts: dict[str, Verdict]
     ) -> dict[str, Verdict]:
-        """Report once that the process ended: in this check, or in the check `life.dies`."""
+        """Report once that the process ended: in the verdicts of this check, or in `life.dies`.
+
+        `life.dies` reports the end if the check made no calls, or if a check of kubelet restarts
+        itself found nothing. A check of calls fails.
+        """
         how, words = process.end_text(), process.last_words()
         statuses = {verdict.status for verdict in verdicts.values()}
         passes = statuses == {Status.PASS}

@@ -1,8 +1,9 @@
-"""Keeps the list of a plugin that is away for some time, and lets Allocate wait for the plugin.
+"""Keeps the device list while a plugin is away, and lets Allocate wait for the plugin.
 
-A kubelet admits pods one after the other and without a deadline, and the next pod in its queue may
-be the plugin's own pod. So all calls of one absence share one time limit (`allocateWait`). When it
-is used up, calls fail at once. After `hold` the devices turn Unhealthy.
+A kubelet admits pods one after the other and without a deadline. The next pod in its queue may be
+the plugin's own pod, which a waiting Allocate would block. So all calls of one absence share one
+time limit (`allocateWait`). When the limit is reached, calls fail at once. After `hold` seconds all
+devices turn Unhealthy.
 
 `presence` of the inner scanner says whether the plugin is away, `absence` decides what to do.
 """
@@ -38,7 +39,7 @@ from kubedevices.plugin.scanner import Scanner
 Answer = TypeVar("Answer")
 
 _NOTICE = 1.0
-"""Most seconds from the failure of a call until `presence` says that the plugin is away."""
+"""Seconds at most from a failed call until `presence` says that the plugin is away."""
 
 _log = logging.getLogger(__name__)
 
@@ -46,9 +47,9 @@ _log = logging.getLogger(__name__)
 class Held(Middleware):
     """Keeps the list of a plugin that is away, and lets its calls wait.
 
-    A scanner without `presence` is never away. With `rule.over_reboot` the list is saved in
-    `state_dir`, as lists of the resources `domain/device type`. Events: `absences`, `waited` and
-    `refused` (calls), `failed_writes` (of a saved list).
+    If the inner scanner has no `presence`, its plugin counts as always connected. With
+    `rule.over_reboot` a list per resource (`domain/device type`) is saved in `state_dir`. Events:
+    `absences`, `waited` and `refused` (calls), `failed_writes` (of a saved list).
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class Held(Middleware):
     async def scan(self, notifier: Notifier) -> None:
         """Offer the saved list, then follow the plugin."""
         if self.presence.is_away:
-            # Before the inner scan: its first tree may be the empty tree of an absent plugin.
+            # Do this before the inner scan starts: its first tree is empty if the plugin is away.
             self.absence.begin(asyncio.get_running_loop().time())
             if self.absence.rule.over_reboot:
                 await self._read_saved()
@@ -207,7 +208,8 @@ class Held(Middleware):
         tree = self._last if self._last is not None else self.inner_tree
         now = asyncio.get_running_loop().time()
         if self.absence.since is not None and not self.absence.is_held(now):
-            # After `hold` the kubelet has Unhealthy devices; a boot must not make them healthy.
+            # After `hold` the devices are Unhealthy. The saved list must not make them healthy
+            # after the next boot.
             tree = all_unhealthy(tree)
         saved = {
             name: SavedList(
@@ -231,26 +233,26 @@ class HeldRelay(Relay):
         self._held = held
 
     async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
-        """Ask the plugin when it is connected."""
+        """Wait until the plugin is connected, then pass the call on."""
         return await self._ask(lambda: super(HeldRelay, self).allocate(request))
 
     async def pre_start_container(
         self, request: PreStartContainerRequest
     ) -> PreStartContainerResponse:
-        """Let the plugin prepare the devices when it is connected."""
+        """Wait until the plugin is connected, then pass the call on."""
         return await self._ask(lambda: super(HeldRelay, self).pre_start_container(request))
 
     async def get_preferred_allocation(
         self, request: PreferredAllocationRequest
     ) -> PreferredAllocationResponse:
-        """Ask the plugin if it is connected; else answer without preference, without a wait."""
+        """Pass the call on if the plugin is connected; otherwise answer at once: no preference."""
         if not self._held.presence.is_away:
             with contextlib.suppress(PluginAway):
                 return await super().get_preferred_allocation(request)
         return PreferredAllocationResponse(tuple(() for _ in request.containers))
 
     async def _ask(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Call; call again if the plugin went away meanwhile, as it does when it is replaced."""
+        """Make the call. If the plugin leaves meanwhile, wait for it and make the call again."""
         await self._held.wait_for_plugin(self.device_type)
         try:
             return await call()

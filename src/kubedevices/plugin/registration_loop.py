@@ -20,11 +20,11 @@ from kubedevices.plugin.timing import Reminder, Timing, back_off
 from kubedevices.wire.unix_grpc import FileIdentity, GrpcServer
 from kubedevices.words import counted
 
-# Seconds. The kubelet dials back and asks for our options before it answers: on one machine this
-# takes much less.
+# Seconds for the Register call in `leave`. The kubelet dials back and asks for the options before
+# it answers; on one machine this takes much less time.
 _LEAVE_TIME = 1.0
 _QUICK_LOSSES = 2
-"""A kubelet that cleans up after another instance may end so many streams in a row."""
+"""Streams in a row that a kubelet may end when it cleans up after another instance."""
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +37,10 @@ class _Registration(NamedTuple):
 
 
 class RegistrationLoop:
-    """Registers `server` with `call`; others set `wake` when a file or a stream changed."""
+    """Registers `server` with `call`.
+
+    The registrar, the server and the other instances set `wake` after a change of a file or stream.
+    """
 
     def __init__(
         self,
@@ -50,13 +53,13 @@ class RegistrationLoop:
         self._server, self._call = server, call
         self._kubelet_socket = call.kubelet_socket
         self._other_instances, self._wake, self._timing = other_instances, wake, timing
-        # Registrations in a row without a lasting stream. A new socket does not reset the count, a
-        # new kubelet does.
+        # Registrations in a row without a lasting stream. If the plugin binds its socket again, the
+        # count stays; a new kubelet resets the count.
         self._losses = 0
         self._last_kubelet: FileIdentity | None = None
-        # After an older instance left, we register a second time while the first registration
-        # still works: here is the first. The kubelet may refuse the second ("already connected"),
-        # or accept it and keep the first stream.
+        # When an older instance has left, we register a second time. The first registration still
+        # works meanwhile, and is stored here. The kubelet may refuse the second registration
+        # ("already connected"), or accept it and keep the first stream.
         self._repeated: _Registration | None = None
         self._reminder = Reminder(timing)
         self._is_registered = False
@@ -85,12 +88,13 @@ class RegistrationLoop:
             self.is_registered = False
 
     async def leave(self) -> bool:
-        """Leave the resource to a newer instance; return whether a kubelet had devices from us.
+        """Leave the resource to a newer instance; return whether a stream was open.
 
-        Kubelets up to 1.36 know a plugin by its resource alone. When the stream of any instance
-        ends, they close the connection to the newest instance. A failed registration prevents
-        this. So we register once more, make this registration fail, and only then end our
-        streams. The newer instance registers again a second later. The devices never disappear.
+        Kubelets up to 1.36 store one client per resource. When the stream of any instance ends,
+        they disconnect this client, which is the newest instance. But if a registration fails, they
+        forget the client, and then disconnect nothing. So we register once more, make this
+        registration fail, and only then end our streams. The newer instance registers again a
+        second later. The devices never disappear.
         """
         had_streams = len(self._server.streams) > 0
         if had_streams:
@@ -117,8 +121,8 @@ class RegistrationLoop:
                 self._server.counts["kubelet_restarts"] += self._last_kubelet is not None
                 self._last_kubelet = kubelet
                 failures = self._losses = 0
-            # Read before the call: the kubelet may open its stream before we read its answer, or
-            # after we gave up the call.
+            # Read the number of streams before the call, because the kubelet may open its stream
+            # before its answer arrives, or after we stopped waiting for the answer.
             registration = _Registration(kubelet, self._server.streams.opened)
 
             def is_stale(kubelet: FileIdentity = kubelet) -> bool:
@@ -132,8 +136,8 @@ class RegistrationLoop:
                 is_away = isinstance(problem, KubeletAway)
                 self._server.counts["kubelet_away" if is_away else "failed_registrations"] += 1
                 if self._now() - failing_since > self._timing.first_retry:
-                    # Not at the first refusals: a kubelet listens shortly after it has bound its
-                    # socket.
+                    # Do not log the first refusals: between its bind and its listen, a new kubelet
+                    # refuses connections for a short time.
                     self._remind(str(problem))
                 until = self._now() + self._retry_pause(problem, failures)
                 if not await self._wait_for_chance(grpc, registration, until):
@@ -149,7 +153,7 @@ class RegistrationLoop:
         return back_off(timing.first_retry, timing.last_retry, failures - 1)
 
     def _remind(self, problem: str) -> None:
-        """Log what the plugin waits for; a kubelet that restarts is no reason for a warning."""
+        """Log why the plugin waits: as INFO during a kubelet restart, otherwise as WARNING."""
         is_restart = self._reminder.due is None and self._server.counts["registrations"] > 0
         if self._reminder.is_due(self._now()):
             level = logging.INFO if is_restart else logging.WARNING
@@ -160,7 +164,8 @@ class RegistrationLoop:
     ) -> bool:
         """Wait until the time of the next attempt; return True if no further attempt is needed.
 
-        A kubelet may go on with a Register call that we gave up, and open a stream after all.
+        We may have stopped waiting for a Register call. The kubelet may still finish the call and
+        open a stream.
         """
         while self._now() < until:
             if not grpc.owns_socket() or FileIdentity.of(self._kubelet_socket) != attempt.kubelet:
@@ -177,33 +182,35 @@ class RegistrationLoop:
     ) -> _Registration | None:
         """Wait until the registration or our socket is lost.
 
-        Return the registration if it still works, but the plugin must register a second time.
+        Return None after a loss. Return the registration if it works and an older instance has
+        left: then the plugin registers a second time.
         """
         state = RegistrationState(self._timing, self._now(), self._losses)
         streams = self._server.streams
         while grpc.owns_socket() and self._other_instances.successor is None:
             kubelet = FileIdentity.of(self._kubelet_socket)
-            # A missing kubelet.sock changes nothing: no kubelet could answer a Register call yet.
+            # If kubelet.sock is missing, wait: no kubelet could answer a Register call.
             if kubelet not in {None, registration.kubelet}:
                 _log.info("%s: %s is new", self._server.resource, self._kubelet_socket)
                 return None
-            # Read in each round: the code below may set `registration` to `first`.
+            # Read this again in each round, because the code below may replace `registration`.
             before = registration.streams_before
             was_lost = state.is_lost
             state.observe(streams.opened - before, streams.count_after(before), self._now())
             if state.has_stream and await self._other_instances.ask_older_to_leave():
-                await self._let_kubelet_see_the_end(grpc, registration)
+                await self._pause_after_older_left(grpc, registration)
                 return registration
             self.is_registered = not state.is_lost and not self._other_instances.has_older_to_ask
             if state.is_lost and not was_lost:
-                # A kubelet up to 1.36 knows one instance per resource. So the likely reason is that
-                # a newer instance registered; the older instance must not register again.
+                # A kubelet up to 1.36 stores one instance per resource, so probably a newer
+                # instance has registered. An older instance must not register again; `note_loss`
+                # checks this.
                 self._other_instances.note_loss()
                 self._log_lost_stream(state)
             if state.again_at is not None and self._now() >= state.again_at:
                 first, self._repeated = self._repeated, None
                 if not state.had_stream and first and streams.count_after(first.streams_before):
-                    registration = first  # the kubelet goes on with the first stream
+                    registration = first  # the kubelet still uses the first stream
                     continue
                 if not state.had_stream:
                     log_no_stream(self._server.resource)
@@ -212,10 +219,10 @@ class RegistrationLoop:
             await self._wait(state.again_at)
         return None
 
-    async def _let_kubelet_see_the_end(self, grpc: GrpcServer, first: _Registration) -> None:
-        """Wait until the kubelet has seen the end of an older instance's streams.
+    async def _pause_after_older_left(self, grpc: GrpcServer, first: _Registration) -> None:
+        """Wait `after_leave` seconds, so that the kubelet handles the end of the older streams.
 
-        Return early if this kubelet ends our stream, too, or if another kubelet has started.
+        Return early if this kubelet ends our stream too, or if another kubelet has started.
         """
         until = self._now() + self._timing.after_leave
         while (
@@ -258,6 +265,6 @@ async def wait_for(wake: asyncio.Event, until: float | None) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout_at(until):
             await wake.wait()
-    # Cleared after the wait, not before: if `wake` is set while the caller looks, the next wait
-    # ends at once.
+    # Clear `wake` after the wait and not before: if it was set while the caller worked, the next
+    # wait must end at once.
     wake.clear()

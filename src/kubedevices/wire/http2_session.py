@@ -1,4 +1,5 @@
-"""HTTP/2 as far as gRPC needs it (RFC 9113), without I/O: bytes in → `on_…` methods, bytes out.
+"""HTTP/2 as far as gRPC needs it (RFC 9113), without I/O: `receive` takes bytes, calls `on_…`
+methods.
 
 Base of `grpc_connection`. The session checks the rules of one connection: the order of frames, the
 states of streams, the windows in both directions, limits. `receive` raises only `ProtocolError`,
@@ -35,9 +36,10 @@ class Http2Session(Http2Output[S], ABC):
     def __init__(self, *, clock: Callable[[], float], limits: Limits) -> None:
         super().__init__(clock=clock, limits=limits)
         self._decoder = Decoder(MAX_HEADER_BLOCK)
-        # Of the connection, in bytes. `_unacknowledged` came since our last WINDOW_UPDATE.
+        # For the connection, in bytes: what the peer may still send, and what has arrived since our
+        # last WINDOW_UPDATE.
         self._receive_window, self._unacknowledged = limits.connection_window, 0
-        self._preface = b"" if self.is_client else PREFACE  # the part that has not come yet
+        self._preface = b"" if self.is_client else PREFACE  # the part that has not arrived yet
         # An incomplete frame, and how many bytes it needs.
         self._rest, self._wanted = bytearray(), 0
         # A header block that CONTINUATION frames will complete.
@@ -75,15 +77,15 @@ class Http2Session(Http2Output[S], ABC):
 
     @abstractmethod
     def on_data(self, stream: S, data: bytes, size: int) -> None:
-        """Payload came; `size` is `data` with padding, as flow control counts it."""
+        """Payload arrived; `size` is the bytes of `data` and padding: flow control counts both."""
 
     @abstractmethod
     def on_end(self, stream: S, trailers: HeaderBlock | None) -> None:
-        """The peer sends nothing more on a stream whose headers came before."""
+        """The peer has ended its side of the stream, in a frame after its headers."""
 
     @abstractmethod
     def on_reset(self, stream: S, code: int, error: str) -> None:
-        """The stream ended: the peer reset it, or we did because of an `error` of the peer."""
+        """The stream was reset: by the peer (`error` is ""), or by us because of this `error`."""
 
     @abstractmethod
     def on_send_window(self, stream: S) -> None:
@@ -124,8 +126,8 @@ class Http2Session(Http2Output[S], ABC):
     def _read_frames(self, data: bytes) -> None:
         if self._preface:
             data = self._skip_preface(data)
-        # Wait until a frame is complete: parsing after each small read would copy all earlier bytes
-        # of the frame each time.
+        # Wait until a frame is complete. Otherwise each small read would copy all bytes of the
+        # frame again.
         if self._rest:
             self._rest += data
             if len(self._rest) < self._wanted:
@@ -147,7 +149,7 @@ class Http2Session(Http2Output[S], ABC):
                 break
             at = begin + size
             if size and not kind:
-                # Kind 0 is DATA. An empty DATA frame carries nothing, so it costs like a PING.
+                # Kind 0 is DATA. An empty DATA frame uses the flood budget, as a PING does.
                 self.guard.refund(FloodGuard.payload_refund)
             else:
                 self.guard.spend()
@@ -207,7 +209,8 @@ class Http2Session(Http2Output[S], ABC):
             self._read_block(stream_id, block, bool(self._block_flags & END_STREAM))
 
     def _read_block(self, stream_id: int, data: bytes, is_end: bool) -> None:
-        # Decode also blocks of ended streams: each block may change the dynamic table.
+        # Decode the blocks of ended streams too: each block may change the dynamic table, which
+        # later blocks need.
         block = self._decoder.decode(data)
         stream = self.streams.get(stream_id) or self._accept(stream_id)
         if stream is None:
@@ -244,7 +247,8 @@ class Http2Session(Http2Output[S], ABC):
         stream = self.new_stream()
         self._begin(stream, stream_id)
         if len(self.streams) > self.limits.max_streams:
-            # Allowed: the client may have opened the stream before our SETTINGS arrived.
+            # Too many streams are not a protocol error: the client may have opened this stream
+            # before our SETTINGS arrived. So refuse only this stream.
             self.guard.spend(FloodGuard.reset_cost)
             self.reset(stream, ErrorCode.REFUSED_STREAM)
             return None
@@ -256,7 +260,7 @@ class Http2Session(Http2Output[S], ABC):
             raise ProtocolError(f"stream {stream_id} is not open")
 
     def _check_ended(self, stream_id: int) -> None:
-        """Raise unless we ended this stream: then late frames of the peer are allowed."""
+        """Return if frames of the peer may still arrive on this ended stream; otherwise raise."""
         self._check_opened(stream_id)
         # When we reset a stream, frames of the peer may be on their way. A peer that sent
         # END_STREAM or RST_STREAM must not send more (section 5.1).
@@ -273,11 +277,11 @@ class Http2Session(Http2Output[S], ABC):
         stream = self.streams.get(stream_id)
         if size > self._receive_window or (stream is not None and size > stream.receive_window):
             raise ProtocolError("flow control: more than the window", ErrorCode.FLOW_CONTROL)
-        # The window of the connection opens on arrival, not when the message is taken: a slow
-        # reader delays only its own stream.
+        # For the connection, bytes count as received when they arrive, not when the message is
+        # read. So a slow reader delays only its own stream.
         self._receive_window -= size
         self._unacknowledged += size
-        # A quarter of the window at a time: one WINDOW_UPDATE per frame would be many frames more.
+        # After each quarter of the window: a WINDOW_UPDATE per frame would be too many frames.
         if self._unacknowledged >= self.limits.connection_window // 4:
             self._output.append(frames.number(WINDOW_UPDATE, 0, self._unacknowledged))
             self._receive_window += self._unacknowledged
@@ -347,11 +351,11 @@ class Http2Session(Http2Output[S], ABC):
         window = values.get(frames.INITIAL_WINDOW_SIZE, self._peer_initial_window)
         more, self._peer_initial_window = window - self._peer_initial_window, window
         if more:
-            # One small frame causes work for each open stream.
+            # This small frame causes work for each open stream, so its cost grows with them.
             self.guard.spend(len(self.streams) / 100)
         for stream in self.streams.values() if more else ():
-            # The window may become negative, if the peer takes back bytes that we already sent
-            # (section 6.9.2).
+            # The window may become negative, if the peer makes its window smaller than what we
+            # already sent (section 6.9.2).
             stream.send_window += more
             if stream.send_window > MAX_31:
                 text = "INITIAL_WINDOW_SIZE makes a window overflow"

@@ -5,12 +5,13 @@ The steps:
 1. Plan without an await: choose NUMA nodes and devices for all containers, and reserve the devices.
    If a plugin has to be asked for its preference first, nothing is reserved; the plugin is asked,
    and the plan is made again with the state at that time.
-2. Call Allocate: the plugins of different resources at once, one plugin for one container after the
-   other. The devices stay reserved, so no lock is needed.
+2. Call Allocate. Plugins of different resources are called at the same time. Each plugin gets its
+   containers one after the other. The devices stay reserved, so no lock is needed.
 3. The caller commits the reservation and writes the pod to the store. After any failure the devices
    are free again.
 
-`allocator` chooses the devices. This module runs the steps and waits for the plugins.
+A *part* is one resource of one container. `allocator` chooses the devices. This module runs the
+steps and waits for the plugins.
 """
 
 import asyncio
@@ -53,21 +54,21 @@ _ASKED_AGAIN = 3
 """How often a plugin is asked again if other pods took the devices that the plugin preferred."""
 
 _LONGEST_WAIT = 300.0
-"""Seconds to wait for ongoing work on other pods. Each piece of that work has a deadline, but there
-may always be a next piece.
+"""Seconds to wait for ongoing work on other pods. Each piece of work ends by its deadline, but new
+work may begin again and again.
 """
 
 Align = Callable[[Container, Callable[[str], Collection[str]]], NumaNodes | None]
 """Returns the NUMA nodes of a container, None if NUMA nodes do not matter.
 
-The second argument returns the devices of a resource that the container may reuse.
+The second argument is a function: resource → devices that the container may reuse.
 """
 
 Responses = dict[ContainerResource, ContainerAllocateResponse]
 
 
 class _Preference(NamedTuple):
-    """The answer of a plugin, its question, and how often the plugin was asked for this part."""
+    """The answer of a plugin, the question, and how often the plugin was asked for this part."""
 
     asked: ContainerPreferredRequest
     answer: tuple[str, ...]
@@ -90,7 +91,7 @@ class Admission:
         must_stay_aligned: bool = False,
         metrics: Metrics = NO_METRICS,
     ) -> None:
-        """Prepare the admission; `prepared` runs it.
+        """Store the arguments; `prepared` does the work.
 
         The devices of `fixed_parts` stay with their containers (see `after_restart`).
         `new_decision` discards the NUMA decisions for the pod and returns a function that decides
@@ -115,8 +116,8 @@ class Admission:
         """
         try:
             await self._plan()
-            # No await between the plan and this line: another pod that lacks these devices finds
-            # this admission and waits for its end.
+            # There must be no await between `_plan` and this line. Then every other pod that needs
+            # these devices finds this admission and waits until it ends.
             with self._ongoing.admission({resource for _, resource in self.reservation.parts}):
                 try:
                     responses = await self._ask_plugins()
@@ -142,7 +143,7 @@ class Admission:
             try:
                 questions = self._plan_now()
             except (DevicesUnavailable, UnexpectedlyFewDevices, TopologyAffinityError) as error:
-                # A NUMA decision names no resource: any of the pod's resources may be the reason.
+                # A NUMA error does not say which resource is short, so wait for all resources.
                 lacking = {error.resource} if isinstance(error, DevicesUnavailable) else wanted
                 try:
                     async with asyncio.timeout_at(deadline):
@@ -219,9 +220,8 @@ class Admission:
             return step
         if set(step.missed).isdisjoint(known.asked.available):
             return step
-        return self._decide(
-            request, None
-        )  # the plugin preferred devices that are gone: ask it again
+        # Other pods took the preferred devices. With None, `plan` asks the plugin again.
+        return self._decide(request, None)
 
     def _decide(self, request: DeviceRequest, answer: Sequence[str] | None) -> AskPlugin | Chosen:
         return plan(request, self._inventory, self._pod_devices, answer=answer)
@@ -250,7 +250,7 @@ class Admission:
         loop = asyncio.get_running_loop()
 
         async def ask(resource: str, parts: list[ContainerResource]) -> None:
-            # As at a kubelet, a plugin sees no two Allocate calls at once for one pod.
+            # As the kubelet does, never send a plugin two Allocate calls for one pod at once.
             for part in parts:
                 began = loop.time()
                 try:
