@@ -256,7 +256,7 @@ async def test_pods_that_are_no_longer_active_are_cleaned_up(plugins: Path) -> N
         assert [each.name for each in manager.pods()] == ["q"]
 
 
-class Remembering(PodDevicesInMemory):
+class StoreWithOldPod(PodDevicesInMemory):
     """A store that has a pod of an earlier start."""
 
     closed = False
@@ -277,7 +277,7 @@ async def test_pods_of_an_earlier_start_keep_their_devices(plugins: Path) -> Non
 
     Their resource has no capacity until its plugin registers.
     """
-    store = Remembering()
+    store = StoreWithOldPod()
     async with (
         DeviceManager(plugins, store=store) as manager,
         FakePlugin(plugins, devices=healthy("a", "b")) as one,

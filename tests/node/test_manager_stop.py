@@ -69,14 +69,14 @@ class Node:
         async with self.manager:
             return self.manager.get_allocation(POD.uid)
 
-    async def committing(self) -> "asyncio.Task[Any]":
+    async def begin_commit(self) -> "asyncio.Task[Any]":
         """Begin an admission whose commit hangs."""
         self.ledger.gate.clear()
         task = asyncio.create_task(self.manager.allocate(POD))
         await until(lambda: self.ledger.asked == 1)
         return task
 
-    async def stopping(self) -> "asyncio.Task[None]":
+    async def begin_stop(self) -> "asyncio.Task[None]":
         """Begin to stop; return when the queue has cancelled all work that can be cancelled."""
         task = asyncio.create_task(self.manager.stop())
         await until(lambda: self.manager._pod_queue._is_closed)
@@ -99,8 +99,8 @@ async def node(short_dir: Path) -> AsyncIterator[Node]:
 
 async def test_a_pod_whose_commit_is_under_way_is_admitted(node: Node) -> None:
     """The ledger stores the pod, so the admission succeeds."""
-    admission = await node.committing()
-    stopping = await node.stopping()
+    admission = await node.begin_commit()
+    stopping = await node.begin_stop()
     node.ledger.gate.set()
     assert await admission == HELD
     await stopping
@@ -116,8 +116,8 @@ async def test_a_pod_whose_commit_fails_while_the_node_stops_is_refused(
         raise KubedevicesError("no space left on device")
 
     monkeypatch.setattr(Ledger, "commit", fail)
-    admission = await node.committing()
-    stopping = await node.stopping()
+    admission = await node.begin_commit()
+    stopping = await node.begin_stop()
     node.ledger.gate.set()
     with pytest.raises(AdmissionRejected, match="no space left"):
         await admission
@@ -126,7 +126,7 @@ async def test_a_pod_whose_commit_fails_while_the_node_stops_is_refused(
 
 async def test_a_pod_released_during_its_commit_is_admitted_and_then_released(node: Node) -> None:
     """Both callers get a result, in this order."""
-    admission = await node.committing()
+    admission = await node.begin_commit()
     release = asyncio.create_task(node.manager.release(POD.uid))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -141,7 +141,7 @@ async def test_a_release_that_has_begun_is_answered_during_the_stop(node: Node) 
     node.ledger.gate.clear()
     release = asyncio.create_task(node.manager.release(POD.uid))
     await until(lambda: node.ledger.asked == 2)
-    stopping = await node.stopping()
+    stopping = await node.begin_stop()
     node.ledger.gate.set()
     assert await release == HELD["c"]
     await stopping
@@ -153,11 +153,11 @@ async def test_waiting_admissions_and_releases_fail_when_the_node_stops(node: No
 
     A waiting admission is refused.
     """
-    admission = await node.committing()
+    admission = await node.begin_commit()
     release = asyncio.create_task(node.manager.release(POD.uid))
     again = asyncio.create_task(node.manager.allocate(POD))
     await asyncio.sleep(0)
-    stopping = await node.stopping()
+    stopping = await node.begin_stop()
     node.ledger.gate.set()
     assert await admission == HELD
     with pytest.raises(GivenUp, match="the node stopped before"):
@@ -186,7 +186,7 @@ async def test_a_pod_whose_boot_is_being_stored_is_admitted(node: Node) -> None:
     node.ledger.gate.set()
     node.ledger.gate.clear()
     await until(lambda: node.ledger.confirming)
-    stopping = await node.stopping()
+    stopping = await node.begin_stop()
     node.ledger.gate.set()
     assert await admission == HELD
     await stopping
@@ -275,7 +275,7 @@ async def test_a_stop_whose_caller_is_cancelled_goes_on(node: Node) -> None:
     node.ledger.gate.clear()
     admission = asyncio.create_task(node.manager.allocate(POD))
     await until(lambda: node.ledger.asked)
-    stopping = await node.stopping()
+    stopping = await node.begin_stop()
     stopping.cancel()
     with pytest.raises(asyncio.CancelledError):
         await stopping

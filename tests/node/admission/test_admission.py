@@ -71,7 +71,7 @@ async def refuse(manager: DeviceManager, asked: Pod) -> str:
     return error.value.message
 
 
-def nothing_is_left(manager: DeviceManager) -> bool:
+def no_device_is_reserved_or_held(manager: DeviceManager) -> bool:
     return not any(manager.inventory.reserved(name) for name in manager.inventory) and not len(
         manager.pod_devices
     )
@@ -248,7 +248,7 @@ async def test_without_a_healthy_device_the_pod_is_refused(plugins: Path) -> Non
     assert message == rejected_message(MESSAGES["no_healthy"].replace("v.example/r", RESOURCE))
 
 
-async def test_after_the_plugin_went_away_the_pod_is_refused(plugins: Path) -> None:
+async def test_after_the_loss_of_the_plugin_a_pod_is_refused(plugins: Path) -> None:
     """All devices of a lost plugin count as unhealthy."""
     async with DeviceManager(plugins) as manager:
         async with registered(manager, widgets(plugins, "a")):
@@ -275,18 +275,20 @@ async def test_an_error_of_the_plugin_is_passed_on(plugins: Path) -> None:
     async with DeviceManager(plugins) as manager, registered(manager, one):
         message = await refuse(manager, pod("p", 1))
         assert message == rejected_message("rpc error: code = Internal desc = out of smoke")
-        assert nothing_is_left(manager)
+        assert no_device_is_reserved_or_held(manager)
         one.errors.clear()
         await manager.allocate(pod("p", 1))
 
 
-async def test_an_answer_without_containers_is_refused_and_leaves_nothing(plugins: Path) -> None:
+async def test_an_answer_without_containers_is_refused_and_the_devices_are_free(
+    plugins: Path,
+) -> None:
     """A kubelet keeps these devices reserved until another pod ends."""
     one = widgets(plugins, "a")
     one.allocate_answer = lambda _: AllocateResponse()
     async with DeviceManager(plugins) as manager, registered(manager, one):
         assert MESSAGES["prefixes"][4] in await refuse(manager, pod("p", 1))
-        assert nothing_is_left(manager)
+        assert no_device_is_reserved_or_held(manager)
 
 
 async def test_a_failure_in_a_later_container_frees_all_devices_of_the_pod(plugins: Path) -> None:
@@ -303,11 +305,11 @@ async def test_a_failure_in_a_later_container_frees_all_devices_of_the_pod(plugi
                 ),
             ),
         )
-        assert nothing_is_left(manager)
+        assert no_device_is_reserved_or_held(manager)
         assert (one.allocations, two.allocations) == ([], [])  # no plugin was called
         two.errors["allocate"] = RpcError(StatusCode.INTERNAL, "no")
         await refuse(manager, Pod("p", containers=(Container("c", {RESOURCE: 2, GADGET: 1}),)))
-        assert nothing_is_left(manager)
+        assert no_device_is_reserved_or_held(manager)
         await manager.allocate(pod("q", 2))
 
 
@@ -324,7 +326,7 @@ async def test_a_device_that_turns_unhealthy_while_the_plugin_answers_is_not_giv
         await manager.wait_for(RESOURCE, allocatable=0)
         gate.set()
         assert "no longer healthy" in await admission
-        assert nothing_is_left(manager)
+        assert no_device_is_reserved_or_held(manager)
 
 
 async def test_a_device_that_vanishes_while_the_plugin_answers_is_not_given(plugins: Path) -> None:
@@ -338,7 +340,7 @@ async def test_a_device_that_vanishes_while_the_plugin_answers_is_not_given(plug
         await manager.wait_for(RESOURCE, capacity=1)
         gate.set()
         assert "no longer healthy" in await admission
-        assert nothing_is_left(manager)
+        assert no_device_is_reserved_or_held(manager)
 
 
 # ---------------------------------------------------------------- concurrent calls
@@ -366,7 +368,7 @@ async def test_a_refusal_does_not_wait_for_a_plugin_that_hangs(plugins: Path) ->
     async with DeviceManager(plugins) as manager, registered(manager, one, two):
         asked = Pod("p", containers=(Container("c", {RESOURCE: 1, GADGET: 1}),))
         assert "desc = no" in await asyncio.wait_for(refuse(manager, asked), 5)
-        assert nothing_is_left(manager)
+        assert no_device_is_reserved_or_held(manager)
 
 
 async def test_a_hanging_plugin_delays_no_other_pod(plugins: Path) -> None:
@@ -394,7 +396,7 @@ async def test_a_hanging_plugin_is_cancelled_at_its_deadline(plugins: Path) -> N
         registered(manager, one),
     ):
         assert "code = DeadlineExceeded" in await refuse(manager, pod("p", 1))
-        assert nothing_is_left(manager)
+        assert no_device_is_reserved_or_held(manager)
 
 
 async def test_a_cancelled_admission_frees_its_devices(plugins: Path) -> None:
@@ -407,7 +409,7 @@ async def test_a_cancelled_admission_frees_its_devices(plugins: Path) -> None:
         admission.cancel()
         with pytest.raises(asyncio.CancelledError):
             await admission
-        assert nothing_is_left(manager)
+        assert no_device_is_reserved_or_held(manager)
         one.hang("allocate").set()
         await manager.allocate(pod("q", 1))
 
@@ -422,7 +424,7 @@ async def test_releasing_a_pod_ends_its_admission(plugins: Path) -> None:
         await manager.release("default/p")
         with pytest.raises(AdmissionRejected, match="the pod was released while the pod was"):
             await admission
-        assert nothing_is_left(manager)
+        assert no_device_is_reserved_or_held(manager)
 
 
 # ---------------------------------------------------------------- preferences
@@ -507,7 +509,7 @@ async def test_a_failing_preference_refuses_the_pod(plugins: Path) -> None:
         message = await refuse(manager, pod("p", 1))
         assert message.startswith(f"Allocate failed due to {MESSAGES['prefixes'][0]}")
         assert one.allocations == []
-        assert nothing_is_left(manager)
+        assert no_device_is_reserved_or_held(manager)
 
 
 async def test_a_preferred_device_that_another_pod_took_is_replaced(plugins: Path) -> None:
@@ -576,7 +578,7 @@ async def test_a_pod_that_cannot_be_stored_is_refused(plugins: Path) -> None:
     ):
         message = await refuse(manager, pod("p", 1))
         assert message == rejected_message("no space left on device")
-        assert nothing_is_left(manager)
+        assert no_device_is_reserved_or_held(manager)
         assert not manager.pods()
         store.error = None
         await manager.allocate(pod("p", 1))
@@ -618,5 +620,5 @@ async def test_a_commit_is_finished_although_its_caller_was_cancelled(
         store.gate.set()
         with pytest.raises(asyncio.CancelledError):
             await admission
-        assert nothing_is_left(manager) is (outcome == "failed")
+        assert no_device_is_reserved_or_held(manager) is (outcome == "failed")
         assert [each.name for each in manager.pods()] == (["p"] if outcome == "kept" else [])

@@ -59,10 +59,10 @@ class Node:
         }
 
 
-# ---------------------------------------------------------------- the reference's cases (17.1)
+# ---------------------------------------------------------------- cases of the kubelet's own tests
 
 
-def test_init_containers_leave_their_devices_to_those_after_them() -> None:
+def test_later_containers_reuse_the_devices_of_init_containers() -> None:
     """InitContainerDeviceAllocation: two devices do for two init containers and two apps."""
     pod = Pod(
         "p",
@@ -101,7 +101,7 @@ def test_a_pod_of_two_resources() -> None:
 
 
 def test_a_rollback_frees_the_whole_reservation() -> None:
-    """Requirement 8: all devices of a failed pod are free again, and are freed only once."""
+    """All devices of a failed pod are free again, and are freed only once."""
     node = Node(r=4)
     pod = Pod("p", "", "", (Container("i", {R: 2}),), (Container("a", {R: 3}),))
     reservation = node.reserve(pod)
@@ -114,7 +114,7 @@ def test_a_rollback_frees_the_whole_reservation() -> None:
 
 
 def test_a_cleanup_does_not_free_reserved_devices() -> None:
-    """Requirement 7: while plugins answer, no cleanup makes pending devices available."""
+    """While plugins answer, no cleanup makes pending devices available."""
     node = Node(r=2)
     first = node.reserve(Pod("p", containers=(Container("a", {R: 1}),)))
     node.pod_devices.remove_pod("p")
@@ -222,7 +222,7 @@ class NodeMachine(RuleBasedStateMachine):
         ]
 
     @invariant()
-    def reserved_is_derived_or_pending(self) -> None:
+    def reserved_is_held_or_pending(self) -> None:
         """The reserved devices are exactly the held devices and the pending devices."""
         derived = self.pod_devices.reserved().get(R, set())
         pending = set().union(*(ids for _, ids in self.pending()))

@@ -77,8 +77,10 @@ class Node:
         self._tasks.append(task)
         return task
 
-    async def hangs(self, name: str, widgets: int = 0, gadgets: int = 0) -> asyncio.Task[Any]:
-        """Begin an admission that has its devices and waits for Allocate until `end`."""
+    async def begin_hanging(
+        self, name: str, widgets: int = 0, gadgets: int = 0
+    ) -> asyncio.Task[Any]:
+        """Begin an admission that hangs in Allocate until `answer_allocate`."""
         for plugin, count in ((self.widgets, widgets), (self.gadgets, gadgets)):
             if count:
                 plugin.hang("allocate")
@@ -87,7 +89,7 @@ class Node:
         await until(lambda: len(self.widgets.allocations) + len(self.gadgets.allocations) > calls)
         return task
 
-    def end(self, *, fail: bool = False) -> None:
+    def answer_allocate(self, *, fail: bool = False) -> None:
         """Let every plugin answer Allocate; with `fail`, this answer is an error."""
         for plugin in (self.widgets, self.gadgets):
             answer = plugin.allocate_answer
@@ -100,7 +102,7 @@ class Node:
                 plugin.allocate_answer = once
             plugin._gates.pop("allocate", asyncio.Event()).set()
 
-    async def waits(self, *pods: Pod) -> list[asyncio.Task[Any]]:
+    async def begin_waiting(self, *pods: Pod) -> list[asyncio.Task[Any]]:
         """Begin admissions that have to wait."""
         tasks = [self.begin(self.manager.allocate(each)) for each in pods]
         await until(lambda: len(self.manager._ongoing._waiting) == len(pods))
@@ -137,9 +139,9 @@ async def test_a_pod_gets_the_devices_that_another_admission_gives_back(node: No
     A serial kubelet would have refused it before this admission.
     """
     await node.start()
-    first = await node.hangs("first", widgets=2)
-    [second] = await node.waits(pod("second", widgets=2))
-    node.end(fail=True)
+    first = await node.begin_hanging("first", widgets=2)
+    [second] = await node.begin_waiting(pod("second", widgets=2))
+    node.answer_allocate(fail=True)
     assert "not today" in await refused(first)
     assert {*(await second)["c"][RESOURCE]} == {"w0", "w1"}
 
@@ -147,9 +149,9 @@ async def test_a_pod_gets_the_devices_that_another_admission_gives_back(node: No
 async def test_a_pod_is_refused_when_the_other_admission_keeps_the_devices(node: Node) -> None:
     """The refusal comes after the end of the other admission, with the numbers of that time."""
     await node.start()
-    first = await node.hangs("first", widgets=1)
-    [second] = await node.waits(pod("second", widgets=2))
-    node.end()
+    first = await node.begin_hanging("first", widgets=1)
+    [second] = await node.begin_waiting(pod("second", widgets=2))
+    node.answer_allocate()
     await first
     assert "Requested: 2, Available: 1" in await refused(second)
 
@@ -157,25 +159,25 @@ async def test_a_pod_is_refused_when_the_other_admission_keeps_the_devices(node:
 async def test_a_waiting_pod_delays_no_other_pod(node: Node) -> None:
     """Pods with free devices, or of another resource, are admitted while the pod waits."""
     await node.start()
-    await node.hangs("first", widgets=1)
-    await node.waits(pod("second", widgets=2))
+    await node.begin_hanging("first", widgets=1)
+    await node.begin_waiting(pod("second", widgets=2))
     await asyncio.wait_for(node.manager.allocate(pod("third", gadgets=1)), 20)
     too_many = node.begin(node.manager.allocate(pod("fourth", gadgets=2)))
     assert "Requested: 2, Available: 1" in await refused(too_many)
     fits = node.begin(node.manager.allocate(pod("fifth", widgets=1)))
     await until(lambda: len(node.widgets.allocations) == 2)
-    node.end()
+    node.answer_allocate()
     await fits
 
 
 async def test_two_pods_with_the_same_two_resources_do_not_deadlock(node: Node) -> None:
     """A waiting pod holds no device, so the first pod gets devices of both resources."""
     await node.start()
-    holders = [await node.hangs("a", widgets=1), await node.hangs("b", gadgets=1)]
-    first, second = await node.waits(pod("p", 2, 1), pod("q", 1, 2))
+    holders = [await node.begin_hanging("a", widgets=1), await node.begin_hanging("b", gadgets=1)]
+    first, second = await node.begin_waiting(pod("p", 2, 1), pod("q", 1, 2))
     assert node.manager.inventory.reserved(RESOURCE) == {"w0"}
     assert node.manager.inventory.reserved(GADGET) == {"g0"}
-    node.end(fail=True)
+    node.answer_allocate(fail=True)
     for holder in holders:
         assert "not today" in await refused(holder)
     assert {name: len(ids) for name, ids in (await first)["c"].items()} == {RESOURCE: 2, GADGET: 1}
@@ -190,7 +192,7 @@ async def test_a_pod_that_cannot_be_stored_frees_its_devices_for_others(node: No
     node.store.gate.clear()
     first = node.begin(node.manager.allocate(pod("first", widgets=2)))
     await until(lambda: node.store.asked)
-    [second] = await node.waits(pod("second", widgets=1))
+    [second] = await node.begin_waiting(pod("second", widgets=1))
     node.store.error = KubedevicesError("no space left on device")
     node.store.gate.set()
     assert "no space left" in await refused(first)
@@ -207,7 +209,7 @@ async def test_an_ongoing_release_is_waited_for(node: Node) -> None:
     node.store.gate.clear()
     first = node.begin(node.manager.allocate(pod("first", widgets=1)))
     await until(lambda: node.store.asked == 2)
-    [second] = await node.waits(pod("second", widgets=1))
+    [second] = await node.begin_waiting(pod("second", widgets=1))
     node.store.gate.set()
     await asyncio.wait_for(asyncio.gather(first, second), 20)
 
@@ -218,8 +220,8 @@ async def test_a_waiting_admission_ends_with_its_caller_its_pod_or_its_node(
 ) -> None:
     """Each end has its own error: caller cancelled, pod released, node stopped."""
     await node.start()
-    first = await node.hangs("first", widgets=2)
-    [second] = await node.waits(pod("second", widgets=1))
+    first = await node.begin_hanging("first", widgets=2)
+    [second] = await node.begin_waiting(pod("second", widgets=1))
     if end == "cancel":
         second.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -233,7 +235,7 @@ async def test_a_waiting_admission_ends_with_its_caller_its_pod_or_its_node(
         assert "the node was stopped while" in await refused(first)
         return
     assert not node.manager._ongoing._waiting
-    node.end()
+    node.answer_allocate()
     await first
 
 
@@ -243,7 +245,7 @@ async def test_the_wait_for_other_admissions_is_bounded(
     """Each admission has deadlines, but a further admission may begin before the last has ended."""
     await node.start()
     monkeypatch.setattr(admission, "_LONGEST_WAIT", 0.05)
-    await node.hangs("first", widgets=2)
+    await node.begin_hanging("first", widgets=2)
     assert "Available: 0" in await refused(
         node.begin(node.manager.allocate(pod("second", widgets=1)))
     )
@@ -262,10 +264,10 @@ async def test_devices_that_change_numa_nodes_while_the_plugin_answers(
     """The decision does not fit any more: strict policies refuse the pod, best-effort admits it."""
     node.widgets = FakePlugin(node.directory, devices=healthy("w0", "w1", numa=(0,)))
     await node.start(policy)
-    task = await node.hangs("p", widgets=2)
+    task = await node.begin_hanging("p", widgets=2)
     await node.widgets.send([*healthy("w0", numa=(0,)), *healthy("w1", numa=(1,))])
     await until(lambda: node.manager.inventory.devices(RESOURCE)["w1"].numa_nodes == (1,))
-    node.end()
+    node.answer_allocate()
     if answer == "admitted":
         await task
     else:
@@ -304,12 +306,12 @@ async def test_a_plugin_is_asked_at_most_four_times(node: Node) -> None:
     await node.start()
     inventory, taken = node.manager.inventory, []
 
-    def take_it_away(request: ContainerPreferredRequest) -> Sequence[str]:
+    def prefer_and_reserve(request: ContainerPreferredRequest) -> Sequence[str]:
         taken.append(request.available[-1])
         inventory.reserve(RESOURCE, taken[-1:])
         return taken[-1:]
 
-    node.widgets.preferred_answer = take_it_away
+    node.widgets.preferred_answer = prefer_and_reserve
     assert await node.manager.allocate(pod("p", widgets=1)) == {"c": {RESOURCE: ("w0",)}}
     assert taken == ["w8", "w7", "w6", "w5"]
     inventory.unreserve(RESOURCE, taken)

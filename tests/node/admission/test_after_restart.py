@@ -48,7 +48,7 @@ def test_a_running_container_keeps_the_devices_of_all_its_resources() -> None:
     assert not gate().is_fixed(POD, "side", WIDGET, runs("main"))
 
 
-def test_a_pod_of_which_nothing_runs_is_planned_again() -> None:
+def test_a_pod_without_a_running_container_is_planned_again() -> None:
     """Its plugin has to list the devices first."""
     assert fixed(gate(), runs()) == set()
 
@@ -75,7 +75,7 @@ def test_the_start_of_a_container_that_does_not_run_is_verified() -> None:
     assert gate().to_verify(POD.uid, "main", runs("main")) == ()
 
 
-def test_without_a_runtime_only_a_reboot_makes_starts_wait() -> None:
+def test_without_a_runtime_starts_are_verified_only_after_a_reboot() -> None:
     """A pod admitted in this boot counts as running."""
     assert gate().to_verify(POD.uid, "main", None) == ()
     assert gate(is_of_this_boot=False).to_verify(POD.uid, "side", None) == (GADGET,)

@@ -76,12 +76,12 @@ def test_errors_have_the_kubelets_texts(error: AllocationError, key: str) -> Non
 
 
 @pytest.mark.parametrize("error", [PreferredAllocationFailed("x"), PreStartFailed("x")], ids=str)
-def test_errors_with_a_reason_begin_as_the_kubelets(error: AllocationError) -> None:
+def test_errors_with_a_reason_begin_with_the_kubelets_text(error: AllocationError) -> None:
     """The beginning is the kubelet's text, the rest is the plugin's."""
     assert any(str(error) == f"{prefix}x" for prefix in MESSAGES["prefixes"])
 
 
-# ---------------------------------------------------------------- the reference's cases (17.1)
+# ---------------------------------------------------------------- cases of the kubelet's own tests
 
 
 def test_devices_are_given_until_none_is_free() -> None:
@@ -168,13 +168,13 @@ def test_aligned_devices_come_first(
 
 
 def test_a_request_for_zero_devices_is_ignored() -> None:
-    """Requirement 23: a kubelet refuses a limit of zero if no device is healthy."""
+    """A kubelet refuses a limit of zero if no device is healthy."""
     node = Node(["!d1"])
     assert node.choose(0) == ()
 
 
 def test_an_unhealthy_device_is_not_reused() -> None:
-    """Requirement 24: a device of an init container is reused only while it is healthy."""
+    """A device of an init container is reused only while it is healthy."""
     node = Node(["!d1", "d2", "d3"])
     node.hold("d1", "d2", pod="p", container="init")
     assert node.choose(1, reusable=("d1", "d2")) == ("d2",)
@@ -182,7 +182,7 @@ def test_an_unhealthy_device_is_not_reused() -> None:
 
 
 def test_a_matching_allocation_stays_before_the_plugin_registers_again() -> None:
-    """Requirement 1: after a restart of the node a pod keeps its device without a call."""
+    """After a restart of the node a pod keeps its device without a call."""
     inventory = Inventory()
     inventory.restore(R, 0)
     pod_devices = PodDevices(inventory)

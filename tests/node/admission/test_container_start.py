@@ -49,7 +49,7 @@ def plugins(short_dir: Path) -> Path:
     return short_dir / "p"
 
 
-async def test_the_options_are_the_plugins_answer(plugins: Path) -> None:
+async def test_the_options_are_the_answer_of_the_plugin(plugins: Path) -> None:
     """A plugin without PreStartContainer gets no call."""
     one = FakePlugin(plugins, devices=healthy("a", "b"))
     async with node(one) as manager:

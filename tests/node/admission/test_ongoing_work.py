@@ -10,7 +10,7 @@ from tests.waiting import until
 WIDGET, GADGET = "example.com/widget", "example.com/gadget"
 
 
-async def waits(ongoing: OngoingWork, *resources: str) -> asyncio.Task[bool]:
+async def begin_waiting(ongoing: OngoingWork, *resources: str) -> asyncio.Task[bool]:
     """Begin to wait for devices of `resources`."""
     task = asyncio.create_task(ongoing.may_free(resources))
     await asyncio.sleep(0)
@@ -35,8 +35,8 @@ async def test_a_failed_admission_wakes_waiters_for_its_devices() -> None:
     ongoing, order = OngoingWork(), []
     with ongoing.admission([WIDGET]), ongoing.admission([GADGET]):
         with contextlib.suppress(KubedevicesError), ongoing.admission([WIDGET, "cpu"]):
-            first, second = [await waits(ongoing, WIDGET) for _ in range(2)]
-            other = await waits(ongoing, GADGET)
+            first, second = [await begin_waiting(ongoing, WIDGET) for _ in range(2)]
+            other = await begin_waiting(ongoing, GADGET)
             for name, task in (("first", first), ("second", second)):
                 task.add_done_callback(lambda _, name=name: order.append(name))  # type: ignore[misc]
             raise KubedevicesError
@@ -54,7 +54,7 @@ async def test_only_the_last_successful_admission_wakes_waiters() -> None:
     ongoing = OngoingWork()
     with ongoing.admission([WIDGET]):
         with ongoing.admission([WIDGET]):
-            waiting = await waits(ongoing, WIDGET)
+            waiting = await begin_waiting(ongoing, WIDGET)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert not waiting.done()
@@ -66,10 +66,10 @@ async def test_a_successful_release_wakes_waiters_at_once() -> None:
     ongoing = OngoingWork()
     with ongoing.admission([WIDGET]):
         with ongoing.release([WIDGET]):
-            waiting = await waits(ongoing, WIDGET)
+            waiting = await begin_waiting(ongoing, WIDGET)
         assert await waiting
         with contextlib.suppress(KubedevicesError), ongoing.release([WIDGET]):
-            waiting = await waits(ongoing, WIDGET)
+            waiting = await begin_waiting(ongoing, WIDGET)
             raise KubedevicesError
         await asyncio.sleep(0)
         assert not waiting.done()
@@ -80,7 +80,7 @@ async def test_a_cancelled_waiter_is_removed() -> None:
     """The end of the ongoing work does not touch the cancelled waiter."""
     ongoing = OngoingWork()
     with ongoing.admission([WIDGET]):
-        waiting = await waits(ongoing, WIDGET)
+        waiting = await begin_waiting(ongoing, WIDGET)
         waiting.cancel()
         await until(waiting.done)
         assert repr(ongoing) == "<OngoingWork with 1 open, 0 waiting>"

@@ -22,7 +22,7 @@ from tests.allocator_rig import THREE_EACH, Node, Nodes, R
         (None, 2, (), ("d0", "d1")),
     ],
 )
-def test_a_preference_counts_as_far_as_it_makes_sense(
+def test_the_valid_part_of_a_preference_is_used(
     affinity: Nodes, count: int, answer: tuple[str, ...], chosen: tuple[str, ...]
 ) -> None:
     """TopologyAlignedAllocation: unaligned, unknown, double and surplus IDs are ignored."""
@@ -78,7 +78,7 @@ def test_the_plugin_is_asked_only_with_the_option_and_a_choice() -> None:
 
 
 def test_a_bad_preference_is_reported() -> None:
-    """Requirement 25: size, membership, doubles and must-include are checked and reported."""
+    """Size, membership, doubles and must-include are checked and reported."""
     node = Node([f"d{n}" for n in range(9)], prefers=True)
     node.hold("d0", pod="p", container="init")
     node.hold("d8")

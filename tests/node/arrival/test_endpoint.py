@@ -423,7 +423,7 @@ async def test_a_flood_of_lists_does_not_block_the_loop(short_dir: Path) -> None
             flooding.cancel()
 
 
-class Hurried(Endpoint):
+class EndpointWithoutPauses(Endpoint):
     """Records its pauses instead of waiting."""
 
     pauses: ClassVar[list[float]]
@@ -440,8 +440,8 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     slices = partial(LoopSlices, clock=lambda: float(next(seconds)))
     monkeypatch.setattr(endpoint_module, "LoopSlices", slices)
     monkeypatch.setattr(endpoint_module, "_READING_A_BYTE", 0.0)
-    Hurried.pauses = []
-    return Hurried.pauses
+    EndpointWithoutPauses.pauses = []
+    return EndpointWithoutPauses.pauses
 
 
 async def test_an_identical_list_is_not_decoded_again(
@@ -451,7 +451,7 @@ async def test_an_identical_list_is_not_decoded_again(
     monkeypatch.setattr(endpoint_module, "LoopSlices", partial(LoopSlices, clock=lambda: 0.0))
     plugin = FakePlugin(short_dir, devices=healthy("x" * 100_000))
     async with plugin:
-        endpoint = await Hurried.connect(RESOURCE, plugin.socket)
+        endpoint = await EndpointWithoutPauses.connect(RESOURCE, plugin.socket)
         with following(endpoint) as seen:
             await until(lambda: pauses)
             monkeypatch.setattr(device_lists, "_read_block", None)
@@ -469,7 +469,7 @@ async def test_the_pause_after_a_list_is_proportional_to_its_cost(
     devices = healthy(*(f"device-{n}" for n in range(5000)))
     plugin = FakePlugin(short_dir, devices=devices)
     async with plugin:
-        endpoint = await Hurried.connect(RESOURCE, plugin.socket)
+        endpoint = await EndpointWithoutPauses.connect(RESOURCE, plugin.socket)
         with following(endpoint):
             await until(lambda: pauses)
             slices = len(devices) / device_lists.DEVICES_AT_ONCE

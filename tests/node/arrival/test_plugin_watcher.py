@@ -65,7 +65,7 @@ class WatchedPlugin:
             raise self.notify_error
 
 
-class Table:
+class FakeTable:
     """Replaces the endpoint table; records connections and disconnections in order."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Table:
 
 @contextlib.asynccontextmanager
 async def watching(
-    directory: Path, table: Table, *, timing: WatcherTiming = QUICK
+    directory: Path, table: FakeTable, *, timing: WatcherTiming = QUICK
 ) -> AsyncIterator[PluginWatcher]:
     watcher = PluginWatcher(
         directory, device_plugins(table.connect, table.disconnect), timing=timing
@@ -101,7 +101,7 @@ async def watching(
 
 async def test_present_and_new_plugins_are_registered(short_dir: Path) -> None:
     """The watcher asks each plugin for its info, connects to its socket, and notifies it."""
-    table = Table()
+    table = FakeTable()
     async with WatchedPlugin(short_dir / "old.sock") as old, watching(short_dir, table):
         await until(lambda: old.told)
         async with WatchedPlugin(short_dir / "deep/er/new.sock", name="a.b/new") as new:
@@ -113,7 +113,7 @@ async def test_present_and_new_plugins_are_registered(short_dir: Path) -> None:
 
 async def test_the_endpoint_in_the_info_is_the_socket_of_the_plugin(short_dir: Path) -> None:
     """The device plugin service may be on another socket, named by its absolute path."""
-    table = Table()
+    table = FakeTable()
     async with (
         WatchedPlugin(short_dir / "p.sock", endpoint="/elsewhere/plugin.sock") as plugin,
         watching(short_dir, table),
@@ -124,7 +124,7 @@ async def test_the_endpoint_in_the_info_is_the_socket_of_the_plugin(short_dir: P
 
 async def test_a_deleted_socket_disconnects_its_plugin(short_dir: Path) -> None:
     """A socket created again at this path is registered again."""
-    table = Table()
+    table = FakeTable()
     async with watching(short_dir, table):
         async with WatchedPlugin(short_dir / "p.sock") as plugin:
             await until(lambda: plugin.told)
@@ -171,7 +171,7 @@ async def test_a_refused_plugin_gets_the_reason(
     said: dict[str, object], told: str, short_dir: Path
 ) -> None:
     """The kubelet's words, repeated after each pause. No connection is opened."""
-    table = Table()
+    table = FakeTable()
     async with (
         WatchedPlugin(short_dir / "p.sock", **said) as plugin,
         watching(short_dir, table),
@@ -183,7 +183,7 @@ async def test_a_refused_plugin_gets_the_reason(
 
 async def test_a_failed_registration_is_repeated(short_dir: Path) -> None:
     """Kubelets before 1.36 wait until the socket is created again."""
-    table = Table()
+    table = FakeTable()
     table.error = DialPluginFailed("context deadline exceeded")
     async with (
         WatchedPlugin(short_dir / "p.sock") as plugin,
@@ -206,7 +206,7 @@ async def test_a_failed_notification_undoes_the_registration(
     short_dir: Path,
 ) -> None:
     """Then the registration is repeated."""
-    table = Table()
+    table = FakeTable()
     async with WatchedPlugin(short_dir / "p.sock") as plugin:
         plugin.notify_error = RpcError(StatusCode.INTERNAL, "no")
         async with watching(short_dir, table):
@@ -221,7 +221,7 @@ def test_the_deadline_of_get_info_is_longer_than_that_of_a_kubelet(short_dir: Pa
     async def story(loop: ShiftedLoop) -> None:
         async with WatchedPlugin(short_dir / "p.sock") as plugin:
             plugin.get_info_gate.clear()
-            async with watching(short_dir, Table(), timing=WatcherTiming()):
+            async with watching(short_dir, FakeTable(), timing=WatcherTiming()):
                 await until(lambda: plugin.asked)
                 loop.shift += 3
                 for _ in range(20):  # run every timer that is due
@@ -240,7 +240,7 @@ async def test_a_socket_that_does_not_answer_is_asked_again_and_delays_no_other(
     short_dir: Path,
 ) -> None:
     """A failed GetInfo call is repeated. Another plugin is registered meanwhile."""
-    table = Table()
+    table = FakeTable()
     async with WatchedPlugin(short_dir / "bad.sock", name="a.b/bad") as bad:
         bad.get_info_error = RpcError(StatusCode.UNAVAILABLE, "not yet")
         async with watching(short_dir, table), WatchedPlugin(short_dir / "good.sock") as good:
@@ -254,7 +254,7 @@ async def test_an_unexpected_error_is_logged_and_the_plugin_is_tried_again(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An error in our own code."""
-    table = Table()
+    table = FakeTable()
     table.error = ValueError("surprise")
     async with WatchedPlugin(short_dir / "p.sock") as plugin, watching(short_dir, table):
         await until(lambda: "surprise" in caplog.text)
@@ -264,7 +264,7 @@ async def test_an_unexpected_error_is_logged_and_the_plugin_is_tried_again(
 
 async def test_a_socket_file_without_a_listener_is_ignored_and_not_deleted(short_dir: Path) -> None:
     """A plugin that binds there later is found."""
-    table = Table()
+    table = FakeTable()
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(short_dir / "p.sock"))
     async with watching(short_dir, table) as watcher:
@@ -277,7 +277,7 @@ async def test_an_unreadable_directory_disconnects_no_plugin(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """For example, if no more files can be opened: the watcher tries again later."""
-    table = Table()
+    table = FakeTable()
     scandir = os.scandir
 
     def refuse(_: object) -> None:

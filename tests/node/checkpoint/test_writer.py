@@ -23,10 +23,10 @@ INTERVAL = 0.2
 class WatchedInventory(Inventory):
     """Counts how often the writer reads the registered devices."""
 
-    looks = 0
+    reads = 0
 
     def registered_devices(self) -> dict[str, list[str]]:
-        self.looks += 1
+        self.reads += 1
         return super().registered_devices()
 
 
@@ -57,26 +57,26 @@ class Rig:
             raise LedgerWriteFailed("no space")
         self.kept.append({*resources})
 
-    def tell(self) -> None:
+    def publish_change(self) -> None:
         self.events.publish(NodeEvent(EventKind.LIST_CHANGED, WIDGET))
 
-    async def looked(self, times: int = 1) -> None:
+    async def wait_for_reads(self, times: int = 1) -> None:
         """Let the writer read everything; then the result of the previous time has been written."""
         for _ in range(times + 1):
-            before = self.inventory.looks
-            self.tell()
-            await until(lambda before=before: self.inventory.looks > before)  # type: ignore[misc]
+            before = self.inventory.reads
+            self.publish_change()
+            await until(lambda before=before: self.inventory.reads > before)  # type: ignore[misc]
 
     def report(self, *ids: str, sick: str = "") -> None:
         """Let a plugin list these devices."""
         generation = self.inventory.connect(WIDGET, PluginOptions(), "w.sock").generation
         self.inventory.report(WIDGET, generation, [*healthy(*ids), *unhealthy(*sick)])
-        self.tell()
+        self.publish_change()
 
     def admit(self, name: str, first: int = 0) -> None:
         for holding in holdings(pod(name), first):
             self.pod_devices.insert(*holding)
-        self.tell()
+        self.publish_change()
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -115,7 +115,7 @@ async def test_the_file_follows_allocations_and_lists(rig: Rig) -> None:
         ("space/p", "main", WIDGET, {0: ("w0", "w1")}),
     ]
     rig.pod_devices.remove_pod("space/p")
-    rig.tell()
+    rig.publish_change()
     await until(lambda: not rig.entries(), what="clean-up is written too")
 
 
@@ -138,16 +138,16 @@ async def test_the_file_is_written_at_most_once_an_interval(rig: Rig) -> None:
 
 
 async def test_nothing_is_written_without_a_change(rig: Rig) -> None:
-    """T-18: no write for an event without a change, at the stop, or at the next start."""
+    """No write for an event without a change, at the stop, or at the next start."""
     rig.writer.start(())
     rig.report("a")
     await until(rig.path.exists)
     before = rig.identity
-    await rig.looked()
+    await rig.wait_for_reads()
     await rig.writer.stop()
     rig.writer = rig.new_writer()
     rig.writer.start([WIDGET])
-    await rig.looked()
+    await rig.wait_for_reads()
     await rig.writer.stop()
     assert rig.identity == before
     assert rig.kept == [{WIDGET}]
@@ -167,7 +167,7 @@ async def test_stop_writes_the_last_changes(rig: Rig) -> None:
 async def test_a_node_without_any_device_writes_no_file(rig: Rig) -> None:
     """A kubelet concludes from the file that its node is not new."""
     rig.writer.start(())
-    await rig.looked()
+    await rig.wait_for_reads()
     await rig.writer.stop()
     assert not rig.path.exists()
 

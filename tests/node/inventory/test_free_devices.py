@@ -56,7 +56,7 @@ def test_devices_of_several_groups_are_added_and_removed(seed: int) -> None:
             plain.pop(device_id, None)
         assert free.counts() == Counter(plain.values())
         assert {each for each in masks if free.contains(each, masks[each])} == {*plain}
-        agrees_with(free, plain, random.randint(-2, 14))
+        check_against(free, plain, random.randint(-2, 14))
 
 
 def test_ten_thousand_ids_are_removed_and_added_in_order() -> None:
@@ -75,7 +75,7 @@ def test_ten_thousand_ids_are_removed_and_added_in_order() -> None:
     assert max(map(len, found._blocks or [])) <= 2 * free_devices._BLOCK, "blocks stay short"
 
 
-def agrees_with(free: FreeDevices, masks: Mapping[str, int], count: int) -> None:
+def check_against(free: FreeDevices, masks: Mapping[str, int], count: int) -> None:
     assert len(free) == len(masks)
     for wanted in (lambda mask: True, lambda mask: mask & 1, lambda mask: mask == 0):
         expected = sorted((each for each in masks if wanted(masks[each])), key=natural_key)
@@ -92,7 +92,7 @@ def test_devices_of_several_groups_are_mixed_in_natural_order(
 ) -> None:
     """Groups are only for counting; a request gets devices as from one list."""
     free = FreeDevices.of(masks.items())
-    agrees_with(free, masks, count)
+    check_against(free, masks, count)
     assert all(free.contains(each, mask) for each, mask in masks.items())
     assert not free.contains("dev0", 64)
 

@@ -12,7 +12,7 @@ from tests.inventory_rig import Plugin, R, S, numbers
 # ---------------------------------------------------------------- golden trace
 
 
-def test_the_capacity_trace_is_the_kubelets() -> None:
+def test_the_capacity_trace_is_that_of_the_kubelet() -> None:
     """Each step of the trace: capacity, allocatable and removed resources."""
     trace = load("capacity_trace")
     steps = iter(trace["sequence"])
@@ -52,7 +52,7 @@ def test_the_capacity_trace_is_the_kubelets() -> None:
     assert next(steps, None) is None
 
 
-def test_the_odd_lists_of_the_trace_are_the_kubelets() -> None:
+def test_unusual_lists_of_the_trace_count_as_in_the_kubelet() -> None:
     """Unusual health words and an empty list. Our numbers differ in rows 16 and 18."""
     early, twice, odd, empty = load("capacity_trace")["independent"]
     for step, devices in (
@@ -86,7 +86,7 @@ def test_duplicate_devices_count_once() -> None:
     assert numbers(inventory) == (0, 0)
 
 
-# ---------------------------------------------------------------- the reference's cases (17.1)
+# ---------------------------------------------------------------- cases of the kubelet's own tests
 
 
 @pytest.mark.parametrize("sockets", [("a", "b", "c"), ("a", "a", "a"), ("", "", "")])
@@ -156,7 +156,7 @@ def test_a_device_that_recovers_is_allocatable() -> None:
     assert set(inventory.healthy(R)) == {"a"}
 
 
-def test_a_disconnect_keeps_everything_known_until_the_grace_period_is_over() -> None:
+def test_after_a_disconnect_all_devices_stay_known_for_the_grace_period() -> None:
     """EndpointSyncOnDisconnect: all devices are unhealthy but known, then completely removed."""
     inventory = Inventory(grace_period=10)
     plugin = Plugin(inventory)
@@ -193,7 +193,7 @@ def test_each_change_of_health_concerns_exactly_one_of_two_hundred_pods() -> Non
 
 
 def test_a_resource_is_known_from_its_registration_on() -> None:
-    """Requirement 27: a kubelet admits pods without devices until the first list."""
+    """A kubelet admits pods without devices until the first list."""
     inventory = Inventory()
     plugin = Plugin(inventory)
     assert inventory.is_known(R)

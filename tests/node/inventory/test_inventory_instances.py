@@ -5,7 +5,7 @@ from tests.inventory_rig import OPTIONS, Plugin, R, S, listed, numbers
 
 
 def test_the_end_of_an_old_instance_changes_nothing() -> None:
-    """Requirement 3: after a rolling update allocatable is the list of the new plugin."""
+    """After a rolling update allocatable is the list of the new plugin."""
     inventory = Inventory()
     old = Plugin(inventory, socket="old")
     old.list("a", "b")
@@ -61,7 +61,7 @@ def test_the_older_instance_takes_over_when_the_newer_one_ends() -> None:
 
 
 def test_a_registration_on_the_same_socket_replaces_the_instance() -> None:
-    """Requirements 5 and 28: neither a list nor the end of the old stream counts any more."""
+    """Neither a list nor the end of the old stream counts any more."""
     inventory = Inventory()
     old = Plugin(inventory, socket="x")
     old.list("a")
@@ -76,7 +76,7 @@ def test_a_registration_on_the_same_socket_replaces_the_instance() -> None:
 
 
 def test_twenty_registrations_leave_one_instance() -> None:
-    """Requirement 5: the record of a resource does not grow with each registration."""
+    """The record of a resource does not grow with each registration."""
     inventory = Inventory()
     for _ in range(200):
         Plugin(inventory, socket="x").list("a")
@@ -89,7 +89,7 @@ def test_twenty_registrations_leave_one_instance() -> None:
 
 
 def test_a_stream_opened_again_is_the_same_instance() -> None:
-    """Requirement 6: after a loss, a list of the same registration brings all devices back."""
+    """After a loss, a list of the same registration brings all devices back."""
     inventory = Inventory()
     plugin = Plugin(inventory)
     plugin.list("a")

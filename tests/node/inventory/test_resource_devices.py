@@ -47,7 +47,7 @@ def test_the_same_list_again_changes_nothing() -> None:
     assert devices.replace(listed("a", "!b")).is_empty
 
 
-def test_another_order_changes_nothing_but_the_order() -> None:
+def test_a_new_order_changes_only_the_order() -> None:
     """The same devices in another order are no change."""
     devices = made("a", "b")
     assert devices.replace(listed("b", "a")).is_empty

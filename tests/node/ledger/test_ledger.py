@@ -97,7 +97,7 @@ async def test_the_boot_id_of_a_checkpoint_is_used(ledger: Ledger, tmp_path: Pat
 
 
 async def test_a_checkpoint_from_before_1_20_is_imported(ledger: Ledger, tmp_path: Path) -> None:
-    """T-16: its devices are on NUMA node 0."""
+    """Its devices are on NUMA node 0."""
     (tmp_path / "checkpoint").write_bytes(
         (GOLDEN / "checkpoints_v1" / "v1_two_pods.json").read_bytes()
     )
@@ -107,7 +107,7 @@ async def test_a_checkpoint_from_before_1_20_is_imported(ledger: Ledger, tmp_pat
 
 
 async def test_a_damaged_checkpoint_is_renamed_and_reported(ledger: Ledger, tmp_path: Path) -> None:
-    """T-17: held devices are never forgotten without a message."""
+    """Held devices are never forgotten without a message."""
     bad = (GOLDEN / "checkpoints_bad" / "modified_device.json").read_bytes()
     (tmp_path / "checkpoint").write_bytes(bad)
     kept = await ledger.load()
@@ -308,7 +308,7 @@ async def test_the_event_loop_runs_while_the_disk_is_slow(
 
     def slow(*_: object) -> None:
         threads.append(threading.current_thread().name)
-        assert disk_answers.wait(60), "the loop stood still"
+        assert disk_answers.wait(60), "the event loop was blocked"
 
     await ledger.load()
     monkeypatch.setattr(LedgerFile, "commit", slow)

@@ -1,4 +1,4 @@
-"""Hints: golden vectors, the cases of the reference, and rules for every hint."""
+"""Hints: golden vectors, cases of the kubelet's own tests, and rules for every hint."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -123,7 +123,7 @@ def test_hints_are_those_of_the_kubelet(number: int, case: Any) -> None:
         numa_nodes=case["numa_nodes"],
     )
     if not any(devices.values()):
-        assert hints is None, "a resource without NUMA nodes does not care"
+        assert hints is None, "a resource without NUMA nodes has no preference"
         return
     if number in NOT_ON_THIS_MACHINE:
         assert case["hints"] == []
@@ -136,7 +136,7 @@ def test_hints_are_those_of_the_kubelet(number: int, case: Any) -> None:
     ] == [hint for hint in case["hints"] if carrying.issuperset(hint["mask"])]
 
 
-# ---------------------------------------------------------------- the reference's cases (17.2)
+# ---------------------------------------------------------------- cases of the kubelet's own tests
 
 
 def test_devices_without_numa_nodes_have_no_preference() -> None:
@@ -276,7 +276,7 @@ def test_an_unhealthy_reusable_device_does_not_count() -> None:
     assert node.hints({R: 1}, reusable=lambda _: {"b"})[R] == ["0+", "01-"]
 
 
-def test_a_request_for_nothing_has_no_hints() -> None:
+def test_a_request_for_zero_devices_has_no_hints() -> None:
     """A limit of zero is ignored. A kubelet returns every set."""
     assert Node(widget=ONE_EACH).hints({R: 0}) == {}
 

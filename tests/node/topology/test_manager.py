@@ -89,7 +89,7 @@ def test_two_resources_of_a_container_are_on_one_node() -> None:
 def test_devices_that_cannot_be_aligned_are_refused(policy: str) -> None:
     """One free GPU on each node cannot serve two aligned GPUs.
 
-    Words and reason are the reference's.
+    Words and reason are the kubelet's.
     """
     node = Node(policy)
     node.hold(GPU, {0: ["0-0"], 1: ["1-0"]}, "other")

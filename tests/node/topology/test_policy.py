@@ -111,12 +111,12 @@ def slow_merge(chosen: TopologySettings, providers: Iterable[ProviderHints]) -> 
         preferred = all(h.preferred for h in combination) and len(set(masks)) <= 1
         if merged.mask:
             candidate = TopologyHint(merged, preferred)
-            best = better(chosen, best, candidate, max(narrowest, default=0))
+            best = better_hint(chosen, best, candidate, max(narrowest, default=0))
     best = best or TopologyHint(everything, False)
     return TopologyHint(None, best.preferred) if single and best.numa_nodes == everything else best
 
 
-def better(
+def better_hint(
     chosen: TopologySettings, current: TopologyHint | None, candidate: TopologyHint, wanted: int
 ) -> TopologyHint:
     if current is None:
