@@ -47,7 +47,7 @@ def terms(found: Objects) -> Any:
     return found["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
 
 
-SET: dict[str, Callable[[Objects], bool]] = {
+EFFECTS: dict[str, Callable[[Objects], bool]] = {
     "labels: {team: lab}": lambda o: (
         o["ServiceAccount"]["metadata"]["labels"]["team"] == "lab"
         and "team" not in o["pod"]["metadata"]["labels"]
@@ -137,17 +137,17 @@ SET: dict[str, Callable[[Objects], bool]] = {
 }
 
 
-@pytest.mark.parametrize("text", SET)
+@pytest.mark.parametrize("text", EFFECTS)
 def test_each_key_changes_its_field(
     text: str, printed: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    assert SET[text](by_kind(printed(text)))
+    assert EFFECTS[text](by_kind(printed(text)))
     assert not _holds_by_default(text, printed)
 
 
 def _holds_by_default(text: str, printed: Callable[..., list[dict[str, Any]]]) -> bool:
     try:
-        return SET[text](by_kind(printed("{}")))
+        return EFFECTS[text](by_kind(printed("{}")))
     except KeyError:
         return False
 
@@ -329,7 +329,7 @@ def test_values_for_the_chart_match_its_schema(
 def test_the_schema_for_editors_accepts_every_key(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["manifests", "expose", "--values-schema"]) == 0
     validator = Draft7Validator(json.loads(capsys.readouterr().out))
-    for text in SET:
+    for text in EFFECTS:
         validator.validate(yaml.safe_load(text))
     assert not validator.is_valid({"resorces": {}})
 

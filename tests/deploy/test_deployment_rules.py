@@ -150,7 +150,7 @@ def test_an_update_does_not_remove_devices(name: str) -> None:
     (container,) = spec["template"]["spec"]["containers"]
     assert container["readinessProbe"]["periodSeconds"] == 1
     grace = spec["template"]["spec"]["terminationGracePeriodSeconds"]
-    assert grace == (30 if name in DRIVERS else 5), "a driver lets calls end first"
+    assert grace == (30 if name in DRIVERS else 5), "a driver waits for the end of its calls"
 
 
 @pytest.mark.parametrize("name", OVERLAYS)

@@ -137,7 +137,7 @@ def test_a_plugin_starts_before_the_kubelet(name: str, capsys: pytest.CaptureFix
         assert "\nConflicts=kubelet.service\n" in text
     else:
         assert "kubelet.service" in before[0].split()
-        assert "\nTimeoutStartSec=30\n" in text, "a kubelet must not be held up for long"
+        assert "\nTimeoutStartSec=30\n" in text, "a kubelet must not wait for long"
 
 
 @pytest.mark.parametrize("name", UNITS)

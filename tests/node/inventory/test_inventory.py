@@ -162,7 +162,7 @@ def test_after_a_disconnect_all_devices_stay_known_for_the_grace_period() -> Non
     plugin = Plugin(inventory)
     plugin.list("a", "b", "!c")
     plugin.end(100)
-    assert numbers(inventory, 110) == (3, 0), "exactly the grace period is not over it"
+    assert numbers(inventory, 110) == (3, 0), "at the end of the grace period, not after it"
     assert inventory.is_known(R)
     assert inventory.get_capacity(110.01).removed == (R,)
     assert not inventory.is_known(R)

@@ -30,7 +30,7 @@ def test_an_old_instance_serves_until_the_new_one_has_listed() -> None:
     assert old.list("a", "b") is not None
     assert numbers(inventory) == (2, 2)
     new.list("c")
-    assert old.list("a", "b", "d") is None, "no longer"
+    assert old.list("a", "b", "d") is None, "the newer instance counts"
     assert list(inventory.devices(R)) == ["c"]
 
 
@@ -54,7 +54,7 @@ def test_the_older_instance_takes_over_when_the_newer_one_ends() -> None:
     one.list("a")
     two.list("b")
     assert one.list("a", "c") is None
-    assert two.end(1).appeared == ("a", "c"), "its newest list is what counts"
+    assert two.end(1).appeared == ("a", "c"), "its newest list counts"
     assert numbers(inventory, 9999) == (2, 2)
     assert one.end(2).changed == ("a", "c")
     assert numbers(inventory) == (2, 0)
@@ -115,7 +115,7 @@ def test_lists_of_a_forgotten_instance_are_ignored() -> None:
     plugin = Plugin(inventory)
     plugin.list("a")
     inventory.forget(R, plugin.generation)
-    assert numbers(inventory) == (1, 1), "a connected one is not forgotten"
+    assert numbers(inventory) == (1, 1), "a connected instance is not forgotten"
     plugin.end(0)
     inventory.forget(R, plugin.generation)
     assert plugin.list("a") is None
