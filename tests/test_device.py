@@ -30,7 +30,7 @@ WIDGET: dict[str, Any] = {
 
 
 def test_equal_content_makes_equal_devices() -> None:
-    """T-01: two devices made of the same content are equal and have one hash."""
+    """Two devices made of the same content are equal and have one hash."""
     assert Device("w", **WIDGET) == Device("w", **WIDGET)
     assert hash(Device("w", **WIDGET)) == hash(Device("w", **WIDGET))
 
@@ -52,7 +52,7 @@ def test_equal_content_makes_equal_devices() -> None:
     ],
 )
 def test_every_part_counts_for_equality(part: str, value: object) -> None:
-    """T-01: a change of health, permission, variable, NUMA node or any other part is seen."""
+    """A change of health, permission, variable, NUMA node or any other part is seen."""
     assert Device("w", **WIDGET) != Device("w", **(WIDGET | {part: value}))
 
 
@@ -63,14 +63,14 @@ def test_ids_count_for_equality() -> None:
 
 @pytest.mark.parametrize("part", [field.name for field in dataclasses.fields(Device)])
 def test_devices_are_frozen(part: str) -> None:
-    """T-01: no part of a device can be replaced."""
+    """No part of a device can be replaced."""
     device = Device("w", **WIDGET)
     with pytest.raises(dataclasses.FrozenInstanceError, match=part):
         setattr(device, part, None)
 
 
 def test_mappings_of_a_device_cannot_be_edited() -> None:
-    """T-01: neither the variables of a device nor the dictionary they came from change it."""
+    """Neither the variables of a device nor the dictionary they came from change it."""
     env = {"A": "1"}
     device = Device("w", env=env)
     env["A"] = "2"
@@ -80,7 +80,7 @@ def test_mappings_of_a_device_cannot_be_edited() -> None:
 
 
 def test_lists_of_a_device_are_copies() -> None:
-    """T-01: a list given to a device and changed later does not change the device."""
+    """A list given to a device and changed later does not change the device."""
     paths = ["/dev/a"]
     device = Device("w", paths=paths)
     paths.append("/dev/b")

@@ -11,7 +11,7 @@ from kubedevices.errors import InvalidDevice, InvalidResourceName
 
 
 def test_adding_makes_the_type_known() -> None:
-    """T-02: the first device of a type declares it; found twice, it counts once."""
+    """The first device of a type declares it; found twice, it counts once."""
     tree = DeviceTree()
     tree.add("widget", Device("w"))
     tree.add("widget", Device("w"))
@@ -84,7 +84,7 @@ def test_views_are_read_only() -> None:
 
 
 def test_a_snapshot_stays_as_it_is() -> None:
-    """T-06: what happens to a tree after a snapshot does not reach the snapshot."""
+    """What happens to a tree after a snapshot does not reach the snapshot."""
     tree = DeviceTree({"widget": [Device("w")]})
     snapshot = tree.snapshot()
     tree.add("widget", Device("x"))
@@ -155,7 +155,7 @@ def changed_device(**parts: object) -> Callable[[DeviceTree], None]:
 def test_changes_between_two_trees(
     edit: Callable[[DeviceTree], None], expected: TreeChange
 ) -> None:
-    """T-05: the table of changes, per type; equal content is no change."""
+    """The table of changes, per type; equal content is no change."""
     old = DeviceTree({"widget": [Device("w")]})
     new = old.snapshot()
     edit(new)
@@ -164,14 +164,14 @@ def test_changes_between_two_trees(
 
 
 def test_a_type_that_is_gone() -> None:
-    """T-05: a missing type is removed, a type without devices is only updated."""
+    """A missing type is removed, a type without devices is only updated."""
     old = DeviceTree({"widget": [Device("w")], "gadget": [Device("g")]})
     new = DeviceTree({"gadget": []})
     assert compare_trees(old, new) == TreeChange(updated=("gadget",), removed=("widget",))
 
 
 def test_everything_at_once() -> None:
-    """T-05: one comparison may find all three kinds, in the order of the trees."""
+    """One comparison may find all three kinds, in the order of the trees."""
     old = DeviceTree({"a": [], "b": [], "c": []})
     new = DeviceTree({"e": [], "b": [Device("b")], "d": [], "a": []})
     assert compare_trees(old, new) == TreeChange(added=("e", "d"), updated=("b",), removed=("c",))

@@ -1,4 +1,4 @@
-"""The configuration changes while devices are served (T-29)."""
+"""The configuration changes while devices are served."""
 
 import contextlib
 import logging
@@ -159,7 +159,7 @@ def defined(directory: Path, resource: str) -> list[str]:
 
 
 async def test_a_change_of_inject_concerns_one_resource(directory: Path) -> None:
-    """T-24 and T-29: it keeps its socket, and its names as long as their devices are there."""
+    """It keeps its socket, and its names as long as their devices are there."""
     file, cdi = directory / "host.yaml", directory / "cdi"
     by_cdi = SERIAL.replace("}]}", "}], inject: cdi}")
     (directory / "dev/ttyUSB1").touch()

@@ -301,7 +301,7 @@ def test_a_resource_that_is_no_longer_there_is_forgotten(config_file: Path) -> N
 
 
 def test_health_is_that_of_all_replicas(config_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No container gets a share of a broken device (T-26)."""
+    """No container gets a share of a broken device."""
     monkeypatch.setitem(HEALTH, "card0", "Unhealthy")
     resource = "  match: [{path: /dev/card*}]\n  replicas: 2\n  topology: [1]\n"
     found = devices(scan(config_file, resource, PretendHost("/dev/card0", "/dev/card1")))

@@ -1,4 +1,4 @@
-"""The simulator: its settings and what it answers (T-28)."""
+"""The simulator: its settings and what it answers."""
 
 import platform
 import re

@@ -1,4 +1,4 @@
-"""`kubedevices simulate` (T-28)."""
+"""`kubedevices simulate`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The CDI files of a plugin: T-22 to T-25."""
+"""The CDI files of a plugin."""
 
 import json
 import logging
@@ -44,7 +44,7 @@ def defined(*directories: Path) -> list[str]:
 
 
 def test_one_file_per_kind_is_made_on_demand(inventory: CdiInventory, run: Path) -> None:
-    """T-22: name, mode and version of the files, whose directory did not exist."""
+    """Name, mode and version of the files, whose directory did not exist."""
     inventory.publish({KIND: [a_device("w1"), a_device("w0")], "example.com/g": [a_device("0")]})
     assert sorted(path.name for path in run.iterdir()) == [
         "kubedevices_example.com-g.json",
@@ -59,7 +59,7 @@ def test_one_file_per_kind_is_made_on_demand(inventory: CdiInventory, run: Path)
 
 
 def test_files_follow_the_devices(inventory: CdiInventory, run: Path) -> None:
-    """T-23: changed content is rewritten, equal content is not, in whatever order it comes."""
+    """Changed content is rewritten, equal content is not, in whatever order it comes."""
     inventory.publish({KIND: [a_device("w0")]})
     inventory.publish({KIND: [a_device("w0", "/dev/new"), a_device("w10"), a_device("w9")]})
     [first, *_] = json.loads((run / FILE).read_text())["devices"]
@@ -78,7 +78,7 @@ def test_a_file_is_the_same_after_a_restart(run: Path, etc: Path) -> None:
 
 
 def test_a_file_that_was_removed_or_edited_is_restored(inventory: CdiInventory, run: Path) -> None:
-    """T-23: Allocate restores the file."""
+    """Allocate restores the file."""
     inventory.publish({KIND: [a_device("w0")]})
     text = (run / FILE).read_text()
     (run / FILE).unlink()
@@ -112,7 +112,7 @@ def test_names_of_other_kinds_pass(inventory: CdiInventory, run: Path) -> None:
 
 
 def test_kinds_without_devices_lose_their_file(inventory: CdiInventory, run: Path) -> None:
-    """T-24: when the last device disappears, or the whole type does."""
+    """When the last device disappears, or the whole type does."""
     inventory.publish({KIND: [a_device("w0")], "example.com/g": [a_device("g0")]})
     inventory.publish({KIND: [], "example.com/g": [a_device("g0")]})
     assert defined(run) == ["example.com/g=g0"]
@@ -126,7 +126,7 @@ def test_kinds_without_devices_lose_their_file(inventory: CdiInventory, run: Pat
 def test_a_foreign_definition_is_never_touched(
     place: str, inventory: CdiInventory, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """T-23: the name stays theirs in either directory, with one warning; the others are ours."""
+    """The name stays theirs in either directory, with one warning; the others are ours."""
     run, etc = tmp_path / "run/cdi", tmp_path / "etc/cdi"
     theirs = tmp_path / place / "cdi/vendor.json"
     write_spec(theirs.parent, theirs.name, a_spec("w0", kind=KIND))
@@ -206,7 +206,7 @@ def test_each_change_of_a_file_is_one_line_of_the_log(
 
 
 def test_dead_files_go_after_the_first_scan(run: Path, etc: Path) -> None:
-    """T-24: our files of our vendor without a current device are removed, other files stay."""
+    """Our files of our vendor without a current device are removed, other files stay."""
     for kind in (KIND, "example.com/gone", "other.com/x"):
         write_spec(run, cdi_specs.file_name(kind), a_spec("w", kind=kind))
     write_spec(run, "example.com-foreign.json", a_spec("w", kind="example.com/foreign"))
@@ -230,7 +230,7 @@ def test_dead_files_go_after_the_first_scan(run: Path, etc: Path) -> None:
 
 
 def test_nothing_is_removed_at_the_end(run: Path, etc: Path) -> None:
-    """T-24: running containers refer to the names, so files outlive the plugin."""
+    """Running containers refer to the names, so files outlive the plugin."""
     inventory = CdiInventory(run, read_also=[etc])
     inventory.publish({KIND: [a_device("w0")]})
     del inventory
@@ -248,7 +248,7 @@ def test_leftovers_of_a_crash_go_at_the_start(inventory: CdiInventory, run: Path
 def test_a_write_that_fails_refuses_the_allocation(
     inventory: CdiInventory, run: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """T-25: `publish` logs once and goes on, Allocate fails, and both work again later."""
+    """`publish` logs once and goes on, Allocate fails, and both work again later."""
     run.parent.mkdir()
     run.write_text("in the way")
     for _ in range(3):
@@ -264,7 +264,7 @@ def test_a_write_that_fails_refuses_the_allocation(
 
 
 def test_a_write_that_fails_may_leave_out_only_the_names(run: Path, etc: Path) -> None:
-    """T-25: with `on_error="log"` the container starts without its CDI devices."""
+    """With `on_error="log"` the container starts without its CDI devices."""
     write_spec(etc, "vendor.json", a_spec("theirs", kind=KIND))
     inventory = CdiInventory(run, read_also=[etc], on_error="log")
     run.parent.mkdir()

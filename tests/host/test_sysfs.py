@@ -80,7 +80,7 @@ def test_the_walk(
     grandparent: Says,
     nodes: tuple[int, ...],
 ) -> None:
-    """T-20: every tree of the table."""
+    """Every tree of the table."""
     sysfs.directory(ROOT, *grandparent)
     sysfs.directory(BRIDGE, *parent)
     path = sysfs.device_file("w0", sysfs.directory(CHILD, *child))
@@ -106,7 +106,7 @@ def test_a_device_outside_of_sys_devices_says_nothing(sysfs: FakeSysfs) -> None:
 
 
 def test_a_dm_device_has_the_nodes_of_its_disks(sysfs: FakeSysfs) -> None:
-    """T-20: a volume over disks on two NUMA nodes belongs to both."""
+    """A volume over disks on two NUMA nodes belongs to both."""
     volume = sysfs.directory("virtual/block/dm-0")
     for number, says in enumerate([("1", "8-15"), ("0", "0-7")]):
         sysfs.directory(f"{ROOT}/0000:00:0{number}.0", *says)
@@ -130,7 +130,7 @@ def test_volumes_over_volumes(sysfs: FakeSysfs) -> None:
 
 
 def test_a_vfio_group_has_the_nodes_of_its_devices(sysfs: FakeSysfs) -> None:
-    """T-20: /dev/vfio/42 belongs to the NUMA node of the PCI device in group 42."""
+    """/dev/vfio/42 belongs to the NUMA node of the PCI device in group 42."""
     pci = sysfs.directory(f"{ROOT}/0000:00:05.0", "0", "0-7")
     members = sysfs.sys / "kernel/iommu_groups/42/devices"
     members.mkdir(parents=True)
@@ -218,7 +218,7 @@ BREAKS = [
 
 @pytest.mark.parametrize(("make_broken", "reason"), BREAKS)
 class TestAFileThatFails:
-    """T-20: one of a device's files cannot be looked up."""
+    """One of a device's files cannot be looked up."""
 
     def test_costs_only_its_own_nodes(
         self,
@@ -249,7 +249,7 @@ def test_a_failing_parent_is_no_failure(sysfs: FakeSysfs) -> None:
 def test_nodes_that_are_not_online_are_dropped(
     sysfs: FakeSysfs, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """T-20: a number the machine does not have is left out, with one warning in all."""
+    """A number the machine does not have is left out, with one warning in all."""
     sysfs.online("0-1,4")
     sysfs.directory("pci0000:00", "0,3,4", "0-7")
     paths = [sysfs.device_file(f"w{n}", sysfs.directory(f"pci0000:00/{n}")) for n in range(3)]

@@ -1,4 +1,4 @@
-"""grpc-go as the kubelet of our plugins, and as a client of our other sockets (T-32)."""
+"""grpc-go as the kubelet of our plugins, and as a client of our other sockets."""
 
 import asyncio
 import re

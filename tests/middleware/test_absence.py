@@ -1,4 +1,4 @@
-"""How long a plugin may be away, and how long calls wait for it (MW-06), in virtual time."""
+"""How long a plugin may be away, and how long calls wait for it, in virtual time."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Middleware over middleware: each does its own, whatever stands before or behind it (MW-04)."""
+"""Middleware over middleware: each does its own, whatever stands before or behind it."""
 
 import asyncio
 from pathlib import Path

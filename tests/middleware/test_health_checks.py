@@ -1,4 +1,4 @@
-"""Health of exposed devices, by file and by command (T-26, T-27)."""
+"""Health of exposed devices, by file and by command."""
 
 import logging
 import sys

@@ -1,4 +1,4 @@
-"""Health that does not flap (T-27)."""
+"""Health that does not flap."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The list of a plugin that is away stays for a while, and calls wait for its return (MW-06)."""
+"""The list of a plugin that is away stays for a while, and calls wait for its return."""
 
 import asyncio
 from pathlib import Path

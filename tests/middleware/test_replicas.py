@@ -1,4 +1,4 @@
-"""Several IDs for one device (T-26)."""
+"""Several IDs for one device."""
 
 from typing import Any
 

@@ -223,7 +223,7 @@ RESOURCE = "example.com/widget"
 
 @pytest.mark.parametrize("keys", [{"distinct": True}, {"distinct": False}], ids=str)
 def test_a_hundred_random_pods(keys: dict[str, Any]) -> None:
-    """MW-05: never too many holders, never two shares of a device if that is forbidden, and each
+    """Never too many holders, never two shares of a device if that is forbidden, and each
     device that is given was used no more than those that were left; before anything comes back,
     no two devices that have room differ by more than one.
     """

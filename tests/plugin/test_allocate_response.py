@@ -64,7 +64,7 @@ def test_one_answer_per_container_in_order() -> None:
 
 
 def test_devices_come_in_natural_order() -> None:
-    """T-19: files of `card2` come before those of `card10`, whatever was asked for first."""
+    """Files of `card2` come before those of `card10`, whatever was asked for first."""
     devices = [Device(name, paths=[f"/dev/{name}"]) for name in ("card10", "card2", "card1")]
     container = respond(*devices)
     assert [spec.host_path for spec in container.devices] == [
@@ -75,7 +75,7 @@ def test_devices_come_in_natural_order() -> None:
 @settings(deadline=None)
 @given(st.permutations([f"card{n}" for n in range(12)]), st.sampled_from(["last", "join"]))
 def test_every_order_of_ids_gives_the_same_bytes(ids: list[str], env_merge: EnvMerge) -> None:
-    """T-19: a kubelet's random order never shows in what goes over the wire."""
+    """A kubelet's random order never shows in what goes over the wire."""
     devices = {
         f"card{n}": Device(
             f"card{n}",
@@ -122,7 +122,7 @@ def test_an_id_asked_for_twice_counts_once() -> None:
 
 
 def test_replicas_give_their_device_file_once() -> None:
-    """T-19: two shares of one card give one device file, with all permissions either has."""
+    """Two shares of one card give one device file, with all permissions either has."""
     container = respond(
         Device("card0-0", specs=[DeviceSpec("/dev/card0", None, "m")]),
         Device("card0-1", specs=[DeviceSpec("/dev/card0", None, "rw")]),
@@ -136,7 +136,7 @@ def test_replicas_give_their_device_file_once() -> None:
     [(True, True, True), (True, False, False), (False, True, False)],
 )
 def test_equal_mounts_are_given_once(first: bool, second: bool, expected: bool) -> None:
-    """T-19: a mount is writable if one of the devices needs it so."""
+    """A mount is writable if one of the devices needs it so."""
     container = respond(
         Device("a", mounts=[Mount("/opt", "/opt", read_only=first)]),
         Device("b", mounts=[Mount("/opt", "/opt", read_only=second)]),
@@ -145,7 +145,7 @@ def test_equal_mounts_are_given_once(first: bool, second: bool, expected: bool) 
 
 
 def test_a_host_path_may_have_two_container_paths() -> None:
-    """T-19: the same file seen under two names is no duplicate."""
+    """The same file seen under two names is no duplicate."""
     container = respond(
         Device("a", specs=[DeviceSpec("/dev/w", "/dev/a")]),
         Device("b", specs=[DeviceSpec("/dev/w", "/dev/b")]),
@@ -154,7 +154,7 @@ def test_a_host_path_may_have_two_container_paths() -> None:
 
 
 def test_cdi_names_are_given_once() -> None:
-    """T-19: two devices with one CDI name give it once."""
+    """Two devices with one CDI name give it once."""
     container = respond(Device("a", cdi="v.com/c=1"), Device("b", cdi="v.com/c=1"))
     assert container.cdi_devices == ["v.com/c=1"]
 
@@ -169,7 +169,7 @@ def test_cdi_names_are_given_once() -> None:
     ],
 )  # fmt: skip
 class TestTwoHostPathsAtOnePlace:
-    """T-19: two devices that put different things at one place of the container."""
+    """Two devices that put different things at one place of the container."""
 
     def test_the_first_is_kept_with_a_warning(
         self,
@@ -244,7 +244,7 @@ def test_a_value_that_is_left_out_is_logged(
     ],
 )
 def test_merging(part: str, values: list[str], env_merge: EnvMerge, expected: str) -> None:
-    """T-19: equal values collapse; different ones follow `env_merge`, in order of the IDs."""
+    """Equal values collapse; different ones follow `env_merge`, in order of the IDs."""
     devices = [Device(f"w{n}", **{part: {"NAME": value}}) for n, value in enumerate(values)]  # type: ignore[arg-type]
     assert getattr(respond(*devices, env_merge=env_merge), part) == {"NAME": expected}
 
@@ -253,7 +253,7 @@ def test_merging(part: str, values: list[str], env_merge: EnvMerge, expected: st
     ("part", "what"), [("env", "environment variable"), ("annotations", "annotation")]
 )
 def test_different_values_can_be_an_error(part: str, what: str) -> None:
-    """T-19: with `env_merge="error"` two values of one name refuse the call."""
+    """With `env_merge="error"` two values of one name refuse the call."""
     devices = [Device(f"w{n}", **{part: {"NAME": str(n)}}) for n in range(2)]  # type: ignore[arg-type]
     text = f"device w1 sets the {what} NAME to '1', another device sets it to '0'"
     with pytest.raises(ConflictingDevices, match=re.escape(text)) as caught:

@@ -44,7 +44,7 @@ FOUR_CARDS = [f"card{card}-{share}" for card in range(4) for share in range(5)]
     ],
 )
 def test_vectors(policy: str, available: list[str], size: int, expected: str) -> None:
-    """T-21: the known answers, from any order of the available IDs."""
+    """The known answers, from any order of the available IDs."""
     for seed in range(5):
         shuffled = random.Random(seed).sample(available, len(available))
         assert choose(policy, shuffled, (), size) == expected.split()
@@ -75,7 +75,7 @@ def test_packed_fills_physical_devices_not_id_ranges() -> None:
 def test_must_include_comes_first_and_counts(
     policy: str, must_include: list[str], size: int, expected: str
 ) -> None:
-    """T-21: what must be included leads the answer and counts as a share of its card."""
+    """What must be included leads the answer and counts as a share of its card."""
     assert choose(policy, FOUR_CARDS, must_include, size) == expected.split()
 
 
@@ -91,13 +91,13 @@ def test_must_include_comes_first_and_counts(
     ],
 )
 def test_distributed_looks_at_what_is_held(total: dict[str, int], size: int, expected: str) -> None:
-    """T-21: the card with the fewest shares in use is first; used is total minus available."""
+    """The card with the fewest shares in use is first; used is total minus available."""
     available = ["card0-2", "card0-3", "card1-0", "card1-1", "card1-2", "card1-3"]
     assert choose("distributed", available, (), size, total=total) == expected.split()
 
 
 def test_distributed_breaks_ties_by_picks() -> None:
-    """T-21: among equally used cards the one picked less often in this call is next."""
+    """Among equally used cards the one picked less often in this call is next."""
     available = ["a-0", "a-1", "b-1", "b-2"]
     total = {"a": 2, "b": 3}
     assert choose("distributed", available, (), 1, total=total) == ["a-0"]
@@ -106,7 +106,7 @@ def test_distributed_breaks_ties_by_picks() -> None:
 
 @pytest.mark.parametrize("policy", ["balanced", "distributed"])
 def test_ties_go_by_the_name_of_the_card(policy: str) -> None:
-    """T-21: among equal cards the first by name is taken, whatever their IDs look like."""
+    """Among equal cards the first by name is taken, whatever their IDs look like."""
     chosen = choose(policy, ["1@b", "2@a10", "3@a9"], (), 1, physical=lambda text: text[2:])
     assert chosen == ["3@a9"]
 
@@ -150,7 +150,7 @@ def test_another_spelling_of_shares() -> None:
 def test_an_impossible_size_is_an_error(
     policy: str, must_include: tuple[str, ...], size: int, text: str
 ) -> None:
-    """T-21: a size that cannot be had is an error, not a shorter list."""
+    """A size that cannot be had is an error, not a shorter list."""
     with pytest.raises(ImpossiblePreference, match=re.escape(text)) as caught:
         choose(policy, ["a-0", "a-1", "b-0", "b-1", "b-1"], must_include, size)
     assert (caught.value.size, caught.value.available) == (size, 4)
@@ -172,7 +172,7 @@ def requests(draw: st.DrawFn) -> ContainerPreferredRequest:
 def test_every_policy_answers_rightly(
     policy: str, request: ContainerPreferredRequest, shuffler: random.Random
 ) -> None:
-    """T-21: an answer has the right size, unique available IDs, must-include first, no chance."""
+    """An answer has the right size, unique available IDs, must-include first, no chance."""
     chosen = choose(policy, request.available, request.must_include, request.size)
     assert len(chosen) == len(set(chosen)) == request.size
     assert set(chosen) <= set(request.available)

@@ -70,7 +70,7 @@ def resolved(cdi_dir: Path, name: str) -> tuple[str, ...]:
 
 
 async def test_a_file_is_there_before_the_list_is(short_dir: Path, cdi_dir: Path) -> None:
-    """T-22: whoever hears of a device can resolve its name; file 0644, directory 0755."""
+    """Whoever hears of a device can resolve its name; file 0644, directory 0755."""
     async with serving(Widgets(widget=[widget("w0")]), short_dir) as (kubelet, runner):
         await kubelet.wait_for(RESOURCE, healthy("w0"))
         assert resolved(cdi_dir, f"{RESOURCE}=w0") == ("WIDGET=1",)
@@ -103,7 +103,7 @@ async def test_the_order_is_file_then_list(
 
 
 async def test_changed_edits_are_written(short_dir: Path, cdi_dir: Path) -> None:
-    """T-23: a refresh needs no new device, and no Allocate."""
+    """A refresh needs no new device, and no Allocate."""
     scanner = Widgets(widget=[widget("w0")])
     async with serving(scanner, short_dir) as (kubelet, _):
         await kubelet.wait_for(RESOURCE, healthy("w0"))
@@ -112,7 +112,7 @@ async def test_changed_edits_are_written(short_dir: Path, cdi_dir: Path) -> None
 
 
 async def test_a_removed_file_is_back_at_allocate(short_dir: Path, cdi_dir: Path) -> None:
-    """T-23: the name in the answer resolves, whoever tidied up."""
+    """The name in the answer resolves, whoever tidied up."""
     async with serving(Widgets(widget=[widget("w0")]), short_dir) as (kubelet, runner):
         await kubelet.wait_for(RESOURCE, healthy("w0"))
         (cdi_dir / FILE).unlink()
@@ -121,7 +121,7 @@ async def test_a_removed_file_is_back_at_allocate(short_dir: Path, cdi_dir: Path
 
 
 async def test_a_foreign_definition_is_left_alone(short_dir: Path, cdi_dir: Path) -> None:
-    """T-23: the administrator's device wins, and is what the name means."""
+    """The administrator's device wins, and is what the name means."""
     device = CdiDevice("w0", container_edits=edits("theirs"))
     cdi_specs.write_spec(cdi_dir, "admin.json", kd_spec(RESOURCE, device))
     async with serving(Widgets(widget=[widget("w0")]), short_dir) as (kubelet, runner):
@@ -139,7 +139,7 @@ def kd_spec(kind: str, *devices: CdiDevice) -> Any:
 async def test_removed_devices_leave_the_files_and_the_end_removes_nothing(
     short_dir: Path, cdi_dir: Path
 ) -> None:
-    """T-24: a device goes from the file, the last one with the file; a stop changes nothing."""
+    """A device goes from the file, the last one with the file; a stop changes nothing."""
     scanner = Widgets(widget=[widget("w0"), widget("w1")], tool=[widget("t")])
     async with serving(scanner, short_dir) as (kubelet, _):
         await kubelet.wait_for(RESOURCE, healthy("w0", "w1"))
@@ -153,7 +153,7 @@ async def test_removed_devices_leave_the_files_and_the_end_removes_nothing(
 
 
 async def test_a_name_lives_as_long_as_its_device(short_dir: Path, cdi_dir: Path) -> None:
-    """T-24: a container that got it is started again by it, though nobody gets it any more."""
+    """A container that got it is started again by it, though nobody gets it any more."""
     scanner = Widgets(widget=[widget("w0"), widget("w1")])
     plain = [kd.Device(name, paths=["/dev/null"], numa_nodes=()) for name in ("w0", "w1")]
     async with serving(scanner, short_dir) as (kubelet, runner):
@@ -173,7 +173,7 @@ async def test_a_name_lives_as_long_as_its_device(short_dir: Path, cdi_dir: Path
 async def test_files_of_an_earlier_run_are_removed_after_the_first_scan(
     short_dir: Path, cdi_dir: Path, types: dict[str, list[kd.Device]]
 ) -> None:
-    """T-24: also when that scan finds nothing at all, and nothing of other vendors."""
+    """Also when that scan finds nothing at all, and nothing of other vendors."""
     device = CdiDevice("old", container_edits=edits("old"))
     for kind in (RESOURCE, "other.com/widget"):
         cdi_specs.write_spec(cdi_dir, cdi_specs.file_name(kind), kd_spec(kind, device))
@@ -186,7 +186,7 @@ async def test_files_of_an_earlier_run_are_removed_after_the_first_scan(
 async def test_a_living_neighbour_of_the_same_domain_keeps_its_files(
     short_dir: Path, cdi_dir: Path
 ) -> None:
-    """T-24: two plugins may share a domain; the second does not take the first's file for dead."""
+    """Two plugins may share a domain; the second does not take the first's file for dead."""
     async with serving(Widgets(widget=[widget("w0")]), short_dir) as (kubelet, _):
         await kubelet.wait_for(RESOURCE, healthy("w0"))
         other = Widgets(tool=[widget("t")])
@@ -198,7 +198,7 @@ async def test_a_living_neighbour_of_the_same_domain_keeps_its_files(
 async def test_a_file_that_cannot_be_written_fails_allocate(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """T-25: INTERNAL with the reason; the list is sent all the same, and it heals by itself."""
+    """INTERNAL with the reason; the list is sent all the same, and it heals by itself."""
     write = cdi_specs.write_text
     monkeypatch.setattr(cdi_specs, "write_text", _refuse)
     async with serving(Widgets(widget=[widget("w0")]), short_dir) as (kubelet, runner):
@@ -213,7 +213,7 @@ async def test_a_file_that_cannot_be_written_fails_allocate(
 async def test_write_errors_may_be_logged_instead(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """T-25: then the container starts without its CDI device."""
+    """Then the container starts without its CDI device."""
     monkeypatch.setattr(cdi_specs, "write_text", _refuse)
     options = {"cdi_errors": "log", "cdi_annotations": True}
     async with serving(Widgets(widget=[widget("w0", env={"A": "1"})]), short_dir, **options) as (
@@ -293,7 +293,7 @@ async def test_files_for_a_plugins_own_answer_are_checked_too(
 
 
 async def test_two_devices_with_one_cdi_name_end_the_plugin(short_dir: Path) -> None:
-    """Two meanings of one name: the author's mistake, told with the name; T-02 cannot happen."""
+    """Two meanings of one name: the author's mistake, told with the name."""
     same = [CdiDevice("same", container_edits=edits(value)) for value in "12"]
     scanner = Widgets(widget=[kd.Device(d.container_edits.env[0], cdi=d) for d in same])
     runner = PluginRunner(

@@ -16,7 +16,7 @@ def form(device: Device, inject: Inject) -> Device:
 
 
 def test_edits_become_a_device_named_after_the_id() -> None:
-    """T-22: an ID that fits is kept, one that does not is escaped."""
+    """An ID that fits is kept, one that does not is escaped."""
     assert cdi_device(Device("0000:3b:00.0", cdi=EDITS)) == CdiDevice("0000:3b:00.0", (), EDITS)
     escaped = cdi_device(Device("a b", cdi=EDITS))
     assert escaped is not None

@@ -53,13 +53,13 @@ async def test_an_object_without_abilities() -> None:
 
 
 async def test_an_own_answer_is_returned_as_it_is() -> None:
-    """T-18: the object that the plugin returned is the answer, odd or not."""
+    """The object that the plugin returned is the answer, odd or not."""
     answer = AllocateResponse([])
     assert await allocator(lambda request: answer).allocate(REQUEST) is answer
 
 
 async def test_the_hook_gets_the_request() -> None:
-    """T-18: the plugin sees the very request, IDs in the kubelet's order."""
+    """The plugin sees the very request, IDs in the kubelet's order."""
     seen = []
 
     def remember(request: AllocateRequest) -> object:
@@ -71,7 +71,7 @@ async def test_the_hook_gets_the_request() -> None:
 
 
 async def test_a_raising_hook() -> None:
-    """T-18: whatever the plugin raises reaches the server."""
+    """Whatever the plugin raises reaches the server."""
 
     def fail(request: AllocateRequest) -> object:
         raise LookupError("no firmware")
@@ -196,7 +196,7 @@ async def test_post_allocate_that_takes_anything() -> None:
 
 
 async def test_a_wrong_preference_is_named() -> None:
-    """T-21: a list of IDs is no response."""
+    """A list of IDs is no response."""
 
     class Widgets(kd.PreferredAllocator):
         def get_preferred_allocation(self, request: PreferredAllocationRequest) -> Any:
@@ -209,7 +209,7 @@ async def test_a_wrong_preference_is_named() -> None:
 
 @pytest.mark.parametrize("method", ["get_preferred_allocation", "pre_start_container"])
 async def test_other_raising_hooks(method: str) -> None:
-    """T-21: what a hook raises is the server's to judge."""
+    """What a hook raises is the server's to judge."""
 
     class Widgets(kd.PreferredAllocator, kd.ContainerPreStarter):
         def get_preferred_allocation(self, request: PreferredAllocationRequest) -> Any:

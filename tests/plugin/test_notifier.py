@@ -29,14 +29,14 @@ class Counter:
 
 
 def test_the_first_tree_is_compared_with_an_empty_one() -> None:
-    """T-05: everything in the first tree is added."""
+    """Everything in the first tree is added."""
     notifier = Notifier()
     notifier.notify(tree_of("w"))
     assert notifier.take() == (tree_of("w"), TreeChange(added=("widget",)))
 
 
 def test_a_change_is_taken_once() -> None:
-    """T-05: without news there is no change."""
+    """Without news there is no change."""
     notifier = Notifier()
     notifier.notify(tree_of("w"))
     notifier.take()
@@ -51,7 +51,7 @@ def test_taking_before_anything_was_reported() -> None:
 
 
 def test_every_kind_of_change_is_announced() -> None:
-    """T-05: added, updated and removed types are announced one by one."""
+    """Added, updated and removed types are announced one by one."""
     announced = Counter()
     notifier = Notifier(announced)
     for count, (tree, change) in enumerate(
@@ -69,7 +69,7 @@ def test_every_kind_of_change_is_announced() -> None:
 
 
 def test_an_equal_tree_is_not_announced() -> None:
-    """T-05: an equal tree announces nothing."""
+    """An equal tree announces nothing."""
     announced = Counter()
     notifier = Notifier(announced)
     notifier.notify(tree_of("a", "b"))
@@ -90,7 +90,7 @@ def test_an_empty_first_tree_is_a_report() -> None:
 
 
 def test_one_tree_object_may_be_notified_three_times() -> None:
-    """T-06: the caller goes on with its tree, and every state of it counts as it was."""
+    """The caller goes on with its tree, and every state of it counts as it was."""
     notifier = Notifier()
     tree = tree_of("a")
     notifier.notify(tree)
@@ -127,7 +127,7 @@ def test_a_slow_consumer_is_woken_once() -> None:
 
 
 def test_a_thousand_notifications_without_a_consumer() -> None:
-    """T-07: nobody takes anything and notifying stays quick."""
+    """Nobody takes anything and notifying stays quick."""
     notifier = Notifier()
     trees = [tree_of(*(f"w{n}" for n in range(16)), f"x{turn}") for turn in range(1000)]
     started = time.thread_time()

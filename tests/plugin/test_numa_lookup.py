@@ -159,7 +159,7 @@ def test_replicas_are_looked_up_once(sysfs: CountingSysfs) -> None:
 
 
 def test_a_file_that_is_not_there(sysfs: CountingSysfs, caplog: pytest.LogCaptureFixture) -> None:
-    """T-20: a missing device file is no topology and no noise."""
+    """A missing device file is no topology and no noise."""
     tree = kd.DeviceTree({"card": [card(9), card(1)]})
     assert nodes_in(NumaLookup(sysfs.reader()).complete(tree)) == {"card9": (), "card1": (1,)}
     assert caplog.records == []

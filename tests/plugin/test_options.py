@@ -88,7 +88,7 @@ def test_an_author_may_choose_the_socket_name() -> None:
 
 
 def test_a_path_too_long_says_how_long() -> None:
-    """T-10: 108 bytes and more are an error that names the length and the limit."""
+    """108 bytes and more are an error that names the length and the limit."""
     directory = Path("/" + "x" * 90)
     with pytest.raises(SocketPathTooLong, match=r"has \d+ bytes, Linux allows 107"):
         Settings(socket_dir=directory).socket_of("example.com/widget", "widget")

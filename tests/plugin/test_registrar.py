@@ -47,7 +47,7 @@ async def test_the_registrar_serves_first_and_then_registers(short_dir: Path) ->
 async def test_the_registrar_waits_for_an_absent_kubelet(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """T-11: without kubelet.sock it serves and waits, says so once, and registers at once."""
+    """Without kubelet.sock it serves and waits, says so once, and registers at once."""
     async with registrar(short_dir) as rig:
         await until(lambda: rig.registrar.is_serving)
         await until(lambda: "waiting for the kubelet" in caplog.text)
@@ -199,7 +199,7 @@ async def test_serving_alone_registers_nowhere(short_dir: Path) -> None:
 
 
 async def test_a_stale_socket_is_replaced(short_dir: Path) -> None:
-    """T-10: a socket file left behind by a killed process is no obstacle."""
+    """A socket file left behind by a killed process is no obstacle."""
     async with FakeKubelet(short_dir) as kubelet:
         leave_dead_socket(short_dir / NAME)
         async with registrar(short_dir):
@@ -207,7 +207,7 @@ async def test_a_stale_socket_is_replaced(short_dir: Path) -> None:
 
 
 async def test_a_live_socket_is_left_alone(short_dir: Path) -> None:
-    """T-10: a second instance ends with an error; the first one is served and registered on."""
+    """A second instance ends with an error; the first one is served and registered on."""
     async with FakeKubelet(short_dir) as kubelet, registrar(short_dir):
         await kubelet.wait_for(RESOURCE, 1)
         async with registrar(short_dir) as second:
@@ -271,7 +271,7 @@ def without_privileges(directory: Path, mode: int) -> Iterator[None]:
     ],
 )
 async def test_a_refusal_is_final(short_dir: Path, text: str) -> None:
-    """T-12: any status that is not about reaching the kubelet ends it, with the kubelet's text."""
+    """Any status that is not about reaching the kubelet ends it, with the kubelet's text."""
     async with FakeKubelet(short_dir) as kubelet:
         kubelet.refuse_with = RpcError(StatusCode.UNKNOWN, text)
         async with registrar(short_dir) as rig:

@@ -30,7 +30,7 @@ BLIND = QUICK._replace(look_interval=60)
 async def test_the_registrar_registers_at_a_new_kubelet(
     short_dir: Path, wipe: bool, use_events: bool
 ) -> None:
-    """T-13, T-15: whether the directory is wiped or not, by events or by looks alone."""
+    """Whether the directory is wiped or not, by events or by looks alone."""
     timing = QUICK._replace(look_interval=60 if use_events else 0.05, again_soon=60, again_first=60)
     async with (
         FakeKubelet(short_dir) as kubelet,
@@ -47,7 +47,7 @@ async def test_the_registrar_registers_at_a_new_kubelet(
 
 
 async def test_the_plugin_registers_when_only_kubelet_sock_is_replaced(short_dir: Path) -> None:
-    """T-13: our socket and the old stream stay as they are, beside the new registration."""
+    """Our socket and the old stream stay as they are, beside the new registration."""
     timing = QUICK._replace(look_interval=60)
     async with FakeKubelet(short_dir) as kubelet, registrar(short_dir, timing=timing) as rig:
         await kubelet.wait_for(RESOURCE, 1)
@@ -327,7 +327,7 @@ async def test_a_new_kubelet_forgets_the_losses(short_dir: Path) -> None:
 async def test_a_kubelet_that_never_opens_the_stream(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """T-14: without a stream it registers again, each time later, and says what may be wrong."""
+    """Without a stream it registers again, each time later, and says what may be wrong."""
     caplog.set_level(logging.WARNING)
     async with FakeKubelet(short_dir) as kubelet:
         kubelet.open_streams = False

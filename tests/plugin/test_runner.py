@@ -142,7 +142,7 @@ async def test_a_type_that_comes_back_waits_for_its_socket(
 async def test_a_type_removed_while_it_starts(
     short_dir: Path, delay: float, kubelet_answers: bool
 ) -> None:
-    """T-09: removed 0, 10 and 100 ms after it was added: no socket, no stream, nobody left."""
+    """Removed 0, 10 and 100 ms after it was added: no socket, no stream, nobody left."""
     scanner = Widgets(other=widgets("o1"))
     async with FakeKubelet(short_dir) as kubelet, running(scanner, short_dir) as runner:
         await kubelet.wait_for("example.com/other", 1)
@@ -191,7 +191,7 @@ async def test_calls_of_a_removed_type_delay_nothing(short_dir: Path) -> None:
 
 
 async def test_a_kubelet_that_does_not_read_delays_no_notification(short_dir: Path) -> None:
-    """T-07: without any stream 1000 notifications take less than a second, and the last counts."""
+    """Without any stream 1000 notifications take less than a second, and the last counts."""
     scanner = Widgets(widget=widgets("w0"), other=widgets("o0"))
     async with FakeKubelet(short_dir) as kubelet:
         kubelet.open_streams = False
@@ -269,7 +269,7 @@ async def test_registration_none_serves_only(short_dir: Path) -> None:
 async def test_a_scan_that_raises_ends_everything(
     short_dir: Path, raised: Exception, expected: type[KubedevicesError], text: str
 ) -> None:
-    """T-03: the servers stop, their sockets are removed, the error is raised."""
+    """The servers stop, their sockets are removed, the error is raised."""
     scanner = Widgets(widget=widgets("w1"))
     async with FakeKubelet(short_dir) as kubelet:
         runner = PluginRunner(scanner, domain=DOMAIN, socket_dir=short_dir, timing=QUICK)
@@ -282,7 +282,7 @@ async def test_a_scan_that_raises_ends_everything(
 
 
 async def test_a_scan_that_returns_is_a_clean_end(short_dir: Path) -> None:
-    """T-04: run() returns, and the sockets are gone."""
+    """Run() returns, and the sockets are gone."""
     scanner = Widgets(widget=widgets("w1"))
     async with FakeKubelet(short_dir) as kubelet:
         runner = PluginRunner(scanner, domain=DOMAIN, socket_dir=short_dir, timing=QUICK)
@@ -358,7 +358,7 @@ async def test_a_plain_def_scan_runs_in_a_thread(short_dir: Path) -> None:
 
 
 async def test_a_refused_registration_ends_everything(short_dir: Path) -> None:
-    """T-12: with the kubelet's text, and with the sockets of all types removed."""
+    """With the kubelet's text, and with the sockets of all types removed."""
     scanner = Widgets(widget=widgets("w1"), other=widgets("o1"))
     async with FakeKubelet(short_dir) as kubelet:
         kubelet.refuse_with = RpcError(StatusCode.UNKNOWN, "no such thing")
@@ -401,7 +401,7 @@ async def test_a_live_socket_of_another_process_ends_everything(short_dir: Path)
 async def test_a_list_that_grows_too_large_keeps_what_fitted(
     short_dir: Path, caplog: pytest.LogCaptureFixture, on_server_error: str
 ) -> None:
-    """T-17: beyond the limit neither the type nor any other loses a device; it is told loudly."""
+    """Beyond the limit neither the type nor any other loses a device; it is told loudly."""
     scanner = Widgets(widget=widgets("w1", "w2"), other=widgets("o1"))
     options: dict[str, Any] = {"max_list_size": 1000, "on_server_error": on_server_error}
     many = widgets(*(f"w{n}" for n in range(100)))
@@ -465,7 +465,7 @@ async def test_a_device_type_that_no_kubelet_accepts(short_dir: Path, on_server_
 
 
 async def test_a_directory_too_long_for_a_socket(short_dir: Path) -> None:
-    """T-10: said with the path and its length, exit code 3."""
+    """Said with the path and its length, exit code 3."""
     directory = short_dir / ("x" * 100)
     directory.mkdir()
     runner = PluginRunner(Widgets(widget=widgets("w1")), domain=DOMAIN, socket_dir=directory)
@@ -534,7 +534,7 @@ async def test_serve_after_a_scanner_that_ended(short_dir: Path) -> None:
 async def test_a_hundred_starts_and_stops_leave_nothing_behind(
     short_dir: Path, tmp_path: Path
 ) -> None:
-    """T-31: after 100 cycles there are as many threads, file descriptors and sockets as before."""
+    """After 100 cycles there are as many threads, file descriptors and sockets as before."""
 
     class Polled(kd.PolledScanner):
         def list_devices(self) -> kd.DeviceTree:

@@ -85,7 +85,7 @@ def test_a_report_after_the_loop_is_gone_is_ignored() -> None:
 
 @pytest.mark.parametrize("devices", [8])
 async def test_a_thousand_reports_do_not_stop_the_loop(devices: int) -> None:
-    """T-07: while one consumer does not look, reports go on and the latest one is there."""
+    """While one consumer does not look, reports go on and the latest one is there."""
     updates = TreeUpdates()
     for turn in range(1000):
         updates.notifier.notify(tree_of(*(f"w{turn}-{n}" for n in range(devices))))

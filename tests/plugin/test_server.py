@@ -134,7 +134,7 @@ async def test_a_device_changed_invisibly_is_allocated_as_it_is_now() -> None:
 
 
 async def test_an_own_answer_is_sent_as_it_is() -> None:
-    """T-18: the answer of `allocate` is final; `post_allocate` is not called."""
+    """The answer of `allocate` is final; `post_allocate` is not called."""
     plugin = Everything()
     own = kd.AllocateResponse([kd.ContainerAllocateResponse(env={"OWN": "1"})])
     plugin.on_allocate = lambda _: own
@@ -143,7 +143,7 @@ async def test_an_own_answer_is_sent_as_it_is() -> None:
 
 
 async def test_use_default_goes_on_to_post_allocate() -> None:
-    """T-18: USE_DEFAULT gives the default answer, which `post_allocate` edits in place."""
+    """USE_DEFAULT gives the default answer, which `post_allocate` edits in place."""
     plugin = Everything()
 
     def post(response: kd.AllocateResponse, asked: kd.AllocateRequest) -> None:
@@ -175,7 +175,7 @@ def raising(error: BaseException) -> Callable[..., Any]:
 async def test_a_raising_hook_fails_the_call(
     hook: str, error: Exception, code: StatusCode, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """T-18: the author's text reaches the node, an RpcError with its own status; it is logged."""
+    """The author's text reaches the node, an RpcError with its own status; it is logged."""
     plugin = Everything()
     setattr(plugin, hook, raising(error))
     with pytest.raises(RpcError) as caught:
@@ -284,7 +284,7 @@ async def test_a_preference_is_passed_on() -> None:
 
 
 async def test_a_failing_preference_is_no_preference(caplog: pytest.LogCaptureFixture) -> None:
-    """T-21: by default the hook's error is logged and counted, and the pod is not refused."""
+    """By default the hook's error is logged and counted, and the pod is not refused."""
     plugin = Everything()
     plugin.on_prefer = raising(ValueError("cannot decide"))
     server = Served(plugin).server
@@ -319,7 +319,7 @@ async def test_a_failing_preference_can_fail_the_call() -> None:
 async def test_an_impossible_preference_is_logged(
     preferred: tuple[str, ...], problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """T-21: foreign IDs, missing ones and a wrong size are warned of; the answer goes out."""
+    """Foreign IDs, missing ones and a wrong size are warned of; the answer goes out."""
     asked = preference("a", "b", "c", must=["a"], size=2)
     assert explain_preference(asked.containers[0], preferred) == problem
     plugin = Everything()

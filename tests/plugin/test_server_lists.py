@@ -9,7 +9,7 @@ from tests.waiting import until
 
 
 async def test_a_stream_begins_with_the_whole_list() -> None:
-    """T-08: the first message is the real list, and there is no empty one before it."""
+    """The first message is the real list, and there is no empty one before it."""
     served = Served(devices=widgets("w1", "w2"))
     async with reading(served.server) as reader:
         await until(lambda: reader.seen)

@@ -1,4 +1,4 @@
-"""Plugins behind the proxy that go away and come back, with `hold` (MW-03, MW-06)."""
+"""Plugins behind the proxy that go away and come back, with `hold`."""
 
 import asyncio
 from pathlib import Path

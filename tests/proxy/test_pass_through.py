@@ -1,4 +1,4 @@
-"""What passes through a proxy without rules is equal in both directions (MW-01).
+"""What passes through a proxy without rules is equal in both directions.
 
 Bytes go in at one end and are compared at the other: messages of chance, with unknown fields at
 every level. `test_recording` and `test_replay` have the traffic of a record.

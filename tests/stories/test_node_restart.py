@@ -2,7 +2,7 @@
 
 The requirements of kubernetes issues 118559, 133382 and 138446 (running pods that were rejected
 after a restart) and 109595, 114640, 125579 and 128043 (pods with stale devices, or none for ever,
-after a reboot). T-1 and T-2.
+after a reboot).
 """
 
 import asyncio

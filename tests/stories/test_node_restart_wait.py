@@ -47,7 +47,7 @@ async def test_a_pod_waits_for_a_resource_without_held_devices_too(short_dir: Pa
 
 
 async def test_a_pod_waits_for_the_first_list_of_a_registered_plugin(short_dir: Path) -> None:
-    """Between registration and first list a kubelet starts pods without their devices. T-27."""
+    """Between registration and first list a kubelet starts pods without their devices."""
     async with RestartRig(short_dir, admission_wait=LONG) as rig:
         plugin = await rig.plugin(reports=False)
         admission = asyncio.create_task(rig.admit("p"))

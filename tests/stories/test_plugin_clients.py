@@ -1,4 +1,4 @@
-"""T-32: a plugin gives the same results to our client, to grpcio, to grpclib and to grpc-go."""
+"""A plugin gives the same results to our client, to grpcio, to grpclib and to grpc-go."""
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing

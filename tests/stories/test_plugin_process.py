@@ -24,7 +24,7 @@ NO_ERRORS = ("Traceback", "ERROR", "Exception")
 async def test_a_signal_ends_a_plugin_that_waits_for_a_kubelet(
     socket_dir: Path, devices: Path, number: int
 ) -> None:
-    """T-30: without a kubelet a signal ends the plugin: exit code 0, socket removed."""
+    """Without a kubelet a signal ends the plugin: exit code 0, socket removed."""
     async with plugin_process(socket_dir, devices) as plugin:
         await plugin.said("waiting for the kubelet")
         assert plugin.sockets == ["example.com-widget.sock"]
@@ -36,14 +36,14 @@ async def test_a_signal_ends_a_plugin_that_waits_for_a_kubelet(
 async def test_a_signal_ends_a_plugin_that_waits_for_the_directory(
     short_dir: Path, devices: Path
 ) -> None:
-    """T-30: the same on a host on which no kubelet was ever installed."""
+    """The same on a host on which no kubelet was ever installed."""
     async with plugin_process(short_dir / "missing", devices) as plugin:
         await plugin.said("is a kubelet installed here?")
         assert await plugin.terminate() == 0
 
 
 async def test_a_signal_ends_a_plugin_during_registration(socket_dir: Path, devices: Path) -> None:
-    """T-30: while the kubelet has not answered Register."""
+    """While the kubelet has not answered Register."""
     async with FakeKubelet(socket_dir) as kubelet:
         kubelet.register_gate = asyncio.Event()
         async with plugin_process(socket_dir, devices) as plugin:
@@ -56,7 +56,7 @@ async def test_a_signal_ends_a_plugin_during_registration(socket_dir: Path, devi
 async def test_a_signal_ends_a_plugin_whose_hook_hangs(
     socket_dir: Path, devices: Path, hook: str
 ) -> None:
-    """T-30: the plugin does not wait for a sleeping hook, and the log names the hook."""
+    """The plugin does not wait for a sleeping hook, and the log names the hook."""
     async with (
         FakeKubelet(socket_dir) as kubelet,
         plugin_process(socket_dir, devices, hook) as plugin,
@@ -122,7 +122,7 @@ async def test_a_plugin_with_a_blocked_event_loop_ends_after_a_signal(
 async def test_a_program_that_ends_by_itself_has_the_right_exit_code(
     socket_dir: Path, devices: Path, what: str, code: int, line: str
 ) -> None:
-    """T-03, T-04: one line, no traceback, the exit code of the error; the socket is removed."""
+    """One line, no traceback, the exit code of the error; the socket is removed."""
     async with plugin_process(socket_dir, devices, what) as plugin:
         assert await plugin.ended() == code
         assert plugin.sockets == []
@@ -135,7 +135,7 @@ async def test_a_program_that_ends_by_itself_has_the_right_exit_code(
 async def test_a_refusal_ends_the_program_with_the_kubelets_text(
     socket_dir: Path, devices: Path
 ) -> None:
-    """T-12: exit code 1 and the kubelet's text."""
+    """Exit code 1 and the kubelet's text."""
     text = 'requested API version "v1beta1" is not supported by kubelet.'
     async with FakeKubelet(socket_dir) as kubelet:
         kubelet.refuse_with = RpcError(StatusCode.UNKNOWN, text)

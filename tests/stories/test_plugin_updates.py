@@ -33,7 +33,7 @@ def seen(devices: list[kd.Device]) -> dict[str, str]:
 @pytest.mark.parametrize("wipe", [True, False], ids=["wiped", "kept"])
 @pytest.mark.parametrize("count", [3, 10_000])
 async def test_updates_during_ten_restarts_arrive(short_dir: Path, count: int, wipe: bool) -> None:
-    """T-16: restart, one health change, one new device, ten times: every change arrives."""
+    """Restart, one health change, one new device, ten times: every change arrives."""
     scanner = Widgets(widget=fleet(count))
     async with (
         FakeKubelet(short_dir) as kubelet,
@@ -67,7 +67,7 @@ async def test_updates_between_two_kubelets_are_not_lost(short_dir: Path) -> Non
 
 
 async def test_ten_thousand_devices_with_topology_fit(short_dir: Path) -> None:
-    """T-17: the list of 10,000 devices is far below a kubelet's limit and arrives whole."""
+    """The list of 10,000 devices is far below a kubelet's limit and arrives whole."""
     scanner = Widgets(widget=fleet(10_000))
     async with (
         FakeKubelet(short_dir) as kubelet,
@@ -80,7 +80,7 @@ async def test_ten_thousand_devices_with_topology_fit(short_dir: Path) -> None:
 
 
 async def test_twenty_restarts_are_noticed_at_once(short_dir: Path) -> None:
-    """T-15: the plugin registers at most 1.5 s after kubelet.sock exists again, 20 times."""
+    """The plugin registers at most 1.5 s after kubelet.sock exists again, 20 times."""
     loop = asyncio.get_running_loop()
     times = []
     async with (
@@ -101,7 +101,7 @@ async def test_twenty_restarts_are_noticed_at_once(short_dir: Path) -> None:
 async def test_restarts_are_noticed_without_file_events(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """T-15: without inotify the plugin looks every second."""
+    """Without inotify the plugin looks every second."""
 
     def refuse(*_: object, **__: object) -> None:
         raise OSError(24, "Too many open files")
@@ -124,7 +124,7 @@ async def test_restarts_are_noticed_without_file_events(
 async def test_two_plugins_with_one_name_register_ever_more_slowly(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """T-14: they replace each other, with growing pauses and a log line."""
+    """They replace each other, with growing pauses and a log line."""
     async with FakeKubelet(short_dir) as kubelet:
         kubelet.one_per_resource = True
         mine = serve(Widgets(widget=fleet(1)), domain=DOMAIN, socket_dir=short_dir, timing=QUICK)
@@ -139,7 +139,7 @@ async def test_two_plugins_with_one_name_register_ever_more_slowly(
 
 
 async def test_a_rival_plugin_does_not_matter_if_both_streams_stay(short_dir: Path) -> None:
-    """T-14: a kubelet such as 1.32 keeps both streams; each plugin registers once."""
+    """A kubelet such as 1.32 keeps both streams; each plugin registers once."""
     async with FakeKubelet(short_dir) as kubelet:
         mine = serve(Widgets(widget=fleet(1)), domain=DOMAIN, socket_dir=short_dir, timing=QUICK)
         async with mine, registrar(short_dir):
