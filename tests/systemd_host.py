@@ -1,7 +1,7 @@
 """A separate systemd that runs only the units of a test, on the files of this host.
 
 It is process 1 of a process namespace that ends with the test. The host's files are read-only,
-/run, /tmp and /var are empty, and only systemd's cgroups are writable.
+/run, /tmp and /var have only the checkout of these tests. Only systemd's cgroups are writable.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ from tests.containers import need, need_root_and
 
 SYSTEMD = Path("/lib/systemd/systemd")
 CGROUPS = Path("/sys/fs/cgroup/systemd")
+CHECKOUT = Path(__file__).parents[1]
 TARGETS = ("sysinit", "basic", "local-fs", "shutdown", "umount")
 PREPARE = """\
 set -e
@@ -24,10 +25,12 @@ mount -t proc proc /proc
 mount --bind /proc/sys /proc/sys
 mount -o remount,bind,ro /proc/sys
 mount -t tmpfs tmpfs /run
-mkdir /run/test
+mkdir /run/test /run/checkout
 mount --bind "$1" /run/test
+mount --bind "$3" /run/checkout
 mount -o remount,bind,ro /
 for directory in /tmp /var /sys/fs/cgroup; do mount -t tmpfs tmpfs "$directory"; done
+case "$3" in /tmp/*|/var/*) mkdir -p "$3"; mount --bind /run/checkout "$3";; esac
 mkdir -p /var/tmp /var/lib/kubelet/device-plugins /sys/fs/cgroup/systemd
 mount -t cgroup -o none,name=systemd cgroup /sys/fs/cgroup/systemd
 exec env -i container=test PATH=/usr/sbin:/usr/bin:/sbin:/bin SYSTEMD_UNIT_PATH=/run/test/units \\
@@ -48,7 +51,7 @@ def systemd(units: Mapping[str, str]) -> Iterator[Path]:
         directory = Path(name)
         _write_units(directory / "units", units)
         join = f'echo $$ > {group}/cgroup.procs; exec "$@"'
-        script = ("sh", "-c", PREPARE, "prepare", name, str(SYSTEMD))
+        script = ("sh", "-c", PREPARE, "prepare", name, str(SYSTEMD), str(CHECKOUT))
         process = subprocess.Popen(
             ["sh", "-c", join, "join", "unshare", *NAMESPACES, *script],
             stdin=subprocess.DEVNULL,

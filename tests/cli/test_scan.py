@@ -162,7 +162,11 @@ def test_another_dev_directory(directory: Path, capsys: pytest.CaptureFixture[st
         (["scanners.py:Widgets", "--domain", "foo_bar"], 2, "'foo_bar' is not a domain"),
         (["scanners.py:Misnamed"], 2, "resource name '…/no good' is invalid: 'no good' must be"),
         (["scanners.py:Misnamed", "--domain", "a.com"], 2, "resource name 'a.com/no good' is"),
-        (["scanners.py:SameName", "--domain", "a.com"], 2, "a.com/tool: /devices/1/name: the dev"),
+        (
+            ["scanners.py:SameName", "--domain", "a.com"],
+            2,
+            "a.com/tool: /devices/1/name: duplicate",
+        ),
         (["scanners.py:Widgets", "--timeout", "-1"], 2, "--timeout -1 must be a number of seconds"),
         (["scanners.py:Widgets", "--timeout", "nan"], 2, "--timeout nan must be a number of"),
         (["--config", "host.yaml", "--dev-root", "nope"], 3, "cannot read nope: this is not a"),

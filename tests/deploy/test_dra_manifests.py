@@ -40,7 +40,7 @@ def test_a_driver_has_exactly_the_documented_permissions() -> None:
     """One role for one account. Only the pod of the driver has a token of this account."""
     (role,), (binding,) = made(DRIVER, "ClusterRole"), made(DRIVER, "ClusterRoleBinding")
     page = (Path(__file__).parents[2] / "docs/dra.md").read_text()
-    _, _, rules = page.partition("these rules of a ClusterRole")
+    _, _, rules = page.partition("needs a ClusterRole with only these rules")
     assert role["rules"] == yaml.safe_load(rules.split("```")[1].removeprefix("yaml"))
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
     (subject,) = binding["subjects"]

@@ -107,7 +107,7 @@ def test_plugins_in_pods_are_judged(cluster: Cluster, namespace: str) -> None:
         assert (result, text.endswith("1 connection")) == ("ok", True)
         assert f"of pod {namespace}/{name})" in text
     result, text = about(findings, "/lost.", ".sock: ")
-    assert (result, "in a directory of its own" in text) == ("problem", True)
+    assert (result, "in a directory of its container" in text) == ("problem", True)
     ours = [each for each in findings if re.search(r"/(own|hostnet|lost)\.", str(each))]
     assert [each["result"] for each in ours].count("problem") == 1
     assert about(findings, "2 healthy devices; a kubelet does not list")[0] == "unknown"
