@@ -28,14 +28,20 @@ class Driver:
         self.process: subprocess.Popen[bytes] | None = None
         self.config = cluster.directory / "dra.kubeconfig"
         self.control = cluster.directory / f"{domain}.sock"
+        self._log, self._log_start = cluster.directory / "log" / "driver.log", 0
 
     def start(self) -> None:
         simulate = [sys.executable, "-m", "kubedevices.cli", "simulate", *self._more]
         simulate += ["--resource-name", f"{self.domain}/widget", "--env-prefix", "WIDGET"]
         simulate += ["--number-devices", str(self._devices), "--kubeconfig", str(self.config)]
         simulate += ["--control-socket", str(self.control)]
-        with (self.cluster.directory / "log" / "driver.log").open("ab") as log:
+        with self._log.open("ab") as log:
+            self._log_start = log.tell()
             self.process = subprocess.Popen(self.cluster.words("exec", *simulate), stderr=log)
+
+    def has_published(self) -> bool:
+        """Whether this process has written its slices; slices of an earlier process may exist."""
+        return b"are published on node" in self._log.read_bytes()[self._log_start :]
 
     def stop(self) -> None:
         """SIGTERM."""
@@ -111,6 +117,7 @@ def running_driver(cluster: Cluster, devices: int = 2) -> Iterator[Driver]:
     make_class(cluster, "widget")
     driver.start()
     try:
+        cluster.wait("a driver that has published", driver.has_published)
         cluster.wait("published devices", lambda: len(driver.published()) == devices)
         yield driver
     finally:
