@@ -3,6 +3,7 @@
 import ast
 import re
 import subprocess
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -110,3 +111,14 @@ def test_no_to_do_notes_and_no_skipped_tests() -> None:
     for path in tracked_files():
         if path.suffix == ".py" and path != Path(__file__):
             assert not pattern.search(path.read_text()), name_of(path)
+
+
+def test_each_class_has_a_name_of_its_own() -> None:
+    """No two classes of the source code have the same name, so a search finds one class."""
+    names = Counter(
+        node.name
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in names.items() if count > 1] == []

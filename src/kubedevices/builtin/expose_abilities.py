@@ -40,7 +40,7 @@ class ExposedResource(Allocator):
         return USE_DEFAULT
 
 
-class _Preferring(ExposedResource, PreferredAllocator):
+class _ResourceWithPreference(ExposedResource, PreferredAllocator):
     async def get_preferred_allocation(
         self, request: PreferredAllocationRequest
     ) -> PreferredAllocationResponse:
@@ -73,7 +73,7 @@ def abilities_for(
     A kubelet calls GetPreferredAllocation before each Allocate of a plugin that offers it.
     """
     rule = get_rule()
-    kind = _Preferring if rule is not None and has_preference(rule) else ExposedResource
+    kind = _ResourceWithPreference if rule is not None and has_preference(rule) else ExposedResource
     return kind(get_rule, list_ids)
 
 

@@ -34,7 +34,7 @@ class Answers(Allocator):
         return USE_DEFAULT
 
 
-class _Preferring(Answers, PreferredAllocator):
+class _AnswersWithPreference(Answers, PreferredAllocator):
     async def get_preferred_allocation(
         self, request: PreferredAllocationRequest
     ) -> PreferredAllocationResponse:
@@ -65,4 +65,4 @@ def answers_for(config: SimulatorConfig, devices: SimulatedDevices) -> Answers:
 
     A kubelet calls GetPreferredAllocation before each Allocate of a plugin that offers it.
     """
-    return (Answers if config.preferred is None else _Preferring)(config, devices)
+    return (Answers if config.preferred is None else _AnswersWithPreference)(config, devices)

@@ -170,7 +170,7 @@ class DriverSockets:
     # ------------------------------------------------------------ sockets
 
     async def _serve_registration(self, watch: FileWatch, info: PluginInfo) -> NoReturn:
-        methods = plugin_registration_methods(_Registration(self, info))
+        methods = plugin_registration_methods(_RegistrationService(self, info))
         others = self._other_instances
         # The kubelet calls the service as soon as it finds the registration socket.
         await self._is_serving.wait()
@@ -222,7 +222,7 @@ class DriverSockets:
                     _log.warning("%s: %s was removed: serving there again", self._driver, path)
 
 
-class _Registration:
+class _RegistrationService:
     """Answers the kubelet that found the registration socket."""
 
     def __init__(self, sockets: DriverSockets, info: PluginInfo) -> None:
