@@ -6,7 +6,7 @@ deletes ResourceSlices. It uses only the sockets of a driver and imports nothing
 `kubedevices.dra`. Its calls to an API server are in `claim_manager.ClusterApi`, which
 `kubedevices.api_stub` implements.
 
-claim_cache    the prepared claims, and the pods that use them
+claim_cache    the prepared claims, the pods that use them, and the check of a driver's answer
 health         the health of devices, with the time until it becomes unknown
 connection     the connection to one instance of a driver
 drivers        the registered instances of drivers, and the deletion of their slices

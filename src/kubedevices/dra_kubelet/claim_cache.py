@@ -1,4 +1,4 @@
-"""The prepared claims with their pods and devices, and their form as JSON. Pure.
+"""The prepared claims with their pods, as values and as JSON; the check of a driver's answer. Pure.
 
 The JSON does not say which claims are prepared: after its start a kubelet calls Prepare again.
 """
@@ -93,3 +93,20 @@ def _claim_of(content: Mapping[str, Any]) -> ClaimInfo:
 
 def _key(claim: ClaimReference) -> ClaimKey:
     return claim.namespace, claim.name
+
+
+def answer_problem(method: str, asked: Iterable[ClaimReference], errors: Mapping[str, str]) -> str:
+    """Return what is wrong with a driver's answer, with the kubelet's text; empty if correct.
+
+    `method` is `NodePrepareResources` or `NodeUnprepareResources`. `errors` has the driver's error
+    by UID, empty for a success.
+    """
+    names = {each.uid: each.name for each in asked}
+    for uid, error in errors.items():
+        if uid not in names:
+            return f"{method} returned result for unknown claim UID {uid}"
+        if error:
+            return f"{method} failed for ResourceClaim {names[uid]}: {error}"
+    if skipped := len(names) - len(errors):
+        return f"{method} skipped {skipped} ResourceClaims"
+    return ""

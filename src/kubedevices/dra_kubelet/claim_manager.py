@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from kubedevices.allocation import ClaimReference
-from kubedevices.dra_kubelet.claim_cache import ClaimCache, ClaimInfo
+from kubedevices.dra_kubelet.claim_cache import ClaimCache, ClaimInfo, answer_problem
 from kubedevices.dra_kubelet.connection import CallTiming, DriverConnection
 from kubedevices.dra_kubelet.drivers import WIPE_DELAY, Drivers
 from kubedevices.dra_kubelet.health import HealthCache
@@ -230,7 +230,7 @@ class ClaimManager:
             problem = f"NodePrepareResources: {error}"
             raise DynamicResourcesFailed("prepare", problem) from error
         errors = {uid: each if isinstance(each, str) else "" for uid, each in answers.items()}
-        if problem := _answer_problem("NodePrepareResources", asked, errors):
+        if problem := answer_problem("NodePrepareResources", asked, errors):
             raise DynamicResourcesFailed("prepare", problem)
         for claim in claims:
             answer = answers[claim.reference.uid]
@@ -254,7 +254,7 @@ class ClaimManager:
             except RpcError as error:
                 problem = f"NodeUnprepareResources: {error}"
                 raise DynamicResourcesFailed("unprepare", problem) from error
-            if problem := _answer_problem("NodeUnprepareResources", asked, errors):
+            if problem := answer_problem("NodeUnprepareResources", asked, errors):
                 raise DynamicResourcesFailed("unprepare", problem)
         for claim in last:
             self._cache.remove(claim)
@@ -280,20 +280,3 @@ class ClaimManager:
 
     def _save(self) -> None:
         untrusted_files.replace(self._file, self._cache.to_json().encode())
-
-
-def _answer_problem(method: str, asked: Iterable[ClaimReference], errors: Mapping[str, str]) -> str:
-    """Return what is wrong with a driver's answer, with the kubelet's text; empty if correct.
-
-    `method` is `NodePrepareResources` or `NodeUnprepareResources`. `errors` has the driver's error
-    by UID, empty for a success.
-    """
-    names = {each.uid: each.name for each in asked}
-    for uid, error in errors.items():
-        if uid not in names:
-            return f"{method} returned result for unknown claim UID {uid}"
-        if error:
-            return f"{method} failed for ResourceClaim {names[uid]}: {error}"
-    if skipped := len(names) - len(errors):
-        return f"{method} skipped {skipped} ResourceClaims"
-    return ""
