@@ -22,6 +22,7 @@ from typing import NamedTuple
 from benchmarks import measure, plugin_process
 from benchmarks.plugin_process import DEADLINE, RunningPlugin, plugin
 from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
+from tests.host_needs import is_given
 from tests.interop import go_peer
 
 GO, GRPCIO, OURS = "minimal Go plugin", "minimal grpcio plugin", "kubedevices"
@@ -318,7 +319,7 @@ async def measured(row: Row) -> dict[str, float]:
 async def main(*, quick: bool = False) -> None:
     """Print the table."""
     size = QUICK if quick else FULL
-    if shutil.which("go") and go_peer.LIBRARY.is_dir():
+    if is_given("go") and is_given("grpc-go"):
         go = go_peer.build(SOURCES, "minimal-go")
         plugin_process.PLUGINS[GO] = [str(go), "plugin"]
     else:

@@ -1,10 +1,9 @@
-"""Fixtures for every test, and the rule that no test is skipped in CI."""
+"""Fixtures for every test, and what each run of pytest does."""
 
 import logging
-import os
 import shutil
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,15 +11,12 @@ import pytest_timeout
 from hypothesis import HealthCheck, settings
 
 from kubedevices.cli.log_lines import JsonLines, TextLines
-from tests import forked_workers
+from tests import forked_workers, host_needs
 from tests.image_host import ImageHost, build_image, image_host
-from tests.kubernetes.cluster import FOLDER
 
 # The time of an example depends on the machine more than on the code.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
-
-IN_CI = os.environ.get("CI") == "true"
 
 
 @pytest.fixture
@@ -59,32 +55,24 @@ def built() -> Iterator[ImageHost]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Give a second try its own deadline: pytest-timeout sets one deadline for all tries together.
+    """Skip a test whose needs the host does not meet; give a second try its own deadline.
 
-    Otherwise a test that hangs in its second try would run without a limit in CI.
+    pytest-timeout sets one deadline for all tries together. Otherwise a test that hangs in its
+    second try would run without a limit in CI.
     """
+    host_needs.require_marked(item)
     if getattr(item, "execution_count", 1) > 1:
         settings = pytest_timeout._get_item_settings(item)
         item.config.hook.pytest_timeout_set_timer(item=item, settings=settings)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Turn a skip into a failure in CI: `make test-deps` installs everything that tests need.
-
-    A test that no CI machine can run has the mark `@pytest.mark.needs_host("what")`. A test with
-    the mark `real_kubernetes` runs only if an environment variable names a Kubernetes.
-    """
-    report = yield
-    excused = hasattr(report, "wasxfail") or item.get_closest_marker("needs_host")
-    if FOLDER not in os.environ:
-        excused = excused or item.get_closest_marker("real_kubernetes")
-    if IN_CI and report.skipped and not excused:
-        report.outcome = "failed"
-        report.longrepr = f"skipped in CI, where everything must run: {report.longrepr}"
-    return report
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print a line for each reason to skip tests, with their number."""
+    reports = terminalreporter.getreports("skipped")
+    lines = host_needs.skip_lines(report.longrepr[2] for report in reports)
+    if lines:
+        terminalreporter.section("tests that this host cannot run")
+        terminalreporter.line("\n".join(lines))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -96,8 +84,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the markers; with `-n`, fork workers."""
     forked_workers.pytest_configure(config)
     config.addinivalue_line(
-        "markers", "needs_host(what): asks the host for something that no package can install"
-    )
-    config.addinivalue_line(
-        "markers", f"real_kubernetes: runs on the Kubernetes that {FOLDER} names, or is skipped"
+        "markers",
+        "needs(*names, descriptors=0): what the host must give: tests/host_needs.py",
     )

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from kubedevices.cli.manifests import IMAGE
-from tests.containers import need, need_root_and
+from tests.host_needs import Need, refuse, require
 from tests.podman_judge import NAMESPACES, SETTINGS
 
 ROOT = Path(__file__).parents[1]
@@ -159,7 +159,7 @@ class ImageHost:
 @contextmanager
 def image_host() -> Iterator[ImageHost]:
     """Give a host without any image, or skip the test."""
-    need_root_and("podman", "runc", "unshare", "nsenter", "mmdebstrap")
+    require("mount", "podman", "runc", "mmdebstrap")
     directory = Path(tempfile.mkdtemp(prefix="kd-", dir="/tmp"))
     try:
         host = ImageHost(directory)
@@ -214,7 +214,9 @@ def make_base(host: ImageHost) -> None:
         *(SUITE, tar, *_sources()),
         timeout=BUILD_LIMIT,
     )
-    need(done.returncode == 0, "a mirror of Debian", f"mmdebstrap says: {done.stderr[-2000:]}")
+    if done.returncode:
+        told = f"mmdebstrap says: {done.stderr[-2000:]}"
+        refuse({"a mirror of Debian": Need("our container image", bool, told)})
     make_repository(debs)
     (name,) = re.findall(r"^ARG BASE=(.*)$", containerfile, re.MULTILINE)
     host.podman("import", "--quiet", tar, name)

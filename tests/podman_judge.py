@@ -10,7 +10,8 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.containers import make_root_file_system, need_root_and
+from tests.containers import make_root_file_system
+from tests.host_needs import require
 
 DEADLINE = 60
 SETTINGS = """\
@@ -78,5 +79,5 @@ class Podman:
 
 def podman_judge(directory: Path) -> Podman:
     """Return a podman without any CDI file, or skip the test."""
-    need_root_and("podman", "runc", "unshare")
+    require("mount", "podman", "runc")
     return Podman(directory)

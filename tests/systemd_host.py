@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tests.containers import need, need_root_and
+from tests.host_needs import require
 
 SYSTEMD = Path("/lib/systemd/systemd")
 CGROUPS = Path("/sys/fs/cgroup/systemd")
@@ -43,9 +43,7 @@ DEADLINE = 60
 @contextlib.contextmanager
 def systemd(units: Mapping[str, str]) -> Iterator[Path]:
     """Run all `units`; give the directory that the units see as /run/test."""
-    need_root_and("unshare", "mount")
-    need(SYSTEMD.exists(), "systemd", "install the Debian package systemd")
-    need(CGROUPS.is_dir(), "the cgroup hierarchy of systemd", "mount it at /sys/fs/cgroup/systemd")
+    require("mount", "systemd", "cgroups of systemd")
     group = Path(tempfile.mkdtemp(prefix="kd-test-", dir=CGROUPS))
     with tempfile.TemporaryDirectory(prefix="kd-systemd-", dir="/tmp") as name:
         directory = Path(name)

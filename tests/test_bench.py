@@ -33,6 +33,7 @@ from kubedevices.errors import (
 )
 from kubedevices.node.topology.options import TopologySettings
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
+from tests.host_needs import needs
 from tests.plugin_process import ROOT
 from tests.waiting import until_sync
 from tests.widgets import DOMAIN, QUICK, RESOURCE, widgets
@@ -281,8 +282,7 @@ def test_variables_are_added_to_the_environment(bench: Bench, tmp_path: Path) ->
     assert plugin.output == f"{bench.socket_dir} {os.environ['HOME']}\n"
 
 
-@pytest.mark.needs_host("root with CAP_SYS_ADMIN")
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+@needs("mount")
 def test_a_program_finds_the_bench_at_the_kubelets_paths(bench: Bench, devices: Path) -> None:
     """For plugins with fixed paths: no other process sees the files, and `stop` works as usual."""
     before = sorted(Path("/var/lib").iterdir())

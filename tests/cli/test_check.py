@@ -14,6 +14,7 @@ from kubedevices.conformance.checks import ALL
 from kubedevices.conformance.processes import Supervisor, SupervisorRefused
 from tests.cli.commands import run
 from tests.conformance.rig import GOOD_PLUGIN, MUTANT, widgets
+from tests.host_needs import AS_NOBODY, needs
 
 QUICK = ("--timeout-scale", "0.1")
 UNHURRIED = ("--timeout-scale", "0.3")
@@ -131,20 +132,15 @@ def test_without_root_the_error_says_what_to_do(
         assert words in error
 
 
-@pytest.mark.needs_host("user namespaces for everybody")
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+@needs("root", "user namespaces", "python of another user")
 def test_without_root_a_user_namespace_gives_the_view(short_dir: Path) -> None:
     """Somebody else finds the plugin directory at its fixed path, and the host's stays as it is."""
-    nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
-    for needed in (("unshare", "-Urm", "true"), (sys.executable, "-c", "import kubedevices")):
-        if subprocess.run([*nobody, *needed], capture_output=True, check=False).returncode:
-            pytest.skip(f"nobody may not do this on this host: {needed}")
     script = "from kubedevices.probe.mounts import *; enter_private_view([Bind(*sys.argv[1:])]); "
     script += "print(*os.listdir(sys.argv[2]))"
     (short_dir / "seen").touch()
     short_dir.chmod(0o755)
     command = [sys.executable, "-c", f"import os, sys; {script}", str(short_dir)]
-    command = [*nobody, *command, "/var/lib/kubelet/x"]
+    command = [*AS_NOBODY, *command, "/var/lib/kubelet/x"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("seen\n", "")
 
@@ -252,8 +248,7 @@ def test_a_check_of_only_one_resource(short_dir: Path) -> None:
     assert "a.b/c did not register, only example.com/widget" in done.stdout
 
 
-@pytest.mark.needs_host("root with CAP_SYS_ADMIN")
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+@needs("mount")
 def test_a_plugin_with_fixed_paths_sees_directories_of_the_check(short_dir: Path) -> None:
     """The good plugin's default directory is the kubelet's; the host's stays untouched."""
     kubelet = Path("/var/lib/kubelet")

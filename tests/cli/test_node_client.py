@@ -12,8 +12,8 @@ from kubedevices.cli import main
 from kubedevices.explain.host_paths import find_pod_resources
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.services.pod_resources import PodResourcesServer
-from tests.containers import need_root_and
 from tests.fake_plugin import RESOURCE, healthy
+from tests.host_needs import needs
 from tests.node_thread import node_thread
 
 POD = Pod("train", containers=(Container("main", {RESOURCE: 1}),))
@@ -87,10 +87,10 @@ def test_a_command_is_not_started_on_a_kubelets_node(
     assert not started.exists()
 
 
+@needs("mount")
 @pytest.mark.parametrize("verb", [["devices"], ["wait", RESOURCE, "--timeout", "1h"]])
 def test_a_user_without_permission_is_told_to_ask_as_root(verb: list[str]) -> None:
     """At once: a kubelet's directories are root's, so nothing says that a node is missing."""
-    need_root_and("unshare")
     prepare = (  # an empty /var/lib: nothing of the host is seen, and nothing is made on it
         "mount -t tmpfs tmpfs /var/lib && mkdir -m 0700 /var/lib/kubelet && "
         "mkdir /var/lib/kubelet/device-plugins && exec setpriv --reuid 65534 --clear-groups "

@@ -25,6 +25,7 @@ from kubedevices.conformance.harness_setup import open_harness
 from kubedevices.conformance.runner import run_checks
 from kubedevices.conformance.target import Target
 from tests.conformance.rig import FAST, GOOD_PLUGIN, target, widgets
+from tests.host_needs import needs
 from tests.waiting import until
 
 SECOND = 10**9
@@ -176,15 +177,13 @@ def in_a_thread(nice: int = 0, policy: int = os.SCHED_OTHER) -> list[int]:
         return pool.submit(priorities, nice, policy).result()
 
 
-@pytest.mark.needs_host("root with CAP_SYS_NICE")
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may have priority")
+@needs("priority")
 def test_only_the_check_itself_has_a_raised_priority() -> None:
     """Its child has the usual priority, and so has the thread afterwards."""
     assert in_a_thread() == [RAISED_NICE, 0, 0, os.SCHED_OTHER]
 
 
-@pytest.mark.needs_host("root with CAP_SYS_NICE")
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may choose any priority")
+@needs("priority")
 def test_a_priority_chosen_by_the_user_does_not_change() -> None:
     """A user who runs a check with `nice` wants the check and the plugin to run after others."""
     assert in_a_thread(5) == [5, 5, 5, os.SCHED_OTHER]

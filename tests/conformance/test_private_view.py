@@ -12,11 +12,9 @@ from kubedevices.conformance.target import Target
 from kubedevices.errors import NoPrivateView
 from kubedevices.probe.mounts import Bind, directory_without_mounts
 from tests.conformance.rig import FAST
+from tests.host_needs import needs
 
-pytestmark = [
-    pytest.mark.needs_host("root with CAP_SYS_ADMIN"),
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount"),
-]
+pytestmark = needs("mount")
 
 
 async def look(work: Path, binds: list[Bind], script: str) -> str:

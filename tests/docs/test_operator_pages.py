@@ -1,7 +1,6 @@
 """The pages for operators: metrics, alerts and units agree with the code."""
 
 import re
-import shutil
 import subprocess
 import sys
 from importlib import import_module
@@ -17,6 +16,7 @@ from kubedevices.manifests.deployment import Deployment
 from kubedevices.manifests.workload import documents
 from kubedevices.metrics import Metric
 from tests.docs.pages import ROOT, read_page
+from tests.host_needs import needs
 
 OURS = {
     metric.name: metric
@@ -88,10 +88,9 @@ def test_every_alert_has_a_case_that_fires_and_one_that_does_not() -> None:
         assert fires == {True, False}, alert
 
 
+@needs("promtool")
 def test_alerts_fire_only_in_the_cases_that_expect_them(tmp_path: Path) -> None:
     """The cases without an alert include restarts and roll-outs of the plugin's pods."""
-    if shutil.which("promtool") is None:
-        pytest.skip("promtool is missing: install the Debian package prometheus")
     (tmp_path / "alerts.yaml").write_text(OBSERVE["alerts.yaml"])
     cases = {"rule_files": ["alerts.yaml"], "evaluation_interval": "1m", "tests": CASES}
     (tmp_path / "cases.yaml").write_text(yaml.safe_dump(cases))
@@ -140,6 +139,7 @@ def test_a_plugin_starts_before_the_kubelet(name: str, capsys: pytest.CaptureFix
         assert "\nTimeoutStartSec=30\n" in text, "a kubelet must not wait for long"
 
 
+@needs("systemd-analyze")
 @pytest.mark.parametrize("name", UNITS)
 def test_systemd_accepts_a_unit(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -147,8 +147,6 @@ def test_systemd_accepts_a_unit(
     """Every key and every value: systemd ignores a misspelt key, and then a protection is
     missing.
     """
-    if shutil.which("systemd-analyze") is None:
-        pytest.skip("systemd-analyze is missing: install the Debian package systemd")
     here = unit(name, capsys).replace(
         "/usr/local/bin/kubedevices", f"{Path(sys.executable).parent}/kubedevices"
     )

@@ -17,8 +17,8 @@ from deploy.site.dashboard_picture import Series, drawn
 from deploy.site.pictures import pictures
 
 from kubedevices.manifests.dashboard import dashboard
-from tests.containers import need
 from tests.docs.pages import ROOT
+from tests.host_needs import require
 
 DEADLINE = 100
 PAGES = sorted(str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md"))
@@ -43,9 +43,8 @@ class Links(HTMLParser):
 
 
 def mkdocs() -> Path:
-    program = Path(sys.executable).parent / "mkdocs"
-    need(program.exists(), "mkdocs", "install requirements-dev.txt")
-    return program
+    require("mkdocs")
+    return Path(sys.executable).parent / "mkdocs"
 
 
 def build(site: Path, **variables: str) -> "subprocess.CompletedProcess[str]":

@@ -14,7 +14,7 @@ import pytest
 from kubedevices.explain import look_directory, look_sockets
 from kubedevices.explain.facts import MISSING, NO_PERMISSION, NO_SOCKET, NOBODY, Socket
 from kubedevices.explain.look_directory import look_at_directory
-from tests.containers import need_root_and
+from tests.host_needs import require
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ class Apart:
     """A plugin whose namespaces are not ours, as in a pod; `path` is that of its socket there."""
 
     def __init__(self, stack: ExitStack, path: Path, unshared: str, prepare: str = "true") -> None:
-        need_root_and("unshare")
+        require("mount")
         script = f'{prepare} && exec "$@"'
         plugin = [sys.executable, "-c", PLUGIN, str(path)]
         self._process = stack.enter_context(

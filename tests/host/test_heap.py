@@ -1,12 +1,12 @@
 """Memory that a plugin no longer uses goes back to the system."""
 
-import platform
 import subprocess
 import sys
 
 import pytest
 
 from kubedevices.host import heap
+from tests.host_needs import needs
 
 PROGRAM = """
 import re, sys
@@ -28,7 +28,7 @@ print(before - private_kilobytes())
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is about glibc")
+@needs("glibc")
 def test_a_freed_large_block_returns_to_the_system() -> None:
     """By default glibc would keep the block."""
     freed = [

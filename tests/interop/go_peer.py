@@ -9,7 +9,6 @@ import fcntl
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 from asyncio.subprocess import PIPE
 from collections.abc import Callable
@@ -17,20 +16,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from tests.containers import need
+from tests.host_needs import require
 
 SOURCES = Path(__file__).parent / "go"
 ROOT = Path(__file__).parents[2]
 GOPATH = Path("/usr/share/gocode")
-LIBRARY = GOPATH / "src/google.golang.org/grpc"
 BUILD_TIMEOUT = 120
 
 
 @cache
 def binary() -> Path:
     """Build the peer; skips the test where there is no Go."""
-    need(shutil.which("go"), "golang-go")
-    need(LIBRARY.is_dir(), "golang-google-grpc-dev")
+    require("go", "grpc-go")
     return build(SOURCES, "go-peer")
 
 

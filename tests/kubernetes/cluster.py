@@ -14,10 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.host_needs import CLUSTER, require
 
-FOLDER = "KUBEDEVICES_KUBERNETES"
-HOW = f"set {FOLDER} as docs/development/real-kubernetes.md says"
 START_LIMIT = 300
 DEADLINE = 60
 BUSYBOX = "local/busybox:1"
@@ -111,11 +109,10 @@ class Cluster:
 @contextmanager
 def running_cluster(*options: str) -> Iterator[Cluster]:
     """Start a cluster with `options` in its own directory, or skip the test."""
-    folder = os.environ.get(FOLDER)
-    if not folder:
-        pytest.skip(f"no real Kubernetes here: {HOW}")
+    require("real Kubernetes")
+    folder = os.environ[CLUSTER]
     program = Path(folder).resolve() / "cluster"
-    assert program.is_file(), f"{FOLDER} names {folder}, which has no program `cluster`: {HOW}"
+    assert program.is_file(), f"{CLUSTER} names {folder}, which has no program `cluster`"
     directory = Path(tempfile.mkdtemp(prefix="kd-kubernetes-", dir="/tmp"))
     # A session of its own, so that Ctrl-C in the terminal does not end the keeper before its work.
     keeper = subprocess.Popen(

@@ -4,11 +4,10 @@ import json
 import subprocess
 import sys
 
-import pytest
-
+from tests.host_needs import needs
 from tests.kubernetes.cluster import BUSYBOX, Cluster
 
-pytestmark = pytest.mark.real_kubernetes
+pytestmark = needs("real Kubernetes")
 
 RESOURCE = "cluster.test/widget"
 

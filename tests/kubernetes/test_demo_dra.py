@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.kubernetes.cluster import FOLDER, Cluster
+from tests.host_needs import CLUSTER, needs
+from tests.kubernetes.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,7 +26,7 @@ def demo(*arguments: object, **env: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@pytest.mark.real_kubernetes
+@needs("real Kubernetes")
 @pytest.mark.timeout(600)
 def test_both_kinds_of_pods_come_back(cluster: Cluster) -> None:
     """No device is held twice, and no file or process of the demo is left over."""
@@ -39,6 +40,6 @@ def test_both_kinds_of_pods_come_back(cluster: Cluster) -> None:
 
 def test_without_a_kubernetes_the_demo_says_what_it_needs() -> None:
     """In one line, without a traceback."""
-    done = demo(**{FOLDER: ""})
+    done = demo(**{CLUSTER: ""})
     assert (done.returncode, done.stderr) == (2, "")
-    assert done.stdout.startswith(f"make demo-dra needs a real Kubernetes: set {FOLDER} to")
+    assert done.stdout.startswith(f"make demo-dra needs a real Kubernetes: set {CLUSTER} to")

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from kubedevices.cli import main
+from tests.host_needs import needs
 from tests.kubernetes.cluster import Cluster
 
-pytestmark = pytest.mark.real_kubernetes
+pytestmark = needs("real Kubernetes")
 
 NOWHERE = "localhost/nobody/imported:this"
 

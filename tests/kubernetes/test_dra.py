@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.host_needs import needs
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.dra_node import (
     DRIVER,
@@ -16,7 +17,7 @@ from tests.kubernetes.dra_node import (
     widgets_of,
 )
 
-pytestmark = [pytest.mark.real_kubernetes, pytest.mark.timeout(600)]
+pytestmark = [needs("real Kubernetes"), pytest.mark.timeout(600)]
 
 
 @pytest.fixture

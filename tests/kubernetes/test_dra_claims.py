@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kubedevices.dra.slices import NUMA_NODE, PCI_BUS_ID
+from tests.host_needs import needs
 from tests.kubernetes.cluster import BUSYBOX, Cluster, running_cluster
 from tests.kubernetes.dra_node import (
     DRIVER,
@@ -23,7 +24,7 @@ from tests.kubernetes.dra_node import (
     widgets_of,
 )
 
-pytestmark = [pytest.mark.real_kubernetes, pytest.mark.timeout(600)]
+pytestmark = [needs("real Kubernetes"), pytest.mark.timeout(600)]
 
 WIDGET = {"deviceClassName": "widget"}
 PRINT = ["sh", "-c", r"tr '\0' '\n' </proc/1/environ; sleep 100000"]

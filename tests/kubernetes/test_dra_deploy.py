@@ -11,10 +11,11 @@ import yaml
 from kubedevices.cli import main
 from kubedevices.manifests.dra_access import OF_NAMESPACE
 from kubedevices.manifests.ownership import CLUSTER_KINDS
+from tests.host_needs import needs
 from tests.kubernetes.cluster import BUSYBOX, Cluster
 from tests.kubernetes.rollout import run_from_host
 
-pytestmark = [pytest.mark.real_kubernetes, pytest.mark.timeout(600)]
+pytestmark = [needs("real Kubernetes"), pytest.mark.timeout(600)]
 
 DOMAIN = "deployed.test"
 RESOURCE = f"{DOMAIN}/widget"

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.host_needs import needs
 from tests.kubernetes.cluster import BUSYBOX, Cluster
 
-pytestmark = [pytest.mark.real_kubernetes, pytest.mark.timeout(600)]
+pytestmark = [needs("real Kubernetes"), pytest.mark.timeout(600)]
 
 KUBEDEVICES = [sys.executable, "-m", "kubedevices.cli"]
 PLUGIN_DIR = "/var/lib/kubelet/device-plugins"

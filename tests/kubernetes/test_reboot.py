@@ -3,9 +3,10 @@
 import pytest
 
 from benchmarks import reboot
+from tests.host_needs import needs
 from tests.kubernetes.cluster import Cluster
 
-pytestmark = [pytest.mark.real_kubernetes, pytest.mark.timeout(600)]
+pytestmark = [needs("real Kubernetes"), pytest.mark.timeout(600)]
 
 
 def test_pods_keep_their_devices_if_the_plugin_starts_first(cluster: Cluster) -> None:

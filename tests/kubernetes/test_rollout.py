@@ -1,11 +1,10 @@
 """An update of our DaemonSet never removes a device, not even shortly."""
 
-import pytest
-
+from tests.host_needs import needs
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.rollout import DEVICES, Rollouts
 
-pytestmark = pytest.mark.real_kubernetes
+pytestmark = needs("real Kubernetes")
 
 
 def test_a_rollout_never_removes_devices(cluster: Cluster) -> None:

@@ -13,9 +13,10 @@ from kubedevices.allocation import AllocateRequest, AllocateResponse, ContainerA
 from kubedevices.device import DeviceSpec
 from kubedevices.runtimes import oci
 from tests.cli.commands import COMMAND
-from tests.containers import make_root_file_system, need_root_and, try_to_open, two_devices
+from tests.containers import make_root_file_system, try_to_open, two_devices
 from tests.docs.pages import ROOT
 from tests.fake_plugin import RESOURCE, healthy
+from tests.host_needs import needs, require
 from tests.node_thread import NodeThread, node_thread
 from tests.podman_judge import podman_judge
 
@@ -25,7 +26,7 @@ DEADLINE = 30
 @pytest.fixture
 def node(short_dir: Path) -> Iterator[NodeThread]:
     """Give a node with one widget, which is a device of this host."""
-    need_root_and()
+    require("mount")
     allocated, _ = two_devices()
 
     def answer(request: AllocateRequest) -> AllocateResponse:
@@ -102,9 +103,9 @@ def test_the_unit_of_the_page_allocates_before_podman_and_releases_after(
     assert [*judge.run_cdi.iterdir()] == []
 
 
+@needs("runc")
 def test_runc_starts_the_printed_configuration(node: NodeThread, short_dir: Path) -> None:
     """The input is a config.json; the output has the device too."""
-    need_root_and("runc")
     bundle = short_dir / "bundle"
     make_root_file_system(bundle / "rootfs")
     (bundle / "base.json").write_text(json.dumps(oci.minimal_config(try_to_open("/dev/widget"))))

@@ -1,20 +1,15 @@
 """The demo of the README does what it prints."""
 
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from tests.host_needs import needs
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.skipif(
-    os.geteuid() != 0 or not shutil.which("runc") or not shutil.which("busybox"),
-    reason="needs root, runc and busybox: `make test-deps` installs the two",
-)
+@needs("mount", "runc", "static busybox")
 def test_the_demo_succeeds_and_cleans_up() -> None:
     """Every step succeeds, a container opens only its own device, and nothing is left over."""
     before = {*Path("/tmp").glob("kubedevices-demo-*")}

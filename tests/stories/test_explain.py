@@ -21,8 +21,9 @@ from kubedevices.node.services.control_client import ControlClient
 from kubedevices.runtimes import oci
 from kubedevices.socket_paths import default_state_dir
 from tests.cli.commands import run, running
-from tests.containers import make_root_file_system, need_root_and, two_devices
+from tests.containers import make_root_file_system, two_devices
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
+from tests.host_needs import needs
 from tests.node_thread import NodeThread, node_thread
 from tests.waiting import until_sync
 
@@ -305,10 +306,10 @@ def start_container(uid: str, bundle: Path, config: dict[str, Any], processes: E
     )
 
 
+@needs("mount", "runc")
 @pytest.mark.parametrize("fault", ["", "left out", "user"])
 def test_a_container_without_access_to_its_device_is_found(short_dir: Path, fault: str) -> None:
     """Also a container with access, one without the device, and one whose user may not open it."""
-    need_root_and("runc")
     path, _ = two_devices()
     with node_thread(short_dir / "p") as node, ExitStack() as processes:
         pod = answering(node, ContainerAllocateResponse(devices=[DeviceSpec(path, "/dev/w")]))

@@ -20,6 +20,7 @@ from kubedevices.node.checkpoint.text import Checkpoint, parse_checkpoint
 from kubedevices.node.ledger.ledger_file import LedgerFile
 from kubedevices.node.services.control_client import ControlClient
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
+from tests.host_needs import needs
 from tests.node_process import NodeProcess, node_process
 from tests.restart_rig import pod
 from tests.waiting import until
@@ -81,7 +82,7 @@ class SmallFileSystem:
             text=True,
         )
         assert self._holder.stdout is not None
-        self.is_there = self._holder.stdout.readline() == "mounted\n"
+        assert self._holder.stdout.readline() == "mounted\n"
         self.enter = ["nsenter", "--target", str(self._holder.pid), "--mount"]
         """In front of a command that is to see it."""
         self.seen_from_outside = Path(f"/proc/{self._holder.pid}/root{directory}")
@@ -156,13 +157,11 @@ async def test_a_node_killed_with_a_full_disk_keeps_acknowledged_pods(short_dir:
         assert await held_by_pod(client) == held
 
 
-@pytest.mark.needs_host("to mount a file system in a mount namespace of its own")
+@needs("mount")
 async def test_a_full_file_system_rejects_pods_until_there_is_room(short_dir: Path) -> None:
     """On a real file system. Without a free byte a node still starts and knows its pods."""
     disk = SmallFileSystem(short_dir)
     try:
-        if not disk.is_there:
-            pytest.skip("this host lets nobody mount")
         async with node_process(short_dir, before=disk.enter) as node:
             node.directory = disk.seen_from_outside
             held = await devices_are_given_again_when_there_is_room(node, disk)

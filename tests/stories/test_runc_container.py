@@ -24,10 +24,10 @@ from tests.containers import (
     look_at_node,
     make_node_like,
     make_root_file_system,
-    need_root_and,
     try_to_open,
     two_devices,
 )
+from tests.host_needs import require
 
 DEADLINE = 30
 
@@ -35,7 +35,7 @@ DEADLINE = 30
 @pytest.fixture
 def bundle(short_dir: Path) -> Path:
     """A bundle without configuration: a root file system with busybox."""
-    need_root_and("runc")
+    require("mount", "runc")
     make_root_file_system(short_dir / "rootfs")
     return short_dir
 

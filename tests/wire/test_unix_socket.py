@@ -17,6 +17,7 @@ from kubedevices.errors import CannotAsk, DialError, SocketInUse, SocketPathTooL
 from kubedevices.host.inotify import Inotify
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
 from kubedevices.wire.unix_socket import BACKLOG, FileIdentity, listen, unlink_own
+from tests.host_needs import needs
 from tests.planted import PLANTS, Outside, clear, plant
 from tests.socket_metadata import METADATA_CHANGES
 
@@ -212,8 +213,7 @@ def test_missing_directory(short_dir: Path) -> None:
         listen(path, mode=0o600)
 
 
-@pytest.mark.needs_host("a user who is not root")
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+@needs("user")
 def test_no_permission(short_dir: Path) -> None:
     """A directory we may not write to is `CannotAsk` as well."""
     short_dir.chmod(0o500)
