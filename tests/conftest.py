@@ -1,6 +1,7 @@
 """Fixtures for every test, and what each run of pytest does."""
 
 import logging
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -11,12 +12,15 @@ import pytest_timeout
 from hypothesis import HealthCheck, settings
 
 from kubedevices.cli.log_lines import JsonLines, TextLines
-from tests import forked_workers, host_needs
+from tests import forking, host_needs, worker_groups
 from tests.image_host import ImageHost, build_image, image_host
 
 # The time of an example depends on the machine more than on the code.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
+
+# An error here is reported as that of the test that forks.
+os.register_at_fork(before=forking.may_fork)
 
 
 @pytest.fixture
@@ -75,14 +79,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line("\n".join(lines))
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare `-n`."""
-    forked_workers.pytest_addoption(parser)
+pytest_xdist_make_scheduler = worker_groups.pytest_xdist_make_scheduler
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the markers; with `-n`, fork workers."""
-    forked_workers.pytest_configure(config)
+    """Declare the marks."""
+    config.addinivalue_line("markers", "slow: not part of `make test`; `make test-slow` runs it")
     config.addinivalue_line(
         "markers",
         "needs(*names, descriptors=0): what the host must give: tests/host_needs.py",

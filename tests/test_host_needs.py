@@ -42,7 +42,7 @@ host_needs.NEEDS["root or user"] = Need("nothing", lambda: True, "nothing")
 
 def run(directory: Path, **environment: str) -> str:
     (directory / "conftest.py").write_text(
-        "from tests.conftest import pytest_configure, pytest_addoption, pytest_runtest_setup\n"
+        "from tests.conftest import pytest_configure, pytest_runtest_setup\n"
         "from tests.conftest import pytest_terminal_summary\n"
     )
     (directory / "test_some.py").write_text(TESTS)

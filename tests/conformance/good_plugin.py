@@ -16,7 +16,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -27,6 +26,7 @@ import grpc.aio
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # started as a script, from anywhere
 from tests.conformance import wire_names as wire
+from tests.conformance.listening import accepts
 
 POLL = 0.1
 LIMIT = 30.0
@@ -59,15 +59,6 @@ def read(path: str) -> str:
         return os.read(descriptor, 4096).decode()
     finally:
         os.close(descriptor)
-
-
-def accepts(path: Path) -> bool:
-    """Whether a process listens on `path`."""
-    with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
-        probe.settimeout(1)
-        probe.connect(str(path))
-        return True
-    return False
 
 
 class GoodPlugin:

@@ -1,8 +1,9 @@
-"""Supervisors that have the plugins of this folder loaded, and fork instead of executing.
+"""Supervisors that have most of what plugins need loaded, and fork instead of executing.
 
 A check starts a supervisor and some thirty plugin processes. Loading Python and grpcio for each
-took most of the time of the whole test suite. So one process loads all of it once and forks a
-supervisor for each check. Any other command is executed as ever.
+took most of the time of the whole test suite. So one process loads what a plugin needs except
+grpcio, which does not survive a fork, and forks a supervisor for each check. A plugin that starts
+loads its own module and grpcio. Any other command is executed as ever.
 """
 
 import asyncio
@@ -14,28 +15,37 @@ import socket
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # started as a script, from anywhere
 from kubedevices.conformance.supervisor import SupervisorProcess, leave_supervisor, main
-from tests.conformance import good_plugin, mutant, unusual_plugin
-from tests.conformance.mutants.registry import all_mutations
+from tests.forking import may_fork
 
-MAINS: dict[tuple[str, ...], Callable[[Sequence[str]], int]] = {}
-"""By the first words of a command."""
+PLUGINS = tuple(f"tests.conformance.{name}" for name in ("good_plugin", "mutant", "unusual_plugin"))
+"""The programs on grpcio: loaded by the process that becomes the plugin."""
+
+PRELOADED = (
+    *("argparse", "concurrent.futures.thread", "pkgutil", "random", "typing_extensions", "hpack"),
+    "tests.kubelet_api.protobuf_classes",
+    "tests.conformance.frame_relay",
+    "tests.conformance.mutants.registry",
+)
+"""What these programs load beside grpcio."""
+
+PROGRAMS: dict[tuple[str, ...], str] = {}
+"""The modules of programs, by the first words of their commands."""
 
 
-def offer(module: Any) -> None:
+def offer(name: str) -> None:
     """Let a program of the tests start by a fork; its `main` takes the other words."""
-    MAINS[sys.executable, str(module.__file__)] = module.main
-
-
-for each in (good_plugin, mutant, unusual_plugin):
-    offer(each)
+    spec = find_spec(name)
+    assert spec is not None
+    PROGRAMS[sys.executable, str(spec.origin)] = name
 
 
 class PreloadedSupervisor(SupervisorProcess):
@@ -43,8 +53,8 @@ class PreloadedSupervisor(SupervisorProcess):
 
     def _become(self, request: dict[str, Any], problems: int) -> None:
         argv = request["argv"]
-        main = MAINS.get(tuple(argv[:2]))
-        if main is None:
+        program = PROGRAMS.get(tuple(argv[:2]))
+        if program is None:
             super()._become(request, problems)
             return
         code = 1
@@ -56,7 +66,7 @@ class PreloadedSupervisor(SupervisorProcess):
             signal.signal(signal.SIGINT, signal.default_int_handler)
             os.environ.clear()
             os.environ.update(request["env"])
-            code = main(argv[2:])
+            code = import_module(program).main(argv[2:])
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
         except BaseException:
@@ -83,7 +93,7 @@ class Forked:
 def forking_supervisors(*modules: str) -> Iterator[Callable[[socket.socket], Forked]]:
     """Give what starts a supervisor for `Supervisor.start_supervisor`: by a fork of one process.
 
-    `modules` are programs beside those of this folder.
+    `modules` are programs beside those of this folder; the process loads them before it forks.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     command = [sys.executable, "-P", __file__, str(theirs.fileno()), *modules]
@@ -106,8 +116,6 @@ def forking_supervisors(*modules: str) -> Iterator[Callable[[socket.socket], For
 def fork_supervisors(orders: socket.socket) -> None:
     """Fork a supervisor for each order, until nobody is left to give orders."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a supervisor ended
-    all_mutations()
-    good_plugin.arguments().parse_args(["--device-dir", "/"])  # loads what a parser needs
     asyncio.run(asyncio.sleep(0))  # all that the first loop loads
     gc.collect()
     gc.freeze()  # a collection in a child would copy the pages of all that is loaded
@@ -115,6 +123,7 @@ def fork_supervisors(orders: socket.socket) -> None:
         _, descriptors, *_ = received
         if not descriptors:
             return
+        may_fork()
         if os.fork() == 0:
             orders.close()
             os.setsid()
@@ -127,6 +136,9 @@ def fork_supervisors(orders: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[2:]:
-        offer(import_module(name))
+    others = sys.argv[2:]
+    for name in (*PLUGINS, *others):
+        offer(name)
+    for name in (*PRELOADED, *others):
+        import_module(name)
     fork_supervisors(socket.socket(fileno=int(sys.argv[1])))

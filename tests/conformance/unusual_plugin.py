@@ -20,11 +20,11 @@ from tests.conformance.good_plugin import (
     Device,
     GoodPlugin,
     Refused,
-    accepts,
     arguments,
     identity,
     start,
 )
+from tests.conformance.listening import accepts
 
 
 class OneAfterTheOther(GoodPlugin):

@@ -22,7 +22,8 @@ from kubedevices.probe.linux import die_with_parent
 from kubedevices.proxy.live_rules import LiveRules
 from kubedevices.proxy.proxy import Proxy, run_until_signal
 from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
-from tests.conformance import good_plugin, mutant
+from tests.conformance.listening import accepts
+from tests.forking import may_fork
 from tests.waiting import until_sync
 
 AGAIN_AFTER = 0.3
@@ -47,7 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     registry.mkdir(parents=True, exist_ok=True)
     words[at + 1] = str(inside)
     words += ["--registry-dir", str(registry)] * is_watched
-    if not good_plugin.accepts(inside / "kubelet.sock") and os.fork() == 0:
+    may_fork()
+    if not accepts(inside / "kubelet.sock") and os.fork() == 0:
         rule = ProxyRule(mend=not is_unmended, hold=300.0 if is_held else None)
         serve(
             Proxy(
@@ -59,14 +61,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             ),
             place / "proxy.log",
         )
-    until_sync(lambda: good_plugin.accepts(inside / "kubelet.sock"))
+    until_sync(lambda: accepts(inside / "kubelet.sock"))
     if is_held:
         live_again_and_again(words)
     return live(words)
 
 
 def live(words: Sequence[str]) -> int:
-    """Be the plugin; return its exit code."""
+    """Be the plugin, which loads grpcio; return its exit code."""
+    from tests.conformance import good_plugin, mutant
+
     return mutant.main(words) if "--mutation" in words else good_plugin.main(words)
 
 
@@ -74,6 +78,7 @@ def live_again_and_again(words: Sequence[str]) -> NoReturn:
     """Start the plugin whenever it is not there, until SIGTERM."""
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # the plugin dies with us
     while True:
+        may_fork()
         if (pid := os.fork()) == 0:
             die_with_parent(signal.SIGKILL)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)

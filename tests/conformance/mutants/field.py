@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from tests.conformance import wire_names as wire
-from tests.conformance.good_plugin import Device, GoodPlugin, accepts, identity
+from tests.conformance.good_plugin import Device, GoodPlugin, identity
+from tests.conformance.listening import accepts
 from tests.conformance.mutants.allocate import (
     DashInEnvName,
     EmptyIdsAccepted,

@@ -17,7 +17,8 @@ from tests.conformance.frame_relay import (
     Frame,
     Relay,
 )
-from tests.conformance.good_plugin import GoodPlugin, Refused, accepts, identity
+from tests.conformance.good_plugin import GoodPlugin, Refused, identity
+from tests.conformance.listening import accepts
 from tests.conformance.mutants.registry import mutation
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import grpc
 
-from tests.conformance.good_plugin import POLL, GoodPlugin, Refused, accepts, identity
+from tests.conformance.good_plugin import POLL, GoodPlugin, Refused, identity
+from tests.conformance.listening import accepts
 from tests.conformance.mutants.registry import mutation
 
 LONG = 0.8

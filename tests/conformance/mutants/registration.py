@@ -12,7 +12,8 @@ from typing import Any
 import grpc
 
 from tests.conformance import wire_names as wire
-from tests.conformance.good_plugin import GoodPlugin, Refused, accepts, identity
+from tests.conformance.good_plugin import GoodPlugin, Refused, identity
+from tests.conformance.listening import accepts
 from tests.conformance.mutants.registry import WATCHED, mutation
 from tests.conformance.unusual_plugin import OneAfterTheOther
 

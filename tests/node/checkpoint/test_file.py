@@ -1,7 +1,6 @@
 """kubelet_internal_checkpoint as a file: read once at the start, replaced as a whole."""
 
 import os
-import resource
 import stat
 import subprocess
 import sys
@@ -54,11 +53,10 @@ def test_a_full_disk_leaves_the_old_content(tmp_path: Path) -> None:
         "print(file.read_bytes() == b'x' * 900, len(list(file.parent.iterdir())))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "checkpoint"],
+        ["prlimit", "--fsize=1000", sys.executable, "-c", code, tmp_path / "checkpoint"],
         capture_output=True,
         text=True,
         check=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)),
     )
     assert done.stdout.splitlines() == [
         'NodeError failed to write checkpoint file "checkpoint": File too large',

@@ -1,0 +1,27 @@
+"""`--dist=loadgroup`, with which one worker runs all tests of a group, survives a dead worker."""
+
+import pytest
+from xdist.scheduler import LoadGroupScheduling
+from xdist.workermanage import WorkerController
+
+
+class Groups(LoadGroupScheduling):
+    """Neither repeats a test that ended its worker, nor waits for tests that are done."""
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Remove a worker; return the test that ended it, None if it had none."""
+        work = self.assigned_work[node]
+        waiting = (name for unit in work.values() for name, is_done in unit.items() if not is_done)
+        ended_by = next(waiting, None)
+        for scope, unit in [*work.items()]:
+            if ended_by in unit:
+                unit[ended_by] = True
+            if all(unit.values()):
+                del work[scope]
+        super().remove_node(node)
+        return ended_by
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Groups | None:
+    """Let `Groups` schedule the tests of `--dist=loadgroup`."""
+    return Groups(config, log) if config.getoption("dist") == "loadgroup" else None
