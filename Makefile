@@ -1,12 +1,15 @@
 # The two most important commands. Both need only python3 (with venv), make and git:
 #   make demo   containers get devices of this host and simulated devices
-#   make test   lint, types, import contracts, all tests
+#   make test   lint, types, import contracts, all tests but the slow ones
 # `make help` lists all targets.
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
+# Most tests wait for other processes most of the time, so more workers than processors pay off. Each worker loads
+# all tests first, which takes some seconds of a processor.
+WORKERS ?= 5
 
 # Settings of `make image` and `make deploy`; KUBECONFIG chooses the cluster. `make deploy` passes the
 # variables of the simulator (RESOURCE_NAME, NUMBER_DEVICES, ENV_PREFIX, ...) from the environment on.
@@ -24,7 +27,7 @@ CHOSEN_IMAGE = $(if $(filter file,$(origin IMAGE)),,--image $(IMAGE))
 export RESOURCE_NAME NUMBER_DEVICES PLUGIN_NAME DEVICE_ID_PREFIX ANNOTATION_PREFIX ENV_PREFIX \
 	DEVICE_FILE_PREFIX
 
-.PHONY: help build onefile chart site pictures image deploy undeploy manifests print-manifests venv demo demo-dra test test-deps lint format types imports compiled tests proto bench clean
+.PHONY: help build onefile chart site pictures image deploy undeploy manifests print-manifests venv demo demo-dra test test-slow test-elsewhere test-deps lint format types imports compiled tests proto bench clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | sort
@@ -47,9 +50,16 @@ demo: venv  ## a container gets a device of this host, without Kubernetes
 demo-dra: venv  ## a node changes from device plugin to DRA, on the Kubernetes of KUBEDEVICES_KUBERNETES
 	@$(BIN)/python -m examples.demo_dra
 
-test:  ## everything that CI checks
+test:  ## lint, types, import contracts, all tests but the slow ones
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint types imports compiled
 	@$(MAKE) --no-print-directory tests
+
+test-slow: $(VENV)/dev.done  ## the tests that take long: kill series, all mutants, the container image, a real Kubernetes
+	$(BIN)/python -m compileall -q src tests examples benchmarks
+	PYTHONDONTWRITEBYTECODE=1 $(BIN)/pytest -n $(WORKERS) --dist=loadgroup -m slow $(PYTEST_ARGS)
+
+test-elsewhere:  ## a part of the tests as another user with Debian's Python; the units on each Python of this machine
+	tests/elsewhere
 
 test-deps:  ## Debian packages without which some tests are skipped (needs root)
 	apt-get install --yes --no-install-recommends $$(sed 's/#.*//' tests/debian-packages.txt)
@@ -80,7 +90,7 @@ $(VENV)/compiled.done: $(VENV)/dev.done $(shell find tests -name "*.py")
 # processes must not write .pyc files: some tests simulate a full disk, which would leave half a file.
 tests: $(VENV)/dev.done  ## pytest, in parallel
 	$(BIN)/python -m compileall -q src tests examples benchmarks
-	PYTHONDONTWRITEBYTECODE=1 $(BIN)/pytest -n 7 $(PYTEST_ARGS)
+	PYTHONDONTWRITEBYTECODE=1 $(BIN)/pytest -n $(WORKERS) -m "not slow" $(PYTEST_ARGS)
 
 proto: $(VENV)/dev.done  ## tests/kubelet_api/descriptors.binpb from src/kubedevices/kubelet_api/proto
 	$(BIN)/python -m tests.kubelet_api.generate_descriptors

@@ -3,6 +3,7 @@
 import logging
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,9 +84,15 @@ pytest_xdist_make_scheduler = worker_groups.pytest_xdist_make_scheduler
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marks."""
+    """Declare the marks; let the process that runs tests start as from a terminal.
+
+    `nohup` and a background job of a script ignore signals, and every child would inherit this.
+    """
     config.addinivalue_line("markers", "slow: not part of `make test`; `make test-slow` runs it")
     config.addinivalue_line(
-        "markers",
-        "needs(*names, descriptors=0): what the host must give: tests/host_needs.py",
+        "markers", "needs(*names, descriptors=0): what the host must give: tests/host_needs.py"
     )
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.umask(0o022)

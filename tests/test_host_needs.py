@@ -51,11 +51,13 @@ def run(directory: Path, **environment: str) -> str:
     command += ["-c", f"{ROOT}/pyproject.toml", f"--rootdir={ROOT}", str(directory)]
     done = subprocess.run(
         command, cwd=ROOT, env=kept | environment, capture_output=True, text=True,
-        timeout=100, check=False,
+        timeout=300, check=False,
     )  # fmt: skip
     return done.stdout
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_one_line_for_each_reason_says_how_many_tests_are_lost_and_what_brings_them(
     tmp_path: Path,
 ) -> None:
@@ -67,6 +69,8 @@ def test_one_line_for_each_reason_says_how_many_tests_are_lost_and_what_brings_t
     assert not [line for line in lines if line.startswith("SKIPPED")]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_in_ci_a_skip_is_a_failure_if_ci_promises_all_that_the_test_needs(tmp_path: Path) -> None:
     """A test that also needs what no package brings is skipped there too."""
     printed = run(tmp_path, CI="true")

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -69,11 +70,21 @@ def test_works(of_the_worker): pass
 """
 
 
-def run(directory: Path, *options: str) -> str:
+def run(directory: Path, *options: str, start: Sequence[str] = ()) -> str:
     """Run the tests of a directory in two workers; return the output."""
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "pytest", "-n", "2", "--reruns=1", "-p", "no:cacheprovider"),
+            *(
+                *start,
+                sys.executable,
+                "-m",
+                "pytest",
+                "-n",
+                "2",
+                "--reruns=1",
+                "-p",
+                "no:cacheprovider",
+            ),
             *("-c", f"{ROOT}/pyproject.toml", f"--rootdir={ROOT}", *options, str(directory)),
         ],
         cwd=ROOT,
@@ -138,3 +149,21 @@ def test_one_worker_runs_all_tests_of_a_group(tmp_path: Path) -> None:
         )
     printed = run(tmp_path, "--dist=loadgroup", "-rP")
     assert len({*re.findall(r"^in (\d+)$", printed, re.MULTILINE)}) == 1, printed
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_tests_start_as_from_a_terminal_whatever_the_parent_ignores(
+    tmp_path: Path, workers: str
+) -> None:
+    """Ignored signals and an umask of 077 are not those of the tests, nor of what they start."""
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_some.py").write_text(
+        "import os, subprocess\n"
+        "def test_of_the_start():\n"
+        "    told = subprocess.check_output(['grep', 'SigIgn', '/proc/self/status'], text=True)\n"
+        "    assert not int(told.split()[1], 16) & 3  # SIGHUP and SIGINT\n"
+        "    assert os.umask(0) == 0o022\n"
+    )
+    start = ["sh", "-c", 'trap "" INT HUP; umask 077; exec "$@"', "sh"]
+    printed = run(tmp_path, workers, start=start)
+    assert re.search(r"\b1 passed in", printed.splitlines()[-1]), printed

@@ -5,7 +5,7 @@ from xdist.scheduler import LoadGroupScheduling
 from xdist.workermanage import WorkerController
 
 
-class Groups(LoadGroupScheduling):
+class Groups(LoadGroupScheduling):  # type: ignore[misc]
     """Neither repeats a test that ended its worker, nor waits for tests that are done."""
 
     def remove_node(self, node: WorkerController) -> str | None:

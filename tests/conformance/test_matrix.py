@@ -19,6 +19,7 @@ AGAIN = (8, 4, 2)
 MUTATIONS = sorted(all_mutations().values(), key=lambda mutation: mutation.name)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("preloaded")
 async def test_a_mutant_fails_what_it_breaks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,11 @@ from tests.conformance import our_program
 from tests.conformance.preloaded_supervisor import Forked, forking_supervisors
 from tests.conformance.rig import FAST, found, hot_plug, skipped
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("preloaded")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(400),
+    pytest.mark.usefixtures("preloaded"),
+]
 
 OURS = replace(FAST, noticed_soon=15, registered_at_all=20, change=8)
 """Our registrar waits 10 s after the end of its stream before it registers again."""

@@ -24,6 +24,7 @@ SAMPLE = (
 AGAIN = 2
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_the_verdicts_are_the_same_side_by_side() -> None:
     """For good and bad plugins, whatever runs at the same time."""

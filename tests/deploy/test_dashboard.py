@@ -106,6 +106,7 @@ def test_panels_do_not_overlap() -> None:
 
 
 @needs("prometheus")
+@pytest.mark.slow
 @pytest.mark.timeout(4 * DEADLINE)
 def test_each_query_has_a_result(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real Prometheus reads the page of a real plugin, after an admitted pod and a failed pod."""

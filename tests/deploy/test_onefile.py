@@ -37,6 +37,7 @@ busybox cat /tmp/libraries
 
 
 @needs("x86_64", "glibc", "pyinstaller")
+@pytest.mark.slow
 @pytest.mark.timeout(2 * DEADLINE)
 def test_the_single_file_runs_without_python(short_dir: Path) -> None:
     """The file is small. node, simulate, expose and check work.

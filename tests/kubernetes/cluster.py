@@ -14,7 +14,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.host_needs import CLUSTER, require
+import pytest
+
+from tests.host_needs import CLUSTER, needs, require
+
+CLUSTER_TEST = [
+    needs("real Kubernetes"),
+    pytest.mark.slow,
+    pytest.mark.xdist_group("cluster"),
+]
+"""The marks of each test on a cluster: one process runs all of them, one after another."""
 
 START_LIMIT = 300
 DEADLINE = 60

@@ -4,10 +4,9 @@ import json
 import subprocess
 import sys
 
-from tests.host_needs import needs
-from tests.kubernetes.cluster import BUSYBOX, Cluster
+from tests.kubernetes.cluster import BUSYBOX, CLUSTER_TEST, Cluster
 
-pytestmark = needs("real Kubernetes")
+pytestmark = CLUSTER_TEST
 
 RESOURCE = "cluster.test/widget"
 

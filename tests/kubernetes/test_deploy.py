@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from kubedevices.cli import main
-from tests.host_needs import needs
-from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.cluster import CLUSTER_TEST, Cluster
 
-pytestmark = needs("real Kubernetes")
+pytestmark = CLUSTER_TEST
 
 NOWHERE = "localhost/nobody/imported:this"
 

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.host_needs import needs
-from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.cluster import CLUSTER_TEST, Cluster
 from tests.kubernetes.dra_node import (
     DRIVER,
     Driver,
@@ -17,7 +16,7 @@ from tests.kubernetes.dra_node import (
     widgets_of,
 )
 
-pytestmark = [needs("real Kubernetes"), pytest.mark.timeout(600)]
+pytestmark = [*CLUSTER_TEST, pytest.mark.timeout(600)]
 
 
 @pytest.fixture

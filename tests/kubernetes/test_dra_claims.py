@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from kubedevices.dra.slices import NUMA_NODE, PCI_BUS_ID
-from tests.host_needs import needs
-from tests.kubernetes.cluster import BUSYBOX, Cluster, running_cluster
+from tests.kubernetes.cluster import BUSYBOX, CLUSTER_TEST, Cluster, running_cluster
 from tests.kubernetes.dra_node import (
     DRIVER,
     GROUP,
@@ -24,7 +23,7 @@ from tests.kubernetes.dra_node import (
     widgets_of,
 )
 
-pytestmark = [needs("real Kubernetes"), pytest.mark.timeout(600)]
+pytestmark = [*CLUSTER_TEST, pytest.mark.timeout(600)]
 
 WIDGET = {"deviceClassName": "widget"}
 PRINT = ["sh", "-c", r"tr '\0' '\n' </proc/1/environ; sleep 100000"]

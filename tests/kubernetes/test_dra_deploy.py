@@ -11,11 +11,10 @@ import yaml
 from kubedevices.cli import main
 from kubedevices.manifests.dra_access import OF_NAMESPACE
 from kubedevices.manifests.ownership import CLUSTER_KINDS
-from tests.host_needs import needs
-from tests.kubernetes.cluster import BUSYBOX, Cluster
+from tests.kubernetes.cluster import BUSYBOX, CLUSTER_TEST, Cluster
 from tests.kubernetes.rollout import run_from_host
 
-pytestmark = [needs("real Kubernetes"), pytest.mark.timeout(600)]
+pytestmark = [*CLUSTER_TEST, pytest.mark.timeout(600)]
 
 DOMAIN = "deployed.test"
 RESOURCE = f"{DOMAIN}/widget"

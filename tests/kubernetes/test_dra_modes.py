@@ -18,8 +18,7 @@ from examples.demo_dra import reboot_node
 from kubedevices.errors import KubedevicesError
 from kubedevices.kubelet_api.pod_resources import PodResourcesClient
 from kubedevices.wire.grpc_channel import GrpcChannel
-from tests.host_needs import needs
-from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.cluster import CLUSTER_TEST, Cluster
 from tests.kubernetes.dra_node import (
     DRIVER,
     Driver,
@@ -31,7 +30,7 @@ from tests.kubernetes.dra_node import (
     widgets_of,
 )
 
-pytestmark = [needs("real Kubernetes"), pytest.mark.timeout(900)]
+pytestmark = [*CLUSTER_TEST, pytest.mark.timeout(900)]
 
 RESOURCE = f"{DRIVER}/widget"
 PREFIX = "simple-device-node1-"

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.host_needs import needs
-from tests.kubernetes.cluster import BUSYBOX, Cluster
+from tests.kubernetes.cluster import BUSYBOX, CLUSTER_TEST, Cluster
 
-pytestmark = [needs("real Kubernetes"), pytest.mark.timeout(600)]
+pytestmark = [*CLUSTER_TEST, pytest.mark.timeout(600)]
 
 KUBEDEVICES = [sys.executable, "-m", "kubedevices.cli"]
 PLUGIN_DIR = "/var/lib/kubelet/device-plugins"

@@ -10,9 +10,9 @@ import pytest
 
 from tests.docs.pages import ROOT
 from tests.host_needs import needs
-from tests.kubernetes.cluster import BUSYBOX, Cluster
+from tests.kubernetes.cluster import BUSYBOX, CLUSTER_TEST, Cluster
 
-pytestmark = [needs("real Kubernetes", "helm"), pytest.mark.timeout(600)]
+pytestmark = [*CLUSTER_TEST, needs("helm"), pytest.mark.timeout(600)]
 
 HELM = Path(sys.executable).parent / "helm"
 NAMESPACE = "helm-lab"

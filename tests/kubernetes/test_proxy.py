@@ -11,11 +11,10 @@ import pytest
 from kubedevices.cli import main
 from kubedevices.manifests.deployment import STATE_DIR, Deployment
 from kubedevices.manifests.workload import objects
-from tests.host_needs import needs
-from tests.kubernetes.cluster import BUSYBOX, Cluster
+from tests.kubernetes.cluster import BUSYBOX, CLUSTER_TEST, Cluster
 from tests.kubernetes.rollout import run_from_host, watched_api
 
-pytestmark = [needs("real Kubernetes"), pytest.mark.timeout(600)]
+pytestmark = [*CLUSTER_TEST, pytest.mark.timeout(600)]
 
 KEPT, SHARED = "proxied.test/kept", "proxied.test/shared"
 THEIRS = f"""\

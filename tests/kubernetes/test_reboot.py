@@ -3,10 +3,9 @@
 import pytest
 
 from benchmarks import reboot
-from tests.host_needs import needs
-from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.cluster import CLUSTER_TEST, Cluster
 
-pytestmark = [needs("real Kubernetes"), pytest.mark.timeout(600)]
+pytestmark = [*CLUSTER_TEST, pytest.mark.timeout(600)]
 
 
 def test_pods_keep_their_devices_if_the_plugin_starts_first(cluster: Cluster) -> None:

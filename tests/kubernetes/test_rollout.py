@@ -1,10 +1,9 @@
 """An update of our DaemonSet never removes a device, not even shortly."""
 
-from tests.host_needs import needs
-from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.cluster import CLUSTER_TEST, Cluster
 from tests.kubernetes.rollout import DEVICES, Rollouts
 
-pytestmark = needs("real Kubernetes")
+pytestmark = CLUSTER_TEST
 
 
 def test_a_rollout_never_removes_devices(cluster: Cluster) -> None:

@@ -135,6 +135,7 @@ def chosen(names: Collection[str]) -> list[str]:
     return [name for name in names if WANTS_ALL or name in SOME]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_a_good_plugin_passes_behind_the_proxy() -> None:
     """All that is checked of a plugin; a preference of too many is answered by the proxy."""
@@ -146,6 +147,7 @@ async def test_a_good_plugin_passes_behind_the_proxy() -> None:
     assert not bad.keys() - UNSTEADY
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(7200 if WANTS_ALL else 600)
 async def test_mutants_behind_the_proxy() -> None:
     """What is found of each is what the table says."""
@@ -153,12 +155,14 @@ async def test_mutants_behind_the_proxy() -> None:
     assert not await differences(plain, becomes=BEHIND.__getitem__)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(7200 if WANTS_ALL else 600)
 async def test_mutants_that_hold_heals() -> None:
     """Where a plugin ends and is started again, nobody sees that it was away."""
     assert not await differences(chosen(HELD), "--held", becomes=BEHIND.__getitem__)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(7200 if WANTS_ALL else 600)
 async def test_without_mend_each_mistake_arrives() -> None:
     """What mend heals is found as if no proxy were there."""

@@ -133,6 +133,7 @@ class Programs:
             await self.kubelet.ended()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240 + 7200 * (ROUNDS > 0))
 async def test_the_kubelet_keeps_its_devices_over_restarts_of_each_process(short_dir: Path) -> None:
     """By SIGKILL and SIGTERM; a device turns meanwhile. The kubelet never sees fewer devices, gets

@@ -208,6 +208,7 @@ class Story:
         return holder
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120 + 10 * KILLS)
 async def test_a_driver_can_be_killed_at_any_time(short_dir: Path) -> None:
     """No device is held twice, no CDI file is missing or left over, no pod hangs."""

@@ -162,6 +162,7 @@ async def one_life(directory: Path, ledger: Ledger, dice: random.Random) -> None
         assert isinstance(parse_checkpoint(checkpoint.read_bytes()), Checkpoint)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120 + 5 * KILLS)
 async def test_a_node_can_be_killed_at_any_time(short_dir: Path) -> None:
     """No device is held twice, no acknowledged allocation is lost, no released one comes back."""

@@ -99,6 +99,7 @@ class Story:
                     return
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120 + 10 * KILLS)
 async def test_a_switch_goes_on_after_a_kill(rig: NodeRig) -> None:
     """Pods of both APIs keep their devices; free devices go to the wanted API."""
