@@ -7,6 +7,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
+# --dist=worksteal: a worker has neighbouring tests, which share the fixtures of their file. --dist=loadgroup: one
+# worker has all tests that share our image, or a cluster; it cannot stand in pyproject.toml, which workers read last.
 # Most tests wait for other processes most of the time, so more workers than processors pay off. Each worker loads
 # all tests first, which takes some seconds of a processor.
 WORKERS ?= 5
@@ -90,7 +92,8 @@ $(VENV)/compiled.done: $(VENV)/dev.done $(shell find tests -name "*.py")
 # processes must not write .pyc files: some tests simulate a full disk, which would leave half a file.
 tests: $(VENV)/dev.done  ## pytest, in parallel
 	$(BIN)/python -m compileall -q src tests examples benchmarks
-	PYTHONDONTWRITEBYTECODE=1 $(BIN)/pytest -n $(WORKERS) -m "not slow" $(PYTEST_ARGS)
+	PYTHONDONTWRITEBYTECODE=1 $(BIN)/pytest -n $(WORKERS) --dist=worksteal -m "not slow" \
+		$(PYTEST_ARGS)
 
 proto: $(VENV)/dev.done  ## tests/kubelet_api/descriptors.binpb from src/kubedevices/kubelet_api/proto
 	$(BIN)/python -m tests.kubelet_api.generate_descriptors
