@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 # --dist=worksteal: a worker has neighbouring tests, which share the fixtures of their file. --dist=loadgroup: one
-# worker has all tests that share our image, or a cluster; it cannot stand in pyproject.toml, which workers read last.
+# worker has all tests that share our image, or a cluster (tests/worker_groups.py).
 # Most tests wait for other processes most of the time, so more workers than processors pay off. Each worker loads
 # all tests first, which takes some seconds of a processor.
 WORKERS ?= 5

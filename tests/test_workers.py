@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.worker_groups import Groups
+
 ROOT = Path(__file__).parents[1]
 HOOKS = "pytest_configure, pytest_runtest_setup, pytest_xdist_make_scheduler"
 CONFTEST = f"from tests.conftest import {HOOKS}\n"
@@ -139,16 +141,18 @@ def test_the_workers_share_the_limit_of_reruns(tmp_path: Path) -> None:
     assert re.search(r"\b8 failed, 3 rerun in", printed.splitlines()[-1]), printed
 
 
-def test_one_worker_runs_all_tests_of_a_group(tmp_path: Path) -> None:
-    """So what they share, an image or a cluster, is made once."""
-    (tmp_path / "conftest.py").write_text(CONFTEST)
-    for name in "abcd":
-        (tmp_path / f"test_{name}.py").write_text(
-            "import os, pytest\n@pytest.mark.xdist_group('image')\n@pytest.mark.parametrize('n', "
-            "range(4))\ndef test_of_the_image(n): print('in', os.getpid())\n"
-        )
-    printed = run(tmp_path, "--dist=loadgroup", "-rP")
-    assert len({*re.findall(r"^in (\d+)$", printed, re.MULTILINE)}) == 1, printed
+def test_one_worker_runs_all_tests_that_share_our_image_or_a_cluster() -> None:
+    """So the image is built once, and one cluster is started."""
+    groups = {}
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        text, name = path.read_text(), str(path.relative_to(ROOT))
+        fixture = re.search(r"def test_\w+\([^)]*\b(built: ImageHost|cluster: Cluster)", text)
+        groups[name] = Groups._split_scope(None, f"{name}::test"), fixture and fixture[1]
+    assert {group for group, fixture in groups.values() if fixture == "built: ImageHost"} == {
+        "image"
+    }
+    assert {group for group, used in groups.values() if used == "cluster: Cluster"} == {"cluster"}
+    assert groups["tests/test_words.py"] == ("tests/test_words.py::test", None)
 
 
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])

@@ -9,7 +9,7 @@ from benchmarks.footprint_image import LAYER_LIMIT, image_sizes
 from kubedevices import __version__
 from tests.image_host import ImageHost
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("image"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 COMPILED = """
 import pathlib, sys

@@ -24,7 +24,7 @@ from tests.image_host import ImageHost
 if TYPE_CHECKING:
     import subprocess
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("image"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SLOW_CHECKS = (
     "registration.absent-kubelet",

@@ -7,7 +7,7 @@ from benchmarks.footprint_places import InContainer
 from tests.docs.test_benchmarks import PAGE, shapes
 from tests.image_host import ImageHost
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("image"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 MORE_THAN_IMPORTS = 5
 """MB that a serving plugin may need in addition to the modules that it imports."""

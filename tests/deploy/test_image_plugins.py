@@ -20,7 +20,7 @@ from tests.deploy.pod_arguments import podman_arguments
 from tests.image_host import ImageHost
 from tests.node_process import NodeProcess, node_process
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("image"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 LIMIT = 60
 PAGE = """\

@@ -18,12 +18,8 @@ import pytest
 
 from tests.host_needs import CLUSTER, needs, require
 
-CLUSTER_TEST = [
-    needs("real Kubernetes"),
-    pytest.mark.slow,
-    pytest.mark.xdist_group("cluster"),
-]
-"""The marks of each test on a cluster: one process runs all of them, one after another."""
+CLUSTER_TEST = [needs("real Kubernetes"), pytest.mark.slow]
+"""The marks of each test on a cluster."""
 
 START_LIMIT = 300
 DEADLINE = 60

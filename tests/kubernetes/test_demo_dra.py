@@ -27,7 +27,6 @@ def demo(*arguments: object, **env: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("cluster")
 @needs("real Kubernetes")
 @pytest.mark.timeout(600)
 def test_both_kinds_of_pods_come_back(cluster: Cluster) -> None:
