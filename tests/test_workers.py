@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker_groups import Groups
+from tests.worker_groups import group_of
 
 ROOT = Path(__file__).parents[1]
 HOOKS = "pytest_configure, pytest_runtest_setup, pytest_xdist_make_scheduler"
@@ -147,7 +147,7 @@ def test_one_worker_runs_all_tests_that_share_our_image_or_a_cluster() -> None:
     for path in (ROOT / "tests").rglob("test_*.py"):
         text, name = path.read_text(), str(path.relative_to(ROOT))
         fixture = re.search(r"def test_\w+\([^)]*\b(built: ImageHost|cluster: Cluster)", text)
-        groups[name] = Groups._split_scope(None, f"{name}::test"), fixture and fixture[1]
+        groups[name] = group_of(f"{name}::test"), fixture and fixture[1]
     assert {group for group, fixture in groups.values() if fixture == "built: ImageHost"} == {
         "image"
     }

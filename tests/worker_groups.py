@@ -8,6 +8,11 @@ GROUPS = {"tests/deploy/test_image": "image", "tests/kubernetes/": "cluster"}
 """The groups of tests, by the start of their IDs."""
 
 
+def group_of(nodeid: str) -> str:
+    """Return the group of a test; a test without a group is its own."""
+    return next((name for path, name in GROUPS.items() if nodeid.startswith(path)), nodeid)
+
+
 class Groups(LoadGroupScheduling):  # type: ignore[misc]
     """Groups tests by their folder: pytest-xdist 3.8 loses its own groups with pytest 9.2.
 
@@ -15,8 +20,7 @@ class Groups(LoadGroupScheduling):  # type: ignore[misc]
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        """Return the group of a test; a test without a group is its own."""
-        return next((name for path, name in GROUPS.items() if nodeid.startswith(path)), nodeid)
+        return group_of(nodeid)
 
     def remove_node(self, node: WorkerController) -> str | None:
         """Remove a worker; return the test that ended it, None if it had none."""
