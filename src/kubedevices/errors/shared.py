@@ -159,6 +159,10 @@ class CommandNotStarted(KubedevicesError):
         super().__init__(f"cannot start {command}: {reason}")
 
 
+class NotJson(KubedevicesError, ValueError):
+    """A text is not JSON, or is larger, deeper or longer than we read."""
+
+
 # ---------------------------------------------------------------- gRPC calls
 
 

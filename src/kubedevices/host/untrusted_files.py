@@ -10,13 +10,14 @@ the disk. For sockets see `wire.unix_socket`.
 import contextlib
 import errno
 import fcntl
-import json
 import logging
 import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
+
+from kubedevices.documents.json_text import read_json
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ def read_note(
     If the file cannot be read or parsed, logs this with `level` and returns `default`.
     """
     try:
-        return parse(json.loads(read_bytes(path, limit=limit)))
+        return parse(read_json(read_bytes(path, limit=limit), limit=limit))
     except FileNotFoundError:
         return default
     except (OSError, ValueError, KeyError, TypeError) as error:
