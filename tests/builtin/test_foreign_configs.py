@@ -214,7 +214,7 @@ def test_a_changed_meaning_becomes_a_comment(tmp_path: Path) -> None:
         ("{name: a, group: []}", ":1:1: a name and a list of groups are needed"),
         ("devices: []\ndomian: x", ":2:1: domian: unknown key (did you mean 'domain'?)"),
         ("{name: a, groups: [{paths: [{path: /a, Path: /b}]}]}", "this key stands twice"),
-        ("- name: {? [b] : 3}\n  groups: []", ":1:1: not valid YAML"),
+        ("- name: {? [b] : 3}\n  groups: []", ":1:12: not valid YAML"),
         ("{name: a, groups: [{paths: [path: /a], usb: [vendor: '1']}]}", "paths or of usb"),
         ("{name: a, groups: [{paths: [{path: /a, type: mount}]}]}",
          "type: 'mount' is neither 'Device' nor 'Mount'"),

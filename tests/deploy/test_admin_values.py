@@ -262,7 +262,7 @@ MISTAKES = {
     "resources: {limits: {on: 1}}": "the key True is not a text: put the key in quotes",
     "tolerations: [{value: 2020-01-01}]": "1:23: tolerations[0].value: a value of the type date",
     "affinity: {a: &x [{b: *x}]}": "an anchor contains itself",
-    "affinity: &x {a: *x}": "affinity.a: an anchor contains itself",
+    "affinity: &x {a: *x}": "an anchor contains itself",
     "affinity: [1]": "affinity: must be keys and values, not a list",
     "resources: !!python/name:os.system": "resources:",
     "tolerations: [{a: !!python/name:os.system x}]": "could not determine a constructor",

@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-from kubedevices.config.yaml_source import KeyPath, SourceProblems, find, guess_key
+from kubedevices.config.yaml_source import KeyPath, SourceProblems, construct_value, find, guess_key
 from kubedevices.errors import ConfigProblem
 
 WILDCARD = re.compile(r"[*?\[]")
@@ -55,12 +56,7 @@ class Conversion:
 
         This also merges anchors in the nodes, so read the nodes before.
         """
-        try:
-            return yaml.SafeLoader("").construct_document(self.root)
-        except (yaml.YAMLError, ValueError) as error:
-            self.mistake((), f"not valid YAML: {' '.join(str(error).split())}")
-            self.report.raise_mistakes()
-            raise
+        return construct_value(self.root, Path(self.report.file))
 
     def unknown_key(self, node: yaml.Node, path: KeyPath, known: Iterable[str]) -> None:
         """Report an unknown key as a mistake: it may be a misspelt key that matters."""

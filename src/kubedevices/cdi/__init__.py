@@ -29,7 +29,7 @@ from kubedevices.cdi.names import (
     explain_name,
     is_name,
 )
-from kubedevices.cdi.parse import from_dict, from_json, load_json, to_json
+from kubedevices.cdi.parse import SIZE_LIMIT, from_dict, from_json, load_json, to_json
 from kubedevices.cdi.registry import CdiRegistry, Definition, Explanation, SpecFile
 from kubedevices.cdi.rules import (
     READERS,
@@ -57,6 +57,7 @@ from kubedevices.cdi.values import (
 
 __all__ = [
     "READERS",
+    "SIZE_LIMIT",
     "VERSIONS",
     "CdiDevice",
     "CdiMount",

@@ -8,8 +8,12 @@ import json
 from typing import Any
 
 from kubedevices.cdi.values import CdiSpec, JsonField, JsonType, json_fields, to_dict
-from kubedevices.errors import CdiProblem, InvalidCdiSpec
+from kubedevices.documents.json_text import read_json
+from kubedevices.errors import CdiProblem, InvalidCdiSpec, NotJson
 from kubedevices.words import did_you_mean
+
+SIZE_LIMIT = 2**24
+"""Bytes of a CDI file. Ours has 4 MB for 20,000 devices."""
 
 _UINT32 = 2**32
 _INT64 = 2**63
@@ -45,8 +49,8 @@ def from_json(text: str, *, file: str = "") -> CdiSpec:
 def load_json(text: str, *, file: str = "") -> Any:
     """Return the data of a JSON text; a duplicate key raises `InvalidCdiSpec`, as in runtimes."""
     try:
-        return json.loads(text, object_pairs_hook=_without_duplicates)
-    except (ValueError, RecursionError) as error:
+        return read_json(text, limit=SIZE_LIMIT, object_pairs_hook=_without_duplicates)
+    except NotJson as error:
         raise InvalidCdiSpec(file, [CdiProblem("", f"it is not JSON: {error}")]) from None
 
 

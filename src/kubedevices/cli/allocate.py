@@ -198,31 +198,23 @@ def _limits(requests: list[str]) -> dict[str, int]:
 
 def _read_pod(file: Path) -> "Pod":
     """Read a manifest; each mistake in it is reported with its line. Raises `ConfigError`."""
-    import yaml
-
-    from kubedevices.config.yaml_source import find, parse_yaml, read_yaml, refuse_double_keys
-    from kubedevices.errors import ConfigError, ConfigProblem
+    from kubedevices.config.yaml_source import (
+        construct_value,
+        find,
+        parse_yaml,
+        read_yaml,
+        refuse_double_keys,
+    )
+    from kubedevices.documents.yaml_text import USER
     from kubedevices.node.pods.pod import parse_pod
 
     if str(file) == "-":
         file = Path("standard input")
-        root = parse_yaml(sys.stdin.buffer.read(), file)
+        root = parse_yaml(sys.stdin.buffer.read(USER.size + 1), file)
     else:
         root = read_yaml(file)
     refuse_double_keys(root, file)
-    loader = yaml.SafeLoader("")
-    try:
-        manifest = loader.construct_document(root)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or root.start_mark
-        problem = f"not valid YAML: {error.problem}"
-        raise ConfigError(
-            [ConfigProblem(str(file), mark.line + 1, mark.column + 1, "", problem)]
-        ) from error
-    except ValueError as error:  # an impossible date
-        raise ConfigError(
-            [ConfigProblem(str(file), 1, 1, "", f"not valid YAML: {error}")]
-        ) from error
+    manifest = construct_value(root, file)
 
     def locate(path: tuple[str | int, ...]) -> tuple[int, int]:
         mark = find(root, path).start_mark

@@ -12,7 +12,8 @@ from typing import Any
 
 import yaml
 
-from kubedevices.errors import CannotRead, ConfigError, ConfigProblem
+from kubedevices.config.yaml_source import parse_documents, read_content
+from kubedevices.errors import ConfigError, ConfigProblem
 
 
 def patches(file: Path, plugin_dir: str, inside_dir: str) -> list[dict[str, Any]]:
@@ -40,20 +41,9 @@ def patches(file: Path, plugin_dir: str, inside_dir: str) -> list[dict[str, Any]
 
 def _objects(file: Path) -> Iterator[yaml.Node]:
     """Yield every object of the file, and every item of a List."""
-    try:
-        text = file.read_bytes()
-    except OSError as error:
-        raise CannotRead(str(file), error.strerror or str(error)) from error
-    try:
-        for node in yaml.compose_all(text, Loader=yaml.SafeLoader):
-            items = _get(node, "items")
-            yield from items.value if isinstance(items, yaml.SequenceNode) else [node]
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        what = getattr(error, "problem", None) or " ".join(str(error).split())
-        problem = ConfigProblem(str(file), line, column, "", f"not valid YAML: {what}")
-        raise ConfigError([problem]) from error
+    for node in parse_documents(read_content(file), file):
+        items = _get(node, "items")
+        yield from items.value if isinstance(items, yaml.SequenceNode) else [node]
 
 
 def _patch(node: yaml.Node, names: Sequence[str], inside_dir: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from kubedevices.cli.serving import (
     serve_plugin,
     some_path,
 )
-from kubedevices.errors import UsageError
+from kubedevices.errors import NotYaml, UsageError
 from kubedevices.plugin.timing import HookTimeouts
 from kubedevices.words import counted
 
@@ -184,12 +184,12 @@ def tell_simulator(args: argparse.Namespace) -> int:
     if args.tell == "list":
         sys.stdout.write(dump(asyncio.run(list_simulated(args.control_socket)), "yaml"))
         return 0
-    import yaml
+    from kubedevices.documents.yaml_text import USER, load_yaml
 
     try:
-        step = yaml.safe_load(args.tell)
-    except yaml.YAMLError as error:
-        raise UsageError(f"--tell: not valid YAML: {' '.join(str(error).split())}") from error
+        step = load_yaml(args.tell, USER)
+    except NotYaml as error:
+        raise UsageError(f"--tell: not valid YAML: {error}") from error
     if not isinstance(step, dict):
         raise UsageError(f"--tell: {args.tell!r} is not a step; an example: '{{count: 4}}'")
     concerned = asyncio.run(tell(args.control_socket, step))

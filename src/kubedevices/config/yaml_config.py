@@ -35,6 +35,8 @@ from kubedevices.config.yaml_source import (
     json_problem,
     read_yaml,
 )
+from kubedevices.documents.yaml_text import construct
+from kubedevices.errors import NotYaml
 
 T = TypeVar("T")
 
@@ -164,10 +166,10 @@ class _Walker:
 
     def _anything(self, node: yaml.Node, path: KeyPath) -> Any:
         try:
-            found = yaml.constructor.SafeConstructor().construct_document(node)
+            found = construct(node)
             problem = json_problem(found)
-        except yaml.MarkedYAMLError as error:
-            problem = error.problem or str(error)
+        except NotYaml as error:
+            problem = error.problem
         if problem:
             self._report.mistake(node, path, problem, "")
             return _BROKEN
@@ -331,9 +333,4 @@ def _is_null(node: yaml.Node) -> bool:
 
 
 def _convert(node: yaml.ScalarNode, wanted: type) -> Any:
-    constructor = yaml.constructor.SafeConstructor()
-    if wanted is bool:
-        return constructor.construct_yaml_bool(node)
-    if node.tag == _INT:
-        return constructor.construct_yaml_int(node)
-    return constructor.construct_yaml_float(node)
+    return construct(node)

@@ -4,6 +4,7 @@ The rules for the content of a file are in `yaml_config`. This module imports Py
 only if there is a file to read.
 """
 
+import contextlib
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -11,20 +12,11 @@ from typing import Any, NoReturn
 
 import yaml
 
-from kubedevices.errors import CannotRead, ConfigError, ConfigProblem
+from kubedevices.documents.yaml_text import USER, compose, compose_all, construct
+from kubedevices.errors import CannotRead, ConfigError, ConfigProblem, NotYaml
 from kubedevices.words import closest
 
 KeyPath = tuple[str | int, ...]
-
-# libyaml is ten times faster and not part of every PyYAML
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-_DEPTH_LIMIT = 100
-_SHALLOW = 4000
-"""Characters. A shorter text cannot nest deep enough to exhaust the stack of libyaml.
-
-libyaml has no limit of depth, so `_check_depth` has to check a longer text first.
-"""
 
 _MERGE = "tag:yaml.org,2002:merge"
 
@@ -101,49 +93,64 @@ def format_key(path: KeyPath) -> str:
 
 def read_yaml(file: Path) -> yaml.Node:
     """Read and parse `file`; raises `CannotRead`, or `ConfigError` for what is not YAML."""
+    return parse_yaml(read_content(file), file)
+
+
+def read_content(file: Path) -> bytes:
+    """Return the content of a file that the user named; raises `CannotRead`.
+
+    The file may be /dev/stdin or a pipe. The last byte of a file that is too large is enough for
+    `parse_yaml` to refuse the file.
+    """
     try:
-        content = file.read_bytes()
+        with file.open("rb") as stream:
+            return stream.read(USER.size + 1)
     except OSError as error:
         raise CannotRead(str(file), error.strerror or str(error)) from error
-    return parse_yaml(content, file)
 
 
 def parse_yaml(content: bytes, file: Path) -> yaml.Node:
     """Parse `content`; `file` is for messages. Raises `ConfigError`."""
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        before = content[: error.start]
-        column = error.start - (before.rfind(b"\n") + 1)
-        _refuse(file, before.count(b"\n") + 1, column + 1, "this is not UTF-8 text", error)
-    try:
-        if len(text) > _SHALLOW:
-            _check_depth(text, file)
-        node: yaml.Node | None = yaml.compose(text, Loader=_LOADER)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        what = ", ".join(filter(None, (error.context, error.problem)))
-        _refuse(file, line, column, f"not valid YAML: {what}", error)
-    except (yaml.YAMLError, RecursionError) as error:
-        _refuse(file, 1, 1, f"not valid YAML: {' '.join(str(error).split())}", error)
+    text = _decoded(content, file)
+    with _refusing(file):
+        node: yaml.Node | None = compose(text, USER)
     if node is None:
         _refuse(file, 1, 1, "the file is empty", None)
     return node
 
 
-def _check_depth(text: str, file: Path) -> None:
-    """Raise `ConfigError` for a text that is nested too deep, or an error of the parser."""
-    depth = 0
-    for event in yaml.parse(text, Loader=_LOADER):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        mark = event.start_mark
-        if depth > _DEPTH_LIMIT and mark is not None:
-            problem = f"this is nested more than {_DEPTH_LIMIT} levels deep"
-            _refuse(file, mark.line + 1, mark.column + 1, problem, None)
+def parse_documents(content: bytes, file: Path) -> Iterator[yaml.Node]:
+    """Yield the root of each document in `content`, as `parse_yaml` does."""
+    text = _decoded(content, file)
+    with _refusing(file):
+        yield from compose_all(text, USER)
+
+
+def construct_value(node: yaml.Node, file: Path) -> Any:
+    """Return the value of a node. Raises `ConfigError` for a value that breaks its tag.
+
+    This also merges anchors in the nodes, so read the nodes before.
+    """
+    with _refusing(file):
+        return construct(node)
+
+
+def _decoded(content: bytes, file: Path) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        column = error.start - (before.rfind(b"\n") + 1)
+        _refuse(file, before.count(b"\n") + 1, column + 1, "this is not UTF-8 text", error)
+
+
+@contextlib.contextmanager
+def _refusing(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except NotYaml as error:
+        problem = error.problem if error.is_beyond_limits else f"not valid YAML: {error.problem}"
+        _refuse(file, error.line, error.column, problem, error)
 
 
 def _refuse(file: Path, line: int, column: int, text: str, cause: Exception | None) -> NoReturn:
@@ -175,7 +182,7 @@ def refuse_double_keys(root: yaml.Node, file: Path) -> None:
     """Raise `ConfigError` if a mapping has a key twice: PyYAML would ignore one of the values."""
     report = SourceProblems(str(file), root)
     todo: list[tuple[yaml.Node, KeyPath]] = [(root, ())]
-    seen: set[int] = set()  # an anchor may contain itself
+    seen: set[int] = set()  # several aliases may have the same node
     while todo:
         node, path = todo.pop()
         if id(node) in seen:
@@ -188,15 +195,11 @@ def refuse_double_keys(root: yaml.Node, file: Path) -> None:
     report.raise_mistakes()
 
 
-def _merged(
-    node: yaml.MappingNode, above: tuple[yaml.Node, ...] = ()
-) -> dict[str, tuple[yaml.ScalarNode, yaml.Node]]:
+def _merged(node: yaml.MappingNode) -> dict[str, tuple[yaml.ScalarNode, yaml.Node]]:
     """Return the entries of a mapping and of the anchors that `<<: *anchor` merges into it.
 
     An entry of the mapping wins over an entry of an anchor; of equal entries, the first wins.
-    `above` are the mappings around it, because an anchor may contain itself.
     """
-    above = (*above, node)
     own: dict[str, tuple[yaml.ScalarNode, yaml.Node]] = {}
     inherited: dict[str, tuple[yaml.ScalarNode, yaml.Node]] = {}
     for key, value in node.value:
@@ -207,25 +210,20 @@ def _merged(
             continue
         sources = value.value if isinstance(value, yaml.SequenceNode) else [value]
         for source in sources:
-            if isinstance(source, yaml.MappingNode) and source not in above:
-                inherited = {**_merged(source, above), **inherited}
+            if isinstance(source, yaml.MappingNode):
+                inherited = {**_merged(source), **inherited}
     return {**inherited, **own}
 
 
-def json_problem(value: Any, above: tuple[int, ...] = ()) -> str:
-    """Return what JSON cannot express in a value, and how to write it; empty if JSON can.
-
-    `above` are the `id()`s of the values around it, because an anchor may contain itself.
-    """
+def json_problem(value: Any) -> str:
+    """Return what JSON cannot express in a value, and how to write it; empty if JSON can."""
     if isinstance(value, dict | list):
-        if id(value) in above:
-            return "an anchor contains itself"
         if isinstance(value, dict):
             for name in value:
                 if not isinstance(name, str):
                     return f"the key {name!r} is not a text: put the key in quotes"
         parts = value.values() if isinstance(value, dict) else value
-        problems = (json_problem(each, (*above, id(value))) for each in parts)
+        problems = (json_problem(each) for each in parts)
         return next(filter(None, problems), "")
     if isinstance(value, float) and not math.isfinite(value):
         return f"{value} is not a number of JSON"

@@ -4,5 +4,6 @@ Each text has a limit of size, depth and number of values before a parser sees i
 other call of `json.loads` or of a function of PyYAML that parses.
 
 json_text  JSON, for every file, answer and line
+yaml_text  YAML: nodes with line and column, or values
 nesting    how deep brackets are nested in a text
 """

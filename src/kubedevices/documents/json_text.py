@@ -8,7 +8,6 @@ depth and number of values first, and every fault of a text is one error, `NotJs
 
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 from kubedevices.documents.nesting import is_deeper
@@ -26,9 +25,7 @@ _PAIR_OR_OTHER = re.compile(
 )
 
 
-def read_json(
-    text: bytes | str, *, limit: int, any_surrogate: bool = False, **hooks: Callable[[Any], Any]
-) -> Any:
+def read_json(text: bytes | str, *, limit: int, any_surrogate: bool = False, **hooks: Any) -> Any:
     """Return the value of a JSON text (RFC 8259) of at most `limit` bytes; raises `NotJson`.
 
     Bytes must be UTF-8; a byte order mark is skipped. NaN and Infinity are not JSON. Half of a
@@ -37,7 +34,7 @@ def read_json(
     """
     data = text if isinstance(text, bytes) else text.encode(errors="surrogatepass")
     if len(data) > limit:
-        raise NotJson(f"it has more than {limit} bytes")
+        raise NotJson(f"it has more than {limit} bytes", is_beyond_limits=True)
     _check_shape(data)
     if not any_surrogate and _has_half_pair(data):
         raise NotJson("it has half of a surrogate pair")
@@ -64,9 +61,9 @@ def _check_shape(data: bytes) -> None:
         return
     bare = _STRING.sub(b"", data)
     if is_deeper(bare, DEPTH_LIMIT):
-        raise NotJson(f"it is nested more than {DEPTH_LIMIT} levels deep")
+        raise NotJson(f"it is nested more than {DEPTH_LIMIT} levels deep", is_beyond_limits=True)
     if sum(map(bare.count, (b",", b"[", b"{"))) >= VALUE_LIMIT:
-        raise NotJson(f"it has more than {VALUE_LIMIT} values")
+        raise NotJson(f"it has more than {VALUE_LIMIT} values", is_beyond_limits=True)
 
 
 def _has_half_pair(data: bytes) -> bool:

@@ -160,7 +160,25 @@ class CommandNotStarted(KubedevicesError):
 
 
 class NotJson(KubedevicesError, ValueError):
-    """A text is not JSON, or is larger, deeper or longer than we read."""
+    """A text is not JSON, or it is larger or deeper than we read (`is_beyond_limits`)."""
+
+    def __init__(self, problem: str, *, is_beyond_limits: bool = False) -> None:
+        self.problem, self.is_beyond_limits = problem, is_beyond_limits
+        super().__init__(problem)
+
+
+class NotYaml(KubedevicesError, ValueError):
+    """A text is not YAML, or it is larger or deeper than we read (`is_beyond_limits`).
+
+    `line` and `column` count from 1.
+    """
+
+    def __init__(
+        self, problem: str, line: int = 1, column: int = 1, *, is_beyond_limits: bool = False
+    ) -> None:
+        self.problem, self.line, self.column = problem, line, column
+        self.is_beyond_limits = is_beyond_limits
+        super().__init__(f"{problem} (line {line}, column {column})")
 
 
 # ---------------------------------------------------------------- gRPC calls

@@ -17,14 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from kubedevices.cdi import CdiDevice, CdiName, CdiSpec, SpecFile
+from kubedevices.cdi import CdiDevice, CdiName, CdiSpec
 from kubedevices.device import natural_key
+from kubedevices.documents.yaml_text import STRANGER
 from kubedevices.errors import CdiWriteFailed
 from kubedevices.host import cdi_specs, untrusted_files
 
 _log = logging.getLogger(__name__)
 
 _Identity = tuple[int, int, int]
+
+FOREIGN_LIMIT = 2 * 2**20
+"""Bytes of all CDI files of other programs together. NVIDIA's file for 8 GPUs has 30 kB."""
 
 
 @dataclass
@@ -59,7 +63,7 @@ class CdiInventory:
         self._directories = tuple(dict.fromkeys((*read_also, directory)))
         self._on_error = on_error
         self._kinds: dict[str, _KindFile] = {}
-        self._foreign_files: dict[Path, tuple[_Identity, SpecFile]] = {}
+        self._foreign_files: dict[Path, tuple[_Identity, tuple[str, ...]]] = {}
         self._warned: set[str] = set()
         self._leftovers_removed = False
         self._lock = threading.Lock()
@@ -197,7 +201,7 @@ class CdiInventory:
         taken = {each.path for each in self._kinds.values()}
         if other.exists() or plain in taken:
             return other
-        holds = cdi_specs.read_spec_file(plain).kind if plain.exists() else ""
+        holds = cdi_specs.kind_of_our_file(plain)
         return other if holds not in ("", kind) else plain
 
     def _remove_leftovers(self) -> None:
@@ -219,23 +223,37 @@ class CdiInventory:
     # ------------------------------------------------------------ files of other programs
 
     def _foreign_names(self) -> dict[str, str]:
-        """Return name → path for all devices that files of other programs define."""
+        """Return name → path for all devices that files of other programs define.
+
+        Files beyond `FOREIGN_LIMIT` are not read, so that nobody exhausts our memory.
+        """
         names: dict[str, str] = {}
-        seen: dict[Path, tuple[_Identity, SpecFile]] = {}
+        seen: dict[Path, tuple[_Identity, tuple[str, ...]]] = {}
+        left = FOREIGN_LIMIT
         for path in self._foreign_paths():
             identity = _identity_of(path)
             if identity is None:
                 continue
+            left -= _size_of(path)
+            if left < 0:
+                self._warn_of_size(path)
+                break
             before = self._foreign_files.get(path)
             is_known = before is not None and before[0] == identity
-            seen[path] = (
-                before if before and is_known else (identity, cdi_specs.read_spec_file(path))
-            )
-            file = seen[path][1]
-            if file.spec is not None:
-                names.update({f"{file.kind}={each.name}": file.path for each in file.spec.devices})
+            seen[path] = before if before and is_known else (identity, _names_in(path))
+            names.update(dict.fromkeys(seen[path][1], str(path)))
         self._foreign_files = seen
         return names
+
+    def _warn_of_size(self, path: Path) -> None:
+        if "size" not in self._warned:
+            self._warned.add("size")
+            _log.warning(
+                "%s and the CDI files after it are not read, because the files of other programs"
+                " have more than %d bytes: devices that they define too are not left out of ours",
+                path,
+                FOREIGN_LIMIT,
+            )
 
     def _foreign_paths(self) -> list[Path]:
         return [
@@ -261,7 +279,7 @@ class CdiInventory:
 
 def _belongs_to(path: Path, vendors: Collection[str]) -> bool:
     """Whether a file is of a kind of these vendors; for an invalid file its name decides."""
-    kind = cdi_specs.read_spec_file(path).kind
+    kind = cdi_specs.kind_of_our_file(path)
     if not kind:
         return any(path.name.startswith(f"{cdi_specs.PREFIX}{vendor}-") for vendor in vendors)
     vendor = kind.partition("/")[0]
@@ -284,6 +302,21 @@ def _unlock_file(kind: _KindFile) -> None:
     if kind.lock is not None:
         os.close(kind.lock)
         kind.lock = None
+
+
+def _names_in(path: Path) -> tuple[str, ...]:
+    """Return the full names of the devices that a file of another program defines."""
+    file = cdi_specs.read_spec_file(path)
+    return tuple(f"{file.kind}={each.name}" for each in file.spec.devices) if file.spec else ()
+
+
+def _size_of(path: Path) -> int:
+    """Return the bytes that reading a file takes: none for a file that is too large to be read."""
+    try:
+        size = path.stat().st_size
+    except OSError:
+        return 0
+    return size if size <= STRANGER.size else 0
 
 
 def _entries(directory: Path) -> list[Path]:

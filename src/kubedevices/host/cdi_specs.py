@@ -8,12 +8,13 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 from collections.abc import Collection, Iterator, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from kubedevices.cdi import (
+    SIZE_LIMIT,
     CdiRegistry,
     CdiSpec,
     SpecFile,
@@ -23,7 +24,8 @@ from kubedevices.cdi import (
     validate,
     with_minimum_version,
 )
-from kubedevices.errors import CdiProblem, CdiWriteFailed, InvalidCdiSpec
+from kubedevices.documents.yaml_text import STRANGER, load_yaml
+from kubedevices.errors import CdiProblem, CdiWriteFailed, InvalidCdiSpec, NotYaml
 from kubedevices.host import untrusted_files
 
 STATIC_DIRECTORY = Path("/etc/cdi")
@@ -37,7 +39,10 @@ DIRECTORIES = (STATIC_DIRECTORY, GENERATED_DIRECTORY)
 PREFIX = "kubedevices_"
 """Our file names begin with this. We never change a file with another name."""
 
-_SIZE_LIMIT = 64 * 2**20
+_HEAD = 4096
+_KIND_IN_HEAD = re.compile(
+    rb'\s*\{\s*"cdiVersion":\s*"[^"\\]*",\s*"kind":\s*"(?P<kind>[!#-\[\]-~]+)"'
+)
 _NAME_LIMIT = 200  # of 255 bytes: `untrusted_files.replace` adds to the name
 
 
@@ -84,8 +89,11 @@ def read_spec_file(path: Path, priority: int = 0) -> SpecFile:
     problems: tuple[CdiProblem, ...]
     try:
         mode = path.stat().st_mode
+        # Only our own files are large. Others with our prefix cost memory, so processes that serve
+        # others read the kind of such files only, with `kind_of_our_file`.
+        limit = SIZE_LIMIT if path.name.startswith(PREFIX) else STRANGER.size
         # Follow links, as runtimes do.
-        content = untrusted_files.read_bytes(path, limit=_SIZE_LIMIT, follow_links=True)
+        content = untrusted_files.read_bytes(path, limit=limit, follow_links=True)
         data = load_text(content.decode(), str(path))
         kind = _kind_claimed_by(data)
         spec = from_dict(data, file=str(path))
@@ -106,6 +114,18 @@ def _kind_claimed_by(data: Any) -> str:
     return kind if isinstance(kind, str) else ""
 
 
+def kind_of_our_file(path: Path) -> str:
+    """Return the kind in a file that begins as we write files; empty for any other file.
+
+    Reads only the beginning: another program may have written a large file under our name.
+    """
+    try:
+        found = _KIND_IN_HEAD.match(untrusted_files.read_head(path, limit=_HEAD))
+    except OSError:
+        return ""
+    return found["kind"].decode() if found else ""
+
+
 def load_text(text: str, file: str = "") -> Any:
     """Return the data of a JSON or YAML text; runtimes read both, under `.json` and `.yaml`."""
     if not text.lstrip().startswith("{"):
@@ -119,36 +139,10 @@ def load_text(text: str, file: str = "") -> Any:
 
 
 def _load_yaml(text: str, file: str) -> Any:
-    import yaml  # noqa: PLC0415  # takes 2 MB; our own files are JSON
-
     try:
-        return yaml.load(text, _strict_loader())  # a safe loader
-    except Exception as error:  # for `0x_` or `!!bool perhaps` not a YAMLError, but ValueError etc.
-        problem = " ".join(str(error).split()) or type(error).__name__
-        raise InvalidCdiSpec(file, [CdiProblem("", f"it is not YAML: {problem}")]) from None
-
-
-@cache
-def _strict_loader() -> Any:
-    """Return a loader that refuses duplicate keys and reads dates as texts, as JSON has them."""
-    import yaml  # noqa: PLC0415
-
-    parent: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-    class StrictLoader(parent):  # type: ignore[misc]
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            mapping = super().construct_mapping(node, deep=deep)
-            if len(mapping) != len(node.value):
-                raise yaml.constructor.ConstructorError(
-                    None, None, "duplicate key", node.start_mark
-                )
-            return mapping
-
-    StrictLoader.yaml_implicit_resolvers = {
-        first: [each for each in resolvers if each[0] != "tag:yaml.org,2002:timestamp"]
-        for first, resolvers in parent.yaml_implicit_resolvers.items()
-    }
-    return StrictLoader
+        return load_yaml(text, STRANGER, like_json=True)
+    except NotYaml as error:
+        raise InvalidCdiSpec(file, [CdiProblem("", f"it is not YAML: {error}")]) from None
 
 
 # ---------------------------------------------------------------- writing
@@ -264,5 +258,5 @@ def remove_transient(directory: Path, kind: str, keep: Collection[str] = ()) -> 
     return tuple(
         path
         for path in our_files(directory)
-        if path.name not in kept and read_spec_file(path).kind == kind and remove_file(path)
+        if path.name not in kept and kind_of_our_file(path) == kind and remove_file(path)
     )

@@ -48,6 +48,15 @@ def read_bytes(path: Path, *, limit: int, follow_links: bool = False) -> bytes:
     return data
 
 
+def read_head(path: Path, *, limit: int) -> bytes:
+    """Return the first `limit` bytes of the regular file `path`, as `read_bytes` does."""
+    file = open_regular(path)
+    try:
+        return os.pread(file, limit, 0)
+    finally:
+        os.close(file)
+
+
 def read_note(
     path: Path, parse: Callable[[Any], T], default: T, *, limit: int, level: int = logging.WARNING
 ) -> T:

@@ -3,8 +3,7 @@
 import json
 from typing import Any
 
-import yaml
-
+from kubedevices.documents.yaml_text import USER, load_yaml
 from kubedevices.manifests.alerts import ALERTS
 from kubedevices.manifests.dashboard import dashboard
 from kubedevices.manifests.deployment import Deployment, metadata
@@ -25,7 +24,7 @@ def monitoring(deployment: Deployment) -> list[dict[str, Any]]:
     if metrics.pod_monitor:
         found.append(_operator_object(deployment, "PodMonitor", _pod_monitor(deployment)))
     if metrics.prometheus_rule:
-        found.append(_operator_object(deployment, "PrometheusRule", yaml.safe_load(ALERTS)))
+        found.append(_operator_object(deployment, "PrometheusRule", load_yaml(ALERTS, USER)))
     if metrics.dashboard:
         found.append(_dashboard(deployment))
     return found
