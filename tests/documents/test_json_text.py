@@ -6,7 +6,6 @@ import time
 
 import pytest
 
-from kubedevices.documents import json_text
 from kubedevices.documents.json_text import DEPTH_LIMIT, read_json, read_json_object
 from kubedevices.errors import NotJson
 
@@ -79,14 +78,13 @@ def test_every_fault_of_a_text_is_the_same_error(text: bytes, problem: str) -> N
     assert issubclass(NotJson, ValueError)
 
 
-def test_refuses_a_text_with_too_many_values(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_a_text_with_too_many_values() -> None:
     """The number of values is limited before the parser creates them."""
-    monkeypatch.setattr(json_text, "VALUE_LIMIT", 1000)
-    assert len(read_json(f"[{','.join('0' * 999)}]", limit=LIMIT)) == 999
-    assert read_json(json.dumps(["," * 2000]), limit=LIMIT) == ["," * 2000]
+    assert len(read_json(f"[{','.join('0' * 999)}]", limit=LIMIT, values=1000)) == 999
+    assert read_json(json.dumps(["," * 2000]), limit=LIMIT, values=1000) == ["," * 2000]
     for text in ("[" + ",".join("0" * 1000) + "]", "[" + ",".join(["[]"] * 501) + "]"):
         with pytest.raises(NotJson, match="more than 1000 values"):
-            read_json(text, limit=LIMIT)
+            read_json(text, limit=LIMIT, values=1000)
 
 
 def test_an_object_is_asked_for_by_name() -> None:

@@ -27,7 +27,8 @@ class Fault(NamedTuple):
 class ApiServer:
     """Stores objects; `requests` are all calls, watches included.
 
-    `fault(method, path)` is called first. `taken_in` changes a slice before it is stored, as a
+    `raw(method, target)` is called first: the bytes that it returns are the answer, HTTP or not.
+    Then `fault(method, path)` is called. `taken_in` changes a slice before it is stored, as a
     server with disabled feature gates does.
     """
 
@@ -38,6 +39,7 @@ class ApiServer:
         self.requests: list[tuple[str, str]] = []
         self.authorizations: list[str] = []
         self.fault: Callable[[str, str], Fault | None] = lambda _method, _path: None
+        self.raw: Callable[[str, str], bytes | None] = lambda _method, _path: None
         self.taken_in: Callable[[Object], None] = lambda _made: None
         self.url = ""
         self.watches = 0
@@ -112,6 +114,10 @@ class ApiServer:
         parts = urlsplit(target)
         self.requests.append((method, parts.path))
         self.authorizations.append(dict(request.headers).get(b"authorization", b"").decode())
+        if (raw := self.raw(method, target)) is not None:
+            writer.write(raw)
+            await writer.drain()
+            return
         fault = self.fault(method, parts.path)
         if fault is not None and fault.status <= 0:
             if fault.status < 0:

@@ -12,6 +12,7 @@ from kubedevices.dra.kubeconfig import ApiAccess
 from kubedevices.errors import ApiRefused, ApiUnreachable
 from tests.dra.api_server import ApiServer, Fault, claim_of
 
+SPEC = {"pool": {"name": "node1", "generation": 1, "resourceSliceCount": 1}, "devices": []}
 CLAIM = ClaimReference("default", "uid-1", "one")
 
 
@@ -32,10 +33,10 @@ async def test_a_claim_is_read(server: ApiServer) -> None:
 async def test_a_slice_is_created_replaced_watched_and_deleted(server: ApiServer) -> None:
     """The five calls about slices."""
     api = ApiClient(server.access)
-    made = await api.create_slice({"metadata": {"generateName": "a-"}, "spec": {"devices": []}})
+    made = await api.create_slice({"metadata": {"generateName": "a-"}, "spec": SPEC})
     found, version = await api.list_slices("example.com", "node1")
     assert found == [made]
-    newer = await api.update_slice(made | {"spec": {"devices": [{"name": "gpu-0"}]}})
+    newer = await api.update_slice(made | {"spec": SPEC | {"devices": [{"name": "gpu-0"}]}})
     async with contextlib.aclosing(api.watch_slices("example.com", "node1", version)) as events:
         assert (await anext(events))["object"] == newer
     with pytest.raises(ApiRefused) as conflict:
@@ -101,5 +102,5 @@ async def test_a_token_that_was_replaced_counts_at_once(server: ApiServer, tmp_p
 async def test_an_answer_without_json_is_refused(server: ApiServer) -> None:
     """A proxy in between may answer for the server."""
     server.nodes["node1"] = []  # type: ignore[assignment]
-    with pytest.raises(ApiRefused, match="not a JSON object"):
+    with pytest.raises(ApiRefused, match="the answer must be an object"):
         await ApiClient(server.access).get_node("node1")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kubedevices.dra.kubeconfig import ApiAccess, find_access, read_kubeconfig
+from kubedevices.dra.secret import Secret
 from kubedevices.errors import CannotRead, UsageError
 
 
@@ -42,8 +43,10 @@ def test_a_token_and_files_are_read(tmp_path: Path) -> None:
     """Relative paths are those of the file's directory."""
     file = kubeconfig(tmp_path / "config", {"token": "secret"}, **{"certificate-authority": "ca"})
     access = read_kubeconfig(file)
-    assert access == ApiAccess("https://api:6443", ca=tmp_path / "ca", token="secret")
-    assert access.headers() == [("Authorization", "Bearer secret")]
+    assert access == ApiAccess("https://api:6443", ca=tmp_path / "ca", token=Secret("secret"))
+    token = access.read_token()
+    assert token is not None
+    assert token.reveal() == "secret"
     assert read_kubeconfig(kubeconfig(file, {"tokenFile": "token"})).token == tmp_path / "token"
 
 
@@ -131,6 +134,6 @@ def test_the_option_overrides_the_variable_and_the_variable_the_pod(tmp_path: Pa
     v6 = find_access(None, pod | {"KUBERNETES_SERVICE_HOST": "fd00::1"}, account_dir=tmp_path)
     assert v6.server == "https://[fd00::1]:443"
     pod["KUBECONFIG"] = str(kubeconfig(tmp_path / "variable", {"token": "variable"}))
-    assert find_access(None, pod, account_dir=tmp_path).token == "variable"
+    assert find_access(None, pod, account_dir=tmp_path).token == Secret("variable")
     option = kubeconfig(tmp_path / "option", {"token": "option"})
-    assert find_access(option, pod, account_dir=tmp_path).token == "option"
+    assert find_access(option, pod, account_dir=tmp_path).token == Secret("option")

@@ -25,7 +25,14 @@ _PAIR_OR_OTHER = re.compile(
 )
 
 
-def read_json(text: bytes | str, *, limit: int, any_surrogate: bool = False, **hooks: Any) -> Any:
+def read_json(
+    text: bytes | str,
+    *,
+    limit: int,
+    values: int = VALUE_LIMIT,
+    any_surrogate: bool = False,
+    **hooks: Any,
+) -> Any:
     """Return the value of a JSON text (RFC 8259) of at most `limit` bytes; raises `NotJson`.
 
     Bytes must be UTF-8; a byte order mark is skipped. NaN and Infinity are not JSON. Half of a
@@ -35,7 +42,7 @@ def read_json(text: bytes | str, *, limit: int, any_surrogate: bool = False, **h
     data = text if isinstance(text, bytes) else text.encode(errors="surrogatepass")
     if len(data) > limit:
         raise NotJson(f"it has more than {limit} bytes", is_beyond_limits=True)
-    _check_shape(data)
+    _check_shape(data, values)
     if not any_surrogate and _has_half_pair(data):
         raise NotJson("it has half of a surrogate pair")
     try:
@@ -54,16 +61,16 @@ def read_json_object(text: bytes | str, *, limit: int) -> dict[str, Any]:
     return found
 
 
-def _check_shape(data: bytes) -> None:
+def _check_shape(data: bytes, values: int) -> None:
     """Raise `NotJson` for a text that is too deep or has too many values."""
     brackets = data.count(b"[") + data.count(b"{")
-    if brackets <= DEPTH_LIMIT and data.count(b",") + brackets < VALUE_LIMIT:
+    if brackets <= DEPTH_LIMIT and data.count(b",") + brackets < values:
         return
     bare = _STRING.sub(b"", data)
     if is_deeper(bare, DEPTH_LIMIT):
         raise NotJson(f"it is nested more than {DEPTH_LIMIT} levels deep", is_beyond_limits=True)
-    if sum(map(bare.count, (b",", b"[", b"{"))) >= VALUE_LIMIT:
-        raise NotJson(f"it has more than {VALUE_LIMIT} values", is_beyond_limits=True)
+    if sum(map(bare.count, (b",", b"[", b"{"))) >= values:
+        raise NotJson(f"it has more than {values} values", is_beyond_limits=True)
 
 
 def _has_half_pair(data: bytes) -> bool:

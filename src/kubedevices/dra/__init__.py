@@ -9,7 +9,9 @@ tree_lookup          adds NUMA nodes and PCI addresses to devices
 reconcile            computes the changes that bring the API server to the wanted slices
 publisher            writes the ResourceSlices and keeps them up to date
 api_client           the calls to the API server
+api_answers          checks the answers of the API server
 kubeconfig           address of the API server, and the credentials of the driver
+secret               a token or key that no message shows
 service              the DRAPlugin service: the kubelet's calls to prepare and unprepare claims
 claims               reads the allocation and the configuration of a ResourceClaim
 parameters           converts the configuration of a claim to the author's dataclass

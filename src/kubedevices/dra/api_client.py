@@ -8,6 +8,7 @@ unnoticed.
 import asyncio
 import contextlib
 import json
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -16,9 +17,21 @@ from urllib.parse import quote, urlencode, urlsplit
 import h11
 
 from kubedevices.allocation import ClaimReference
+from kubedevices.documents.shape import Shape
+from kubedevices.dra.api_answers import (
+    ANY_OBJECT,
+    CLAIM,
+    NODE,
+    SLICE,
+    SLICES,
+    read_answer,
+    read_refusal,
+    readable,
+    seconds_to_wait,
+)
 from kubedevices.dra.kubeconfig import ApiAccess
 from kubedevices.dra.reconcile import Object
-from kubedevices.errors import ApiRefused, ApiUnreachable
+from kubedevices.errors import ApiRefused, ApiUnreachable, UnusableCredentials
 
 TIMEOUT = 10.0
 """The deadline of a call, in seconds."""
@@ -27,9 +40,11 @@ WATCH_SECONDS = 300
 """The driver asks the server to end a watch after this time."""
 
 _SLICES = "/apis/resource.k8s.io/v1/resourceslices"
-# Largest answer in bytes, far more than the slices of a node: an endless answer must not fill the
-# memory.
-_LIMIT = 64 * 2**20
+# Largest answers in bytes: an endless answer must not fill the memory.
+_LIST_LIMIT = 64 * 2**20
+_OBJECT_LIMIT = 4 * 2**20  # an API server stores objects of at most 1.5 MiB
+_LINE_LIMIT = 4 * 2**20
+_REFUSAL_LIMIT = 64 * 2**10
 _CHUNK = 65536
 
 
@@ -42,6 +57,8 @@ class _Call(NamedTuple):
     resource: str
     query: Mapping[str, str] = {}
     body: Object | None = None
+    shape: Shape = ANY_OBJECT
+    limit: int = _OBJECT_LIMIT
 
     @property
     def what(self) -> str:
@@ -69,7 +86,8 @@ class ApiClient:
 
     async def get_node(self, name: str) -> Object:
         """Return a Node."""
-        return await self._do(_Call("GET", f"/api/v1/nodes/{quote(name)}", "get", "nodes"))
+        call = _Call("GET", f"/api/v1/nodes/{quote(name)}", "get", "nodes", shape=NODE)
+        return await self._do(call)
 
     async def get_claim(self, claim: ClaimReference) -> Object:
         """Return a ResourceClaim."""
@@ -77,23 +95,25 @@ class ApiClient:
             f"/apis/resource.k8s.io/v1/namespaces/{quote(claim.namespace)}"
             f"/resourceclaims/{quote(claim.name)}"
         )
-        return await self._do(_Call("GET", path, "get", "resourceclaims"))
+        return await self._do(_Call("GET", path, "get", "resourceclaims", shape=CLAIM))
 
     async def list_slices(self, driver: str, node: str) -> tuple[list[Object], str]:
         """Return the slices of a driver on a node, and the version from which to watch."""
         query = _selector(driver, node)
-        answer = await self._do(_Call("GET", _SLICES, "list", "resourceslices", query))
+        call = _Call("GET", _SLICES, "list", "resourceslices", query, None, SLICES, _LIST_LIMIT)
+        answer = await self._do(call)
         return answer.get("items") or [], answer["metadata"]["resourceVersion"]
 
     async def create_slice(self, made: Object) -> Object:
         """Create a slice; return it as the server stored it."""
-        call = _Call("POST", _SLICES, "create", "resourceslices", body=made)
+        call = _Call("POST", _SLICES, "create", "resourceslices", body=made, shape=SLICE)
         return await self._do(call)
 
     async def update_slice(self, made: Object) -> Object:
         """Replace a slice; return it as the server stored it."""
         path = f"{_SLICES}/{quote(made['metadata']['name'])}"
-        return await self._do(_Call("PUT", path, "update", "resourceslices", body=made))
+        call = _Call("PUT", path, "update", "resourceslices", body=made, shape=SLICE)
+        return await self._do(call)
 
     async def delete_slice(self, found: Object) -> None:
         """Delete this version of a slice; the server refuses the call if the slice has changed."""
@@ -114,26 +134,49 @@ class ApiClient:
             "timeoutSeconds": str(WATCH_SECONDS),
         }
         call = _Call("GET", _SLICES, "watch", "resourceslices", query)
-        rest = b""
+        # The server ends the watch after `timeoutSeconds`. If the watch takes longer, the
+        # connection is dead, or somebody keeps it open with single bytes.
+        end = asyncio.get_running_loop().time() + WATCH_SECONDS + self._timeout
+        rest = bytearray()
         with self._translated(WATCH_SECONDS + self._timeout):
             async with self._answer(call) as parts:
                 while True:
-                    async with asyncio.timeout(WATCH_SECONDS + self._timeout):
-                        # The server ends the watch after `timeoutSeconds`. If nothing comes for
-                        # longer, the connection is dead.
+                    async with asyncio.timeout_at(end):
                         part = await anext(parts, b"")
                     if not part:
                         return
-                    *lines, rest = (rest + part).split(b"\n")
-                    for line in filter(None, lines):
-                        yield _object(line, call)
+                    *lines, last = part.split(b"\n")
+                    for line in lines:
+                        rest += line
+                        if rest:
+                            yield read_answer(bytes(rest), ANY_OBJECT, call.what, limit=_LINE_LIMIT)
+                        rest.clear()
+                    rest += last
+                    if len(rest) > _LINE_LIMIT:
+                        raise EOFError(f"a line of its watch has more than {_LINE_LIMIT} bytes")
 
     # ------------------------------------------------------------ one exchange
 
     async def _do(self, call: _Call) -> Object:
         with self._translated(self._timeout):
             async with asyncio.timeout(self._timeout), self._answer(call) as parts:
-                return _object(await _joined(parts), call)
+                data = await _joined(parts, call.limit)
+                return read_answer(data, call.shape, call.what, limit=call.limit)
+
+    async def _refusal(self, call: _Call, response: Any, parts: AsyncIterator[bytes]) -> ApiRefused:
+        """Return the server's `Status` object as an error."""
+        async with asyncio.timeout(self._timeout):
+            data = await _beginning(parts)
+        reason, message = read_refusal(data, limit=_REFUSAL_LIMIT)
+        headers = {bytes(name).lower(): bytes(value) for name, value in response.headers}
+        return ApiRefused(
+            call.what,
+            response.status_code,
+            reason,
+            message,
+            retry_after=seconds_to_wait(headers.get(b"retry-after", b""), time.time()),
+            missing_rule=call.rule if response.status_code == 403 else "",
+        )
 
     @contextlib.contextmanager
     def _translated(self, seconds: float) -> Iterator[None]:
@@ -142,7 +185,10 @@ class ApiClient:
         except TimeoutError:
             raise ApiUnreachable(self._access.server, f"no answer in {seconds:g} s") from None
         except h11.RemoteProtocolError as error:
-            raise ApiUnreachable(self._access.server, f"its answer is not HTTP: {error}") from error
+            problem = f"its answer is not HTTP: {readable(str(error))}"
+            raise ApiUnreachable(self._access.server, problem) from error
+        except UnusableCredentials as error:  # the file with the token was replaced
+            raise ApiUnreachable(self._access.server, str(error)) from error
         except (OSError, EOFError) as error:
             problem = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise ApiUnreachable(self._access.server, problem) from error
@@ -153,9 +199,10 @@ class ApiClient:
         self.requests[call.verb, call.resource] += 1
         body = b"" if call.body is None else json.dumps(call.body).encode()
         headers = [("Host", self._authority), ("Accept", "application/json")]
-        # `headers()` reads the token file for each call: the kubelet replaces the token about once
-        # an hour.
-        headers += [("User-Agent", "kubedevices"), ("Connection", "close"), *self._access.headers()]
+        headers += [("User-Agent", "kubedevices"), ("Connection", "close")]
+        # The token's file is read for each call: the kubelet replaces the token about once an hour.
+        if token := self._access.read_token():
+            headers.append(("Authorization", f"Bearer {token.reveal()}"))
         headers += [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
         query = f"?{urlencode(call.query)}" if call.query else ""
         async with asyncio.timeout(self._timeout):
@@ -173,7 +220,7 @@ class ApiClient:
                 response = await _head(http, reader)
             parts = _body(http, reader)
             if response.status_code >= 300:
-                raise _refusal(call, response, await _joined(parts))
+                raise await self._refusal(call, response, parts)
             yield parts
         finally:
             # Not close(): close() would wait for the end of the TLS session.
@@ -201,45 +248,22 @@ async def _body(http: Any, reader: asyncio.StreamReader) -> AsyncIterator[bytes]
         yield bytes(event.data)
 
 
-async def _joined(parts: AsyncIterator[bytes]) -> bytes:
+async def _joined(parts: AsyncIterator[bytes], limit: int) -> bytes:
     data = bytearray()
     async for part in parts:
         data += part
-        if len(data) > _LIMIT:
-            raise EOFError(f"its answer has more than {_LIMIT} bytes")
+        if len(data) > limit:
+            raise EOFError(f"its answer has more than {limit} bytes")
     return bytes(data)
 
 
-def _object(data: bytes, call: _Call) -> Object:
-    try:
-        found = json.loads(data)
-    except ValueError as error:
-        raise ApiRefused(call.what, 0, "", f"the answer is not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise ApiRefused(call.what, 0, "", "the answer is not a JSON object")
-    return found
-
-
-def _refusal(call: _Call, response: Any, data: bytes) -> ApiRefused:
-    """Return the server's `Status` object as an error."""
-    try:
-        status = json.loads(data)
-        reason, message = str(status.get("reason", "")), str(status.get("message", ""))
-    except (ValueError, AttributeError):
-        reason, message = "", data[:200].decode(errors="replace").strip()
-    headers = {bytes(name).lower(): bytes(value) for name, value in response.headers}
-    try:
-        retry_after = float(headers[b"retry-after"])
-    except (KeyError, ValueError):
-        retry_after = None
-    return ApiRefused(
-        call.what,
-        response.status_code,
-        reason,
-        message,
-        retry_after=retry_after,
-        missing_rule=call.rule if response.status_code == 403 else "",
-    )
+async def _beginning(parts: AsyncIterator[bytes]) -> bytes:
+    data = b""
+    async for part in parts:
+        data += part
+        if len(data) > _REFUSAL_LIMIT:
+            break
+    return data[:_REFUSAL_LIMIT]
 
 
 def _selector(driver: str, node: str) -> dict[str, str]:

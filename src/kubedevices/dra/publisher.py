@@ -36,6 +36,9 @@ class PublishTiming(NamedTuple):
 
     last_retry: float = 30.0
 
+    invalid_retry: float = 300.0
+    """Pause after the server called a slice invalid, if no device changes."""
+
 
 class Publisher:
     """Publishes the slices of the last call of `publish`, while `run` runs."""
@@ -107,8 +110,12 @@ class Publisher:
             try:
                 version = await self._sync()
                 self._log_success()
-                if await self._wait_for_change(version):
-                    # The pause grows, in case another client changes the slices again and again.
+                began = asyncio.get_running_loop().time()
+                is_changed = await self._wait_for_change(version)
+                took = asyncio.get_running_loop().time() - began
+                if is_changed or (took < self._timing.last_retry and not self._changed.is_set()):
+                    # The pause grows, in case another client changes the slices again and again,
+                    # or the server ends each watch at once.
                     await self._pause(failures, None)
                     failures += 1
                 else:
@@ -116,7 +123,10 @@ class Publisher:
             except ApiRefused as error:
                 self._log_error(error)
                 if error.status == _INVALID:
-                    await self._changed.wait()  # the server would refuse the same slices again
+                    # The server would refuse the same slices again, until its settings change.
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(self._timing.invalid_retry):
+                            await self._changed.wait()
                 else:
                     await self._pause(failures, error.retry_after)
                     failures += 1
@@ -209,7 +219,11 @@ class Publisher:
         pause = back_off(timing.first_retry, timing.last_retry, failures)
         # The pause is random, so that the drivers of all nodes do not call at the same time after
         # an outage of the API server.
-        await asyncio.sleep(max(pause * random.uniform(0.5, 1), retry_after or 0))
+        pause *= random.uniform(0.5, 1)
+        if retry_after is not None and retry_after > pause:
+            pause = retry_after
+            _log.info("%s: waits %.0f s, as the API server asks for", self._driver, pause)
+        await asyncio.sleep(pause)
 
 
 def _names(slices: Slices) -> set[str]:

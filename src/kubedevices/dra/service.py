@@ -319,7 +319,7 @@ class ClaimService:
         except (ApiUnreachable, ApiRefused) as error:
             known = self._preparation.known(claim.uid)
             # A definite answer, such as "not found": the checkpoint is out of date for this claim.
-            if isinstance(error, ApiRefused) and error.status < 500 and error.status != 429:
+            if isinstance(error, ApiRefused) and error.is_definite:
                 raise ClaimRefused(str(claim), str(error)) from error
             if known is None or not known.reference.name:
                 raise ClaimRefused(str(claim), str(error)) from error

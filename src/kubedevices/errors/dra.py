@@ -1,7 +1,7 @@
 """Errors of a DRA driver, of its calls to the API server, and of the node's DRA half."""
 
 from kubedevices.errors.node import NodeError, RegistrationError
-from kubedevices.errors.shared import CannotAsk, KubedevicesError
+from kubedevices.errors.shared import CannotAsk, KubedevicesError, UsageError
 
 
 class DraError(KubedevicesError):
@@ -24,8 +24,19 @@ class PreparedUnwritable(DraError):
         super().__init__(f"cannot write {path}: {reason}")
 
 
+class UnusableCredentials(UsageError):
+    """Credentials or an address that no HTTP request can have; the text shows neither."""
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+        super().__init__(problem)
+
+
 class ApiRefused(DraError):
-    """The API server answered with an error; `reason` is from the answer, such as `NotFound`."""
+    """The API server answered with an error; `reason` is from the answer, such as `NotFound`.
+
+    Status 0: the answer is not what was asked for. `retry_after` is in seconds.
+    """
 
     def __init__(
         self,
@@ -41,6 +52,11 @@ class ApiRefused(DraError):
         self.retry_after, self.missing_rule = retry_after, missing_rule
         hint = f" (the service account needs the RBAC rule {missing_rule})" if missing_rule else ""
         super().__init__(f"cannot {what}: {message or reason or f'status {status}'}{hint}")
+
+    @property
+    def is_definite(self) -> bool:
+        """Whether the same call would be refused again: not for a server in trouble."""
+        return 0 < self.status < 500 and self.status != 429
 
 
 class ApiUnreachable(CannotAsk):

@@ -167,6 +167,14 @@ class NotJson(KubedevicesError, ValueError):
         super().__init__(problem)
 
 
+class WrongShape(KubedevicesError, ValueError):
+    """A value of a JSON or YAML text has another type than `wanted`, or is missing."""
+
+    def __init__(self, place: str, wanted: str) -> None:
+        self.place, self.wanted = place, wanted
+        super().__init__(f"{place} must be {wanted}")
+
+
 class NotYaml(KubedevicesError, ValueError):
     """A text is not YAML, or it is larger or deeper than we read (`is_beyond_limits`).
 

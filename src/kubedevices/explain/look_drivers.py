@@ -1,5 +1,6 @@
 """Finds the DRA drivers of kubedevices on this host by their files. Blocking file access."""
 
+import glob
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -37,7 +38,9 @@ def _look_at_driver(root: Path, directory: Path, cdi_dirs: Sequence[Path]) -> Dr
     try:
         if not any(each.exists() for each in (checkpoint, slices, refused)):
             return None
-        has_socket = any((root / "plugins_registry").glob(f"{directory.name}-reg*.sock"))
+        # The directory may have any name, for a glob too.
+        sockets = f"{glob.escape(directory.name)}-reg*.sock"
+        has_socket = any((root / "plugins_registry").glob(sockets))
         has_slices = slices.exists()
     except OSError:
         return None

@@ -1,19 +1,23 @@
 """Reads /proc: all processes, their pods, and which of them are kubelets.
 
-Entries that may not be read are left out. `proc_root` is the path of the host's /proc.
+Entries that may not be read are left out. `proc_root` is the path of the host's /proc. Any user may
+start a process with any name and any arguments. So a process of another user than root is no
+kubelet, and a path in the arguments may lead to a named pipe, a device or an endless file.
 """
 
 import errno
 import os
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 
 from kubedevices.explain.facts import SANDBOX, Kubelet, ProcessFacts
+from kubedevices.host.untrusted_files import read_bytes
 
 PROC_ROOT = Path("/proc")
 HOST_ROOT = Path("/")
@@ -26,6 +30,10 @@ _CONTAINER = re.compile(r"/pods/[^/ ]+/containers/([^/ ]+)/")
 _POLICY = re.compile(r'^\s*"?topologyManagerPolicy"?: *"?([a-z-]+)', re.MULTILINE)
 # The Linux kernel follows so many links in a path.
 _LINKS = 40
+_LONGEST_PATH = 4095  # bytes, the limit of Linux
+_MOST_FILES = 1000
+_CONFIG_LIMIT = 2**20
+_TABLE_LIMIT = 64 * 2**20  # /proc/net/unix has 100 bytes for each socket
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 _KUBELETS = {"kubelet", "kubelite", "k3s", "k3s-server", "k3s-agent", "k0s", "hyperkube", "rke2"}
 
@@ -122,11 +130,13 @@ def kubelets(proc_root: Path = PROC_ROOT, host_root: Path = HOST_ROOT) -> tuple[
     Configuration files are read through the kubelet's own root, /proc/PID/root, or else below
     `host_root`: a user who may not look into other processes may have the host's files mounted
     there. A kubelet in a process namespace below ours is left out: it serves a node inside a
-    container, such as a node of kind.
+    container, such as a node of kind. A process of another user than root and the user of this
+    process is left out too: it only has the name.
     """
     found = []
     for each in processes(proc_root):
-        if each.name not in _KUBELETS or _is_nested(proc_root / str(each.pid)):
+        place = proc_root / str(each.pid)
+        if each.name not in _KUBELETS or _is_nested(place) or not _is_trusted(place):
             continue
         words = (read_text(proc_root / str(each.pid) / "cmdline") or "").split("\0")
         root_dir = Path(_option(words, "--root-dir") or "/var/lib/kubelet")
@@ -140,6 +150,13 @@ def _is_nested(process: Path) -> bool:
     ids = re.search(r"^NSpid:(.*)$", read_text(process / "status") or "", re.MULTILINE)
     # NSpid has one number for each process namespace of the process, from ours inwards.
     return ids is not None and len(ids[1].split()) > 1
+
+
+def _is_trusted(process: Path) -> bool:
+    """Whether a process runs as root, or as the user of this process."""
+    # Not the owner of /proc/PID: a process that is not dumpable belongs to root there.
+    ids = re.search(r"^Uid:\s+(\d+)\s+(\d+)", read_text(process / "status") or "", re.MULTILINE)
+    return ids is not None and {int(ids[1]), int(ids[2])} <= {0, os.geteuid()}
 
 
 def _option(words: list[str], name: str) -> str:
@@ -162,19 +179,39 @@ def _policy_of(words: list[str], roots: Iterable[Path]) -> str | None:
     if not words[0].endswith("kubelet"):
         return None
     file, folder = (_option(words, name) for name in ("--config", "--config-dir"))
-    texts: list[str | None] = []
-    for given in filter(None, (file, folder)):
-        if not (place := _readable(Path(given), roots)):
-            return None
-        files = sorted(place.glob("*.conf")) if given == folder else [place]
-        texts += map(read_text, files)
     policy = "none"
-    for text in texts:
-        if text is None:
-            return None
-        found = _POLICY.search(text)
-        policy = found[1] if found else policy
+    for given in filter(None, (file, folder)):
+        place = _readable(Path(given), roots) if len(given) <= _LONGEST_PATH else None
+        files = _config_files(place) if place and given == folder else [place]
+        for each in files:
+            text = _config_text(each)
+            if text is None:
+                return None
+            found = _POLICY.search(text)
+            policy = found[1] if found else policy
     return policy
+
+
+def _config_files(directory: Path) -> Sequence[Path | None]:
+    """Return the files that a kubelet reads in its --config-dir; `[None]` if there are too many."""
+    try:
+        with os.scandir(directory) as entries:
+            names = [each.name for each in islice(entries, _MOST_FILES + 1)]
+    except OSError:
+        return [None]
+    if len(names) > _MOST_FILES:
+        return [None]
+    return [directory / name for name in sorted(names) if name.endswith(".conf")]
+
+
+def _config_text(file: Path | None) -> str | None:
+    """Return the text of a regular file of at most 1 MiB; None for anything else."""
+    if file is None:
+        return None
+    try:
+        return read_bytes(file, limit=_CONFIG_LIMIT).decode(errors="replace")
+    except OSError:
+        return None
 
 
 def _readable(path: Path, roots: Iterable[Path]) -> Path | None:
@@ -188,8 +225,11 @@ def _readable(path: Path, roots: Iterable[Path]) -> Path | None:
 
 
 def read_text(path: Path) -> str | None:
-    """Return the text of a file; None if it cannot be read."""
+    """Return the text of a file of the kernel, in /proc or /sys; None if it cannot be read.
+
+    Reads only regular files, up to 64 MiB, and never waits for another process.
+    """
     try:
-        return path.read_text(errors="replace")
+        return read_bytes(path, limit=_TABLE_LIMIT, follow_links=True).decode(errors="replace")
     except OSError:
         return None

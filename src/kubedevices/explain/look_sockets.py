@@ -6,6 +6,7 @@ an accepted connection in the table of the client. So both tables are needed.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -33,8 +34,11 @@ def unix_sockets(pid: int, proc_root: Path = PROC_ROOT) -> list[UnixSocket] | No
     for line in text.splitlines()[1:]:
         # Seven fields, then the path, which may hold blanks.
         fields = line.split(maxsplit=7)
-        if len(fields) == 8:
-            found.append(UnixSocket(int(fields[6]), bool(int(fields[3], 16) & _LISTENS), fields[7]))
+        # The name of a socket may have a line break: then the next line is what its owner wrote.
+        with suppress(ValueError):
+            if len(fields) == 8:
+                listens = bool(int(fields[3], 16) & _LISTENS)
+                found.append(UnixSocket(int(fields[6]), listens, fields[7]))
     return found
 
 
