@@ -126,3 +126,14 @@ def test_explain_follows_claims_too(told: Callable[..., Any]) -> None:
     found = [each for each in told("explain")["findings"] if each["step"] == "claim"]
     assert [each["result"] for each in found] == ["problem"] * 3
     assert "lab/c2 is not prepared: the pod lab/old holds it" in found[2]["found"]
+
+
+@pytest.mark.parametrize("name", ["**", "[", "*", "?x"])
+def test_a_directory_with_any_name_is_looked_at(tmp_path: Path, name: str) -> None:
+    """Another plugin may create it: its name is no pattern."""
+    (tmp_path / "plugins" / name).mkdir(parents=True)
+    (tmp_path / "plugins" / name / "has-slices").touch()
+    (tmp_path / "plugins_registry").mkdir()
+    (tmp_path / "plugins_registry" / "other-reg.sock").touch()
+    (found,) = look_at_drivers([tmp_path], [])
+    assert (found.name, found.is_listening) == (name, False)

@@ -1,5 +1,6 @@
 """Processes, by a /proc made of files."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,11 @@ from kubedevices.explain.look_processes import (
     pod_names,
     process,
     processes,
+    read_text,
 )
+from tests.planted import PLANTS, Outside, plant
+
+ROOT = "Uid:\t0\t0\t0\t0\n"
 
 
 def add_process(
@@ -22,6 +27,7 @@ def add_process(
     for folder in ("ns", "net", "fd"):
         (place / folder).mkdir(parents=True)
     (place / "comm").write_text(name + "\n")
+    (place / "status").write_text(f"Name:\t{name}\n{ROOT}")
     (place / "cmdline").write_text("\0".join((name, *arguments)) + "\0")
     (place / "ns" / "net").symlink_to(namespace)
     (place / "net" / "unix").write_text(unix)
@@ -94,9 +100,9 @@ def test_a_kubelets_configuration_is_found_below_the_hosts_root(tmp_path: Path) 
 def test_the_kubelet_of_a_node_in_a_container_is_not_this_hosts(tmp_path: Path) -> None:
     """It has another process ID inside, so it runs in a process namespace below ours."""
     place = add_process(tmp_path / "proc", 9, "kubelet")
-    (place / "status").write_text("Name:\tkubelet\nNSpid:\t9\n")
+    (place / "status").write_text(f"Name:\tkubelet\n{ROOT}NSpid:\t9\n")
     assert kubelets(tmp_path / "proc")
-    (place / "status").write_text("Name:\tkubelet\nNSpid:\t9\t4\n")
+    (place / "status").write_text(f"Name:\tkubelet\n{ROOT}NSpid:\t9\t4\n")
     assert not kubelets(tmp_path / "proc")
 
 
@@ -172,3 +178,60 @@ def test_links_of_a_container_stay_in_it(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("/loop")
     with pytest.raises(OSError, match="symbolic links"):
         in_root(tmp_path, Path("/loop"))
+
+
+@pytest.mark.parametrize(
+    ("uids", "counts"),
+    [
+        ("0\t0", True),
+        (f"{os.geteuid()}\t{os.geteuid()}", True),
+        ("4242\t4242", False),
+        ("4242\t0", False),
+        ("0\t4242", False),
+    ],
+)
+def test_a_kubelet_of_another_user_is_no_kubelet(tmp_path: Path, uids: str, counts: bool) -> None:
+    """Any user may start a process with this name: only root and our own user count."""
+    place = add_process(tmp_path, 9, "kubelet")
+    (place / "status").write_text(f"Name:\tkubelet\nUid:\t{uids}\t{uids}\n")
+    assert bool(kubelets(tmp_path)) is counts
+    (place / "status").unlink()
+    assert not kubelets(tmp_path)
+
+
+@pytest.mark.parametrize("option", ["--config={0}", "--config-dir={1}"])
+@pytest.mark.parametrize("kind", [*PLANTS, "large file", "device of the host", "many files"])
+def test_a_trap_in_a_configuration_is_not_read(tmp_path: Path, kind: str, option: str) -> None:
+    """A pipe, an endless device, a socket or a large file is a policy that is not known."""
+    folder = tmp_path / "host" / "etc"
+    folder.mkdir(parents=True)
+    trap = folder / "a.conf"
+    if kind in PLANTS:
+        plant(kind, trap, Outside(tmp_path / "outside"))
+    elif kind == "many files":
+        for number in range(1001):
+            (folder / f"{number}.conf").touch()
+    elif kind == "large file":
+        trap.write_bytes(b"#" * (2**20 + 1))
+    else:
+        trap.symlink_to("/dev/zero")
+        (tmp_path / "host" / "dev").mkdir()
+        (tmp_path / "host" / "dev" / "zero").symlink_to("../../../../../dev/zero")
+    add_process(tmp_path / "proc", 9, "kubelet", option.format("/etc/a.conf", "/etc"))
+    (found,) = kubelets(tmp_path / "proc", tmp_path / "host")
+    assert found.topology_policy == ("none" if kind == "file" else None)
+
+
+def test_the_longest_path_has_a_limit(tmp_path: Path) -> None:
+    """The arguments of a process may have megabytes."""
+    add_process(tmp_path, 9, "kubelet", "--config=" + "/a" * 500_000)
+    (found,) = kubelets(tmp_path)
+    assert found.topology_policy is None
+
+
+def test_a_pipe_in_place_of_a_file_of_the_kernel_is_not_read(tmp_path: Path) -> None:
+    """Reading never waits for another process."""
+    os.mkfifo(tmp_path / "pipe")
+    assert read_text(tmp_path / "pipe") is None
+    assert read_text(Path("/dev/zero")) is None
+    assert "Uid:" in (read_text(Path("/proc/self/status")) or "")

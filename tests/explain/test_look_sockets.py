@@ -65,3 +65,10 @@ def test_connections_accepted_by_a_child_are_counted(tmp_path: Path) -> None:
     assert open_sockets(tmp_path).accepted(100) is None  # nobody is seen to have it
     assert not found.is_still_open(LISTENER, ProcessFacts(9, "a"))
     assert found.is_still_open(LISTENER._replace(inode=200), ProcessFacts(11, "kubelet"))
+
+
+def test_a_line_break_in_the_name_of_a_socket_does_no_harm(tmp_path: Path) -> None:
+    """The kernel prints names as they are, so any user may add a line to the table."""
+    forged = "x x x no_number x x no_inode name\nx x x 10000 x x y z\n"
+    add_process(tmp_path, 4, "a", unix=f"Num\n{forged}0: 2 0 00010000 1 1 7 /good.sock\n")
+    assert [each.path for each in unix_sockets(4, tmp_path) or ()] == ["/good.sock"]
