@@ -122,3 +122,67 @@ def test_each_class_has_a_name_of_its_own() -> None:
         if isinstance(node, ast.ClassDef)
     )
     assert [name for name, count in names.items() if count > 1] == []
+
+
+NO_STRANGER_WROTE_IT = {
+    "src/kubedevices/documents/json_text.py": "the entrance",
+    "src/kubedevices/documents/yaml_text.py": "the entrance",
+    "src/kubedevices/cli/output.py": "reads what it has just written",
+    "src/kubedevices/conformance/supervisor.py": "its parent sends the lines",
+    "src/kubedevices/conformance/processes.py": "its child sends the lines",
+    "src/kubedevices/dra/prepared.py": "checks its checksum",
+    "src/kubedevices/dra_kubelet/claim_cache.py": "checks what it reads",
+    "src/kubedevices/middleware/saved_list.py": "checks what it reads",
+    "src/kubedevices/proxy/known_sockets.py": "checks what it reads",
+    "src/kubedevices/api_stub/cel.py": "a server in the process of a test",
+    "src/kubedevices/api_stub/http.py": "a server in the process of a test",
+}
+FOR_NODES_AND_OUTPUT = {
+    *("Node", "ScalarNode", "SequenceNode", "MappingNode"),
+    *("safe_dump", "dump", "SafeDumper"),
+}
+
+
+def parsers_in(path: Path) -> set[str]:
+    """Return the uses of parsers of JSON and YAML in a module."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            name = f"{node.value.id}.{node.attr}"
+            is_json = name in {"json.load", "json.loads", "json.JSONDecoder", "json.decoder"}
+            if is_json or (node.value.id == "yaml" and node.attr not in FOR_NODES_AND_OUTPUT):
+                found.add(name)
+        elif isinstance(node, ast.ImportFrom) and node.module in {"json", "yaml"}:
+            found.add(f"from {node.module}")
+        elif isinstance(node, ast.Import):
+            found |= {
+                f"import {each.name} as {each.asname}"
+                for each in node.names
+                if each.name.partition(".")[0] in {"json", "yaml"} and each.asname
+            }
+    return found
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_json_and_yaml_are_read_through_the_entrances(path: Path) -> None:
+    """Only `documents` parses: it limits size, depth and number of values of what others wrote."""
+    if name_of(path) not in NO_STRANGER_WROTE_IT:
+        assert parsers_in(path) == set()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import json\njson.loads(x)",
+        "import json\nread = json.load",
+        "from json import loads",
+        "import json as j",
+        "import yaml\nyaml.compose(x)",
+        "def f():\n    import yaml\n    return yaml.constructor.SafeConstructor()",
+        "from yaml import safe_load",
+    ],
+)
+def test_a_parser_beside_the_entrances_is_found(code: str, tmp_path: Path) -> None:
+    """The rule sees a call, a reference and an import."""
+    (tmp_path / "module.py").write_text(code)
+    assert parsers_in(tmp_path / "module.py")

@@ -8,7 +8,6 @@ a list with `name`, `resolves`, `file`, `reason`, `warnings` and `edits` (as in 
 
 import argparse
 import functools
-import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,7 +25,8 @@ from kubedevices.cdi import (
 )
 from kubedevices.cli.output import Column, add_output_argument, print_document, print_listing
 from kubedevices.cli.serving import some_path
-from kubedevices.errors import CannotRead, CdiProblem, UsageError
+from kubedevices.documents.json_text import read_json
+from kubedevices.errors import CannotRead, CdiProblem, NotJson, UsageError
 from kubedevices.host.cdi_specs import DIRECTORIES, read_registry, read_spec_file
 from kubedevices.host.device_files import read_device_file
 from kubedevices.words import counted
@@ -46,6 +46,7 @@ examples:
   kubedevices cdi inject example.com/widget=w0 <config.json >with-widget.json
 """
 
+_STDIN_LIMIT = 2**24
 _LIST_COLUMNS = (Column("name"), Column("version"), Column("device_nodes"), Column("file"))
 _VALIDATE_COLUMNS = (
     Column("path", "FILE"),
@@ -224,8 +225,8 @@ def _explain(registry: CdiRegistry, explanation: Explanation) -> dict[str, Any]:
 
 def _inject(registry: CdiRegistry, names: list[str]) -> int:
     try:
-        config = json.load(sys.stdin)
-    except ValueError as error:
+        config = read_json(sys.stdin.buffer.read(_STDIN_LIMIT + 1), limit=_STDIN_LIMIT)
+    except NotJson as error:
         raise UsageError(f"no OCI configuration on standard input: not JSON: {error}") from None
     if not isinstance(config, dict):
         raise UsageError("no OCI configuration on standard input: not a JSON object")

@@ -5,8 +5,10 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from kubedevices.errors import CannotAsk, KubedevicesError
+from kubedevices.documents.json_text import read_json_object
+from kubedevices.errors import CannotAsk, KubedevicesError, NotJson
 
+_ANSWER_LIMIT = 2**26
 DEADLINE = 180
 """Seconds for one command. `kubectl delete` waits until its objects are gone."""
 ADVICE = (
@@ -61,7 +63,12 @@ class Kubectl:
         """Return the objects that exist; a missing object is no error."""
         command = ("get", *arguments, "--ignore-not-found", "--output=json")
         text = self.run(*command, documents=documents)
-        found = json.loads(text) if text.strip() else {"items": []}
+        if not text.strip():
+            return []
+        try:
+            found = read_json_object(text, limit=_ANSWER_LIMIT)
+        except NotJson as error:
+            raise ClusterRefused("get", f"kubectl printed no JSON: {error}") from error
         return list(found["items"]) if "items" in found else [found]
 
     def get_known(self, kinds: Sequence[str], selector: str) -> list[Any]:

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from kubedevices.allocation import ContainerOptions
 from kubedevices.device import DeviceSpec, Mount
-from kubedevices.errors import CannotRead, UsageError
+from kubedevices.documents.json_text import read_json
+from kubedevices.errors import CannotRead, NotJson, UsageError
 
 if TYPE_CHECKING:
     from kubedevices.node.pods.pod import Pod
 
+_BASE_LIMIT = 2**24
 CDI_KIND = "kubedevices.local/allocation"
 """The kind of the CDI file of `--format cdi`, whose only device is the allocation."""
 
@@ -42,10 +44,11 @@ def read_base(file: Path | None) -> dict[str, Any]:
     if file is None:
         return {}
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
+        with file.open("rb") as stream:
+            config = read_json(stream.read(_BASE_LIMIT + 1), limit=_BASE_LIMIT)
     except OSError as error:
         raise CannotRead(str(file), error.strerror or str(error)) from error
-    except ValueError as error:
+    except NotJson as error:
         raise UsageError(f"{file} is not JSON: {error}") from error
     if not isinstance(config, dict):
         raise UsageError(f"{file} is not an OCI runtime configuration: it must be an object")

@@ -11,9 +11,12 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kubedevices.allocation import ClaimReference
+from kubedevices.documents.json_text import read_json
 from kubedevices.dra.claims import Result
 from kubedevices.dra.names import LABEL
 from kubedevices.errors import ClaimRefused
+
+_FILE_LIMIT = 2**24
 
 CONTAINER_DIRECTORY = "/var/run/kubernetes.io/dra-device-attributes"
 """The directory in a container with the files of all its claims."""
@@ -62,7 +65,7 @@ def names_of(found: Mapping[str, Any], claim: ClaimReference, driver: str) -> Cl
 
 def names_in_files(files: Iterable[RequestMetadata]) -> ClaimNames | None:
     """Return the names from stored files of a claim; None if the claim has no files."""
-    documents = {each.request: json.loads(each.text) for each in files}
+    documents = {each.request: read_json(each.text, limit=_FILE_LIMIT) for each in files}
     if not documents:
         return None
     pod_claims = [each.get("podClaimName", "") for each in documents.values()]

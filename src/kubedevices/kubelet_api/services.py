@@ -17,7 +17,7 @@ from kubedevices.allocation import (
     PreStartContainerResponse,
     RegisterRequest,
 )
-from kubedevices.errors import ProtocolError, RpcError, StatusCode
+from kubedevices.errors import NotJson, ProtocolError, RpcError, StatusCode
 from kubedevices.kubelet_api import convert
 from kubedevices.wire.unix_grpc import Methods, StreamMethod, UnaryMethod
 
@@ -153,6 +153,10 @@ def plugin_registration_methods(service: PluginInfoService) -> Methods:
 # ---------------------------------------------------------------- JSON as messages
 
 
+_JSON_LIMIT = 2**26
+"""Bytes of a message. The list of 100,000 devices has 12 MB."""
+
+
 def json_to_wire(value: JsonAnswer) -> bytes:
     """Return a JSON object as one message of a JSON service."""
     if isinstance(value, bytes):
@@ -164,15 +168,12 @@ def json_to_wire(value: JsonAnswer) -> bytes:
 
 def json_from_wire(payload: bytes) -> JsonObject:
     """Return the JSON object in `payload`, {} for no bytes; raises `ProtocolError`."""
-    from json import loads  # noqa: PLC0415 - see above
+    from kubedevices.documents.json_text import read_json_object  # noqa: PLC0415 - see above
 
     try:
-        value = loads(payload or b"{}")
-    except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"{len(payload)} bytes are not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise ProtocolError(f"expected a JSON object, not {type(value).__name__}")
-    return value
+        return read_json_object(payload or b"{}", limit=_JSON_LIMIT)
+    except NotJson as error:
+        raise ProtocolError(f"{len(payload)} bytes are no message: {error}") from error
 
 
 def json_methods(

@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kubedevices.errors import CannotAsk, CannotRead, NotPermitted
+from kubedevices.documents.json_text import read_json
+from kubedevices.errors import CannotAsk, CannotRead, NotJson, NotPermitted
 from kubedevices.host import untrusted_files
 from kubedevices.resource_name import explain_resource_name
 
@@ -65,8 +66,8 @@ def parse_cordoned(data: bytes) -> tuple[Cordoned, ...]:
     if not data.strip():
         return ()
     try:
-        document: Any = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        document: Any = read_json(data, limit=SIZE_LIMIT)
+    except NotJson as error:
         raise ValueError(f"it is not JSON: {error}") from error
     if not isinstance(document, dict) or document.get("version") != 1:
         raise ValueError('it does not begin with {"version": 1')

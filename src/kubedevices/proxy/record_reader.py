@@ -4,7 +4,6 @@ docs/proxy.md describes the format. A line that is damaged, or incomplete becaus
 process ended, is reported and ignored; all other lines count.
 """
 
-import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -12,7 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kubedevices.allocation import PluginOptions
-from kubedevices.errors import CannotRead, KubedevicesError, RpcError, StatusCode
+from kubedevices.documents.json_text import read_json
+from kubedevices.errors import CannotRead, KubedevicesError, NotJson, RpcError, StatusCode
 from kubedevices.host import untrusted_files
 from kubedevices.kubelet_api import convert, message_json
 from kubedevices.middleware.record_format import (
@@ -203,8 +203,8 @@ def _bounded_lines(stream: Any) -> Iterator[bytes]:
 
 def _parsed(text: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
+        found = read_json(text, limit=_LINE_LIMIT)
+    except NotJson:
         what = "it is damaged" if text.endswith(b"\n") else "it is cut off"
         raise _Damaged(what) from None
     if not isinstance(found, dict):

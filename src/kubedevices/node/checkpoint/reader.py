@@ -6,11 +6,12 @@ later field counts. The checksum covers the values, so these rules decide which 
 """
 
 import base64
-import json
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
+from kubedevices.documents.json_text import read_json
+from kubedevices.errors import NotJson
 from kubedevices.node.checkpoint.checksum import V1_NUMA_NODE
 
 # At most 30 digits: int() is slow for very long texts, and 64 bits have 20 digits.
@@ -20,6 +21,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 # Go compares field names by Unicode folding: the long s and the Kelvin sign match ASCII letters.
 _FOLDED = str.maketrans({"\u017f": "s", "\u212a": "k"})
 _INT64, _UINT64, _BYTE = range(-(2**63), 2**63), range(2**64), range(256)
+
+_SIZE_LIMIT = 2**28  # bytes; `file.read_bytes` reads less
 
 Value = TypeVar("Value")
 Key = TypeVar("Key")
@@ -91,19 +94,16 @@ def read(data: bytes) -> Content:
 def _document(data: bytes) -> Any:
     """Parse JSON keeping numbers as text; broken UTF-8 becomes replacement characters."""
     try:
-        return json.loads(
+        return read_json(
             data.decode(errors="surrogateescape"),
+            limit=_SIZE_LIMIT,
+            any_surrogate=True,
             object_pairs_hook=_Object,
             parse_int=_Number,
             parse_float=_Number,
-            parse_constant=_no_constant,
         )
-    except (ValueError, RecursionError) as error:
+    except NotJson as error:
         raise ReadError(f"it is not JSON: {error}") from None
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a value")
 
 
 def _entry(value: Any, place: str, forms: set[bool]) -> CheckpointEntry:

@@ -17,12 +17,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from kubedevices.errors import (
-    KubedevicesError,
-    LedgerDamaged,
-    LedgerUnusable,
-    LedgerWriteFailed,
-)
+from kubedevices.documents.json_text import read_json
+from kubedevices.errors import KubedevicesError, LedgerDamaged, LedgerUnusable, LedgerWriteFailed
 from kubedevices.host.untrusted_files import sync_directory
 from kubedevices.kubelet_api.convert import CONTAINER_RESPONSE
 from kubedevices.node.pods.pod import Container, Pod
@@ -380,7 +376,7 @@ def _pods_of(
     for pod_uid, container, resource, devices, response, checksum in holdings:
         if _checksum((pod_uid, container, resource, devices, response)) != checksum:
             raise ValueError(f"the checksum of the devices of pod {pod_uid} is wrong")
-        per_numa = {int(node): ids for node, ids in json.loads(devices).items()}
+        per_numa = {int(node): ids for node, ids in read_json(devices, limit=2**26).items()}
         has = HeldDevices(per_numa, CONTAINER_RESPONSE.from_wire(response))
         held.setdefault(pod_uid, []).append(Holding(pod_uid, container, resource, has))
     admitted = []
@@ -388,7 +384,7 @@ def _pods_of(
         if _checksum((uid, namespace, name, containers)) != checksum:
             raise ValueError(f"the checksum of pod {uid} is wrong")
         kinds = {
-            kind: tuple(Container(*each) for each in json.loads(containers)[kind])
+            kind: tuple(Container(*each) for each in read_json(containers, limit=2**26)[kind])
             for kind in ("init", "app")
         }
         pod = Pod(name, namespace, uid, kinds["init"], kinds["app"])

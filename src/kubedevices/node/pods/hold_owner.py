@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from kubedevices.documents.json_text import read_json
 from kubedevices.errors import CannotAsk, HoldInUse
 
 OWNERS = "owners"
@@ -116,7 +117,7 @@ def _read_all(directory: int) -> Iterator[tuple[str, HoldOwner]]:
 def _content(file: int) -> tuple[str, int, str] | None:
     """Return pod uid, PID and command; None if the file is not ours or not written yet."""
     try:
-        content = json.loads(os.pread(file, _LARGEST, 0))
+        content = read_json(os.pread(file, _LARGEST, 0), limit=_LARGEST)
         return str(content["pod_uid"]), int(content["pid"]), str(content["command"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
