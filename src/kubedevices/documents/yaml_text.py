@@ -34,7 +34,8 @@ STRANGER = YamlLimits(2**20, 50_000, aliases=False)
 USER = YamlLimits(2**24, 300_000)
 """For files that the user of this process names."""
 
-_NUMBER_LENGTH = 100
+_NUMBER_LENGTH = 100  # characters. A longer plain text is no number.
+_TEXT = "tag:yaml.org,2002:str"
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _DIRECTIVES = 100  # libyaml compares each %TAG with all before it
 
@@ -199,8 +200,10 @@ class _Composer:
 
     def _scalar(self, event: Any) -> Any:
         node_type = self._yaml.ScalarNode
-        tag = self._tag(node_type, event, event.value)
-        if tag in _NUMBERS and len(event.value) > _NUMBER_LENGTH:
+        is_long = len(event.value) > _NUMBER_LENGTH
+        # PyYAML would compare a long text with the patterns of numbers, and then compute with it.
+        tag = _TEXT if is_long and not event.tag else self._tag(node_type, event, event.value)
+        if is_long and tag in _NUMBERS:
             problem = f"a number has more than {_NUMBER_LENGTH} characters"
             raise _refusal(problem, event.start_mark)
         return node_type(tag, event.value, event.start_mark, event.end_mark, style=event.style)
