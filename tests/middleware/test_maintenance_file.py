@@ -47,7 +47,10 @@ def test_a_written_file_is_read_back(tmp_path: Path) -> None:
         ('{"version": 1, "devices": [{"resource": "gpu", "id": "a"}]}', "not a resource"),
         ('{"version": 1, "devices": [{"resource": "example.com/gpu"}]}', "id is missing"),
         ('{"version": 1, "devices": [{"resource": "a.b/c", "id": 7}]}', "id must be text"),
-        ('{"version": 1, "devices": [{"resource": "a.b/c", "id": "\\ud800"}]}', "id must be text"),
+        (
+            '{"version": 1, "devices": [{"resource": "a.b/c", "id": "\\ud800"}]}',
+            "half of a surrogate pair",
+        ),
     ],
 )
 def test_a_damaged_file_is_named_and_kept(tmp_path: Path, content: str, problem: str) -> None:

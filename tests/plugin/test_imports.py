@@ -165,6 +165,7 @@ PARTS = {
         """
         builtin.expose_checks builtin.path_patterns builtin.simulator_file builtin.simulator_steps
         config config.durations config.placeholders config.yaml_config config.yaml_source
+        documents documents.yaml_text
         """,
         "yaml",
         "datetime",
@@ -183,7 +184,8 @@ PARTS = {
         builtin.expose_host builtin.expose_match builtin.expose_memory builtin.expose_names
         builtin.expose_tree middleware.health_checks cdi cdi.annotations cdi.inject cdi.names
         cdi.parse cdi.registry cdi.rules cdi.values cli.expose
-        cli.output host.device_files host.pci host.usb host.vfio plugin.config_follower
+        documents.json_text documents.nesting cli.output host.device_files host.pci host.usb
+        host.vfio plugin.config_follower
         middleware.health_gate middleware.health_gate terminal
         """,
         stdlib="hashlib",

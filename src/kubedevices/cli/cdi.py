@@ -225,7 +225,7 @@ def _explain(registry: CdiRegistry, explanation: Explanation) -> dict[str, Any]:
 
 def _inject(registry: CdiRegistry, names: list[str]) -> int:
     try:
-        config = read_json(sys.stdin.buffer.read(_STDIN_LIMIT + 1), limit=_STDIN_LIMIT)
+        config = read_json(sys.stdin.read(_STDIN_LIMIT + 1), limit=_STDIN_LIMIT)
     except NotJson as error:
         raise UsageError(f"no OCI configuration on standard input: not JSON: {error}") from None
     if not isinstance(config, dict):

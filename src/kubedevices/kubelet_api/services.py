@@ -173,7 +173,7 @@ def json_from_wire(payload: bytes) -> JsonObject:
     try:
         return read_json_object(payload or b"{}", limit=_JSON_LIMIT)
     except NotJson as error:
-        raise ProtocolError(f"{len(payload)} bytes are no message: {error}") from error
+        raise ProtocolError(f"{len(payload)} bytes are not JSON: {error}") from error
 
 
 def json_methods(

@@ -82,21 +82,13 @@ def _entry(number: int, said: object) -> Cordoned:
         raise ValueError(f"device {number} is not an object with resource and id")  # noqa: TRY004
     texts = {name: said.get(name, "") for name in Cordoned._fields}
     for name, text in texts.items():
-        if not isinstance(text, str) or "\0" in text or _is_broken(text):
+        if not isinstance(text, str) or "\0" in text:
             raise ValueError(f"device {number}: {name} must be text")
     if problem := explain_resource_name(texts["resource"]):
         raise ValueError(f"device {number}: {texts['resource']!r} is not a resource: {problem}")
     if not texts["id"]:
         raise ValueError(f"device {number}: its id is missing")
     return Cordoned(**(texts | {"reason": clean_reason(texts["reason"])}))
-
-
-def _is_broken(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which JSON allows
-        return True
-    return False
 
 
 def clean_reason(text: str) -> str:

@@ -102,7 +102,7 @@ ENTRY = "PodDeviceEntries"
     [
         ("", "it is not JSON: Expecting value: line 1 column 1 (char 0)"),
         ('{"Data":{}', "it is not JSON: Expecting ',' delimiter: line 1 column 11 (char 10)"),
-        ('{"Checksum":NaN}', "it is not JSON: NaN is not a value"),
+        ('{"Checksum":NaN}', "it is not JSON: NaN is not a value of JSON"),
         ("{}", "checkpoint is corrupted"),
         ("[]", "the file: an object is expected, not a list"),
         ('{"Data":7}', "Data: an object is expected, not the number 7"),
