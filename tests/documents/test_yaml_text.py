@@ -2,6 +2,7 @@
 
 import random
 import time
+from typing import Any
 
 import pytest
 import yaml
@@ -52,7 +53,7 @@ def test_nodes_are_those_of_pyyaml() -> None:
     assert load_yaml("", USER) is None
 
 
-def described(node: yaml.Node) -> object:
+def described(node: Any) -> object:
     marks = [(each.line, each.column) for each in (node.start_mark, node.end_mark)]
     value: object = node.value
     if isinstance(node, yaml.SequenceNode):

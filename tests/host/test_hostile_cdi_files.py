@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.cdi import CdiDevice, ContainerEdits
+from kubedevices.cdi import CdiDevice, CdiSpec, ContainerEdits
 from kubedevices.cli import main
 from kubedevices.documents.yaml_text import STRANGER
 from kubedevices.host import cdi_inventory, cdi_specs
@@ -98,7 +98,7 @@ def test_a_file_of_a_stranger_has_a_limit(tmp_path: Path) -> None:
 def test_the_kind_of_our_file_is_in_its_beginning(tmp_path: Path) -> None:
     """A process that serves others reads 4 KiB of a file with our name, and no other form."""
     path = tmp_path / "kubedevices_v.com-c.json"
-    cdi_specs.write_text(path, cdi_specs.text_of(cdi_specs.CdiSpec(kind=KIND, devices=(DEVICE,))))
+    cdi_specs.write_text(path, cdi_specs.text_of(CdiSpec(kind=KIND, devices=(DEVICE,))))
     assert cdi_specs.kind_of_our_file(path) == KIND
     path.write_text(f'{{"devices": [], "kind": "{KIND}"}}')
     assert cdi_specs.kind_of_our_file(path) == ""
