@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.cdi import CdiDevice, CdiSpec, ContainerEdits
+from kubedevices.cdi import CdiDevice, CdiSpec, ContainerEdits, SpecFile
 from kubedevices.cli import main
 from kubedevices.documents.yaml_text import STRANGER
 from kubedevices.host import cdi_inventory, cdi_specs
@@ -70,9 +70,12 @@ def test_a_plugin_reads_few_bytes_of_other_programs(
         (tmp_path / f"{number}.json").write_text(text.ljust(300_000))
     read: list[str] = []
     original = cdi_specs.read_spec_file
-    monkeypatch.setattr(
-        cdi_specs, "read_spec_file", lambda path: (read.append(path.name), original(path))[1]
-    )
+
+    def reading(path: Path) -> SpecFile:
+        read.append(path.name)
+        return original(path)
+
+    monkeypatch.setattr(cdi_specs, "read_spec_file", reading)
     inventory = CdiInventory(tmp_path, read_also=())
     inventory.publish({KIND: [DEVICE]})
     assert len(read) * 300_000 <= cdi_inventory.FOREIGN_LIMIT
