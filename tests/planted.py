@@ -26,6 +26,10 @@ class Outside:
         self.file.chmod(0o604)
         (self.folder / "inner").write_text(SECRET)
         self.folder.chmod(0o705)
+        self.remember()
+
+    def remember(self) -> None:
+        """Take the present state for the state that must stay."""
         self._before = self._state()
 
     def _state(self) -> dict[str, tuple[object, ...]]:

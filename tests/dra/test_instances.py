@@ -1,6 +1,7 @@
 """Two instances of a driver on a node: a rolling update, and the sockets of a killed instance."""
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator
 from functools import partial
@@ -153,7 +154,9 @@ async def test_a_lock_that_is_never_released_is_an_error(
     monkeypatch.setattr(claim_lock, "LOCK_LIMIT", 0.01)
     first, second = (ClaimLock(tmp_path / "lock") for _ in range(2))
     async with first:
-        with pytest.raises(PreparedUnwritable, match="another instance"):
+        with pytest.raises(
+            PreparedUnwritable, match=rf"process {os.getpid()} \(.* has held the lock"
+        ):
             await second.__aenter__()
     async with second:
         pass

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kubedevices.host import cdi_specs, untrusted_files
+from kubedevices.host import cdi_specs
+from kubedevices.host.shared_directory import SharedDirectory
 from tests.dra.test_preparation import FIRST, ONE, SECOND, TWO, Rig
 
 
@@ -57,11 +58,11 @@ def test_the_next_process_finishes_the_work_of_a_killed_process(
 
     After a reboot, the kubelet repeats Prepare for each claim of a pod.
     """
-    replace, remove = untrusted_files.replace, cdi_specs.remove_file
+    replace, remove = SharedDirectory.replace, cdi_specs.remove_file
     for at in itertools.count(1):
         (directory := tmp_path / f"{at}").mkdir()
         rig, killer = Rig(directory), Killer(at, before=before)
-        monkeypatch.setattr(untrusted_files, "replace", killer.around(replace))
+        monkeypatch.setattr(SharedDirectory, "replace", killer.around(replace))
         monkeypatch.setattr(cdi_specs, "remove_file", killer.around(remove))
         asked: list[Callable[[], object]] = []
         for step in steps(rig):

@@ -1,6 +1,7 @@
 """The metadata files that containers read about the devices of their claims (KEP-5304)."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from kubedevices.host.cdi_specs import read_registry
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.testing import Bench
 from tests.dra.api_server import claim_of
+from tests.planted import Outside, clear, plant
 
 DRIVER = "example.com"
 UIDS = [f"0000000{i}-0000-4000-8000-000000000000" for i in range(3)]
@@ -201,7 +203,7 @@ async def test_metadata_of_a_killed_prepare_does_not_stay(
         assert "killed" in (await node.service.prepare((ONE,)))[ONE.uid]
     assert len(node.files) == 1
     (node.files[0].parent / f"{TWO.uid}_gpu.json").write_text("{}")
-    (node.files[0].parent / f"{TWO.uid}_gpu.json.0123.tmp").write_text("{")
+    (node.files[0].parent / f"{TWO.uid}_gpu.json.0123456789abcdef.tmp").write_text("{")
     await node.start()
     assert [each.name for each in node.files] == [f"{ONE.uid}_gpu.json"]
     assert len(node.mounts(await node.prepare())) == 1
@@ -274,6 +276,37 @@ async def test_a_lost_checkpoint_does_not_take_metadata_for_a_device(node: Node)
     assert not node.files
 
 
+@pytest.mark.parametrize("kind", ["link to a directory", "dangling link", "file", "named pipe"])
+@pytest.mark.parametrize("target", ["metadata", "metadata/{uid}_gpu.json"])
+async def test_a_start_removes_nothing_behind_a_link(
+    node: Node, tmp_path: Path, target: str, kind: str
+) -> None:
+    """Another pod may replace our directory or a file in it: files elsewhere stay."""
+    outside = Outside(tmp_path / "outside")
+    for name in ("a_b.json", "c.json", f"{TWO.uid}_gpu.json", "d.tmp", f"x_y.json.{16 * '0'}.tmp"):
+        (outside.folder / name).touch()
+    outside.remember()
+    await node.prepare()
+    path = node.file.parent / target.format(uid=ONE.uid)
+    clear(path)
+    plant(kind, path, outside)
+    await node.start()
+    assert (await node.service.unprepare((ONE,))) == {ONE.uid: ""}
+    outside.assert_untouched()
+
+
+async def test_a_start_removes_only_files_with_names_of_ours(node: Node) -> None:
+    """In our directory too: a file of another program stays."""
+    await node.prepare()
+    (file,) = node.files
+    others = [file.with_name(name) for name in ("notes.json", "x.tmp", "a_B.json", "a_b.yaml")]
+    old = file.with_name(f"{TWO.uid}_gpu.json")
+    for each in (*others, old):
+        each.touch()
+    await node.start()
+    assert {*node.files} == {file, *others}
+
+
 async def test_a_file_that_cannot_be_written_fails_its_claim(node: Node) -> None:
     """The kubelet gets the path in the error; no file of the claim is left."""
     directory = node.file.parent / "metadata"
@@ -287,16 +320,22 @@ async def test_a_file_that_cannot_be_written_fails_its_claim(node: Node) -> None
     assert len(node.mounts(await node.prepare())) == 1
 
 
-async def test_a_file_that_cannot_be_removed_keeps_the_claim(node: Node) -> None:
+async def test_a_file_that_cannot_be_removed_keeps_the_claim(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The kubelet repeats its call until all files are removed."""
+
+    def refuse(name: str, **_: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
     await node.prepare()
     (file,) = node.files
-    file.unlink()
-    file.mkdir()
-    assert str(file) in (await node.service.unprepare((ONE,)))[ONE.uid]
-    with pytest.raises(PreparedUnwritable):
-        node.preparation.remove(ONE.uid)
-    file.rmdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", refuse)
+        assert "not permitted" in (await node.service.unprepare((ONE,)))[ONE.uid]
+        patch.setattr(cdi_specs, "remove_file", lambda _: True)
+        with pytest.raises(PreparedUnwritable, match=str(file.parent)):
+            node.preparation.remove(ONE.uid)
     assert await node.service.unprepare((ONE,)) == {ONE.uid: ""}
 
 

@@ -90,11 +90,11 @@ def test_a_file_of_a_newer_version_is_logged(
 
 def test_a_failed_write_changes_nothing(tmp_path: Path) -> None:
     """The claims in memory stay equal to the claims on disk."""
-    path = tmp_path / "prepared.json"
+    path = tmp_path / "ours/prepared.json"
     claims = PreparedClaims(path)
     claims.put(claim("1"))
-    path.unlink()
-    path.mkdir()
+    path.parent.rename(tmp_path / "moved")
+    path.parent.symlink_to("moved")
     with pytest.raises(PreparedUnwritable, match=r"prepared\.json"):
         claims.put(claim("2"))
     with pytest.raises(PreparedUnwritable, match=r"prepared\.json"):

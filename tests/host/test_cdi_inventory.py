@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import threading
 from pathlib import Path
 
@@ -191,7 +192,7 @@ def test_each_change_of_a_file_is_one_line_of_the_log(
     """A run without changes logs nothing."""
     caplog.set_level(logging.INFO)
     write_spec(run, "kubedevices_example.com-old.json", a_spec("w", kind="example.com/old"))
-    left = run / "kubedevices_x.json.1.tmp"
+    left = run / "kubedevices_x.json.0123456789abcdef.tmp"
     left.touch()
     for devices in ([a_device("w0")], [a_device("w0")], [], []):
         inventory.publish({KIND: devices})
@@ -240,7 +241,7 @@ def test_nothing_is_removed_at_the_end(run: Path, etc: Path) -> None:
 def test_leftovers_of_a_crash_go_at_the_start(inventory: CdiInventory, run: Path) -> None:
     """A writer that died left a temporary file."""
     run.mkdir(parents=True)
-    (run / f"{FILE}.x.tmp").touch()
+    (run / f"{FILE}.0123456789abcdef.tmp").touch()
     inventory.publish({KIND: [a_device("w0")]})
     assert [path.name for path in run.iterdir()] == [FILE]
 
@@ -280,7 +281,7 @@ def test_a_file_that_cannot_be_removed_is_tried_again(
     """The removal of a file is tried again until it succeeds."""
     inventory.publish({KIND: [a_device("w0")]})
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", _refuse)
+        patch.setattr(os, "unlink", _refuse)
         inventory.publish({})
         assert list(inventory.failures) == [KIND]
     inventory.publish({})
@@ -296,7 +297,7 @@ def test_a_dead_file_that_cannot_be_removed_is_a_warning(
 ) -> None:
     """The plugin goes on without it."""
     write_spec(run, "kubedevices_example.com-old.json", a_spec("w", kind="example.com/old"))
-    monkeypatch.setattr(Path, "unlink", _refuse)
+    monkeypatch.setattr(os, "unlink", _refuse)
     assert inventory.remove_dead({"example.com"}) == ()
     assert [each.levelname for each in caplog.records] == ["WARNING"]
 

@@ -41,7 +41,7 @@ def a_spec(*names: str, kind: str = "v.com/c") -> CdiSpec:
 DYING_WRITER = """
 import os, pathlib, sys
 from kubedevices.host import cdi_specs
-os.rename = lambda *_: os._exit(9)  # as if killed at the worst moment
+os.rename = lambda *_, **__: os._exit(9)  # as if killed at the worst moment
 cdi_specs.write_text(pathlib.Path(sys.argv[1], "kubedevices_v.com-c.json"), "{}")
 """
 
@@ -241,9 +241,9 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(
         assert cdi_specs.remove_leftovers(tmp_path) == ()
         sync(descriptor)
 
-    def seen_rename(old: str, new: str) -> None:
+    def seen_rename(old: str, new: str, **directories: int) -> None:
         steps.append("name")
-        rename(old, new)
+        rename(old, new, **directories)
 
     monkeypatch.setattr("os.fsync", seen_sync)
     monkeypatch.setattr("os.rename", seen_rename)
@@ -279,7 +279,7 @@ def test_a_write_that_fails_leaves_the_old_file(
 def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     """The error has the path and the reason of the system."""
     put(tmp_path / "cdi", "")
-    with pytest.raises(CdiWriteFailed, match=r"Not a directory|File exists") as caught:
+    with pytest.raises(CdiWriteFailed, match="cdi is a link or another file") as caught:
         write_spec(tmp_path / "cdi", "a.json", a_spec("w"))
     assert caught.value.path == str(tmp_path / "cdi/a.json")
     assert isinstance(caught.value, CannotAsk)
@@ -296,7 +296,7 @@ def test_a_crash_before_the_rename_leaves_a_file_that_the_next_start_removes(
     assert left.suffix == ".tmp"
     assert not read_registry([tmp_path]).files
     other = put(tmp_path / "other.tmp", "")
-    held = put(tmp_path / "kubedevices_x.json.1.tmp", "")
+    held = put(tmp_path / "kubedevices_x.json.0123456789abcdef.tmp", "")
     with held.open() as writer:
         fcntl.flock(writer, fcntl.LOCK_EX)
         assert cdi_specs.remove_leftovers(tmp_path) == (left,)

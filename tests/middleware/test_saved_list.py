@@ -52,4 +52,4 @@ def test_a_damaged_list_is_logged_and_not_offered(tmp_path: Path, content: str) 
     file.write_text(content)
     found, (problem,) = read_saved_lists(tmp_path, "example.com")
     assert [*found] == ["v"]
-    assert problem.startswith(f"{file} cannot be used")
+    assert problem.startswith(f"cannot read {file}: it is damaged: ")

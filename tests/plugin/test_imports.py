@@ -193,7 +193,10 @@ PARTS = {
     ),
     "CDI": Part(
         EXPOSE + " --inject cdi --cdi-dir {d}/cdi",
-        "host.cdi_inventory host.cdi_specs host.device_links host.untrusted_files plugin.cdi_form",
+        """
+        host.cdi_inventory host.cdi_specs host.device_links host.shared_directory
+        host.untrusted_files plugin.cdi_form
+        """,
         beside="expose",
     ),
 }

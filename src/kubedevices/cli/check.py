@@ -297,11 +297,13 @@ def _report(outcome: "Run", args: argparse.Namespace) -> None:
 
 
 def _accept(outcome: "Run", known: "FindingsFile", file: Path) -> None:
-    from kubedevices.host import untrusted_files
+    from kubedevices.host.shared_directory import SharedDirectory
 
     missing = known.missing(outcome.results)
     try:
-        untrusted_files.replace(file.resolve(), known.with_added(missing).encode(), mode=0o644)
+        target = file.resolve()
+        text = known.with_added(missing)
+        SharedDirectory(target.parent).replace(target.name, text.encode(), mode=0o644)
     except OSError as error:
         raise CannotAsk(f"cannot write {file}: {error.strerror}") from error
     reasons = len(missing) + len(known.without_reason())

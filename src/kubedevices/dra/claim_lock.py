@@ -7,13 +7,21 @@ the checkpoint (flock) while it works on a claim. The kernel releases the lock o
 import asyncio
 import errno
 import fcntl
+import logging
 import os
 from pathlib import Path
 
 from kubedevices.errors import PreparedUnwritable
+from kubedevices.host.lock_holder import holder_of
+from kubedevices.host.shared_directory import SharedDirectory
+
+_log = logging.getLogger(__name__)
 
 LOCK_LIMIT = 40.0
 """Seconds to wait for the other process. The kubelet waits 45 s for an answer."""
+
+_TELL_AFTER = 1.0
+"""Seconds after which the log names the other process; it needs milliseconds for a claim."""
 
 _FIRST_PAUSE, _LAST_PAUSE = 0.002, 0.05
 """Seconds between two attempts; the pause doubles from the first to the last."""
@@ -23,7 +31,7 @@ class ClaimLock:
     """The lock on the file at `path`, as an asynchronous context. Raises `PreparedUnwritable`."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path, self._directory = path, SharedDirectory.at(path.parent)
         # Calls within this process wait for `_inner`, in order and without polling. The file is for
         # other processes.
         self._inner = asyncio.Lock()
@@ -47,41 +55,53 @@ class ClaimLock:
 
     async def _take(self) -> None:
         loop = asyncio.get_running_loop()
-        until, pause = loop.time() + LOCK_LIMIT, _FIRST_PAUSE
+        began, pause, is_told = loop.time(), _FIRST_PAUSE, False
         while True:
             try:
-                self._file = _try_lock(self._path)  # creates the file at first, then no disk access
+                self._file = self._try_lock()  # creates the file at first, then no disk access
             except OSError as error:
                 raise PreparedUnwritable(str(self._path), error.strerror or str(error)) from error
             if self._file is not None:
                 return
-            if loop.time() > until:
-                problem = f"another instance of the driver has held the lock for {LOCK_LIMIT:g} s"
-                raise PreparedUnwritable(str(self._path), problem)
+            if loop.time() > began + LOCK_LIMIT:
+                text = f"{self._holder()} has held the lock for {LOCK_LIMIT:g} s: end this process"
+                raise PreparedUnwritable(str(self._path), text)
+            if not is_told and loop.time() > began + _TELL_AFTER:
+                is_told = True
+                _log.warning("waiting for the lock %s: %s holds it", self._path, self._holder())
             # Poll: a blocking flock would need a thread, and a thread cannot be cancelled.
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LAST_PAUSE)
 
-
-def _try_lock(path: Path) -> int | None:
-    """Return the locked file, None while another process holds the lock; raises `OSError`."""
-    path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-    how = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    file = os.open(path, how, 0o600)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Somebody may have removed or replaced the file meanwhile. Only a lock on the file at
-        # `path` counts.
-        found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 - the same call as for the file
-        mine = os.fstat(file)
-        if (found.st_dev, found.st_ino) == (mine.st_dev, mine.st_ino):
-            return file
-    except (BlockingIOError, FileNotFoundError):
-        pass  # another process holds the lock, or somebody removed the file
-    except OSError as error:
-        if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP):  # a file system without locks
-            return file
+    def _try_lock(self) -> int | None:
+        """Return the locked file, None while another process holds the lock; raises `OSError`."""
+        self._directory.create()
+        file = self._directory.open_lock(self._path.name)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Somebody may have removed or replaced the file meanwhile. Only a lock on the file at
+            # `path` counts.
+            with self._directory.opened() as place:
+                found = os.stat(self._path.name, dir_fd=place, follow_symlinks=False)
+            if os.path.samestat(found, os.fstat(file)):
+                return file
+        except (BlockingIOError, FileNotFoundError):
+            pass  # another process holds the lock, or somebody removed the file
+        except OSError as error:
+            if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP):  # a file system without locks
+                return file
+            os.close(file)
+            raise
         os.close(file)
-        raise
-    os.close(file)
-    return None
+        return None
+
+    def _holder(self) -> str:
+        """Return the process that holds the lock, as text."""
+        try:
+            file = self._directory.open_lock(self._path.name)
+        except OSError:
+            return "another process"
+        try:
+            return holder_of(file)
+        finally:
+            os.close(file)

@@ -6,7 +6,6 @@ the reason without the driver.
 
 import asyncio
 import contextlib
-import json
 import logging
 import time
 from collections import Counter
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kubedevices.allocation import ClaimReference
-from kubedevices.host import untrusted_files
+from kubedevices.host.state_file import StateFile
 from kubedevices.kubelet_api.dra import ClaimAnswer, DeviceHealth, DraService
 from kubedevices.plugin import hook_threads
 
@@ -40,7 +39,7 @@ class ClaimLog:
     """Passes the kubelet's calls to `service`, and writes refused claims to `file`."""
 
     def __init__(self, service: DraService, file: Path) -> None:
-        self._service, self._file = service, file
+        self._service, self._file = service, StateFile.at(file, limit=_SIZE_LIMIT)
         self._writing = asyncio.Lock()
         self.refused: dict[str, UnpreparedClaim] = {}
         """The claims that the kubelet wants and that could not be prepared, by UID."""
@@ -99,7 +98,7 @@ class ClaimLog:
 
 def read_refusals(file: Path) -> list[UnpreparedClaim]:
     """Return the refused claims in `file`; empty if the file is missing or damaged."""
-    return untrusted_files.read_note(file, _refusals, [], limit=_SIZE_LIMIT, level=logging.DEBUG)
+    return StateFile.at(file, limit=_SIZE_LIMIT).read_or(_refusals, [], level=logging.DEBUG)
 
 
 def _refusals(found: list[Any]) -> list[UnpreparedClaim]:
@@ -109,17 +108,16 @@ def _refusals(found: list[Any]) -> list[UnpreparedClaim]:
     ]
 
 
-def _write(file: Path, refused: tuple[UnpreparedClaim, ...]) -> None:
+def _write(file: StateFile, refused: tuple[UnpreparedClaim, ...]) -> None:
     if not refused:
         with contextlib.suppress(OSError):
-            file.unlink(missing_ok=True)
+            file.remove()
         return
     content = [each._asdict() | {"claim": each.claim._asdict()} for each in refused]
     try:
-        file.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-        untrusted_files.replace(file, json.dumps(content).encode())
+        file.write(content)
     except OSError as error:  # the kubelet's answer has the reason; the file is only for people
-        _log.debug("cannot write %s: %s", file, error.strerror)
+        _log.debug("cannot write %s: %s", file.path, error.strerror)
 
 
 def _reasons(refused: Mapping[str, UnpreparedClaim]) -> dict[str, str]:

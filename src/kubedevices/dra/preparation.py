@@ -26,6 +26,7 @@ from kubedevices.dra.prepared import PreparedClaim, PreparedClaims, PreparedDevi
 from kubedevices.dra.slices import TypedDevice
 from kubedevices.errors import CdiWriteFailed, ClaimRefused, PreparedUnwritable
 from kubedevices.host import cdi_specs
+from kubedevices.host.shared_directory import SharedDirectory
 
 LOCK_NAME = "claims.lock"
 _UID_LENGTH = 36
@@ -42,7 +43,7 @@ class Preparation:
         self._driver, self._node, self._file = driver, node_name, file
         self._kind, self._cdi_dir, self._boot_id = cdi_kind(driver), cdi_dir, boot_id
         self._claims = PreparedClaims(file)
-        self._metadata = MetadataFiles(file.with_name(DIRECTORY_NAME))
+        self._metadata = MetadataFiles(SharedDirectory.at(file.parent).folder(DIRECTORY_NAME))
 
     @property
     def lock_file(self) -> Path:
@@ -63,8 +64,7 @@ class Preparation:
                 _log.info("removed the CDI file %s: its claim is not prepared", path)
             self._metadata.remove_others(living)
         else:
-            for claim in self._claims_of_files():
-                self._claims.put(claim)
+            self._claims.begin_anew(self._claims_of_files())
         self.ensure_files()
 
     def refresh(self) -> None:

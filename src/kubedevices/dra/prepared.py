@@ -16,8 +16,8 @@ from typing import Any
 from kubedevices.allocation import ClaimReference
 from kubedevices.dra.claims import DeviceGroup, Result
 from kubedevices.dra.metadata import RequestMetadata
-from kubedevices.errors import PreparedUnwritable
-from kubedevices.host import untrusted_files
+from kubedevices.errors import CannotRead, PreparedUnwritable
+from kubedevices.host.state_file import StateFile
 from kubedevices.wire.unix_socket import FileIdentity
 
 VERSION = 1
@@ -64,6 +64,7 @@ class PreparedClaims:
 
     def __init__(self, path: Path, claims: Iterable[PreparedClaim] = ()) -> None:
         self.path = path
+        self._stored = StateFile.at(path, limit=_SIZE_LIMIT)
         self._file: FileIdentity | None = None
         self.is_of_other_version = False
         """Whether `read` found a file with a version that this program does not know."""
@@ -81,22 +82,15 @@ class PreparedClaims:
         # changed.
         found, file = cls(path), FileIdentity.of(path)
         try:
-            data = untrusted_files.read_bytes(path, limit=_SIZE_LIMIT)
+            found = cls(path, found._stored.read(_claims_of))
         except FileNotFoundError:
             return found, True
-        except OSError as error:
-            problem = error.strerror or str(error)
-        else:
-            try:
-                found = cls(path, _claims_of(data))
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                problem = str(error) or type(error).__name__
-                found.is_of_other_version = isinstance(error, _OtherVersion)
-            else:
-                found._file = file
-                return found, True
-        _log.error("cannot read %s, so the prepared claims are unknown: %s", path, problem)
-        return found, False
+        except CannotRead as error:
+            found.is_of_other_version = isinstance(error.__cause__, _OtherVersion)
+            _log.error("%s; so the prepared claims are unknown", error)
+            return found, False
+        found._file = file
+        return found, True
 
     @property
     def is_current(self) -> bool:
@@ -117,6 +111,18 @@ class PreparedClaims:
         """Add or replace a claim. If it raises `PreparedUnwritable`, nothing has changed."""
         self._write({**self._claims, claim.reference.uid: claim})
 
+    def begin_anew(self, claims: Iterable[PreparedClaim]) -> None:
+        """Store `claims` in the place of a file that cannot be read; the file is kept for people.
+
+        Raises `PreparedUnwritable`.
+        """
+        try:
+            kept_as = self._stored.keep_damaged()
+        except OSError as error:
+            raise PreparedUnwritable(str(self.path), error.strerror or str(error)) from error
+        _log.warning("%s is kept as %s", self.path, kept_as)
+        self._write({each.reference.uid: each for each in claims})
+
     def remove(self, uid: str) -> None:
         """Remove a claim. If it raises `PreparedUnwritable`, nothing has changed."""
         if uid in self._claims:
@@ -124,8 +130,7 @@ class PreparedClaims:
 
     def _write(self, claims: Mapping[str, PreparedClaim]) -> None:
         try:
-            self.path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-            untrusted_files.replace(self.path, _text_of(claims.values()).encode())
+            self._stored.write(_document_of(claims.values()))
         except OSError as error:
             raise PreparedUnwritable(str(self.path), error.strerror or str(error)) from error
         # Only after the write: an answer to the kubelet must survive a kill of the driver.
@@ -136,7 +141,7 @@ class _OtherVersion(ValueError):
     """The file has an unknown version; it is not damaged."""
 
 
-def _text_of(claims: Iterable[PreparedClaim]) -> str:
+def _document_of(claims: Iterable[PreparedClaim]) -> Mapping[str, Any]:
     content = [
         {name: getattr(each, name) for name in ("boot_id", "is_ready", "cdi")}
         | {
@@ -154,12 +159,10 @@ def _text_of(claims: Iterable[PreparedClaim]) -> str:
         for each in claims
     ]
     version = _WITH_METADATA if any("metadata" in each for each in content) else VERSION
-    return json.dumps({"version": version, "checksum": _checksum(content), "claims": content})
+    return {"version": version, "checksum": _checksum(content), "claims": content}
 
 
-def _claims_of(data: bytes) -> list[PreparedClaim]:
-    """Raises `ValueError`, `KeyError`, `TypeError` or `AttributeError` for a damaged file."""
-    document = json.loads(data)
+def _claims_of(document: Any) -> list[PreparedClaim]:
     if document["version"] not in (VERSION, _WITH_METADATA):
         known = f"{VERSION} and {_WITH_METADATA}"
         raise _OtherVersion(f"it has version {document['version']}, this program reads {known}")

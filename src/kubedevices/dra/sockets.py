@@ -18,6 +18,7 @@ from typing import NoReturn
 from kubedevices.allocation import PluginInfo
 from kubedevices.errors import CannotAsk
 from kubedevices.host.file_watch import FileWatch
+from kubedevices.host.shared_directory import SharedDirectory
 from kubedevices.kubelet_api.services import plugin_registration_methods
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.other_instances import OtherInstances
@@ -202,7 +203,7 @@ class DriverSockets:
             while goes_on():
                 server = GrpcServer(methods, name=f"{self._driver} {path.name}")
                 try:
-                    path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+                    _create(path.parent)
                     await server.start(path)
                 except (CannotAsk, FileNotFoundError) as error:
                     if not isinstance(error.__cause__ or error, FileNotFoundError):
@@ -220,6 +221,16 @@ class DriverSockets:
                 await server.stop()
                 if goes_on():
                     _log.warning("%s: %s was removed: serving there again", self._driver, path)
+
+
+def _create(directory: Path) -> None:
+    """Create the directory of a socket; raises `CannotAsk`, also if it is a link."""
+    try:
+        SharedDirectory.at(directory).create()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise CannotAsk(f"cannot use {directory}: {error.strerror}") from error
 
 
 class _RegistrationService:

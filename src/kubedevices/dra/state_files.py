@@ -1,10 +1,11 @@
 """Files that tell the next process which slices and claims of a driver may exist. Blocking."""
 
+import os
 from pathlib import Path
 
 from kubedevices.dra.prepared import FILE_NAME, PreparedClaims
 from kubedevices.errors import PreparedUnwritable
-from kubedevices.host import untrusted_files
+from kubedevices.host.state_file import StateFile
 
 SLICES_FILE = "has-slices"
 
@@ -13,7 +14,8 @@ class StateFiles:
     """The state files in a driver's data directory."""
 
     def __init__(self, directory: Path) -> None:
-        self._slices, self._claims = directory / SLICES_FILE, directory / FILE_NAME
+        self._claims = directory / FILE_NAME
+        self._slices = StateFile.at(directory / SLICES_FILE, limit=0)
 
     def note_slices(self) -> None:
         """Record that slices may exist. Call this before the first slice is published.
@@ -23,18 +25,18 @@ class StateFiles:
         if self.may_have_slices():
             return
         try:
-            self._slices.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-            untrusted_files.replace(self._slices, b"")
+            self._slices.write_bytes(b"")
         except OSError as error:
-            raise PreparedUnwritable(str(self._slices), error.strerror or str(error)) from error
+            path = str(self._slices.path)
+            raise PreparedUnwritable(path, error.strerror or str(error)) from error
 
     def forget_slices(self) -> None:
         """Record that no slices exist."""
-        self._slices.unlink(missing_ok=True)
+        self._slices.remove()
 
     def may_have_slices(self) -> bool:
         """Whether the API server may have slices of the driver."""
-        return self._slices.exists()
+        return os.path.lexists(self._slices.path)
 
     def need_a_driver(self) -> bool:
         """Whether slices or claims may exist: a driver must run then, even without devices."""

@@ -3,7 +3,6 @@
 The JSON does not say which claims are prepared: after its start a kubelet calls Prepare again.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,23 +60,17 @@ class ClaimCache:
         if self._claims.get(_key(claim.reference)) is claim:
             del self._claims[_key(claim.reference)]
 
-    def to_json(self) -> str:
-        """Return the claims as text, for the next start of the kubelet."""
-        return json.dumps(
-            [
-                {
-                    "reference": each.reference,
-                    "devices": each.devices,
-                    "pods": sorted(each.pods),
-                }
-                for each in self
-            ]
-        )
+    def to_document(self) -> list[dict[str, Any]]:
+        """Return the claims as a JSON document, for the next start of the kubelet."""
+        return [
+            {"reference": each.reference, "devices": each.devices, "pods": sorted(each.pods)}
+            for each in self
+        ]
 
     @classmethod
-    def from_json(cls, text: str) -> "ClaimCache":
-        """Return the claims in `text`; raises `ValueError`, `KeyError` or `TypeError`."""
-        return cls(_claim_of(each) for each in json.loads(text))
+    def from_document(cls, document: list[dict[str, Any]]) -> "ClaimCache":
+        """Return the claims in a document; raises an error of Python if it has another form."""
+        return cls(map(_claim_of, document))
 
 
 def _claim_of(content: Mapping[str, Any]) -> ClaimInfo:

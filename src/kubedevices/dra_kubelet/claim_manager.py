@@ -18,7 +18,8 @@ from kubedevices.dra_kubelet.connection import CallTiming, DriverConnection
 from kubedevices.dra_kubelet.drivers import WIPE_DELAY, Drivers
 from kubedevices.dra_kubelet.health import HealthCache
 from kubedevices.errors import DynamicResourcesFailed, KubedevicesError, RpcError
-from kubedevices.host import untrusted_files
+from kubedevices.host.shared_directory import SharedDirectory
+from kubedevices.host.state_file import StateFile
 from kubedevices.kubelet_api.dra import PLUGIN_TYPE, DeviceHealth, HealthStatus
 from kubedevices.node.arrival.plugin_watcher import PluginWatcher, WatcherTiming
 
@@ -81,7 +82,7 @@ class ClaimManager:
     ) -> None:
         self.kubelet_dir, self.node_name, self._api = kubelet_dir, node_name, api
         self._timing = timing = timing or DraTiming()
-        self._file = kubelet_dir / STATE_FILE
+        self._file = StateFile(SharedDirectory(kubelet_dir), STATE_FILE, limit=_STATE_LIMIT)
         self._cache, self._health = ClaimCache(), HealthCache()
         self._active: set[str] = set()
         self._task: asyncio.Task[NoReturn] | None = None
@@ -103,8 +104,7 @@ class ClaimManager:
         """
         self._active = set(active_pods)
         with contextlib.suppress(FileNotFoundError):
-            text = untrusted_files.read_bytes(self._file, limit=_STATE_LIMIT).decode()
-            self._cache = ClaimCache.from_json(text)
+            self._cache = self._file.read(ClaimCache.from_document)
         await self._watcher.start()
         self.drivers.start()
         self._task = asyncio.create_task(self._reconcile_always(), name="claims of ended pods")
@@ -279,4 +279,4 @@ class ClaimManager:
             self._health.update(driver, devices, asyncio.get_running_loop().time())
 
     def _save(self) -> None:
-        untrusted_files.replace(self._file, self._cache.to_json().encode())
+        self._file.write(self._cache.to_document())

@@ -2,20 +2,23 @@
 
 This package's `__init__` imports nothing.
 
-sysfs            attributes in /sys, and the NUMA nodes of a device file
-pci              PCI functions, by vendor, device, class, driver, SR-IOV
-usb              USB devices, by vendor, product, serial number
-vfio             the device files of an IOMMU group
-device_files     device numbers, /dev/char links, all device files of one device
-device_links     the real device files behind symbolic links
-machine_numa     the NUMA nodes of this machine and their distances
-boot_id          the ID of the current boot
-service_manager  reports readiness to systemd
-heap             makes glibc return large free blocks to the system
-file_watch       tells when files at given paths change
-inotify          the kernel's file events, for `file_watch`
-rotated_file     a file of limited size, with older files beside it
-untrusted_files  reads and replaces files in directories where other users may write
-cdi_specs        CDI files of the host: reads all, writes one safely; names our files
-cdi_inventory    keeps the CDI files of a plugin up to date
+sysfs             attributes in /sys, and the NUMA nodes of a device file
+pci               PCI functions, by vendor, device, class, driver, SR-IOV
+usb               USB devices, by vendor, product, serial number
+vfio              the device files of an IOMMU group
+device_files      device numbers, /dev/char links, all device files of one device
+device_links      the real device files behind symbolic links
+machine_numa      the NUMA nodes of this machine and their distances
+boot_id           the ID of the current boot
+service_manager   reports readiness to systemd
+heap              makes glibc return large free blocks to the system
+file_watch        tells when files at given paths change
+inotify           the kernel's file events, for `file_watch`
+rotated_file      a file of limited size, with older files beside it
+untrusted_files   reads files that other users may have created
+shared_directory  writes and removes files in directories that strangers may reach
+state_file        a small file of JSON with state of ours
+lock_holder       names the process that holds a lock
+cdi_specs         CDI files of the host: reads all, writes one safely; names our files
+cdi_inventory     keeps the CDI files of a plugin up to date
 """

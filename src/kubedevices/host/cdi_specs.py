@@ -7,9 +7,8 @@ directories must be the host's: a plugin in a container mounts them.
 import contextlib
 import errno
 import hashlib
-import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from kubedevices.cdi import (
 from kubedevices.documents.yaml_text import STRANGER, load_yaml
 from kubedevices.errors import CdiProblem, CdiWriteFailed, InvalidCdiSpec, NotYaml
 from kubedevices.host import untrusted_files
+from kubedevices.host.shared_directory import SharedDirectory
 
 STATIC_DIRECTORY = Path("/etc/cdi")
 GENERATED_DIRECTORY = Path("/var/run/cdi")
@@ -39,11 +39,12 @@ DIRECTORIES = (STATIC_DIRECTORY, GENERATED_DIRECTORY)
 PREFIX = "kubedevices_"
 """Our file names begin with this. We never change a file with another name."""
 
+_OURS = re.compile(rf"{PREFIX}.*\.json")
 _HEAD = 4096
 _KIND_IN_HEAD = re.compile(
     rb'\s*\{\s*"cdiVersion":\s*"[^"\\]*",\s*"kind":\s*"(?P<kind>[!#-\[\]-~]+)"'
 )
-_NAME_LIMIT = 200  # of 255 bytes: `untrusted_files.replace` adds to the name
+_NAME_LIMIT = 200  # of 255 bytes: `SharedDirectory.replace` adds to the name
 
 
 # ---------------------------------------------------------------- reading
@@ -196,32 +197,15 @@ def write_text(path: Path, text: str) -> bool:
     """
     data = text.encode()
     try:
-        if _has_content(path, data):
+        directory = SharedDirectory.at(path.parent)
+        if directory.has(path.name, data):
             return False
-        if not path.parent.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _open_to_all(path.parent)
         # Readable for all: engines without root read it too.
-        untrusted_files.replace(path, data, mode=0o644)
+        directory.create(mode=0o755, for_all=True)
+        directory.replace(path.name, data, mode=0o644)
     except OSError as error:
         raise CdiWriteFailed(str(path), error.strerror or str(error)) from error
     return True
-
-
-def _open_to_all(directory: Path) -> None:
-    """Let engines without root enter the new directory, for any umask."""
-    opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        os.fchmod(opened, 0o755)
-    finally:
-        os.close(opened)
-
-
-def _has_content(path: Path, data: bytes) -> bool:
-    try:
-        return untrusted_files.read_bytes(path, limit=len(data)) == data
-    except OSError:  # no file, larger, or not a regular file
-        return False
 
 
 # ---------------------------------------------------------------- removing
@@ -230,23 +214,23 @@ def _has_content(path: Path, data: bytes) -> bool:
 def remove_file(path: Path) -> bool:
     """Remove one of our files; return False if it did not exist. Raises `CdiWriteFailed`."""
     try:
-        path.unlink()
-    except FileNotFoundError:
-        return False
+        return SharedDirectory.at(path.parent).remove(path.name)
     except OSError as error:
         raise CdiWriteFailed(str(path), error.strerror or str(error)) from error
-    return True
 
 
-def our_files(directory: Path) -> Iterator[Path]:
-    """Yield all our CDI files in `directory`."""
-    with contextlib.suppress(FileNotFoundError):
-        yield from sorted(directory.glob(f"{PREFIX}*.json"))
+def our_files(directory: Path) -> list[Path]:
+    """Return all our CDI files in `directory`; none if it is a link."""
+    with contextlib.suppress(OSError):
+        return [directory / name for name in SharedDirectory.at(directory).names(_OURS)]
+    return []
 
 
 def remove_leftovers(directory: Path) -> tuple[Path, ...]:
     """Remove our temporary files whose process died between write and rename; return them."""
-    return untrusted_files.remove_leftovers(directory, PREFIX)
+    with contextlib.suppress(OSError):
+        return SharedDirectory.at(directory).remove_leftovers(_OURS)
+    return ()
 
 
 def remove_transient(directory: Path, kind: str, keep: Collection[str] = ()) -> tuple[Path, ...]:

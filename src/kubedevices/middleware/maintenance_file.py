@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ from typing import Any, NamedTuple
 from kubedevices.documents.json_text import read_json
 from kubedevices.errors import CannotAsk, CannotRead, NotJson, NotPermitted
 from kubedevices.host import untrusted_files
+from kubedevices.host.lock_holder import holder_of
+from kubedevices.host.shared_directory import SharedDirectory
 from kubedevices.resource_name import explain_resource_name
 
 SIZE_LIMIT = 4 * 2**20
@@ -120,10 +123,11 @@ def change_cordoned(
     Raises `CannotRead` for a damaged file, which stays unchanged, `NotPermitted` and `CannotAsk`.
     """
     try:
-        path.parent.mkdir(0o750, parents=True, exist_ok=True)
+        directory = SharedDirectory(path.parent)
+        directory.create()
         # The lock is a separate file: the file itself is replaced, and a lock on the replaced file
         # would exclude nobody.
-        with _lock(path.with_name(f"{path.name}.lock"), timeout):
+        with _lock(directory, f"{path.name}.lock", timeout):
             # Read under the lock: the change of another writer must not be lost.
             before = read_cordoned(path)
             after = tuple(change(before))
@@ -132,8 +136,8 @@ def change_cordoned(
                 data = encode_cordoned(after)
                 if len(data) > SIZE_LIMIT:
                     raise CannotAsk(f"{path} would be larger than {SIZE_LIMIT} bytes")
-                untrusted_files.remove_leftovers(path.parent, path.name)
-                untrusted_files.replace(path, data, mode=0o644)
+                directory.remove_leftovers(re.compile(re.escape(path.name)))
+                directory.replace(path.name, data, mode=0o644)
             return after
     except PermissionError as error:
         raise NotPermitted(f"write {path}", "run as root, or choose another --state-dir") from error
@@ -163,9 +167,8 @@ def add_cordoned(
 
 
 @contextlib.contextmanager
-def _lock(path: Path, timeout: float) -> Iterator[None]:
-    how = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    file = os.open(path, how, 0o600)
+def _lock(directory: SharedDirectory, name: str, timeout: float) -> Iterator[None]:
+    file = directory.open_lock(name)
     try:
         deadline = time.monotonic() + timeout
         while True:
@@ -174,7 +177,8 @@ def _lock(path: Path, timeout: float) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    text = f"another process has held {path} for {timeout:g} s: try again"
+                    path, holder = directory.path / name, holder_of(file)
+                    text = f"{holder} has held the lock {path} for {timeout:g} s: try again"
                     raise CannotAsk(text) from None
                 time.sleep(_LOOK)
         yield

@@ -4,16 +4,16 @@ One file per resource in `<state-dir>/lists`. A file has what a kubelet gets of 
 options of the plugin: a kubelet asks for the options once, when the resource registers.
 """
 
-import contextlib
-import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from kubedevices.allocation import PluginOptions
 from kubedevices.device import Device, ForeignDevice
-from kubedevices.errors import UsageError
-from kubedevices.host import untrusted_files
+from kubedevices.errors import CannotRead
+from kubedevices.host.shared_directory import SharedDirectory
+from kubedevices.host.state_file import StateFile
 from kubedevices.resource_name import ResourceName
 
 SIZE_LIMIT = 64 * 2**20
@@ -34,23 +34,20 @@ def read_saved_lists(state_dir: Path, domain: str) -> tuple[dict[str, SavedList]
     """Return the lists of a domain by device type, and the problems of files. Never raises."""
     found: dict[str, SavedList] = {}
     problems = []
-    for path in sorted((state_dir / DIRECTORY).glob(f"{domain}_*{_ENDING}")):
+    directory = SharedDirectory(state_dir, DIRECTORY)
+    try:
+        names = directory.names(re.compile(rf"{re.escape(domain)}_.*{_ENDING}"))
+    except OSError as error:
+        return {}, [f"cannot read {directory.path}: {error.strerror}"]
+    for name in names:
         try:
-            data = untrusted_files.read_bytes(path, limit=SIZE_LIMIT)
-            document = json.loads(data)
-            resource = ResourceName.parse(document["resource"])
+            resource, saved = StateFile(directory, name, limit=SIZE_LIMIT).read(_parse)
             if resource.domain == domain:
-                found[resource.device_type] = _saved(document)
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            TypeError,
-            AttributeError,
-            RecursionError,
-            UsageError,
-        ) as error:
-            problems.append(f"{path} cannot be used ({type(error).__name__}: {error})")
+                found[resource.device_type] = saved
+        except FileNotFoundError:
+            continue
+        except CannotRead as error:
+            problems.append(str(error))
     return found, problems
 
 
@@ -59,26 +56,20 @@ def write_saved_lists(state_dir: Path, domain: str, saved: Mapping[str, SavedLis
 
     A list that is on disk already is not written again.
     """
-    directory = state_dir / DIRECTORY
-    for each in (state_dir, directory):
-        each.mkdir(0o750, exist_ok=True)
+    directory = SharedDirectory(state_dir, DIRECTORY)
     for device_type, known in saved.items():
-        path = directory / f"{domain}_{device_type}{_ENDING}"
         devices = [*map(_row, known.devices)]
         document = {
             "resource": f"{domain}/{device_type}",
             "options": known.options._asdict() | {"unknown": known.options.unknown.hex()},
             "devices": devices,
         }
-        data = json.dumps(document).encode()
-        with contextlib.suppress(OSError):
-            if untrusted_files.read_bytes(path, limit=SIZE_LIMIT) == data:
-                continue
-        untrusted_files.remove_leftovers(directory, path.name)
-        untrusted_files.replace(path, data)
+        name = f"{domain}_{device_type}{_ENDING}"
+        StateFile(directory, name, limit=SIZE_LIMIT).write(document)
 
 
-def _saved(document: Any) -> SavedList:
+def _parse(document: Any) -> tuple[ResourceName, SavedList]:
+    resource = ResourceName.parse(document["resource"])
     devices = tuple(map(_device, document["devices"]))
     given = document["options"]
     options = PluginOptions(
@@ -86,7 +77,7 @@ def _saved(document: Any) -> SavedList:
         bool(given["get_preferred_allocation_available"]),
         bytes.fromhex(given["unknown"]),
     )
-    return SavedList(devices, options)
+    return resource, SavedList(devices, options)
 
 
 def _row(device: Device) -> dict[str, Any]:

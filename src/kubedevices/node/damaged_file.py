@@ -3,14 +3,15 @@
 For the ledger and the checkpoint of a kubelet. No file is deleted.
 """
 
+import contextlib
 import logging
 import os
-import time
 from pathlib import Path
 from typing import NamedTuple
 
 from kubedevices.errors import CannotAsk
-from kubedevices.host.untrusted_files import sync_directory
+from kubedevices.host.shared_directory import SharedDirectory, free_name
+from kubedevices.host.untrusted_files import sync
 
 logger = logging.getLogger(__name__)
 
@@ -33,27 +34,21 @@ def set_aside(path: Path, reason: str, *, companions: tuple[str, ...] = ()) -> D
     `companions` are endings of further files that are renamed too, such as `-wal` of SQLite.
     """
     try:
-        kept_as = _free_name(path, companions)
-        for ending in ("", *companions):
-            # The main file first. If the process is killed in between, the next start finds only
-            # the log, which counts as damage. A main file without its log could look undamaged.
-            file = Path(f"{path}{ending}")
-            if os.path.lexists(file):
-                file.rename(f"{kept_as}{ending}")
-        sync_directory(path.parent)
+        with SharedDirectory(path.parent).opened() as place:
+            endings = ("", *companions)
+            names = os.listdir(place)  # noqa: PTH208
+            kept_as = path.with_name(free_name(path.name, names, endings))
+            for ending in endings:
+                # The main file first. If the process is killed in between, the next start finds
+                # only the log, which counts as damage. A main file without its log could look
+                # undamaged.
+                old, new = f"{path.name}{ending}", f"{kept_as.name}{ending}"
+                with contextlib.suppress(FileNotFoundError):
+                    os.rename(old, new, src_dir_fd=place, dst_dir_fd=place)
+            sync(place)
     except OSError as error:
         raise CannotAsk(
             f"{path} is damaged ({reason}) and cannot be renamed: {error.strerror}"
         ) from error
     logger.error("%s is damaged, kept as %s: %s", path, kept_as.name, reason)
     return Damage(path, reason, kept_as)
-
-
-def _free_name(path: Path, companions: tuple[str, ...]) -> Path:
-    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    number = 0
-    while True:
-        name = Path(f"{path}.corrupt-{stamp}" + (f"-{number}" if number else ""))
-        if not any(os.path.lexists(f"{name}{ending}") for ending in ("", *companions)):
-            return name
-        number += 1

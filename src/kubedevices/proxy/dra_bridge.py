@@ -7,7 +7,6 @@ chose. Needs h11.
 
 import asyncio
 import contextlib
-import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,8 @@ from kubedevices.dra.kubeconfig import find_access
 from kubedevices.dra.options import DraOptions, DraSettings
 from kubedevices.dra.state_files import StateFiles
 from kubedevices.errors import KubedevicesError
-from kubedevices.host import untrusted_files
+from kubedevices.host.shared_directory import SharedDirectory
+from kubedevices.host.state_file import StateFile
 from kubedevices.plugin import scan_task
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scan_task import TreeUpdates
@@ -94,7 +94,8 @@ class DraBridge:
     """
 
     def __init__(self, options: DraOptions, state_dir: Path) -> None:
-        self._options, self._file = options, state_dir / FILE_NAME
+        self._options = options
+        self._file = StateFile(SharedDirectory(state_dir), FILE_NAME, limit=_SIZE_LIMIT)
         self._settings = DraSettings(**options)
         # So a wrong kubeconfig is an error at the start, not an error of each driver later.
         find_access(self._settings.kubeconfig)
@@ -170,16 +171,14 @@ class DraBridge:
 
     def _known(self) -> list[str]:
         """Return the domains that an earlier process served."""
-        return untrusted_files.read_note(self._file, _domains, [], limit=_SIZE_LIMIT)
+        return self._file.read_or(_domains, [])
 
     def _note(self) -> None:
         try:
-            self._file.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
             # No domain is ever removed: a domain without plugins may still have claims or slices.
-            known = sorted({*self._known(), *self._scanners})
-            untrusted_files.replace(self._file, json.dumps(known).encode())
+            self._file.write(sorted({*self._known(), *self._scanners}))
         except OSError as error:
-            _log.warning("%s cannot be written: %s", self._file, error.strerror)
+            _log.warning("%s cannot be written: %s", self._file.path, error.strerror)
 
 
 def _domains(found: Any) -> list[str]:

@@ -5,12 +5,13 @@ and does not wait for registrations.
 """
 
 import asyncio
-import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from kubedevices.host.untrusted_files import read_bytes, remove_leftovers, replace
+from kubedevices.host.shared_directory import SharedDirectory
+from kubedevices.host.state_file import StateFile
 from kubedevices.plugin import hook_threads
 from kubedevices.resource_name import is_resource_name
 
@@ -25,25 +26,13 @@ class KnownSockets:
     """The file in `state_dir`; without it plugins have to register after a restart."""
 
     def __init__(self, state_dir: Path) -> None:
-        self._file = state_dir / FILE_NAME
+        self._file = StateFile(SharedDirectory(state_dir), FILE_NAME, limit=_LIMIT)
         self._sockets: dict[str, str] = {}
         self._changed = asyncio.Event()
 
     def load(self) -> Mapping[str, Path]:
         """Return the socket of each resource by the file; empty if the file is unreadable."""
-        remove_leftovers(self._file.parent, FILE_NAME)
-        try:
-            document = json.loads(read_bytes(self._file, limit=_LIMIT))
-            found = document["sockets"] if document["version"] == _VERSION else {}
-            self._sockets = {
-                name: path
-                for name, path in found.items()
-                if is_resource_name(name) and Path(path).is_absolute()
-            }
-        except FileNotFoundError:
-            pass
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            _log.warning("%s cannot be used, plugins have to register again: %s", self._file, error)
+        self._sockets = self._file.read_or(_sockets_in, {})
         return {name: Path(path) for name, path in self._sockets.items()}
 
     def add(self, resource: str, socket: Path) -> None:
@@ -71,8 +60,18 @@ class KnownSockets:
                 self._write()
 
     def _write(self) -> None:
-        text = json.dumps({"version": _VERSION, "sockets": dict(sorted(self._sockets.items()))})
+        document = {"version": _VERSION, "sockets": dict(sorted(self._sockets.items()))}
         try:
-            replace(self._file, f"{text}\n".encode())
+            self._file.write(document)
         except OSError as error:
-            _log.warning("%s cannot be written: %s", self._file, error.strerror)
+            _log.warning("%s cannot be written: %s", self._file.path, error.strerror)
+
+
+def _sockets_in(document: Any) -> dict[str, str]:
+    if document["version"] != _VERSION:
+        return {}
+    return {
+        name: path
+        for name, path in document["sockets"].items()
+        if is_resource_name(name) and Path(path).is_absolute()
+    }

@@ -5,13 +5,12 @@ But the kubelet reports these devices only after it has admitted the pod. So thi
 devices, and the ID of the boot in which it was written.
 """
 
-import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from kubedevices.dra.names import DeviceKey
-from kubedevices.host import untrusted_files
+from kubedevices.host.state_file import StateFile
 
 FILE_NAME = "held-by-plugin.json"
 _SIZE_LIMIT = 2**24
@@ -21,12 +20,13 @@ class HeldDevicesFile:
     """The file in a driver's data directory; `boot_id` is the ID of the current boot."""
 
     def __init__(self, directory: Path, boot_id: str) -> None:
-        self._file, self._boot_id = directory / FILE_NAME, boot_id
+        self._file = StateFile.at(directory / FILE_NAME, limit=_SIZE_LIMIT)
+        self._boot_id = boot_id
 
     def read(self) -> tuple[frozenset[DeviceKey], bool]:
         """Return the devices, and whether they are of an earlier boot. No devices if unreadable."""
         nothing = (frozenset[DeviceKey](), False)
-        return untrusted_files.read_note(self._file, self._parse, nothing, limit=_SIZE_LIMIT)
+        return self._file.read_or(self._parse, nothing)
 
     def _parse(self, found: Mapping[str, Any]) -> tuple[frozenset[DeviceKey], bool]:
         keys = frozenset((str(kind), str(name)) for kind, name in found["devices"])
@@ -35,9 +35,7 @@ class HeldDevicesFile:
     def write(self, keys: Collection[DeviceKey]) -> None:
         """Replace the devices in the file. Raises `OSError`."""
         if not keys:
-            self._file.unlink(missing_ok=True)
+            self._file.remove()
             return
-        self._file.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-        content = {"boot_id": self._boot_id, "devices": sorted(keys)}
-        # The file is on disk when `replace` returns: it must survive a crash of the host.
-        untrusted_files.replace(self._file, json.dumps(content).encode())
+        # The file is on disk when `write` returns: it must survive a crash of the host.
+        self._file.write({"boot_id": self._boot_id, "devices": sorted(keys)})

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, Protocol
 from kubedevices.errors import ApiRefused, ApiUnreachable, CannotRead, UsageError
 from kubedevices.host import untrusted_files
 from kubedevices.host.file_watch import FileWatch
+from kubedevices.host.state_file import StateFile
 from kubedevices.plugin import hook_threads
 from kubedevices.two_apis.modes_of_devices import Mode, parse_mode
 
@@ -110,7 +111,8 @@ class NodeLabel:
 
     def __init__(self, api: NodeSource, node: str, label: str, mode: Mode, memory: Path) -> None:
         self.mode = mode
-        self._api, self._node, self._label, self._memory = api, node, label, memory
+        self._api, self._node, self._label = api, node, label
+        self._memory = StateFile.at(memory, limit=_SIZE_LIMIT)
         self._problem = ""
 
     async def begin(self) -> None:
@@ -153,14 +155,13 @@ class NodeLabel:
         if self._remembered() == self.mode:
             return
         try:
-            self._memory.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-            untrusted_files.replace(self._memory, self.mode.encode())
+            self._memory.write_bytes(self.mode.encode())
         except OSError as error:
-            _log.warning("%s cannot be written: %s", self._memory, error.strerror)
+            _log.warning("%s cannot be written: %s", self._memory.path, error.strerror)
 
     def _remembered(self) -> Mode | None:
         try:
-            data = untrusted_files.read_bytes(self._memory, limit=_SIZE_LIMIT)
-            return parse_mode(data.decode(errors="replace"), str(self._memory))
+            text = self._memory.read_bytes().decode(errors="replace")
+            return parse_mode(text, str(self._memory.path))
         except (OSError, UsageError):
             return None

@@ -100,14 +100,14 @@ def test_a_file_that_cannot_be_deleted_is_named_and_the_rest_is_deleted(
     """One immutable file does not prevent the deletion of others."""
     dead_socket(short_dir / "a.sock")
     dead_socket(short_dir / "b.sock")
-    unlink = Path.unlink
+    unlink = os.unlink
 
-    def refuse(self: Path) -> None:
-        if self.name == "a.sock":
+    def refuse(name: str, **directory: int) -> None:
+        if name == "a.sock":
             raise PermissionError(1, "Operation not permitted")
-        unlink(self)
+        unlink(name, **directory)
 
-    monkeypatch.setattr(Path, "unlink", refuse)
+    monkeypatch.setattr(os, "unlink", refuse)
     with pytest.raises(CannotAsk, match=r"cannot clean .*: a\.sock: Operation not permitted"):
         clean_plugin_directory(short_dir)
     assert names(short_dir) == {"a.sock"}

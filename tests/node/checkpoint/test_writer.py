@@ -185,11 +185,11 @@ async def test_a_failed_write_is_logged_and_repeated(
 ) -> None:
     """The writer does not wait for a change, because the file is wrong until it is written."""
     monkeypatch.setattr("kubedevices.node.checkpoint.writer._RETRY", 0.05)
-    rig.path.mkdir()
+    moved = rig.path.parent.rename(rig.path.parent.with_name("moved"))
     rig.writer.start(())
     rig.report("a")
-    await until(lambda: "Is a directory" in caplog.text)
-    rig.path.rmdir()
+    await until(lambda: "No such file or directory" in caplog.text)
+    moved.rename(rig.path.parent)
     await until(rig.path.is_file)
 
 

@@ -9,12 +9,13 @@ import errno
 import fcntl
 import logging
 import os
+import re
 import socket
 import stat
 from pathlib import Path
 
 from kubedevices.errors import CannotAsk, DirectoryInUse, SocketInUse
-from kubedevices.host.untrusted_files import remove_leftovers
+from kubedevices.host.shared_directory import SharedDirectory
 from kubedevices.socket_paths import CHECKPOINT_NAME
 from kubedevices.wire.unix_grpc import FileIdentity
 
@@ -85,32 +86,33 @@ def clean_plugin_directory(directory: Path, *, every_file: bool = False) -> None
     deleted.
     """
     problems = []
-    remove_leftovers(directory, CHECKPOINT_NAME)
+    shared = SharedDirectory(directory)
     try:
-        entries = sorted(directory.iterdir())
+        shared.remove_leftovers(re.compile(re.escape(CHECKPOINT_NAME)))
+        with shared.opened() as place:
+            for name in sorted(os.listdir(place)):  # noqa: PTH208
+                # The checkpoint, and damaged checkpoints, which have longer names.
+                if name.startswith(CHECKPOINT_NAME):
+                    continue
+                try:
+                    if _is_left_over(place, name, every_file=every_file):
+                        os.unlink(name, dir_fd=place)
+                except FileNotFoundError:
+                    continue  # its owner has deleted it
+                except OSError as error:
+                    problems.append(f"{name}: {error.strerror}")
     except OSError as error:
         raise CannotAsk(f"cannot read {directory}: {error.strerror}") from error
-    for entry in entries:
-        # The checkpoint, and damaged checkpoints, which have longer names.
-        if entry.name.startswith(CHECKPOINT_NAME):
-            continue
-        try:
-            if _is_left_over(entry, every_file=every_file):
-                entry.unlink()
-        except FileNotFoundError:
-            continue  # its owner has deleted it
-        except OSError as error:
-            problems.append(f"{entry.name}: {error.strerror}")
     if problems:
         raise CannotAsk(f"cannot clean {directory}: {'; '.join(problems)}")
 
 
-def _is_left_over(entry: Path, *, every_file: bool) -> bool:
+def _is_left_over(place: int, name: str, *, every_file: bool) -> bool:
     if every_file:
-        return not stat.S_ISDIR(entry.lstat().st_mode)
+        return not stat.S_ISDIR(os.stat(name, dir_fd=place, follow_symlinks=False).st_mode)
     try:
         # Through links, as kubelets from 1.33 do: a link to a socket is deleted too.
-        return stat.S_ISSOCK(entry.stat().st_mode)
+        return stat.S_ISSOCK(os.stat(name, dir_fd=place).st_mode)
     except OSError:
         return False  # a link to no file or to itself is not a socket
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kubedevices.errors import CannotRead, NodeError
 from kubedevices.host import untrusted_files
+from kubedevices.host.shared_directory import SharedDirectory
 from kubedevices.kubelet_api.convert import CONTAINER_RESPONSE
 from kubedevices.node.damaged_file import set_aside
 from kubedevices.node.pods.pod import Container, Pod
@@ -100,7 +101,7 @@ def replace(path: Path, data: bytes) -> None:
     Returns when the new content survives a power cut.
     """
     try:
-        untrusted_files.replace(path, data)
+        SharedDirectory(path.parent).replace(path.name, data)
     except OSError as error:
         raise NodeError(
             f'failed to write checkpoint file "{path.name}": {error.strerror or error}'
