@@ -13,6 +13,7 @@ import yaml
 from kubedevices.cli import load_verb, main, verb_parser
 from kubedevices.cli.init import project
 from kubedevices.errors import KubedevicesError
+from tests.planted import PLANTS, Outside, plant
 
 FILES = project("fast-widget", "example.com")
 
@@ -81,3 +82,20 @@ def test_nothing_is_overwritten(short_dir: Path, capsys: pytest.CaptureFixture[s
     assert main(["init", "widget", "--directory", str(short_dir)]) == 3
     assert "README.md exists" in capsys.readouterr().err
     assert [path.name for path in short_dir.iterdir()] == ["README.md"]
+
+
+@pytest.mark.parametrize("kind", PLANTS)
+@pytest.mark.parametrize("name", ["README.md", "tests", "deploy.yaml", "tests/test_widget.py"])
+def test_nothing_is_written_through_a_link(
+    short_dir: Path, capsys: pytest.CaptureFixture[str], name: str, kind: str
+) -> None:
+    """Whatever has the name of a file or a folder: it stays, and the error names it."""
+    outside, target = Outside(short_dir / "outside"), short_dir / "made"
+    (target / name).parent.mkdir(parents=True)
+    plant(kind, target / name, outside)
+    before = (target / name).lstat()
+    is_folder = (name, kind) == ("tests", "directory")  # a directory is where a folder belongs
+    assert main(["init", "widget", "--directory", str(target)]) == (0 if is_folder else 3)
+    assert is_folder or f"{target / name}" in capsys.readouterr().err
+    assert (target / name).lstat().st_ino == before.st_ino
+    outside.assert_untouched()

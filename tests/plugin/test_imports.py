@@ -130,7 +130,8 @@ PARTS = {
         builtin.simulated_files
         builtin.simulator builtin.simulator_answers builtin.simulator_config
         builtin.simulator_settings host host.file_watch
-        host.heap host.inotify host.service_manager host.sysfs plugin plugin.allocate_response
+        host.heap host.inotify host.private_directory host.service_manager host.sysfs plugin
+        plugin.allocate_response
         plugin.allocation_policy plugin.author_errors plugin.capabilities plugin.cdi_files
         plugin.device_list plugin.hook_threads plugin.hooks
         plugin.registration_loop plugin.notifier plugin.numa_lookup plugin.open_streams

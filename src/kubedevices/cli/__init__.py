@@ -96,9 +96,9 @@ EXAMPLES = """\
 examples:
   kubedevices scan widgets.py:Widgets                      what does my scanner find?
   kubedevices scan --config host-devices.yaml              what would this file expose?
-  kubedevices node --socket-dir /tmp/kd                    a node to try plugins against ...
-  kubedevices run widgets.py:Widgets --domain example.com --socket-dir /tmp/kd
-  kubedevices allocate example.com/widget=1 --socket-dir /tmp/kd
+  kubedevices node --socket-dir ~/kd                       a node to try plugins against ...
+  kubedevices run widgets.py:Widgets --domain example.com --socket-dir ~/kd
+  kubedevices allocate example.com/widget=1 --socket-dir ~/kd
 """
 
 LOG_LEVELS = ("debug", "info", "warning", "error")

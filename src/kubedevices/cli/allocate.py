@@ -34,11 +34,11 @@ again gets the same devices.
 """
 EXAMPLES = """\
 examples:
-  kubedevices allocate example.com/widget=2 --socket-dir /tmp/kd
+  kubedevices allocate example.com/widget=2 --socket-dir ~/kd
   kubedevices allocate example.com/widget=1 example.com/gpu=1 --pod-name train -o json
-  kubedevices allocate --pod pod.yaml --socket-dir /tmp/kd
+  kubedevices allocate --pod pod.yaml --socket-dir ~/kd
   kubectl get pod train -o yaml | kubedevices allocate --pod -
-  kubedevices release train --socket-dir /tmp/kd           gives the devices back
+  kubedevices release train --socket-dir ~/kd              gives the devices back
 
 to start a container or a program, and to give its devices back when it ends:
   kubedevices with example.com/widget=1 -- podman run --rm {} IMAGE ...

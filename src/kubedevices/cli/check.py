@@ -52,7 +52,7 @@ EXAMPLES = """\
 examples:
   sudo kubedevices check -- ./my-plugin --flag             a plugin with the usual paths built in
   kubedevices check -- ./my-plugin --dir {socket_dir}      without root
-  kubedevices check --trigger 'touch /tmp/d/{n}' -- …      also looks for lost updates
+  kubedevices check --trigger 'touch dev/{n}' -- …        also looks for lost updates
   kubedevices check --html report.html --only life -- …    one theme, with a page to attach
   kubedevices check --expect known.yaml --fail-on warn -- …  only new findings fail
   kubedevices check --write-expected known.yaml -- …       writes this file

@@ -49,9 +49,9 @@ the claim was refused.
 """
 EXAMPLES = """\
 examples:
-  kubedevices devices --socket-dir /tmp/kd
-  kubedevices devices example.com/widget --socket-dir /tmp/kd -o json
-  kubedevices devices --watch --socket-dir /tmp/kd
+  kubedevices devices --socket-dir ~/kd
+  kubedevices devices example.com/widget --socket-dir ~/kd -o json
+  kubedevices devices --watch --socket-dir ~/kd
   kubedevices devices --pod-resources /var/lib/kubelet/pod-resources/kubelet.sock
 """
 

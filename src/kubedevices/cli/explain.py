@@ -47,7 +47,7 @@ EXAMPLES = """\
 examples:
   kubedevices explain                                      one line per resource
   kubedevices explain example.com/widget                   all about one resource
-  kubedevices explain example.com/widget --socket-dir /tmp/kd -o json
+  kubedevices explain example.com/widget --socket-dir ~/kd -o json
 """
 
 _INDENT = 25

@@ -40,7 +40,7 @@ example of a file:
 
 examples:
   kubedevices expose --config host-devices.yaml
-  kubedevices expose --config host-devices.yaml --socket-dir /tmp/kd
+  kubedevices expose --config host-devices.yaml --socket-dir ~/kd
   kubedevices expose --config host-devices.yaml --check
   kubedevices expose --config host-devices.yaml --dry-run ttyUSB0 ttyUSB1
   kubedevices expose --list-profiles

@@ -1,6 +1,7 @@
 """`kubedevices init`: writes the project of a plugin, with tests, image, manifests and CI."""
 
 import argparse
+import os
 import re
 from importlib import resources
 from pathlib import Path
@@ -50,18 +51,29 @@ def run(args: argparse.Namespace) -> int:
     """Write the files and print the next command."""
     files = project(args.name, args.domain)
     directory: Path = args.directory or Path(args.name)
-    if there := [name for name in files if (directory / name).exists()]:
+    if there := [name for name in files if os.path.lexists(directory / name)]:
         raise CannotAsk(f"{directory / there[0]} exists: init overwrites nothing")
     for name, text in files.items():
         path = directory / name
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            _create(directory, Path(name), text)
         except OSError as error:
             raise CannotAsk(f"cannot write {path}: {error.strerror}") from error
         print(path)
     print(f"Next: cd {directory} && python -m pytest (README.md has the other commands)")
     return 0
+
+
+def _create(directory: Path, name: Path, text: str) -> None:
+    """Write a new file; raises `OSError` if a file or a link has its name or that of its folder."""
+    from kubedevices.host.shared_directory import SharedDirectory
+
+    folder = SharedDirectory(directory, *name.parent.parts)
+    folder.create(mode=0o777)
+    with folder.opened() as place:
+        new = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(name.name, new, 0o666, dir_fd=place), "w", encoding="utf-8") as file:
+            file.write(text)
 
 
 def project(name: str, domain: str) -> dict[str, str]:

@@ -44,10 +44,10 @@ stops the node cleanly; a second signal stops it at once.
 """
 EXAMPLES = """\
 examples:
-  kubedevices node --socket-dir /tmp/kd
-  kubedevices node --socket-dir /tmp/kd -o json | jq .
-  kubedevices node --socket-dir /tmp/kd --count 3          /tmp/kd/node-1 and so on
-  kubedevices devices --socket-dir /tmp/kd                 in another terminal
+  kubedevices node --socket-dir ~/kd
+  kubedevices node --socket-dir ~/kd -o json | jq .
+  kubedevices node --socket-dir ~/kd --count 3             ~/kd/node-1 and so on
+  kubedevices devices --socket-dir ~/kd                    in another terminal
 """
 
 _SHOWN = 8

@@ -82,9 +82,16 @@ def absolute_path(text: str) -> Path:
 
 
 def state_directory(args: argparse.Namespace) -> Path:
-    """Return the state directory of the node or the proxy of `args`."""
+    """Return the state directory of the node or the proxy of `args`.
+
+    Raises `CannotAsk` if other users may change it.
+    """
+    from kubedevices.host.private_directory import check_private
+
     given: Path | None = args.state_dir
-    return given or default_state_dir(args.socket_dir)
+    directory = given or default_state_dir(args.socket_dir)
+    check_private(directory)
+    return directory
 
 
 def ask(

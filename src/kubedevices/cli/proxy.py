@@ -39,7 +39,7 @@ examples:
   kubedevices proxy --config proxy.yaml
   kubedevices proxy --config proxy.yaml --check
   kubedevices proxy --config proxy.yaml --dry-run --record gpu.jsonl
-  kubedevices proxy --plugin-dir /tmp/inside --socket-dir /tmp/kd
+  kubedevices proxy --plugin-dir ~/inside --socket-dir ~/kd
 """
 LOG_LEVEL = "info"
 

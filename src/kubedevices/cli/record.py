@@ -17,7 +17,7 @@ resource gets a file in DIRECTORY, such as nvidia.com_gpu.jsonl. docs/proxy.md d
 EXAMPLES = """\
 examples:
   kubedevices record /var/log/kubedevices
-  kubedevices record --redact-env records --plugin-dir /tmp/inside --socket-dir /tmp/kd
+  kubedevices record --redact-env records --plugin-dir ~/inside --socket-dir ~/kd
 """
 LOG_LEVEL = "info"
 

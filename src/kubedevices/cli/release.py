@@ -13,8 +13,8 @@ NAME = "release"
 HELP = "release a pod's devices"
 EXAMPLES = """\
 examples:
-  kubedevices release train --socket-dir /tmp/kd
-  kubedevices release default/train --socket-dir /tmp/kd
+  kubedevices release train --socket-dir ~/kd
+  kubedevices release default/train --socket-dir ~/kd
 """
 
 

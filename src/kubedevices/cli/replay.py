@@ -19,7 +19,7 @@ is answered with an error. docs/proxy.md says how to make a record.
 """
 EXAMPLES = """\
 examples:
-  kubedevices replay example.com_gpu.jsonl --socket-dir /tmp/kd
+  kubedevices replay example.com_gpu.jsonl --socket-dir ~/kd
   kubedevices replay records/*.jsonl* --speed 60
 """
 LOG_LEVEL = "info"

@@ -16,7 +16,7 @@ EXAMPLES = """\
 examples:
   kubedevices run widgets.py:Widgets --domain example.com
   kubedevices run mypackage.widgets:Widgets --domain example.com --arg dev=/host/dev
-  kubedevices run widgets.py:Widgets --domain example.com --socket-dir /tmp/kd
+  kubedevices run widgets.py:Widgets --domain example.com --socket-dir ~/kd
 """
 LOG_LEVEL = "info"
 

@@ -52,7 +52,7 @@ The scanner is a class of yours, or a configuration of `kubedevices expose`.
 EXAMPLES = """\
 examples:
   kubedevices scan widgets.py:Widgets
-  kubedevices scan widgets.py:Widgets --arg dev=/tmp/dev -o json
+  kubedevices scan widgets.py:Widgets --arg dev=test-devices -o json
   kubedevices scan --config host-devices.yaml
   kubedevices scan --profile serial --profile kvm
   kubedevices scan --config host-devices.yaml --mode dra -o yaml

@@ -198,6 +198,7 @@ def serve_plugin(
         return
     if args.listen is None and args.pod_resources is not None:
         raise UsageError("--pod-resources needs --listen")
+    from kubedevices.host.private_directory import check_private
     from kubedevices.middleware.maintenance import FILE_NAME, Maintained
     from kubedevices.modes import run_until_signal
     from kubedevices.plugin.options import Settings
@@ -205,6 +206,7 @@ def serve_plugin(
     settings = Settings(**options)
     check_socket_dir(settings)
     state_dir = args.state_dir or _default_state_dir(settings.directory)
+    check_private(state_dir)
     scanner = Maintained(scanner, domain, state_dir.absolute() / FILE_NAME)
     pages = {"listen": args.listen, "pod_resources": args.pod_resources}
     also: Any = {"mode": args.mode, **mode_options(args)} if has_both_apis(args) else {}

@@ -37,11 +37,11 @@ EXAMPLES = """\
 examples:
   kubedevices simulate --preset eight-gpus
   kubedevices simulate --resource-name example.com/gpu --number-devices 8 --numa-nodes 0,1
-  kubedevices simulate --config simulate-two-numa-nodes.yaml --socket-dir /tmp/kd
+  kubedevices simulate --config simulate-two-numa-nodes.yaml --socket-dir ~/kd
   NUMBER_DEVICES=4 ENV_PREFIX=GPU kubedevices simulate
-  kubedevices simulate --control-socket /tmp/sim.sock &
-  kubedevices simulate --control-socket /tmp/sim.sock --tell '{set: {id: "*-1", health: Unhealthy}}'
-  kubedevices simulate --control-socket /tmp/sim.sock --tell '{faults: {failAllocateEvery: 2}}'
+  kubedevices simulate --control-socket ~/sim.sock &
+  kubedevices simulate --control-socket ~/sim.sock --tell '{set: {id: "*-1", health: Unhealthy}}'
+  kubedevices simulate --control-socket ~/sim.sock --tell '{faults: {failAllocateEvery: 2}}'
   kubedevices simulate --config simulate.yaml --check
 
 Further variables: PLUGIN_SOCK_DIR replaces --socket-dir. REGISTER_CONTROL_FILE names a file: if the

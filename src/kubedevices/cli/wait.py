@@ -28,8 +28,8 @@ Also waits for a node, kubelet or plugin that has not started yet. Exit code 1 a
 """
 EXAMPLES = """\
 examples:
-  kubedevices wait example.com/widget --socket-dir /tmp/kd
-  kubedevices wait example.com/widget --allocatable 4 --timeout 10s --socket-dir /tmp/kd
+  kubedevices wait example.com/widget --socket-dir ~/kd
+  kubedevices wait example.com/widget --allocatable 4 --timeout 10s --socket-dir ~/kd
 """
 
 PAUSE = 0.1

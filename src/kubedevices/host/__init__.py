@@ -17,6 +17,7 @@ inotify           the kernel's file events, for `file_watch`
 rotated_file      a file of limited size, with older files beside it
 untrusted_files   reads files that other users may have created
 shared_directory  writes and removes files in directories that strangers may reach
+private_directory  which state directories are safe: only this user and root may change them
 state_file        a small file of JSON with state of ours
 lock_holder       names the process that holds a lock
 cdi_specs         CDI files of the host: reads all, writes one safely; names our files

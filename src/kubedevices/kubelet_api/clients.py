@@ -4,6 +4,8 @@ Each client takes a connected `GrpcChannel`. A response that cannot be decoded r
 `ProtocolError`; any other failure of a call raises `RpcError`. Timeouts are in seconds.
 """
 
+import errno
+import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -19,6 +21,7 @@ from kubedevices.allocation import (
     RegisterRequest,
 )
 from kubedevices.device import ReportedDevice
+from kubedevices.errors import DialError
 from kubedevices.kubelet_api import convert, services
 from kubedevices.kubelet_api.device_lists import device_list_from_wire
 from kubedevices.kubelet_api.services import JsonObject
@@ -105,9 +108,16 @@ class PluginRegistrationClient:
 
 
 class JsonClient:
-    """Client of a JSON service of kubedevices (`services.json_methods`)."""
+    """Client of a JSON service of kubedevices (`services.json_methods`).
+
+    Raises `DialError`, EPERM, if the server runs as another user than this one and root: anyone can
+    serve a socket, and we act on the answers.
+    """
 
     def __init__(self, channel: GrpcChannel, service_name: str) -> None:
+        if channel.peer_uid not in (0, os.geteuid()) and not channel.closed.is_set():
+            reason = f"user {channel.peer_uid} serves it, and not this user or root"
+            raise DialError(str(channel.path), reason, errno.EPERM)
         self.channel, self.service_name = channel, service_name
 
     async def call(

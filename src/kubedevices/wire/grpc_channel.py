@@ -158,7 +158,7 @@ class GrpcChannel:
         # The channel ends with the first connection. New calls use the newest connection.
         self._first_link = self._newest_link = link
         self._identity = self.server_file = identity
-        self._loop = link.loop
+        self._loop, self.peer_uid = link.loop, link.peer_uid
         # Many calls may see the GOAWAY at once: one of them dials, the others wait for it.
         self._move_lock = asyncio.Lock()
 

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar, cast
 from kubedevices.errors import ProtocolError
 from kubedevices.wire.grpc_connection import GrpcConnection
 from kubedevices.wire.grpc_events import Event, PeerGoesAway
+from kubedevices.wire.unix_socket import peer_uid
 
 MAX_UNREAD = 4 * 2**20
 """Bytes that a peer may leave unread before we abort the connection.
@@ -47,6 +48,16 @@ class GrpcLink(asyncio.BufferedProtocol, Generic[C]):
         self.has_started_tasks = False
         self.reason = LOST
         self._closing: asyncio.TimerHandle | None = None
+
+    @property
+    def peer_uid(self) -> int:
+        """The user of the process at the other end; -1 if the connection was lost before."""
+        if self._transport is None:
+            return -1
+        try:
+            return peer_uid(self._transport.get_extra_info("socket"))
+        except OSError:  # closed
+            return -1
 
     def on_event(self, event: Event) -> None:
         """Handle one event; may call methods of the connection."""

@@ -5,9 +5,11 @@ leads to the same socket file.
 """
 
 import errno
+import logging
 import os
 import socket
 import stat
+import struct
 import time
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -15,12 +17,16 @@ from typing import NamedTuple, Self
 from kubedevices.errors import CannotAsk, KubedevicesError, SocketInUse
 from kubedevices.socket_paths import check_socket_path
 
+_log = logging.getLogger(__name__)
+
 # Connections that the kernel queues before we accept them.
 BACKLOG = 128
 
 # Length of a temporary name: 7 hex digits, 28 random bits. A longer name gets a temporary name of
 # the same length: if a path fits into the 107 bytes of a socket address, its temporary path fits.
 _SHORTEST_NAME = 8
+
+_CREDENTIALS = "iII"  # struct ucred: pid, uid, gid
 
 
 class FileIdentity:
@@ -81,6 +87,14 @@ class FileIdentity:
         self.release()
 
 
+def peer_uid(endpoint: socket.socket) -> int:
+    """Return the user of the process that listened or connected at the other end (SO_PEERCRED)."""
+    size = struct.calcsize(_CREDENTIALS)
+    found = endpoint.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    uid: int = struct.unpack(_CREDENTIALS, found)[1]
+    return uid
+
+
 class Listener(NamedTuple):
     """A listening socket and the identity of its file."""
 
@@ -91,12 +105,14 @@ class Listener(NamedTuple):
 def listen(path: Path, *, mode: int, by_rename: bool = False) -> Listener:
     """Bind and listen at `path`; with `by_rename` the file appears only when the socket listens.
 
-    Removes a socket file that no process listens on. Raises `SocketPathTooLong`, `SocketInUse`, and
-    `CannotAsk` for any other obstacle.
+    Removes a socket file that no process listens on. With `by_rename` any other file there is
+    renamed: its name is known to all, so strangers can create the file. Without, it is an error.
+    Raises `SocketPathTooLong`, `SocketInUse`, and `CannotAsk` for any other obstacle.
     """
     check_socket_path(path)
     if by_rename:
-        _check_free(path)  # `move_into_place` replaces a stale file, without a gap
+        # `move_into_place` replaces a stale socket, without a gap.
+        _check_free(path, refuses_foreign=False)
     else:
         _remove_stale(path)
     first = temporary_name(path) if by_rename else path
@@ -115,6 +131,7 @@ def listen(path: Path, *, mode: int, by_rename: bool = False) -> Listener:
         _set_mode(identity, mode)
         listener.listen(BACKLOG)
         if by_rename:
+            _move_foreign(path)
             move_into_place(first, path)
         return Listener(listener, identity)
     except OSError as error:
@@ -192,13 +209,24 @@ def _remove_stale(path: Path) -> None:
     unlink_own(path, _check_free(path))
 
 
-def _check_free(path: Path) -> FileIdentity | None:
+def _move_foreign(path: Path) -> None:
+    """Rename the file at `path` if it is no socket: a link, a directory, a pipe, a plain file."""
+    try:
+        if stat.S_ISSOCK(path.lstat().st_mode):
+            return
+        kept = path.rename(f"{path}.foreign-{os.urandom(4).hex()}")
+    except FileNotFoundError:
+        return
+    _log.warning("%s was not a socket: it is kept as %s", path, kept.name)
+
+
+def _check_free(path: Path, *, refuses_foreign: bool = True) -> FileIdentity | None:
     """Return a stale socket at `path`, None for no file.
 
-    Raises `SocketInUse` for a socket in use, `CannotAsk` for any other file.
+    Raises `SocketInUse` for a socket in use, `CannotAsk` for any other file, if that is refused.
     """
     found = FileIdentity.of(path)
-    if found is None:
+    if found is None or not (found.is_socket or refuses_foreign):
         return None
     if not found.is_socket:
         raise CannotAsk(

@@ -20,6 +20,7 @@ from kubedevices.node.arrival.plugin_directory import (
     make_directory,
     prepare_plugin_directory,
 )
+from tests.planted import PLANTS, Outside, plant
 
 
 @contextmanager
@@ -178,15 +179,39 @@ def test_the_state_directory_is_locked_for_one_process(short_dir: Path) -> None:
     assert other.stdout is not None
     with other:
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(DirectoryInUse, match=rf"process {other.pid}\) .* --state-dir") as error:
+        with pytest.raises(DirectoryInUse, match=rf"process {other.pid} \(.* --state-dir") as error:
             StateLock(short_dir).acquire()
         assert error.value.exit_code == 3
         other.kill()
     lock = StateLock(short_dir)
     lock.acquire()
-    assert (short_dir / "lock").read_text() == f"{os.getpid()}\n"
     lock.release()
     lock.release()
+
+
+@pytest.mark.parametrize("kind", PLANTS)
+def test_a_planted_lock_file_leads_nowhere(short_dir: Path, kind: str) -> None:
+    """Nothing outside is written, and the lock is held on a file of ours."""
+    outside, state = Outside(short_dir / "outside"), short_dir / "state"
+    state.mkdir(mode=0o700)
+    plant(kind, state / "lock", outside)
+    lock = StateLock(state)
+    lock.acquire()
+    with pytest.raises(DirectoryInUse):
+        StateLock(state).acquire()
+    assert (state / "lock").is_file()
+    assert not (state / "lock").is_symlink()
+    lock.release()
+    outside.assert_untouched()
+
+
+def test_a_state_directory_that_others_may_write_to_is_refused(short_dir: Path) -> None:
+    """Nothing is created there."""
+    (short_dir / "state").mkdir()
+    (short_dir / "state").chmod(0o777)
+    with pytest.raises(CannotAsk, match="chmod go-w"):
+        StateLock(short_dir / "state").acquire()
+    assert not names(short_dir / "state")
 
 
 def test_a_lock_file_that_cannot_be_opened_is_a_clear_error(short_dir: Path) -> None:

@@ -28,14 +28,19 @@ from kubedevices.errors import (
     UsageError,
 )
 from kubedevices.kubelet_api.clients import JsonClient
+from kubedevices.kubelet_api.services import JsonObject, json_methods
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.events import EventKind, NodeEvent
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.services.control import ControlService
 from kubedevices.node.services.control_client import SERVICE, ControlClient
-from kubedevices.wire.unix_grpc import GrpcChannel
+from kubedevices.socket_paths import CONTROL_SOCKET_NAME
+from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 from tests.waiting import until
+
+STRANGER = 65534
+"""The user ID of nobody."""
 
 EMPTY: dict[str, Any] = {
     "env": {},
@@ -487,3 +492,28 @@ async def test_the_control_socket_is_for_its_owner_only(node: Node) -> None:
     mode = (node.manager.state_dir / "control.sock").lstat().st_mode
     assert stat.S_ISSOCK(mode)
     assert stat.S_IMODE(mode) == 0o600
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+async def test_a_socket_of_another_user_is_not_asked(short_dir: Path) -> None:
+    """He could give root commands in the answer, as environment variables of `with`."""
+    asked: list[object] = []
+
+    async def answer(request: JsonObject) -> JsonObject:
+        asked.append(request)
+        return {}
+
+    state = short_dir / "state"
+    state.mkdir()
+    os.chown(state, STRANGER, STRANGER)
+    short_dir.chmod(0o711)
+    server = GrpcServer(json_methods(SERVICE, {"Devices": answer}, {}), name="another user's")
+    os.seteuid(STRANGER)
+    try:
+        await server.start(state / CONTROL_SOCKET_NAME)
+    finally:
+        os.seteuid(0)
+    with pytest.raises(CannotAsk, match=f"user {STRANGER} serves it"):
+        await ControlClient.connect(short_dir, state)
+    assert not asked
+    await server.stop()

@@ -4,7 +4,6 @@ The registration server binds `kubelet.sock` afterwards. No file is deleted befo
 no other kubelet or node serves the directory.
 """
 
-import contextlib
 import errno
 import fcntl
 import logging
@@ -15,6 +14,8 @@ import stat
 from pathlib import Path
 
 from kubedevices.errors import CannotAsk, DirectoryInUse, SocketInUse
+from kubedevices.host.lock_holder import holder_of
+from kubedevices.host.private_directory import check_private
 from kubedevices.host.shared_directory import SharedDirectory
 from kubedevices.socket_paths import CHECKPOINT_NAME
 from kubedevices.wire.unix_grpc import FileIdentity
@@ -124,28 +125,29 @@ class StateLock:
     """
 
     def __init__(self, state_dir: Path, name: str = LOCK_NAME, *, program: str = "node") -> None:
-        self._path, self._program = state_dir / name, program
+        self._state_dir, self._name, self._program = state_dir, name, program
         self._file: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock; raises `DirectoryInUse` if another process has it."""
+        """Take the lock; raises `DirectoryInUse` if another process has it.
+
+        Raises `CannotAsk` if other users may change the directory.
+        """
+        check_private(self._state_dir)
+        path = self._state_dir / self._name
         try:
-            # Without O_TRUNC: until we have the lock, the file names the process that has it.
-            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            file = SharedDirectory(self._state_dir).open_lock(self._name)
         except OSError as error:
-            raise CannotAsk(f"cannot open {self._path}: {error.strerror}") from error
+            raise CannotAsk(f"cannot open {path}: {error.strerror}") from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(file, 32, 0).decode(errors="replace").strip()
+            holder = holder_of(file)
             os.close(file)
-            raise DirectoryInUse(str(self._path.parent), holder, self._program) from None
+            raise DirectoryInUse(str(self._state_dir), holder, self._program) from None
         except OSError as error:
             os.close(file)
-            raise CannotAsk(f"cannot lock {self._path}: {error.strerror}") from error
-        with contextlib.suppress(OSError):  # a full disk: the lock is held even without the text
-            os.ftruncate(file, 0)
-            os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+            raise CannotAsk(f"cannot lock {path}: {error.strerror}") from error
         self._file = file
 
     def release(self) -> None:

@@ -45,7 +45,12 @@ class ControlClient:
         """Connect to the node of `socket_dir`; raises `CannotAsk` if no node runs."""
         socket = state_dir / CONTROL_SOCKET_NAME
         try:
-            return cls(await GrpcChannel.dial(socket, timeout=10, max_receive=_ANSWER_LIMIT))
+            channel = await GrpcChannel.dial(socket, timeout=10, max_receive=_ANSWER_LIMIT)
+            try:
+                return cls(channel)
+            except DialError as error:
+                await channel.close()
+                raise CannotAsk(str(error)) from error
         except DialError as error:
             if _is_forbidden(socket):
                 raise NotPermitted(f"use {socket}", "ask as its owner") from error
