@@ -186,3 +186,63 @@ def test_a_parser_beside_the_entrances_is_found(code: str, tmp_path: Path) -> No
     """The rule sees a call, a reference and an import."""
     (tmp_path / "module.py").write_text(code)
     assert parsers_in(tmp_path / "module.py")
+
+
+CHANGES_FILES = {"unlink", "rename", "rmtree", "rmdir", "removedirs", "symlink_to", "hardlink_to"}
+CHANGES_FILES |= {"mkdir", "makedirs", "write_text", "write_bytes", "touch", "mknod", "flock"}
+MAY_CHANGE_FILES = {
+    # The rule itself, and the sockets, which have their own.
+    "host/shared_directory.py": "each step is relative to a directory opened without links",
+    "host/untrusted_files.py": "tries a lock on a file that it has inspected",
+    "wire/unix_socket.py": "sockets: each file is identified before it is removed",
+    "host/rotated_file.py": "works relative to the open directory",
+    "node/damaged_file.py": "works relative to the open directory",
+    "node/arrival/plugin_directory.py": "works relative to the open directory",
+    "node/pods/hold_owner.py": "works relative to the open directory",
+    # A lock on a file that the rule has opened.
+    "dra/claim_lock.py": "locks a file of SharedDirectory",
+    "host/cdi_inventory.py": "locks a file that was inspected",
+    "middleware/maintenance_file.py": "locks a file of SharedDirectory",
+    # Sockets of our own, identified before.
+    "dra/sockets.py": "removes a socket that it owns",
+    "plugin/registrar.py": "removes a socket that it owns",
+    "dra/driver.py": "calls the method of `dra.sockets`",
+    "dra/preparation.py": "calls `cdi_specs`, which has the rule",
+    # Only the user and root can change a state directory.
+    "node/ledger/ledger_file.py": "the state directory, which is private",
+    "node/ledger/lost_pods.py": "the state directory, which is private",
+    # Places that the user names, on the command line or as the author of a plugin.
+    "cli/check.py": "reports of the user",
+    "cli/manifests.py": "manifests of the user",
+    "cli/node_services.py": "directories of the user for `--count`",
+    "cli/record.py": "the directory of the user",
+    "builtin/simulated_files.py": "device files that the user names",
+    # Temporary directories of tests and checks, and namespaces of their own.
+    "bench/bench.py": "a temporary directory",
+    "bench/dra_node.py": "a temporary directory",
+    "bench/plugins.py": "a temporary directory",
+    "conformance/directories.py": "a temporary directory",
+    "conformance/harness.py": "a temporary directory",
+    "conformance/supervisor.py": "a temporary directory",
+    "conformance/checks/restarts.py": "a temporary directory",
+    "probe/kubelet.py": "a temporary directory",
+    "probe/linux.py": "files of /proc",
+    "probe/mounts.py": "a mount namespace",
+    "testing/conformance_check.py": "a temporary directory",
+}
+
+
+def test_files_change_only_in_known_places() -> None:
+    """Other pods reach our directories: `host.shared_directory` has the rule for each step there.
+
+    Nobody goes around it: a new module that creates, renames, locks or removes files by path fails.
+    """
+    found = {
+        str(path.relative_to(ROOT / "src/kubedevices"))
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in CHANGES_FILES
+    }
+    assert found == MAY_CHANGE_FILES.keys()

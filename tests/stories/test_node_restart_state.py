@@ -210,7 +210,7 @@ async def test_node_takes_over_the_pods_of_a_kubelet_on_the_command_line(short_d
         FakePlugin(short_dir / "p", GPU, devices=healthy("gpu-0")) as plugin,
         await node.ask() as client,
     ):
-        await until(lambda: f"imported 1 pods from {file}" in node.log)
+        await until(lambda: f"read 1 pods from {file}" in node.log)
         await plugin.register()
         await node.tells("list changed")
         (listed,) = (await client.devices())["resources"][0]["devices"]

@@ -25,7 +25,7 @@ class StateFiles:
         if self.may_have_slices():
             return
         try:
-            self._slices.write_bytes(b"")
+            self._slices.store(b"")
         except OSError as error:
             path = str(self._slices.path)
             raise PreparedUnwritable(path, error.strerror or str(error)) from error

@@ -77,9 +77,9 @@ class StateFile:
 
         On return it survives a power cut.
         """
-        self.write_bytes(json.dumps(document).encode())
+        self.store(json.dumps(document).encode())
 
-    def write_bytes(self, data: bytes) -> None:
+    def store(self, data: bytes) -> None:
         """Write the document that `data` encodes; equal content is not written again."""
         if not self._directory.has(self._name, data):
             self._directory.create()

@@ -155,7 +155,7 @@ class NodeLabel:
         if self._remembered() == self.mode:
             return
         try:
-            self._memory.write_bytes(self.mode.encode())
+            self._memory.store(self.mode.encode())
         except OSError as error:
             _log.warning("%s cannot be written: %s", self._memory.path, error.strerror)
 

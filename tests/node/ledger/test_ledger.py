@@ -428,8 +428,8 @@ async def test_a_start_needs_the_same_number_of_queries_for_any_number_of_pods(
         connection.set_trace_callback(statements.append)
         return connection
 
-    connect = ledger_file._connect
-    monkeypatch.setattr(ledger_file, "_connect", traced)
+    connect = ledger_file.connect
+    monkeypatch.setattr(ledger_file, "connect", traced)
     counts = []
     for size in (2, 1000):
         ledger.path.unlink(missing_ok=True)

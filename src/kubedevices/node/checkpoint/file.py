@@ -72,7 +72,7 @@ def move_in(path: Path, boot_id: str) -> StoredState:
         )
     is_of_this_boot = bool(boot_id) and checkpoint.boot_id == boot_id
     pods = [AdmittedPod(*each, is_of_this_boot) for each in pods_of(restored.holdings)]
-    logger.info("imported %d pods from %s", len(pods), path)
+    logger.info("read %d pods from %s", len(pods), path)
     return StoredState(pods, restored.resources)
 
 

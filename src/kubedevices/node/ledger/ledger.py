@@ -17,9 +17,10 @@ from kubedevices.host.boot_id import BOOT_ID_FILE, read_boot_id
 from kubedevices.node.checkpoint.file import move_in
 from kubedevices.node.damaged_file import set_aside
 from kubedevices.node.ledger.ledger_file import COMPANIONS, LedgerFile
+from kubedevices.node.ledger.lost_pods import look_at_log, missing_in
 from kubedevices.node.pods.pod import Pod
 from kubedevices.node.pods.pod_devices import Holding
-from kubedevices.node.pods.pod_devices_store import StoredState
+from kubedevices.node.pods.pod_devices_store import AdmittedPod, StoredState
 
 logger = logging.getLogger(__name__)
 
@@ -77,13 +78,18 @@ class Ledger:
         return kept
 
     def _open(self) -> StoredState:
-        damage = []
         self._boot_id = read_boot_id(self._boot_id_file)
+        rest = look_at_log(self.path, self._boot_id)  # before SQLite changes the log
+        damage = [] if rest is None else [rest.damage]
         try:
             self._file = LedgerFile.open(self.path)
             if self._file is not None:
                 pods, resources = self._file.load(self._boot_id)
-                return StoredState(pods, resources)
+                if rest is not None:
+                    begun = move_in(self._checkpoint, self._boot_id)
+                    pods = self._hold_also(self._file, pods, rest.pods, begun.pods)
+                    damage += begun.damage
+                return StoredState(pods, resources, damage)
         except LedgerDamaged as error:
             if self._file is not None:
                 self._file.close()
@@ -92,7 +98,23 @@ class Ledger:
         damage += begun.damage
         self._file = LedgerFile.create(self.path, begun.pods, begun.resources, self._boot_id)
         pods, resources = self._file.load(self._boot_id)
+        if rest is not None:
+            pods = self._hold_also(self._file, pods, rest.pods)
         return StoredState(pods, resources, damage)
+
+    def _hold_also(
+        self, file: LedgerFile, pods: list[AdmittedPod], *others: Sequence[AdmittedPod]
+    ) -> list[AdmittedPod]:
+        """Store what only `others` know of, and tell it; return all pods."""
+        lost = missing_in(pods, *others)
+        for pod, holdings, is_of_this_boot in lost:
+            file.commit(pod, holdings, self._boot_id if is_of_this_boot else "")
+            logger.error(
+                "pod %s was missing in the damaged ledger: it holds %s; release it if it is gone",
+                pod.uid,
+                ", ".join(f"{each.resource} {' '.join(each.held.device_ids)}" for each in holdings),
+            )
+        return file.load(self._boot_id)[0] if lost else pods
 
     # ------------------------------------------------------------ changes
 

@@ -95,7 +95,7 @@ class LedgerFile:
             return None
         connection = None
         try:
-            connection = _connect(path)
+            connection = connect(path)
             _check_structure(path, connection)
         except BaseException as error:
             if connection is not None:
@@ -113,7 +113,7 @@ class LedgerFile:
             for ending in ("", *COMPANIONS):
                 Path(f"{unfinished}{ending}").unlink(missing_ok=True)
             os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            with contextlib.closing(_connect(unfinished)) as connection:
+            with contextlib.closing(connect(unfinished)) as connection:
                 connection.executescript(
                     f"BEGIN; {_TABLES} PRAGMA application_id = {_APPLICATION_ID};"
                     f"PRAGMA user_version = {SCHEMA_VERSION}; COMMIT"
@@ -226,7 +226,7 @@ class LedgerFile:
         self._last_number += 1
         fields = (pod.uid, pod.namespace, pod.name, _containers_as_text(pod))
         uid, *rest = fields
-        row = (uid, self._last_number, *rest, _checksum(fields), boot_id)
+        row = (uid, self._last_number, *rest, checksum_of(fields), boot_id)
         self._connection.execute(_PUT_POD, row)
         for holding in holdings:
             parts = (
@@ -236,7 +236,7 @@ class LedgerFile:
                 _json(holding.held.devices_per_numa),
                 CONTAINER_RESPONSE.to_wire(holding.held.response),
             )
-            self._connection.execute(_PUT_HOLDING, (*parts, _checksum(parts)))
+            self._connection.execute(_PUT_HOLDING, (*parts, checksum_of(parts)))
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -273,7 +273,8 @@ def _error_of(change: Callable[[LedgerFile], None], file: LedgerFile) -> Excepti
 # ---------------------------------------------------------------- opening
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path) -> sqlite3.Connection:
+    """Open an SQLite file of ours; raises `sqlite3.Error`."""
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode=rw",
         uri=True,
@@ -346,10 +347,7 @@ def _not_opened(path: Path, error: BaseException) -> BaseException:
     return kind(str(path), str(error))
 
 
-# ---------------------------------------------------------------- rows
-
-
-def _checksum(fields: Iterable[str | bytes]) -> int:
+def checksum_of(fields: Iterable[str | bytes]) -> int:
     """Return a checksum of fields and their lengths: a character in another field changes it."""
     checksum = 0
     for field in fields:
@@ -374,14 +372,14 @@ def _pods_of(
     """Return the pods with their holdings in the order of their containers; raises on damage."""
     held: dict[str, list[Holding]] = {}
     for pod_uid, container, resource, devices, response, checksum in holdings:
-        if _checksum((pod_uid, container, resource, devices, response)) != checksum:
+        if checksum_of((pod_uid, container, resource, devices, response)) != checksum:
             raise ValueError(f"the checksum of the devices of pod {pod_uid} is wrong")
         per_numa = {int(node): ids for node, ids in read_json(devices, limit=2**26).items()}
         has = HeldDevices(per_numa, CONTAINER_RESPONSE.from_wire(response))
         held.setdefault(pod_uid, []).append(Holding(pod_uid, container, resource, has))
     admitted = []
     for uid, _, namespace, name, containers, checksum, stored_boot in pods:
-        if _checksum((uid, namespace, name, containers)) != checksum:
+        if checksum_of((uid, namespace, name, containers)) != checksum:
             raise ValueError(f"the checksum of pod {uid} is wrong")
         kinds = {
             kind: tuple(Container(*each) for each in read_json(containers, limit=2**26)[kind])
