@@ -301,15 +301,14 @@ async def test_a_second_node_on_the_same_state_directory_ends(short_dir: Path) -
     ledger.close()
 
 
-async def test_a_node_that_cannot_write_the_checkpoint_still_allocates(
-    short_dir: Path,
-) -> None:
-    """Other programs read this file: the error is logged, and the ledger counts."""
+async def test_a_directory_in_place_of_the_checkpoint_is_renamed(short_dir: Path) -> None:
+    """Other programs read this file: the node writes it again, and tells where the directory is."""
     async with node_process(short_dir) as node, plugin_of(short_dir), await node.ask() as client:
         await node.tells("list changed")
         await until((short_dir / CHECKPOINT).exists)
         (short_dir / CHECKPOINT).unlink()
         (short_dir / CHECKPOINT).mkdir()
         await asyncio.wait_for(client.allocate(pod("one")), 10)
-        await until(lambda: 'kubelet_internal_checkpoint": Is a directory' in node.log)
+        await until((short_dir / CHECKPOINT).is_file)
+        await until(lambda: "kept as kubelet_internal_checkpoint.corrupt-" in node.log)
         assert await node.end() == 0
