@@ -130,10 +130,6 @@ NO_STRANGER_WROTE_IT = {
     "src/kubedevices/cli/output.py": "reads what it has just written",
     "src/kubedevices/conformance/supervisor.py": "its parent sends the lines",
     "src/kubedevices/conformance/processes.py": "its child sends the lines",
-    "src/kubedevices/dra/prepared.py": "checks its checksum",
-    "src/kubedevices/dra_kubelet/claim_cache.py": "checks what it reads",
-    "src/kubedevices/middleware/saved_list.py": "checks what it reads",
-    "src/kubedevices/proxy/known_sockets.py": "checks what it reads",
     "src/kubedevices/api_stub/cel.py": "a server in the process of a test",
     "src/kubedevices/api_stub/http.py": "a server in the process of a test",
 }

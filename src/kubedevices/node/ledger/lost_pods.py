@@ -6,7 +6,6 @@ is given twice. A pod that was released after the damaged frame may be held agai
 """
 
 import contextlib
-import json
 import logging
 import os
 import shutil
@@ -15,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from kubedevices.documents.json_text import read_json
 from kubedevices.errors import KubedevicesError
 from kubedevices.host import untrusted_files
 from kubedevices.host.shared_directory import free_name
@@ -92,7 +92,7 @@ def _pods_in(path: Path, log: bytes, page_size: int, boot_id: str) -> list[Admit
 
 
 def _holding(uid: str, container: str, resource: str, devices: str, response: bytes) -> Holding:
-    per_numa = {int(node): ids for node, ids in json.loads(devices).items()}
+    per_numa = {int(node): ids for node, ids in read_json(devices, limit=2**26).items()}
     held = HeldDevices(per_numa, CONTAINER_RESPONSE.from_wire(response))
     return Holding(uid, container, resource, held)
 
