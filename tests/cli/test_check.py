@@ -79,7 +79,7 @@ def test_a_plugin_that_cannot_be_started_exits_3() -> None:
     """A missing program, and one that ends before it registers, with its last words."""
     done = run("check", "--", "no-such-plugin", "{socket_dir}")
     assert done.returncode == 3
-    assert "could not be started: No such file or directory: no-such-plugin" in done.stderr
+    assert "could not be started: no-such-plugin: no such program in PATH" in done.stderr
     done = run("check", "--", "sh", "-c", "echo no licence >&2; exit 4 {socket_dir}")
     assert done.returncode == 3
     assert "exit code" in done.stderr

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kubedevices.errors import CannotAsk, KubedevicesError
+from kubedevices.host.programs import start_failure
 
 DEADLINE = 180
 """Seconds for one command. `kubectl delete` waits until its objects are gone."""
@@ -46,10 +47,11 @@ class Kubectl:
                 timeout=DEADLINE,
                 check=False,
             )
-        except FileNotFoundError:
-            raise CannotAsk(f"kubectl is missing: {ADVICE}") from None
         except OSError as error:
-            raise CannotAsk(f"cannot run kubectl: {error.strerror}") from error
+            reason, found = start_failure("kubectl", error)
+            if not found:
+                raise CannotAsk(f"kubectl is missing: {ADVICE} ({reason})") from None
+            raise CannotAsk(f"cannot run kubectl: {reason}") from error
         except subprocess.TimeoutExpired:
             raise ClusterRefused(arguments[0], f"did not end within {DEADLINE} s") from None
         if done.returncode:

@@ -10,7 +10,9 @@ device_files     device numbers, /dev/char links, all device files of one device
 device_links     the real device files behind symbolic links
 machine_numa     the NUMA nodes of this machine and their distances
 boot_id          the ID of the current boot
+programs         says why a program could not be started
 service_manager  reports readiness to systemd
+stopping         the signals that stop a program that serves
 heap             makes glibc return large free blocks to the system
 file_watch       tells when files at given paths change
 inotify          the kernel's file events, for `file_watch`
