@@ -48,7 +48,7 @@ class UnblockedStream(io.TextIOBase):
         self.dropped = 0
         """Number of lines dropped so far."""
 
-        # The finaliser of a stream calls `flush`, also if `fileno` refuses below. So these come first.
+        # First: the finaliser of a stream calls `flush`, also if `fileno` below raises.
         self._part = ""
         # Reentrant: a signal handler may log while the same thread holds the lock.
         self._changed = threading.Condition(threading.RLock())

@@ -14,6 +14,7 @@ from kubedevices.cli import main
 from kubedevices.device import DeviceSpec, Mount
 from tests.cli.commands import running
 from tests.fake_kubelet import FakeKubelet
+from tests.nobody import run_as_nobody
 from tests.waiting import until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -178,30 +179,9 @@ def test_a_missing_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == message
 
 
-AS_NOBODY = """\
-import os, sys
-import encodings.utf_8_sig, shutil, kubedevices.cli.expose
-import kubedevices.builtin.expose, kubedevices.plugin.runner
-if os.getuid() == 0:
-    os.setgroups([])
-    os.setgid(65534)
-    os.setuid(65534)
-sys.exit(kubedevices.cli.main(sys.argv[1:]))
-"""
-
-
 def expose_as_nobody(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Run `expose` as an ordinary user.
-
-    Everything is imported before: Python itself may be installed where only root can read.
-    """
-    return subprocess.run(
-        [sys.executable, "-c", AS_NOBODY, "expose", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=False,
-    )
+    code = "sys.exit(kubedevices.cli.main(sys.argv[1:]))"
+    return run_as_nobody(code, "expose", *arguments)
 
 
 def test_an_unreadable_file_is_an_error(directory: Path) -> None:

@@ -16,7 +16,7 @@ OWN_PYTHON = {"bench/bench.py", "conformance/processes.py"}  # they start `sys.e
 
 
 def failure(program: str, **env: str) -> StartFailure:
-    with pytest.raises(OSError) as raised:
+    with pytest.raises(OSError, match="Errno") as raised:
         subprocess.Popen([program], env=env)
     return start_failure(program, raised.value, env)
 

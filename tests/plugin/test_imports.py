@@ -76,7 +76,7 @@ NOT_NEEDED = {
 
 @functools.cache
 def of_bare_python() -> set[str]:
-    """Return what this Python loads before any program: Debian's has a `sitecustomize`, for example."""
+    """Return what this Python loads before any program: Debian's has a `sitecustomize`."""
     command = [sys.executable, "-c", "import sys; print(*sys.modules)"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     return {name.partition(".")[0] for name in done.stdout.split()}
@@ -193,7 +193,8 @@ PARTS = {
         builtin.expose_host builtin.expose_match builtin.expose_memory builtin.expose_names
         builtin.expose_tree middleware.health_checks cdi cdi.annotations cdi.inject cdi.names
         cdi.parse cdi.registry cdi.rules cdi.values cli.expose
-        cli.output host.device_files host.pci host.programs host.usb host.vfio plugin.config_follower
+        cli.output host.device_files host.pci host.programs host.usb host.vfio
+        plugin.config_follower
         middleware.health_gate middleware.health_gate terminal
         """,
         stdlib="hashlib",

@@ -74,7 +74,7 @@ with StopSignals(lambda: taken.append("stop"), lambda: None, grace=60):
 
 
 def test_signals_that_the_parent_ignores_stay_ignored() -> None:
-    """A script's background job is not for Ctrl-C, and `nohup` is for SIGHUP. SIGTERM still stops."""
+    """Under `nohup` or as a background job of a script, a program goes on; SIGTERM stops it."""
     done = subprocess.run(
         ["sh", "-c", "trap '' INT HUP; exec \"$@\"", "sh", sys.executable, "-c", IGNORING],
         capture_output=True, text=True, timeout=20, check=True,

@@ -3,6 +3,7 @@
 import errno
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
@@ -24,33 +25,38 @@ def start_failure(
     turns "no such file" into "permission denied". A script whose interpreter is missing is called a
     missing file.
     """
-    reason = error.strerror or str(error)
     named = program if error.filename is None else os.fsdecode(error.filename)
-    if os.path.basename(named) != os.path.basename(program):  # noqa: PTH119  as below
-        return StartFailure(f"{named}: {reason}", True)  # the working directory
+    if Path(named).name != Path(program).name:
+        return StartFailure(f"{named}: {error.strerror}", True)  # the working directory
     if error.errno not in _NOT_THERE:
-        return StartFailure(reason, True)
+        return StartFailure(error.strerror or str(error), True)
     if "/" in program:
-        return StartFailure(_reason_at(program, error), os.path.lexists(program))
+        return StartFailure(_reason_at(Path(program), error), os.path.lexists(program))
     directories = os.get_exec_path(env)
-    for directory in directories:
-        file = os.path.join(directory, program)  # noqa: PTH118  pathlib is slow
-        if os.path.isfile(file):
+    for file in (Path(directory, program) for directory in directories):
+        if _is_file(file):
             return StartFailure(f"{file}: {_reason_at(file, error)}", True)
     closed = [directory for directory in directories if _may_not_search(directory)]
     where = f"; this user may not search {', '.join(closed)}" if closed else ""
     return StartFailure(f"no such program in PATH{where}", False)
 
 
-def _reason_at(file: str, error: OSError) -> str:
-    if error.errno == errno.ENOENT and os.path.isfile(file):
+def _reason_at(file: Path, error: OSError) -> str:
+    if error.errno == errno.ENOENT and _is_file(file):
         return "the interpreter in its first line does not exist"
     return error.strerror or str(error)
 
 
+def _is_file(file: Path) -> bool:
+    try:
+        return file.is_file()
+    except OSError:  # in a directory that this user may not search
+        return False
+
+
 def _may_not_search(directory: str) -> bool:
     try:
-        os.stat(os.path.join(directory, "."))  # noqa: PTH116, PTH118  as above
+        Path(directory, "..").stat()  # `.` would need no right on the directory itself
     except PermissionError:
         return True
     except OSError:  # not there

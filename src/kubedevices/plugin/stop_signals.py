@@ -2,7 +2,8 @@
 
 The handlers belong to the `signal` module, not to the event loop, because an `async` method of the
 author may block the loop. A process that ignores SIGTERM for this reason gets killed, and its
-sockets stay. SIGINT and SIGHUP stay ignored if the parent ignores them, as `nohup` does. `modes.run` uses this; a program that only embeds a plugin does not.
+sockets stay. SIGINT and SIGHUP stay ignored if the parent ignores them, as `nohup` does.
+`modes.run` uses this; a program that only embeds a plugin does not.
 """
 
 import logging
