@@ -206,11 +206,12 @@ def test_an_unwritable_socket_directory_is_an_error(directory: Path) -> None:
 
 
 def test_an_invisible_socket_directory_is_an_error(directory: Path) -> None:
-    """As that of a kubelet, below a directory of mode 0750: one line as well."""
+    """As that of a kubelet, which belongs to root: one line as well."""
     directory.chmod(0o755)
     (directory / "kubelet/s").mkdir(parents=True)
-    (directory / "kubelet").chmod(0o750)
+    (directory / "kubelet").chmod(0)  # without root, the directory belongs to whoever looks
     found = expose_as_nobody("--config", "serial.yaml", "--socket-dir", "kubelet/s")
+    (directory / "kubelet").chmod(0o755)
     assert (found.returncode, found.stdout) == (3, "")
     assert found.stderr.startswith(
         f"kubedevices: cannot create a socket in {directory}/kubelet/s: Permission denied (run as"
