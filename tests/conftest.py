@@ -11,8 +11,11 @@ import pytest_timeout
 from hypothesis import HealthCheck, settings
 
 from kubedevices.cli.log_lines import JsonLines, TextLines
-from tests import forked_workers, host_needs
+from tests import forked_workers, host_needs, known_world
 from tests.image_host import ImageHost, build_image, image_host
+
+known_world.enter()
+known_world.watch_kubelet_directories()
 
 # The time of an example depends on the machine more than on the code.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -83,6 +86,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the markers; with `-n`, fork workers."""
     forked_workers.pytest_configure(config)
+    config.pluginmanager.register(known_world, "known world")
     config.addinivalue_line(
         "markers",
         "needs(*names, descriptors=0): what the host must give: tests/host_needs.py",
