@@ -189,9 +189,11 @@ def _reason(error: OSError) -> str:
     """Return the reason; for a port in use, with the command that finds the process."""
     if error.errno == errno.EADDRINUSE:
         return f"{os.strerror(error.errno)} (`ss -ltnp` says by whom)"
-    if isinstance(error, socket.gaierror) or not error.errno:
+    if isinstance(error, socket.gaierror):
         return error.strerror or str(error)
-    return os.strerror(error.errno)
+    # From Python 3.12.1 on, asyncio skips addresses that the machine does not have. If none is left,
+    # its error has no number.
+    return os.strerror(error.errno or errno.EADDRNOTAVAIL)
 
 
 def _plain(status: HTTPStatus, hint: str = "") -> Page:
