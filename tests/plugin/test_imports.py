@@ -37,6 +37,7 @@ asyncio.run(main())
 """
 OURS = {
     "allocation",
+    "deadlines",
     "device",
     "device_tree",
     "errors",
@@ -133,7 +134,8 @@ PARTS = {
     "simulate": Part(
         "simulate --number-devices 1",
         """
-        allocation cli cli.log_lines cli.serving cli.simulate device device_tree resource_name
+        allocation cli cli.log_lines cli.serving cli.simulate deadlines device device_tree
+        resource_name
         socket_paths version words errors errors.check errors.container errors.node errors.plugin
         errors.dra errors.proxy errors.shared errors.watcher builtin builtin.simulated_devices
         builtin.simulated_files

@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import h11
 
+from kubedevices import deadlines
 from kubedevices.allocation import ClaimReference
 from kubedevices.dra.kubeconfig import ApiAccess
 from kubedevices.dra.reconcile import Object
@@ -118,7 +119,7 @@ class ApiClient:
         with self._translated(WATCH_SECONDS + self._timeout):
             async with self._answer(call) as parts:
                 while True:
-                    async with asyncio.timeout(WATCH_SECONDS + self._timeout):
+                    async with deadlines.timeout(WATCH_SECONDS + self._timeout):
                         # The server ends the watch after `timeoutSeconds`. If nothing comes for
                         # longer, the connection is dead.
                         part = await anext(parts, b"")
@@ -132,7 +133,7 @@ class ApiClient:
 
     async def _do(self, call: _Call) -> Object:
         with self._translated(self._timeout):
-            async with asyncio.timeout(self._timeout), self._answer(call) as parts:
+            async with deadlines.timeout(self._timeout), self._answer(call) as parts:
                 return _object(await _joined(parts), call)
 
     @contextlib.contextmanager
@@ -158,7 +159,7 @@ class ApiClient:
         headers += [("User-Agent", "kubedevices"), ("Connection", "close"), *self._access.headers()]
         headers += [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
         query = f"?{urlencode(call.query)}" if call.query else ""
-        async with asyncio.timeout(self._timeout):
+        async with deadlines.timeout(self._timeout):
             reader, writer = await asyncio.open_connection(
                 self._host, self._port, ssl=self._access.tls(), limit=_CHUNK
             )
@@ -168,7 +169,7 @@ class ApiClient:
             request = h11.Request(method=call.method, target=target, headers=headers)
             for event in (request, h11.Data(data=body), h11.EndOfMessage()):
                 writer.write(http.send(event) or b"")
-            async with asyncio.timeout(self._timeout):
+            async with deadlines.timeout(self._timeout):
                 await writer.drain()
                 response = await _head(http, reader)
             parts = _body(http, reader)
