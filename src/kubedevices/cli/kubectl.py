@@ -48,8 +48,8 @@ class Kubectl:
                 check=False,
             )
         except OSError as error:
-            reason, found = start_failure("kubectl", error)
-            if not found:
+            reason, is_there = start_failure("kubectl", error)
+            if not is_there:
                 raise CannotAsk(f"kubectl is missing: {ADVICE} ({reason})") from None
             raise CannotAsk(f"cannot run kubectl: {reason}") from error
         except subprocess.TimeoutExpired:
