@@ -126,8 +126,12 @@ def _make_home(home: Path) -> None:
         ("GIT_CONFIG_GLOBAL", home / ".gitconfig"),
     ):
         os.environ.setdefault(name, str(place))
-    # A worker that was forked also calls this at its end.
-    atexit.register(lambda: os.getpid() != process or shutil.rmtree(made, ignore_errors=True))
+
+    def remove() -> None:
+        if os.getpid() == process:  # a forked worker also calls this at its end
+            shutil.rmtree(made, ignore_errors=True)
+
+    atexit.register(remove)
 
 
 def _searchable(path: str) -> str:
