@@ -87,6 +87,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the markers; with `-n`, fork workers."""
     forked_workers.pytest_configure(config)
     config.pluginmanager.register(known_world, "known world")
+    known_world.use_default_signals()
     config.addinivalue_line(
         "markers",
         "needs(*names, descriptors=0): what the host must give: tests/host_needs.py",

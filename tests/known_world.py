@@ -49,13 +49,20 @@ def enter() -> None:
     os.umask(0o022)
     _limit(resource.RLIMIT_NOFILE, DESCRIPTORS)
     _limit(resource.RLIMIT_CORE, 0)
+    _set_environment()
+    time.tzset()
+
+
+def use_default_signals() -> None:
+    """Heed signals that a shell or `nohup` ignores, in a process that runs tests.
+
+    A process that only controls workers keeps ignoring them, as whoever started it wants.
+    """
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP} - _BY_PYTHON:
         if signal.getsignal(number) is signal.SIG_IGN:
             usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
             signal.signal(number, usual)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    _set_environment()
-    time.tzset()
 
 
 def watch_kubelet_directories() -> None:

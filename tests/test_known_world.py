@@ -17,6 +17,7 @@ PROGRAM = """\
 import json, os, resource, signal, sys, time
 from tests import known_world
 known_world.enter()
+known_world.use_default_signals()
 print(json.dumps({
     "environment": dict(os.environ),
     "umask": os.umask(0),
