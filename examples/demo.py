@@ -251,7 +251,7 @@ def run_container(demo: Demo, resource: str, options: dict[str, Any]) -> None:
     if lacking:
         demo.missing.append(
             f"{', '.join(lacking)}: no container was started "
-            "(`make test-deps` as root installs runc and busybox)"
+            "(as root: `make test-deps` installs runc and busybox, then `make demo`)"
         )
         say(f"   left out: this host lacks {', '.join(lacking)}")
         return

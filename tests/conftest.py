@@ -3,7 +3,6 @@
 import logging
 import os
 import shutil
-import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +12,11 @@ import pytest_timeout
 from hypothesis import HealthCheck, settings
 
 from kubedevices.cli.log_lines import JsonLines, TextLines
-from tests import forking, host_needs, worker_groups
+from tests import forking, host_needs, known_world, worker_groups
 from tests.image_host import ImageHost, build_image, image_host
+
+known_world.enter()
+known_world.watch_kubelet_directories()
 
 # The time of an example depends on the machine more than on the code.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -92,7 +94,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "needs(*names, descriptors=0): what the host must give: tests/host_needs.py"
     )
+    config.pluginmanager.register(known_world, "known world")
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.umask(0o022)
+        known_world.use_default_signals()

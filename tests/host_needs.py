@@ -159,12 +159,6 @@ NEEDS: dict[str, Need] = {
         "commands with sudo", lambda: succeeds("sudo", "-n", "true"),
         "install sudo, and allow it without a password", in_ci=False,
     ),
-    "python of another user": Need(
-        "commands of another user",
-        lambda: is_root() and succeeds(*AS_NOBODY, sys.executable, "-c", "import kubedevices"),
-        f"{_AS_ROOT}, in a checkout and with a Python that everybody may read",
-        in_ci=False,
-    ),
     "user namespaces": Need(
         "what a user namespace gives an ordinary user",
         lambda: succeeds(*(AS_NOBODY if is_root() else ()), "unshare", "-Urm", "true"),

@@ -305,6 +305,7 @@ def test_a_program_that_cannot_have_the_kubelets_paths_is_not_started(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error has the reason and says what helps."""
+    monkeypatch.setattr(bench_module, "DEVICE_PLUGIN_DIR", bench.socket_dir)  # not the host's
     monkeypatch.setattr(bench_module, "GENERATED_DIRECTORY", "/etc/passwd/cdi")
     with pytest.raises(NoPrivateView, match=r"/etc/passwd|unshare"):
         bench.attach("true", kubelet_paths=True)

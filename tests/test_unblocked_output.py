@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import io
 import logging
 import os
 import signal
@@ -81,6 +82,17 @@ def test_a_full_pipe_drops_lines_and_reports_their_number(pipe: Pipe) -> None:
     stream.write("new\n")
     assert pipe.read_until("new\n") == "new\n"
     stream.end(10)
+
+
+def test_a_stream_without_a_descriptor_is_refused_and_can_be_closed() -> None:
+    """The finaliser closes the refused object. An error there would be printed as a traceback."""
+    with pytest.raises(io.UnsupportedOperation) as refusal:
+        UnblockedStream(io.StringIO())
+    refused: UnblockedStream = next(
+        each.locals["self"] for each in refusal.traceback if each.name == "__init__"
+    )
+    refused.close()
+    assert refused.closed
 
 
 def test_a_line_longer_than_the_queue_is_written(pipe: Pipe) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import NamedTuple
 
+from kubedevices import deadlines
 from kubedevices.errors import CannotAsk, UsageError
 
 REQUEST_LIMIT = 8192
@@ -132,7 +133,7 @@ class PageServer:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with asyncio.timeout(DEADLINE):
+            async with deadlines.timeout(DEADLINE):
                 try:
                     head = await reader.readuntil(b"\r\n\r\n")
                     self._stop_waiting()
@@ -189,9 +190,11 @@ def _reason(error: OSError) -> str:
     """Return the reason; for a port in use, with the command that finds the process."""
     if error.errno == errno.EADDRINUSE:
         return f"{os.strerror(error.errno)} (`ss -ltnp` says by whom)"
-    if isinstance(error, socket.gaierror) or not error.errno:
+    if isinstance(error, socket.gaierror):
         return error.strerror or str(error)
-    return os.strerror(error.errno)
+    # Newer versions of asyncio skip addresses that the machine does not have. If none is left, the
+    # error has no number.
+    return os.strerror(error.errno or errno.EADDRNOTAVAIL)
 
 
 def _plain(status: HTTPStatus, hint: str = "") -> Page:

@@ -158,11 +158,13 @@ def run_until_signal(
     mode: "Mode" = "device-plugin",
     listen: str | None = None,
     pod_resources: Path | None = None,
+    check_host: Callable[[], None] = lambda: None,
     **options: Any,
 ) -> None:
     """Run a plugin until its scanner ends, or until SIGTERM or SIGINT. Raises `KubedevicesError`.
 
-    `run` documents `listen` and `pod_resources`.
+    `run` documents `listen` and `pod_resources`. `check_host` is called when the options are known
+    to be right: an error of the host must not hide a mistake in them.
     """
     beside = None
     if listen is not None:
@@ -171,6 +173,7 @@ def run_until_signal(
         raise UsageError("pod_resources needs listen")
     heap.give_large_blocks_back()
     runner = make_runner(scanner, domain, mode, options)
+    check_host()
 
     async def run_beside() -> None:
         started = service_manager.announced(lambda: runner.has_started)

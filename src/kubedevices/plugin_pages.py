@@ -4,7 +4,6 @@
 ListAndWatch stream for it. /state: the state as JSON, whose keys are stable.
 """
 
-import asyncio
 import contextlib
 import json
 import logging
@@ -17,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
-from kubedevices import metrics
+from kubedevices import deadlines, metrics
 from kubedevices.device import Health
 from kubedevices.errors import CannotAsk, DeviceListTooLarge
 from kubedevices.http_pages import Page, PageServer, parse_address
@@ -195,7 +194,7 @@ class PluginPages:
 
         ours = {server.resource for server in runner.servers.values()}
         try:
-            async with asyncio.timeout(_KUBELET_TIMEOUT):
+            async with deadlines.timeout(_KUBELET_TIMEOUT):
                 listed = await ask_kubelet(self._pod_resources)
         except (CannotAsk, TimeoutError) as error:
             if not self._is_kubelet_silent:  # log once: scrapes come every few seconds

@@ -48,10 +48,11 @@ class UnblockedStream(io.TextIOBase):
         self.dropped = 0
         """Number of lines dropped so far."""
 
-        self._descriptor, self._limit = stream.fileno(), limit
+        # First: the finaliser of a stream calls `flush`, also if `fileno` below raises.
         self._part = ""
         # Reentrant: a signal handler may log while the same thread holds the lock.
         self._changed = threading.Condition(threading.RLock())
+        self._descriptor, self._limit = stream.fileno(), limit
         self._waiting: deque[bytes | int] = deque()  # a number stands for lines dropped there
         self._size = 0
         self._is_closing = self._is_writing = self._is_inside_line = False

@@ -35,6 +35,7 @@ from kubedevices.middleware.faults import FaultRule, PreStart
 from kubedevices.middleware.step_control import list_simulated, tell
 from kubedevices.plugin.capabilities import PreferredAllocator
 from kubedevices.plugin.notifier import Notifier
+from tests.host_needs import needs
 from tests.waiting import until
 
 GPU = SimulatorConfig(
@@ -457,6 +458,7 @@ async def test_steps_can_be_taken_while_nothing_is_reported(
         await until(lambda: seen(notifier) == {"g-n-0": "H"})
 
 
+@needs("mknod")
 async def test_device_files_are_made_and_removed(tmp_path: Path) -> None:
     """Where they are asked for; the container sees them in /dev. Others' files stay."""
     (tmp_path / "dev").mkdir()

@@ -14,6 +14,7 @@ from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.socket_paths import PROXY_SOCKET_NAME
 from tests.cli.commands import running
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
+from tests.nobody import run_as_nobody
 from tests.node_thread import NodeThread, node_thread
 from tests.proxy_answers import PLUGIN, start_answering
 from tests.waiting import until_sync
@@ -195,3 +196,13 @@ def test_watching_ends_with_the_node(node: NodeThread, short_dir: Path) -> None:
         until_sync(lambda: process.poll() is not None)
         assert process.returncode == 3
     assert "kubedevices: the node stopped" in (short_dir / "log").read_text()
+
+
+def test_claims_in_a_closed_directory_are_missing_with_a_note(short_dir: Path) -> None:
+    """Whoever may ask the kubelet may still not look into its directory."""
+    (short_dir / "kubelet").mkdir(mode=0)
+    code = "from pathlib import Path; print(kubedevices.cli.devices._claims(Path(sys.argv[1]), ''))"
+    done = run_as_nobody(code, str(short_dir / "kubelet"))
+    (short_dir / "kubelet").chmod(0o755)
+    note = f"no permission to look into {short_dir}/kubelet: claims are not listed\n"
+    assert (done.stdout, done.stderr) == ("[]\n", note)

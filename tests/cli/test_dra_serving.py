@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.cli import main
+from kubedevices.cli import main, serving
 
 SIMULATE = ["simulate", "--resource-name", "example.com/gpu"]
 
@@ -36,9 +36,14 @@ def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_contradicting_mode_options_are_refused(
-    words: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: str,
+    problem: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """At once, and without a traceback."""
+    """At once, without a traceback, and before the host is looked at."""
+    monkeypatch.setattr(serving, "check_socket_dir", lambda _: pytest.fail("looked at the host"))
     assert main([*SIMULATE, *words.format(d=tmp_path).split()]) in (2, 3)
     assert problem in capsys.readouterr().err
 

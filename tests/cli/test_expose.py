@@ -14,6 +14,7 @@ from kubedevices.cli import main
 from kubedevices.device import DeviceSpec, Mount
 from tests.cli.commands import running
 from tests.fake_kubelet import FakeKubelet
+from tests.nobody import run_as_nobody
 from tests.waiting import until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -178,30 +179,9 @@ def test_a_missing_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == message
 
 
-AS_NOBODY = """\
-import os, sys
-import encodings.utf_8_sig, shutil, kubedevices.cli.expose
-import kubedevices.builtin.expose, kubedevices.plugin.runner
-if os.getuid() == 0:
-    os.setgroups([])
-    os.setgid(65534)
-    os.setuid(65534)
-sys.exit(kubedevices.cli.main(sys.argv[1:]))
-"""
-
-
 def expose_as_nobody(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Run `expose` as an ordinary user.
-
-    Everything is imported before: Python itself may be installed where only root can read.
-    """
-    return subprocess.run(
-        [sys.executable, "-c", AS_NOBODY, "expose", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=False,
-    )
+    code = "sys.exit(kubedevices.cli.main(sys.argv[1:]))"
+    return run_as_nobody(code, "expose", *arguments)
 
 
 def test_an_unreadable_file_is_an_error(directory: Path) -> None:
@@ -226,11 +206,12 @@ def test_an_unwritable_socket_directory_is_an_error(directory: Path) -> None:
 
 
 def test_an_invisible_socket_directory_is_an_error(directory: Path) -> None:
-    """As that of a kubelet, below a directory of mode 0750: one line as well."""
+    """As that of a kubelet, which belongs to root: one line as well."""
     directory.chmod(0o755)
     (directory / "kubelet/s").mkdir(parents=True)
-    (directory / "kubelet").chmod(0o750)
+    (directory / "kubelet").chmod(0)  # without root, the directory belongs to whoever looks
     found = expose_as_nobody("--config", "serial.yaml", "--socket-dir", "kubelet/s")
+    (directory / "kubelet").chmod(0o755)
     assert (found.returncode, found.stdout) == (3, "")
     assert found.stderr.startswith(
         f"kubedevices: cannot create a socket in {directory}/kubelet/s: Permission denied (run as"

@@ -77,6 +77,22 @@ def test_a_node_prints_ready_and_stops_cleanly(directory: Path, number: signal.S
     assert directory.with_name("log").read_text() == ""
 
 
+def test_a_background_job_of_a_script_ignores_ctrl_c(directory: Path) -> None:
+    """The script's shell ignores SIGINT for the node, and the node keeps that; SIGTERM stops it."""
+    words = ["-m", "kubedevices.cli", "node", "--socket-dir", str(directory)]
+    process = subprocess.Popen(
+        ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", sys.executable, *words],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with process:
+        assert "ready" in line(process)
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        process.terminate()
+        assert process.wait(DEADLINE) == 0
+    ignored = int(status.partition("SigIgn:")[2].split()[0], 16)
+    assert ignored >> (signal.SIGINT - 1) & 1
+
+
 def test_the_ready_line_says_how_to_ask(directory: Path) -> None:
     """With the directory, to copy from."""
     arguments = ["node", "--socket-dir", str(directory)]

@@ -1,8 +1,5 @@
 """`devices`, `wait`, `allocate`, `release` and `with` in a directory that a kubelet serves."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +11,7 @@ from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.services.pod_resources import PodResourcesServer
 from tests.fake_plugin import RESOURCE, healthy
 from tests.host_needs import needs
+from tests.nobody import run_as_nobody
 from tests.node_thread import node_thread
 
 POD = Pod("train", containers=(Container("main", {RESOURCE: 1}),))
@@ -93,17 +91,12 @@ def test_a_user_without_permission_is_told_to_ask_as_root(verb: list[str]) -> No
     """At once: a kubelet's directories are root's, so nothing says that a node is missing."""
     prepare = (  # an empty /var/lib: nothing of the host is seen, and nothing is made on it
         "mount -t tmpfs tmpfs /var/lib && mkdir -m 0700 /var/lib/kubelet && "
-        "mkdir /var/lib/kubelet/device-plugins && exec setpriv --reuid 65534 --clear-groups "
-        '--inh-caps=-all --bounding-set=-all "$@"'
+        'mkdir /var/lib/kubelet/device-plugins && exec "$@"'
     )
-    code = "import sys; from kubedevices.cli import main; sys.exit(main(sys.argv[1:]))"
-    ended = subprocess.run(
-        ["unshare", "--mount", "sh", "-ec", prepare, "sh", sys.executable, "-c", code, *verb],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    ended = run_as_nobody(
+        "sys.exit(kubedevices.cli.main(sys.argv[1:]))",
+        *verb,
+        before=("unshare", "--mount", "sh", "-ec", prepare, "sh"),
     )
     denied = "no permission to look into /var/lib/kubelet/device-plugins: ask again as root"
     assert (ended.returncode, ended.stderr) == (3, f"kubedevices: {denied}\n")

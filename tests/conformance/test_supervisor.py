@@ -54,7 +54,7 @@ async def test_a_signal_reaches_the_process(short_dir: Path) -> None:
 async def test_a_missing_command_is_an_error(short_dir: Path) -> None:
     """The error has the name of the command."""
     async with keeping(short_dir) as supervisor:
-        with pytest.raises(PluginNotStarted, match="No such file or directory: no-such-plugin"):
+        with pytest.raises(PluginNotStarted, match="no-such-plugin: no such program in PATH"):
             await supervisor.start(["no-such-plugin"], env=os.environ, log=short_dir / "log")
 
 

@@ -59,6 +59,29 @@ def test_the_log_says_where_the_loop_is_blocked() -> None:
     assert "in blocking_hook, called by <string>:" in done.stderr
 
 
+IGNORING = """
+import os, signal, sys
+from kubedevices.plugin.stop_signals import StopSignals
+
+taken = []
+with StopSignals(lambda: taken.append("stop"), lambda: None, grace=60):
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGHUP)
+    print(*taken)
+    os.kill(os.getpid(), signal.SIGTERM)
+    print(*taken)
+"""
+
+
+def test_signals_that_the_parent_ignores_stay_ignored() -> None:
+    """Under `nohup` or as a background job of a script, a program goes on; SIGTERM stops it."""
+    done = subprocess.run(
+        ["sh", "-c", "trap '' INT HUP; exec \"$@\"", "sh", sys.executable, "-c", IGNORING],
+        capture_output=True, text=True, timeout=20, check=True,
+    )  # fmt: skip
+    assert done.stdout == "\nstop\n"
+
+
 def test_the_process_ends_although_the_log_blocks() -> None:
     """What blocks the process may be its own log, as a pipe that nobody reads."""
     hold = "logging.getLogger().handlers[0].acquire()"

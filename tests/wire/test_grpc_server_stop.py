@@ -27,13 +27,14 @@ from tests.wire.echo_server import CALL, WATCH, echo, server_of, watch
 
 async def test_start_and_stop_again(server: GrpcServer, short_dir: Path) -> None:
     """A stopped server starts again, on the same path or another, with a new identity."""
-    first = server.identity
+    first = FileIdentity.of(short_dir / "s.sock")
     with pytest.raises(RuntimeError, match="already started"):
         await server.start(short_dir / "other.sock")
     assert "s.sock" in repr(server)
     await server.stop()
     await server.stop()
     assert "stopped" in repr(server)
+    assert server.identity is None
     for name in ("s.sock", "other.sock"):
         await server.start(short_dir / name)
         assert server.owns_socket()
@@ -42,6 +43,18 @@ async def test_start_and_stop_again(server: GrpcServer, short_dir: Path) -> None
             assert await channel.unary(CALL, b"x", timeout=5) == b"x"
         await server.stop()
         assert not (short_dir / name).exists()
+
+
+async def test_a_stopped_server_holds_no_descriptor(server: GrpcServer, short_dir: Path) -> None:
+    """A plugin stops a server with each kubelet, and garbage is collected much later."""
+    async with dialled(short_dir) as channel:
+        await channel.unary(CALL, b"x", timeout=5)
+    await server.stop()
+    assert not [place for place in open_files() if place.startswith(str(short_dir))]
+
+
+def open_files() -> list[str]:
+    return [str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
 
 
 async def test_rename(short_dir: Path) -> None:

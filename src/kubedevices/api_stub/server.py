@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
+from kubedevices import deadlines
 from kubedevices.allocation import ClaimReference
 from kubedevices.api_stub import scheduler
 from kubedevices.api_stub.http import Answer, ApiFault, ApiRequest, Handler, serve, status_of
@@ -258,7 +259,7 @@ class ApiServer:
                 if made := _watched(event, place, selected):
                     yield made
             try:
-                async with asyncio.timeout_at(end):
+                async with deadlines.timeout_at(end):
                     await changed.wait()
             except TimeoutError:
                 return

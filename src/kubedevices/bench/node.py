@@ -9,6 +9,7 @@ import contextlib
 from collections import Counter
 from pathlib import Path
 
+from kubedevices import deadlines
 from kubedevices.errors import RegistrationError
 from kubedevices.node.arrival.plugin_directory import make_directory
 from kubedevices.node.device_manager import DeviceManager
@@ -43,13 +44,13 @@ class Registrations:
             raise RegistrationError(behavior.refusal)
         if behavior.delay:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(behavior.delay), self._changed:
+                async with deadlines.timeout(behavior.delay), self._changed:
                     await self._changed.wait_for(lambda: self.behavior is not behavior)
 
     async def wait_attempts(self, resource: str, number: int, timeout: float) -> bool:
         """Return whether `resource` has called Register `number` times within `timeout` seconds."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout), self._changed:
+            async with deadlines.timeout(timeout), self._changed:
                 await self._changed.wait_for(lambda: self.attempts[resource] >= number)
         return self.attempts[resource] >= number
 

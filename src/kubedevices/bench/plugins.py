@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar, Unpack
 
 from kubedevices.bench.loop_thread import LoopThread
 from kubedevices.errors import NotInTime, PluginNotStarted
+from kubedevices.host.programs import start_failure
 from kubedevices.modes import Runner
 from kubedevices.plugin.author_errors import forget_our_frames
 from kubedevices.plugin.options import RunnerOptions
@@ -183,7 +184,8 @@ class ProcessPlugin(RunningPlugin):
                     start_new_session=True,
                 )
         except OSError as error:
-            raise PluginNotStarted(f"{self.command[0]}: {error.strerror}") from error
+            reason = start_failure(self.command[0], error, env).reason
+            raise PluginNotStarted(f"{self.command[0]}: {reason}") from error
 
     def __repr__(self) -> str:
         code = self.returncode

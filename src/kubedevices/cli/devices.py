@@ -172,7 +172,12 @@ def _claims(kubelet_dir: Path, domain: str) -> list[dict[str, Any]]:
 
     `domain` chooses one driver; if empty, all drivers.
     """
-    if not (kubelet_dir / "plugins").is_dir():
+    try:
+        (kubelet_dir / "plugins").stat()
+    except PermissionError:
+        print(f"no permission to look into {kubelet_dir}: claims are not listed", file=sys.stderr)
+        return []
+    except OSError:
         return []
     from kubedevices.explain.look_drivers import look_at_drivers
 

@@ -8,13 +8,13 @@ where a signal comes from; a signal handler in Python does not get this informat
 
 import os
 import resource
-import shutil
 import signal
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 from kubedevices.errors import CommandNotStarted
+from kubedevices.host.programs import start_failure
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that ask a command to end."""
@@ -79,8 +79,8 @@ class Foreground:
                 setsigdef=_CHANGED_BY_PYTHON,
             )
         except OSError as error:
-            found = shutil.which(words[0], mode=os.F_OK) is not None
-            raise CommandNotStarted(words[0], error.strerror or str(error), found=found) from error
+            reason, found = start_failure(words[0], error)
+            raise CommandNotStarted(words[0], reason, found=found) from error
         finally:
             os.set_inheritable(inherit, False)
         while True:

@@ -7,6 +7,7 @@ from typing import Any
 
 from kubedevices.documents.json_text import read_json_object
 from kubedevices.errors import CannotAsk, KubedevicesError, NotJson
+from kubedevices.host.programs import start_failure
 
 _ANSWER_LIMIT = 2**26
 DEADLINE = 180
@@ -48,10 +49,11 @@ class Kubectl:
                 timeout=DEADLINE,
                 check=False,
             )
-        except FileNotFoundError:
-            raise CannotAsk(f"kubectl is missing: {ADVICE}") from None
         except OSError as error:
-            raise CannotAsk(f"cannot run kubectl: {error.strerror}") from error
+            reason, is_there = start_failure("kubectl", error)
+            if not is_there:
+                raise CannotAsk(f"kubectl is missing: {ADVICE} ({reason})") from None
+            raise CannotAsk(f"cannot run kubectl: {reason}") from error
         except subprocess.TimeoutExpired:
             raise ClusterRefused(arguments[0], f"did not end within {DEADLINE} s") from None
         if done.returncode:

@@ -8,7 +8,6 @@ import argparse
 import asyncio
 import contextlib
 import math
-import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -25,6 +24,7 @@ from kubedevices.cli.node_services import (
 )
 from kubedevices.cli.output import json_text
 from kubedevices.host import service_manager
+from kubedevices.host.stopping import stop_signals
 from kubedevices.socket_paths import default_state_dir
 from kubedevices.unblocked_output import describe_dropped
 from kubedevices.words import counted
@@ -40,7 +40,8 @@ HELP = """\
 run a node without Kubernetes: accept plugins, allocate their devices
 
 A device plugin with the same socket directory registers here as at a kubelet. Ctrl-C or SIGTERM
-stops the node cleanly; a second signal stops it at once.
+stops the node cleanly; a second signal stops it at once. A background job of a script ignores
+Ctrl-C.
 """
 EXAMPLES = """\
 examples:
@@ -141,17 +142,18 @@ async def _serve(args: argparse.Namespace) -> None:
     describe_dropped(sys.stdout, lambda lines: line_of({"event": "missed", "events": lines}))
     printing = asyncio.current_task()
     loop = asyncio.get_running_loop()
+    heeded = stop_signals()
     stopping = False
 
     def stop() -> None:
         nonlocal stopping
         stopping = True
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in heeded:
             loop.remove_signal_handler(number)  # a second signal ends the process at once
         if printing is not None:
             printing.cancel()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in heeded:
         loop.add_signal_handler(number, stop)  # before the start, which may take seconds
     try:
         async with _running(args, nodes, metrics) as places:

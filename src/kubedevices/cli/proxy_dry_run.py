@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kubedevices import deadlines
 from kubedevices.cli.node_client import state_directory
 from kubedevices.cli.output import Column, Row, print_listing
 from kubedevices.cli.scan import scan_once
@@ -102,7 +103,7 @@ async def _rows_of(
         chain = make_chain(scanner, inside, looking, state_dir)
         if isinstance(source, Path):
             await plugin.connect(source, dial=_ANSWER_TIMEOUT)
-            async with asyncio.timeout(_ANSWER_TIMEOUT):
+            async with deadlines.timeout(_ANSWER_TIMEOUT):
                 await plugin.presence.wait_here()
         tree = await scan_once(chain.scanner, _ANSWER_TIMEOUT)
     except KubedevicesError as error:

@@ -204,13 +204,13 @@ def serve_plugin(
     from kubedevices.plugin.options import Settings
 
     settings = Settings(**options)
-    check_socket_dir(settings)
     state_dir = args.state_dir or _default_state_dir(settings.directory)
     check_private(state_dir)
     scanner = Maintained(scanner, domain, state_dir.absolute() / FILE_NAME)
-    pages = {"listen": args.listen, "pod_resources": args.pod_resources}
-    also: Any = {"mode": args.mode, **mode_options(args)} if has_both_apis(args) else {}
-    run_until_signal(scanner, domain=domain, **pages, **options, **also)
+    more: Any = {"mode": args.mode, **mode_options(args)} if has_both_apis(args) else {}
+    more |= {"listen": args.listen, "pod_resources": args.pod_resources}
+    more |= {"check_host": lambda: check_socket_dir(settings)}
+    run_until_signal(scanner, domain=domain, **options, **more)
 
 
 def _default_state_dir(directory: Path) -> Path:

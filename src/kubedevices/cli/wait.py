@@ -8,6 +8,7 @@ import argparse
 import asyncio
 from collections.abc import Mapping
 
+from kubedevices import deadlines
 from kubedevices.cli.node_client import (
     add_node_arguments,
     add_pod_resources_argument,
@@ -69,7 +70,7 @@ async def _wait(args: argparse.Namespace) -> int:
     numbers: Mapping[str, int] | None = None
     problem = CannotAsk(f"no answer within {args.timeout:g} s")
     try:
-        async with asyncio.timeout(args.timeout):
+        async with deadlines.timeout(args.timeout):
             while True:
                 try:
                     numbers = await _ask(args)

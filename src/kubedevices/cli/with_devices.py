@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kubedevices import deadlines
 from kubedevices.cli.node_client import add_node_arguments, ask, ask_to_allocate, state_directory
 from kubedevices.cli.run_options import run_options
 from kubedevices.errors import KubedevicesError, NodeError, UsageError
@@ -200,7 +201,7 @@ def _release(args: argparse.Namespace, pod: "Pod", foreground: "Foreground") -> 
     """
 
     async def give_back(client: "ControlClient") -> None:
-        async with asyncio.timeout(_RELEASE_WAIT):
+        async with deadlines.timeout(_RELEASE_WAIT):
             if await _is_held(client, pod):
                 await client.release(pod.uid)
 

@@ -17,6 +17,7 @@ from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TypeVar
 
+from kubedevices import deadlines
 from kubedevices.errors import WireError
 
 T = TypeVar("T")
@@ -136,7 +137,7 @@ class LostTime:
 async def until_set(event: asyncio.Event, timeout: float) -> bool:
     """Wait for an event, `timeout` seconds by the clock; return whether it was set."""
     try:
-        async with asyncio.timeout(timeout):
+        async with deadlines.timeout(timeout):
             await event.wait()
     except TimeoutError:
         return event.is_set()

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
+from kubedevices import deadlines
 from kubedevices.conformance.check import (
     Broken,
     NotPassed,
@@ -186,7 +187,7 @@ class CheckSequence:
     async def _judge(self, check: PluginCheck, subject: object) -> dict[str, Verdict]:
         outcome: Outcome
         try:
-            async with asyncio.timeout(CHECK_LIMIT):
+            async with deadlines.timeout(CHECK_LIMIT):
                 outcome = await check.run(subject)
         except NotPassed as finding:
             return self._for_all(verdict_of(finding, check.severity))

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+from kubedevices import deadlines
 from kubedevices.conformance.busy_machine import until_set
 from kubedevices.conformance.last_words import is_crash, last_words
 from kubedevices.errors import CannotAsk, PluginNotStarted
@@ -181,7 +182,7 @@ class Supervisor:
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         line = json.dumps({"id": number, "do": do, **request}).encode() + b"\n"
         try:
-            async with asyncio.timeout(_ANSWER_LIMIT):
+            async with deadlines.timeout(_ANSWER_LIMIT):
                 await asyncio.get_running_loop().sock_sendall(self._control, line)
                 result: dict[str, Any] = await answer
         except (TimeoutError, OSError) as error:

@@ -21,6 +21,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from kubedevices.host.programs import start_failure
 from kubedevices.probe import linux
 from kubedevices.probe.mounts import Bind, enter_private_view
 
@@ -114,7 +115,7 @@ class SupervisorProcess:
         os.close(writing)
         self._children[pid] = request["id"]
         with os.fdopen(reading, "rb") as pipe:
-            if problem := pipe.read().decode():
+            if problem := pipe.read().decode(errors="surrogateescape"):
                 raise OSError(0, problem)
         return {"pid": pid}
 
@@ -124,7 +125,9 @@ class SupervisorProcess:
             leave_supervisor(request)
             os.execvpe(request["argv"][0], request["argv"], request["env"])
         except OSError as error:
-            os.write(problems, f"{error.strerror}: {request['argv'][0]}".encode())
+            program = request["argv"][0]
+            reason = start_failure(program, error, request["env"]).reason
+            os.write(problems, f"{program}: {reason}".encode(errors="surrogateescape"))
         finally:
             # Not sys.exit: the child must not run the `finally` blocks of the supervisor.
             os._exit(127)

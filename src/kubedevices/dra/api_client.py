@@ -16,6 +16,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import h11
 
+from kubedevices import deadlines
 from kubedevices.allocation import ClaimReference
 from kubedevices.documents.shape import Shape
 from kubedevices.dra.api_answers import (
@@ -141,7 +142,7 @@ class ApiClient:
         with self._translated(WATCH_SECONDS + self._timeout):
             async with self._answer(call) as parts:
                 while True:
-                    async with asyncio.timeout_at(end):
+                    async with deadlines.timeout_at(end):
                         part = await anext(parts, b"")
                     if not part:
                         return
@@ -159,13 +160,13 @@ class ApiClient:
 
     async def _do(self, call: _Call) -> Object:
         with self._translated(self._timeout):
-            async with asyncio.timeout(self._timeout), self._answer(call) as parts:
+            async with deadlines.timeout(self._timeout), self._answer(call) as parts:
                 data = await _joined(parts, call.limit)
                 return read_answer(data, call.shape, call.what, limit=call.limit)
 
     async def _refusal(self, call: _Call, response: Any, parts: AsyncIterator[bytes]) -> ApiRefused:
         """Return the server's `Status` object as an error."""
-        async with asyncio.timeout(self._timeout):
+        async with deadlines.timeout(self._timeout):
             data = await _beginning(parts)
         reason, message = read_refusal(data, limit=_REFUSAL_LIMIT)
         headers = {bytes(name).lower(): bytes(value) for name, value in response.headers}
@@ -205,7 +206,7 @@ class ApiClient:
             headers.append(("Authorization", f"Bearer {token.reveal()}"))
         headers += [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
         query = f"?{urlencode(call.query)}" if call.query else ""
-        async with asyncio.timeout(self._timeout):
+        async with deadlines.timeout(self._timeout):
             reader, writer = await asyncio.open_connection(
                 self._host, self._port, ssl=self._access.tls(), limit=_CHUNK
             )
@@ -215,7 +216,7 @@ class ApiClient:
             request = h11.Request(method=call.method, target=target, headers=headers)
             for event in (request, h11.Data(data=body), h11.EndOfMessage()):
                 writer.write(http.send(event) or b"")
-            async with asyncio.timeout(self._timeout):
+            async with deadlines.timeout(self._timeout):
                 await writer.drain()
                 response = await _head(http, reader)
             parts = _body(http, reader)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple, NoReturn, Protocol
 
+from kubedevices import deadlines
 from kubedevices.device_tree import DeviceTree
 from kubedevices.dra.device_plugin_view import PluginView
 from kubedevices.dra.names import DeviceKey
@@ -132,7 +133,7 @@ class KubeletGuard:
             # `_hurry` ends the long pause when a device begins to be withheld.
             self._hurry.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._timing.idle):
+                async with deadlines.timeout(self._timing.idle):
                     if self.is_waiting:
                         await asyncio.sleep(self._timing.pending)
                     else:

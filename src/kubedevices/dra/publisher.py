@@ -12,6 +12,7 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
+from kubedevices import deadlines
 from kubedevices.dra.api_client import ApiClient
 from kubedevices.dra.reconcile import Pool, StoredForms, plan_writes
 from kubedevices.dra.slices import DeviceObject
@@ -125,7 +126,7 @@ class Publisher:
                 if error.status == _INVALID:
                     # The server would refuse the same slices again, until its settings change.
                     with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(self._timing.invalid_retry):
+                        async with deadlines.timeout(self._timing.invalid_retry):
                             await self._changed.wait()
                 else:
                     await self._pause(failures, error.retry_after)

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from kubedevices import deadlines
 from kubedevices.allocation import ClaimDevice, ClaimReference
 from kubedevices.dra.claim_hooks import ClaimHooks
 from kubedevices.dra.claim_lock import ClaimLock
@@ -150,7 +151,7 @@ class ClaimService:
                 for label, each in (offer.devices.items() if offer else ())
             ]
             try:
-                async with asyncio.timeout(HEALTH_INTERVAL):
+                async with deadlines.timeout(HEALTH_INTERVAL):
                     await news.wait()
             except TimeoutError:
                 continue
@@ -172,7 +173,7 @@ class ClaimService:
         `work` goes on after the limit, and after the kubelet has cancelled its call.
         """
         try:
-            async with asyncio.timeout(ANSWER_LIMIT):
+            async with deadlines.timeout(ANSWER_LIMIT):
                 return await self._run_to_end(work(claim))
         except TimeoutError:
             return f"claim {claim}: not ready within {ANSWER_LIMIT:g} s, the work goes on"

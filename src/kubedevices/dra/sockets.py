@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+from kubedevices import deadlines
 from kubedevices.allocation import PluginInfo
 from kubedevices.errors import CannotAsk
 from kubedevices.host.file_watch import FileWatch
@@ -118,7 +119,7 @@ class DriverSockets:
     async def _wait(self, name: str, until: float | None) -> None:
         """Wait for a change of instances, or until the loop's time `until`."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(until):
+            async with deadlines.timeout_at(until):
                 await self._events[name].wait()
         self._events[name].clear()
 

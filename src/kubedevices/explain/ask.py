@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from kubedevices import deadlines
 from kubedevices.errors import (
     CannotAsk,
     DialError,
@@ -191,7 +192,7 @@ async def ask_plugin(socket: Path) -> PluginAnswer:
             client = DevicePluginClient(channel)
             await client.get_device_plugin_options(timeout=DEADLINE)
             with contextlib.suppress(TimeoutError, StopAsyncIteration):
-                async with asyncio.timeout(DEADLINE), aclosing(client.list_and_watch()) as lists:
+                async with deadlines.timeout(DEADLINE), aclosing(client.list_and_watch()) as lists:
                     return PluginAnswer(await anext(lists))
             return PluginAnswer(problem=f"sends no list of devices within {DEADLINE:g} s")
     except KubedevicesError as error:

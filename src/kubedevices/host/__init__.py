@@ -10,6 +10,8 @@ device_files      device numbers, /dev/char links, all device files of one devic
 device_links      the real device files behind symbolic links
 machine_numa      the NUMA nodes of this machine and their distances
 boot_id           the ID of the current boot
+programs          says why a program could not be started
+stopping          the signals that stop a program that serves
 service_manager   reports readiness to systemd
 heap              makes glibc return large free blocks to the system
 file_watch        tells when files at given paths change

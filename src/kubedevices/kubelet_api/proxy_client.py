@@ -3,9 +3,9 @@
 The proxy listens on `proxy.sock` in its state directory. Only its own user may connect.
 """
 
-import asyncio
 from pathlib import Path
 
+from kubedevices import deadlines
 from kubedevices.errors import WireError
 from kubedevices.kubelet_api.clients import JsonClient
 from kubedevices.proxied_plugin import ProxiedPlugin
@@ -27,7 +27,7 @@ async def ask_proxy(socket: Path) -> tuple[ProxiedPlugin, ...]:
     """
     try:
         async with (
-            asyncio.timeout(DEADLINE),
+            deadlines.timeout(DEADLINE),
             await GrpcChannel.dial(
                 socket, timeout=DEADLINE, max_receive=_ANSWER_LIMIT, follow_links=False
             ) as channel,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+from kubedevices import deadlines
 from kubedevices.allocation import (
     AllocateRequest,
     PreferredAllocationRequest,
@@ -181,7 +182,7 @@ class Faulty(RuledMiddleware[FaultRule]):
         started = loop.time()
         for turn, name in turns:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(started + turn.at):
+                async with deadlines.timeout_at(started + turn.at):
                     await self._new_rules.wait()
                     return
             concerned = self.set_health(turn.id, turn.health, name)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import NoReturn
 
+from kubedevices import deadlines
 from kubedevices.config.placeholders import placeholders
 from kubedevices.device import Device, Health
 from kubedevices.device_tree import DeviceTree
@@ -254,7 +255,7 @@ class Damped(RuledMiddleware[HealthRule]):
             await hook_threads.call(self._checks.update, checks)
             pause = min((each.check.interval for each in checks.values()), default=None)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
+                async with deadlines.timeout(pause):
                     await self._has_work.wait()
 
 

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from kubedevices.config.placeholders import fill
 from kubedevices.device import Health
+from kubedevices.host.programs import start_failure
 from kubedevices.middleware.health_gate import Check, HealthGate
 
 FIRST_LOOK = 2.0
@@ -170,7 +171,7 @@ def _run_command(command: list[str], timeout: float) -> str:
             start_new_session=True,
         )
     except OSError as error:
-        return f"{command[0]}: {error.strerror or error}"
+        return f"{command[0]}: {start_failure(command[0], error).reason}"
     with process:
         try:
             code = process.wait(timeout)

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+from kubedevices import deadlines
 from kubedevices.allocation import (
     AllocateRequest,
     PluginOptions,
@@ -158,7 +159,7 @@ class Held(Middleware):
         try:
             if until > began:  # when the time is used up, fail at once
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout_at(until):
+                    async with deadlines.timeout_at(until):
                         await self.presence.wait_here()
                         is_back = True
         finally:
@@ -261,7 +262,7 @@ class HeldRelay(Relay):
         except PluginAway:
             # The call may fail shortly before `presence` says that the plugin is away.
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_NOTICE):
+                async with deadlines.timeout(_NOTICE):
                     await self._held.presence.wait_away()
         await self._held.wait_for_plugin(self.device_type)
         return await call()

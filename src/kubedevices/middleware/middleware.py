@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar, Generic, NoReturn, TypeVar
 
+from kubedevices import deadlines
 from kubedevices.allocation import (
     AllocateRequest,
     AllocateResponse,
@@ -242,7 +243,7 @@ class Middleware(Scanner):
             # A wake-up only means that `_next_look` may be earlier now.
             self._wake.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(self._next_look):
+                async with deadlines.timeout_at(self._next_look):
                     await self._wake.wait()
             if self._next_look is not None and self._next_look <= loop.time():
                 self._next_look = None

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from kubedevices import deadlines
 from kubedevices.device import ReportedDevice
 from kubedevices.errors import NotInTime
 from kubedevices.metrics import ALLOCATABLE, CAPACITY, HELD, Sample
@@ -144,7 +145,7 @@ class NodeView:
         """Return when `resource` is listed and has these numbers; raises `NotInTime`."""
         with self.subscribe(backlog=1) as changes:
             try:
-                async with asyncio.timeout(timeout):
+                async with deadlines.timeout(timeout):
                     while not self._has(resource, capacity, allocatable):
                         await anext(changes)
             except (TimeoutError, StopAsyncIteration):

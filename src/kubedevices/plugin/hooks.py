@@ -4,13 +4,13 @@ Only this module finds out which abilities an object has, and calls its methods.
 hook pass through: the server decides what to answer.
 """
 
-import asyncio
 import inspect
 import logging
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
+from kubedevices import deadlines
 from kubedevices.allocation import (
     AllocateRequest,
     AllocateResponse,
@@ -202,7 +202,7 @@ class Hooks:
         if self._type_removed is None:
             return
         try:
-            async with asyncio.timeout(timeout):
+            async with deadlines.timeout(timeout):
                 await hook_threads.call(self._type_removed, device_type)
         except TimeoutError:
             _log.warning(

@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 
+from kubedevices import deadlines
 from kubedevices.errors import DialError, RpcError, StatusCode, WireError
 from kubedevices.kubelet_api.clients import JsonClient
 from kubedevices.kubelet_api.services import JsonObject, json_methods
@@ -205,7 +206,7 @@ class OtherInstances:
         path, deadline = self._directory / str(name), self._timing.instance_deadline
         try:
             async with (
-                asyncio.timeout(deadline),
+                deadlines.timeout(deadline),
                 await GrpcChannel.dial(path, timeout=deadline) as channel,
             ):
                 request = {"resource": self._resource, "socket": str(self._name)}

@@ -11,6 +11,7 @@ import contextlib
 import logging
 from typing import NamedTuple
 
+from kubedevices import deadlines
 from kubedevices.errors import DialError, WireError
 from kubedevices.plugin.other_instances import OtherInstances
 from kubedevices.plugin.register_call import KubeletAway, RegisterCall, is_known_already
@@ -263,7 +264,7 @@ def log_no_stream(resource: str) -> None:
 async def wait_for(wake: asyncio.Event, until: float | None) -> None:
     """Wait until the time `until` (loop's clock), or until `wake` is set; then clear `wake`."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout_at(until):
+        async with deadlines.timeout_at(until):
             await wake.wait()
     # Clear `wake` after the wait and not before: if it was set while the caller worked, the next
     # wait must end at once.

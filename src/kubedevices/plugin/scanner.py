@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable
 from typing import Literal, TypeAlias, get_args
 
+from kubedevices import deadlines
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import NotADeviceTree, ScanFailed, UsageError
 from kubedevices.plugin import hook_threads
@@ -141,7 +142,7 @@ class PolledScanner(Scanner):
 
             pause += uniform(0, self.jitter)
         try:
-            async with asyncio.timeout(pause):
+            async with deadlines.timeout(pause):
                 await wake.wait()
         except TimeoutError:
             return

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from kubedevices import deadlines
 from kubedevices.device import Device
 from kubedevices.errors import CannotAsk, DeviceListTooLarge, KubedevicesError
 from kubedevices.host.file_watch import FileWatch
@@ -206,7 +207,7 @@ class ServedType:
 
     async def _wait_for_update(self, timeout: float) -> None:
         try:
-            async with asyncio.timeout(timeout):
+            async with deadlines.timeout(timeout):
                 await self._updated.wait()
         except TimeoutError:
             return

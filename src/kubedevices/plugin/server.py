@@ -15,6 +15,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Literal, NoReturn, TypeAlias
 
+from kubedevices import deadlines
 from kubedevices.allocation import (
     AllocateRequest,
     AllocateResponse,
@@ -184,7 +185,7 @@ class PluginServer:
     async def _pause(self, until: float, ended: int) -> None:
         """Wait until the time `until`, or until the next call of `end_streams`."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(until):
+            async with deadlines.timeout_at(until):
                 while ended == self._ended:
                     await self._changed.wait()
 

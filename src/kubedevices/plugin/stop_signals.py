@@ -2,7 +2,8 @@
 
 The handlers belong to the `signal` module, not to the event loop, because an `async` method of the
 author may block the loop. A process that ignores SIGTERM for this reason gets killed, and its
-sockets stay. `modes.run` uses this; a program that only embeds a plugin does not.
+sockets stay. SIGINT and SIGHUP stay ignored if the parent ignores them, as `nohup` does.
+`modes.run` uses this; a program that only embeds a plugin does not.
 """
 
 import logging
@@ -16,9 +17,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
+from kubedevices.host.stopping import stop_signals
 from kubedevices.unblocked_output import flush_output
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _OUTPUT_WAIT = 0.2
 """Seconds that the last log lines may take."""
 
@@ -53,10 +54,8 @@ class StopSignals:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            numbers = [*_SIGNALS]
-            if (
-                signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
-            ):  # else nohup, or SIGHUP means a reload
+            numbers = [*stop_signals()]
+            if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # else nohup, or it means reload
                 numbers.append(signal.SIGHUP)
             self._before = {number: signal.signal(number, self._take) for number in numbers}
         return self

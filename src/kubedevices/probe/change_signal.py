@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
+from kubedevices import deadlines
+
 
 class ChangeSignal:
     """Wakes all tasks that wait for a condition; a condition is a function without arguments."""
@@ -20,7 +22,7 @@ class ChangeSignal:
         event = asyncio.Event()
         self._waiting.add(event)
         try:
-            async with asyncio.timeout(timeout):
+            async with deadlines.timeout(timeout):
                 while not condition():
                     event.clear()
                     await event.wait()

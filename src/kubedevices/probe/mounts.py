@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from kubedevices.host.programs import start_failure
 from kubedevices.probe import linux
 
 
@@ -129,12 +130,17 @@ def _become(words: list[str]) -> None:
     binds = [Bind(*words[index : index + 2]) for index in range(0, cut, 2)]
     try:
         enter_private_view(binds)
-        if command := words[cut + 1 :]:
-            os.execvp(command[0], command)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         sys.stderr.write(f"{where}{error.strerror}\n")
         raise SystemExit(125) from None
+    if command := words[cut + 1 :]:
+        try:
+            os.execvp(command[0], command)
+        except OSError as error:
+            reason, found = start_failure(command[0], error)
+            sys.stderr.write(f"{command[0]}: {reason}\n")
+            raise SystemExit(126 if found else 127) from None
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from kubedevices import deadlines
 from kubedevices.errors import DialError, RpcError, StatusCode, WireError
 from kubedevices.kubelet_api.convert import EMPTY
 from kubedevices.kubelet_api.services import GET_DEVICE_PLUGIN_OPTIONS
@@ -128,7 +129,7 @@ class Reception:
             return ""
         try:
             answer = connection.call(GET_DEVICE_PLUGIN_OPTIONS, EMPTY, authority=str(socket))
-            async with asyncio.timeout(self._dial_limit):
+            async with deadlines.timeout(self._dial_limit):
                 await answer.ended.wait()
         except TimeoutError:
             return ""

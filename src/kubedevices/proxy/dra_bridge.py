@@ -11,6 +11,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from kubedevices import deadlines
 from kubedevices.device_tree import DeviceTree
 from kubedevices.dra.driver import DraDriver
 from kubedevices.dra.kubeconfig import find_access
@@ -64,7 +65,7 @@ class DomainScanner(Scanner):
     async def scan(self, notifier: Notifier) -> None:
         """Report all trees when every scanner has one, or after `FIRST_LIST_TIMEOUT`."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FIRST_LIST_TIMEOUT):
+            async with deadlines.timeout(FIRST_LIST_TIMEOUT):
                 # A tree without a plugin's devices would delete its ResourceSlices. So after a
                 # restart of the proxy all plugins have `FIRST_LIST_TIMEOUT` to send a list.
                 while not self._trees or None in self._trees.values():

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
+from kubedevices import deadlines
 from kubedevices.errors import KubedevicesError
 from kubedevices.middleware.faults import Faulty
 from kubedevices.plugin.options import RunnerOptions
@@ -117,7 +118,7 @@ class ProxiedResource:
 
     async def _wait_rebuild(self, pause: float) -> None:
         try:
-            async with asyncio.timeout(pause):
+            async with deadlines.timeout(pause):
                 await self._must_rebuild.wait()
         except TimeoutError:
             return

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
+from kubedevices import deadlines
 from kubedevices.errors import ApiRefused, ApiUnreachable, CannotRead, UsageError
 from kubedevices.host import untrusted_files
 from kubedevices.host.file_watch import FileWatch
@@ -118,7 +119,7 @@ class NodeLabel:
     async def begin(self) -> None:
         """Read the label. Raises `UsageError` for a value that is no mode."""
         try:
-            async with asyncio.timeout(_FIRST_READ_LIMIT):
+            async with deadlines.timeout(_FIRST_READ_LIMIT):
                 await self._read()
         except (ApiRefused, ApiUnreachable, TimeoutError) as error:
             remembered = await hook_threads.call(self._remembered)

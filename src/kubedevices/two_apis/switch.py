@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NoReturn
 
+from kubedevices import deadlines
 from kubedevices.device_tree import DeviceTree
 from kubedevices.dra.device_plugin_guard import KubeletGuard
 from kubedevices.dra.device_plugin_view import PluginView
@@ -203,7 +204,7 @@ class ApiSwitch:
             if self._driver_needed.is_set() and self.mode == "device-plugin":
                 await self.driver.forget_slices()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
+                async with deadlines.timeout(pause):
                     await self._woken.wait()
             self._woken.clear()
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from kubedevices import deadlines
 from kubedevices.errors import (
     DialError,
     ProtocolError,
@@ -255,7 +256,7 @@ class GrpcChannel:
         """Return a connection for a new call; if none is usable, one that fails with the reason."""
         if self._must_move():
             with suppress(TimeoutError):
-                async with asyncio.timeout_at(deadline), self._move_lock:
+                async with deadlines.timeout_at(deadline), self._move_lock:
                     await self._move()
         return self._first_link if self.closed.is_set() else self._newest_link
 
@@ -293,7 +294,7 @@ class GrpcChannel:
                 link.pongs.append(pong)
                 link.connection.ping()
                 link.flush()
-                async with asyncio.timeout(timeout):
+                async with deadlines.timeout(timeout):
                     if await pong:
                         return
             raise RpcError(StatusCode.UNAVAILABLE, link.reason)
@@ -351,7 +352,7 @@ async def _open(
     loop = asyncio.get_running_loop()
     connected = False
     try:
-        async with asyncio.timeout(timeout):
+        async with deadlines.timeout(timeout):
             endpoint = await _connect(path, file)
             connected = True
             _, link = await loop.create_unix_connection(

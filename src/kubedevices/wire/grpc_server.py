@@ -326,6 +326,10 @@ class GrpcServer:
             self._sweep = None
         if self._path is not None:
             unlink_own(self._path, self._identity)  # first: a client that dials now finds no socket
+        if self._identity is not None:
+            # Not left to the garbage collector: a plugin gets a new server with each kubelet.
+            self._identity.release()
+            self._identity = None
         listener.close()
         for link in list(self._links):
             link.connection.refuse_calls()

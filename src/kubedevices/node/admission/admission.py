@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
+from kubedevices import deadlines
 from kubedevices.allocation import ContainerAllocateResponse, ContainerPreferredRequest
 from kubedevices.errors import (
     AdmissionRejected,
@@ -146,7 +147,7 @@ class Admission:
                 # A NUMA error does not say which resource is short, so wait for all resources.
                 lacking = {error.resource} if isinstance(error, DevicesUnavailable) else wanted
                 try:
-                    async with asyncio.timeout_at(deadline):
+                    async with deadlines.timeout_at(deadline):
                         may_fit = await self._ongoing.may_free(lacking)
                 except TimeoutError:
                     may_fit = False

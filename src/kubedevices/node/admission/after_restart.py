@@ -9,12 +9,12 @@ device manager calls `AfterRestart` in every admission and before every start of
 without unverified parts passes at once.
 """
 
-import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import NamedTuple
 
+from kubedevices import deadlines
 from kubedevices.errors import DevicesNoLongerHealthy, KubedevicesError, PluginNotBack
 from kubedevices.node.events import EventSource
 from kubedevices.node.inventory.inventory import Inventory
@@ -288,7 +288,7 @@ class AfterRestart:
         try:
             answer = self._running_containers()
             if inspect.isawaitable(answer):
-                async with asyncio.timeout(_RUNTIME_TIMEOUT):
+                async with deadlines.timeout(_RUNTIME_TIMEOUT):
                     answer = await answer
             return frozenset(answer)
         except Exception as error:  # the function is not ours; a running pod must not be rejected
@@ -304,7 +304,7 @@ class AfterRestart:
         # A backlog of one event is enough: each event only causes another look.
         with self._events.subscribe(backlog=1) as changes:
             try:
-                async with asyncio.timeout(timeout):
+                async with deadlines.timeout(timeout):
                     while not is_so():
                         await anext(changes)
             except (TimeoutError, StopAsyncIteration):

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self, TypeVar
 
+from kubedevices import deadlines
 from kubedevices.allocation import (
     AllocateRequest,
     AllocateResponse,
@@ -348,7 +349,7 @@ class Endpoint:
         """Wait, but not after the end of the connection, which must be reported at once."""
         if self._channel is not None:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
+                async with deadlines.timeout(seconds):
                     await self._channel.closed.wait()
 
     def _owns_socket(self) -> bool:
@@ -374,7 +375,7 @@ class Endpoint:
         """
         try:
             if grace and self._calls:
-                async with asyncio.timeout(grace):
+                async with deadlines.timeout(grace):
                     await self._idle.wait()
         except TimeoutError:
             logger.warning("%r: closed with calls in flight", self)

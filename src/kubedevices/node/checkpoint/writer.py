@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from kubedevices import deadlines
 from kubedevices.errors import CannotRead, KubedevicesError
 from kubedevices.kubelet_api.convert import CONTAINER_RESPONSE
 from kubedevices.node.checkpoint.file import read_bytes, replace
@@ -82,7 +83,7 @@ class CheckpointWriter:
         loop = asyncio.get_running_loop()
         with self._events.subscribe(backlog=1) as changes:
             with contextlib.suppress(TimeoutError):  # the file from before the start may be old
-                async with asyncio.timeout(self._interval):
+                async with deadlines.timeout(self._interval):
                     await anext(changes)
             while True:
                 began = loop.time()
