@@ -122,3 +122,50 @@ def test_each_class_has_a_name_of_its_own() -> None:
         if isinstance(node, ast.ClassDef)
     )
     assert [name for name, count in names.items() if count > 1] == []
+
+
+MAY_TOUCH_STREAMS = {
+    "src/kubedevices/terminal.py": "prints",
+    "src/kubedevices/unblocked_output.py": "replaces the streams",
+    "src/kubedevices/cli/__init__.py": "closed streams and encodings",
+    "src/kubedevices/cli/log_lines.py": "the handler of the log, whose formatter escapes",
+    "src/kubedevices/cli/node.py": "the text about dropped lines",
+}
+
+
+def streams_touched(path: Path) -> list[str]:
+    """Return each place of a module that prints, or that uses stdout or stderr."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            name = node.func.id if isinstance(node.func, ast.Name) else ""
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else name
+            if name in ("print", "pprint", "StreamHandler", "basicConfig", "print_exc"):
+                found.append(f"{name_of(path)}:{node.lineno} {name}")
+        names = {"stdout", "stderr", "__stdout__", "__stderr__"}
+        owner = node.value if isinstance(node, ast.Attribute) and node.attr in names else None
+        if isinstance(node, ast.Attribute) and isinstance(owner, ast.Name) and owner.id == "sys":
+            found.append(f"{name_of(path)}:{node.lineno} sys.{node.attr}")
+        if isinstance(node, ast.ImportFrom) and node.module == "sys":
+            found += [f"{name_of(path)}:{node.lineno}" for each in node.names if each.name in names]
+    return found
+
+
+def test_only_the_terminal_module_prints() -> None:
+    """Every text reaches stdout and stderr through `kubedevices.terminal`, which escapes it."""
+    others = [path for path in SOURCES if name_of(path) not in MAY_TOUCH_STREAMS]
+    assert [place for path in others for place in streams_touched(path)] == []
+
+
+def test_the_modules_that_may_touch_streams_do_not_write() -> None:
+    """Apart from `terminal` and the stream that never blocks, none calls `print` or `write`."""
+    for name in MAY_TOUCH_STREAMS:
+        if name.endswith(("terminal.py", "unblocked_output.py")):
+            continue
+        tree = ast.parse((ROOT / name).read_text())
+        called = {
+            node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call)
+        }
+        assert not called & {"print", "write", "writelines", "buffer"}, name

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kubedevices.probe import linux
+from kubedevices.terminal import print_to_stderr
 
 
 class Bind(NamedTuple):
@@ -133,7 +134,7 @@ def _become(words: list[str]) -> None:
             os.execvp(command[0], command)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        sys.stderr.write(f"{where}{error.strerror}\n")
+        print_to_stderr(f"{where}{error.strerror}")
         raise SystemExit(125) from None
 
 
