@@ -6,9 +6,7 @@ a forged line, or a command to a CI server. `terminal` passes everything that we
 module. Each format has its own escapes, so that the reader of a format still gets the same text.
 """
 
-import json
 import re
-import shlex
 from typing import Any
 
 _CI_COMMAND = re.compile(r"##(?=(?:vso|teamcity)?\[)")
@@ -44,6 +42,8 @@ def lines(text: str) -> str:
 
 def json_text(document: Any, *, indent: int | None = None, ascii_only: bool = False) -> str:
     """Return `document` as JSON text without unprintable characters."""
+    import json  # noqa: PLC0415 - a plugin prints no JSON
+
     return escaped_json(json.dumps(document, indent=indent, ensure_ascii=ascii_only))
 
 
@@ -57,7 +57,8 @@ def escaped_json(text: str) -> str:
 
 
 def _u(character: str) -> str:
-    return "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def is_safe(text: str) -> bool:
@@ -84,6 +85,8 @@ def shell_line(words: list[str]) -> str:
 
 def _shell_word(word: str) -> str:
     if is_safe(word) and not word.startswith("::"):
+        import shlex  # noqa: PLC0415 - a plugin prints no command
+
         return shlex.quote(word)
     escaped = "".join(
         chr(byte) if 0x20 <= byte < 0x7F and byte not in b"\\'#:" else f"\\{byte:03o}"

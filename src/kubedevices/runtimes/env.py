@@ -15,7 +15,7 @@ _NAME = re.compile(r"[A-Za-z_.][-._A-Za-z0-9]*")
 """What Kubernetes accepts as the name of a variable of a container, without a leading `-`."""
 
 _DANGEROUS_BEGINNINGS = (
-    *("LD_", "DYLD_", "GLIBC_", "MALLOC_", "BASH_", "SHELL", "KUBEDEVICES_"),
+    *("LD_", "DYLD_", "GLIBC_", "MALLOC_", "BASH", "SHELL", "KUBEDEVICES_"),
     *("PYTHON", "PERL", "RUBY", "GEM_", "BUNDLE_", "NODE_", "NPM_", "JAVA_", "JDK_", "LUA_"),
     *("PHP", "GIT_", "SSH_", "SUDO_", "DOCKER_", "CONTAINER", "COMPOSE_", "BUILDKIT_", "PODMAN_"),
     *("SYSTEMD_", "DBUS_", "LISTEN_", "XDG_", "OPENSSL_", "SSL_", "CURL_", "NIX_", "LESS"),
