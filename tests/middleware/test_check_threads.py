@@ -10,7 +10,7 @@ import pytest
 
 from kubedevices.device import Health
 from kubedevices.middleware.check_threads import AT_ONCE, CheckThreads
-from kubedevices.middleware.health_checks import DeviceCheck, HealthChecks, look
+from kubedevices.middleware.health_checks import CheckId, DeviceCheck, HealthChecks, look
 from kubedevices.middleware.health_gate import Check
 from tests.waiting import until_sync
 
@@ -86,7 +86,7 @@ def test_all_devices_of_a_process_share_the_limit(tmp_path: Path) -> None:
     )
     check = Check(command=(sys.executable, "-IS", str(script), str(tmp_path), "{id}"))
     scanners = [HealthChecks(lambda: None, first_look=60) for _ in range(2)]
-    checks = [
+    checks: list[dict[CheckId, DeviceCheck]] = [
         {("r", f"{n}-{i}", "0"): DeviceCheck(check, {"id": f"{n}-{i}"}) for i in range(20)}
         for n in range(2)
     ]
@@ -113,7 +113,9 @@ def test_a_check_that_waits_for_a_thread_is_not_late(monkeypatch: pytest.MonkeyP
     blocker = slow.start("blocker", lambda: release.wait(60))
     until_sync(lambda: blocker.is_running)
     checks = HealthChecks(lambda: None, clock=lambda: now[0], first_look=0)
-    asked = {("r", "a", "0"): DeviceCheck(Check(file="/", fail_after=1), {})}
+    asked: dict[CheckId, DeviceCheck] = {
+        ("r", "a", "0"): DeviceCheck(Check(file="/", fail_after=1), {})
+    }
     checks.update(asked)
     now[0] += 1000
     checks.update(asked)
