@@ -4,6 +4,7 @@ import logging
 import os
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,13 @@ from kubedevices.middleware.health_gate import Check
 from tests.waiting import until_sync
 
 
+def wait(release: threading.Event) -> None:
+    release.wait(60)
+
+
 def test_many_checks_have_few_threads_and_all_of_them_run() -> None:
     """Of 1,500 checks, eight run; the others wait in their order."""
-    threads, release, running, ran = CheckThreads(), threading.Event(), [0], []
+    threads, release, running, ran = CheckThreads(), threading.Event(), [0], list[int]()
     lock = threading.Lock()
     most = 0
 
@@ -33,7 +38,7 @@ def test_many_checks_have_few_threads_and_all_of_them_run() -> None:
 
     before = threading.active_count()
     for number in range(1500):
-        threads.start("check", lambda number=number: work(number))
+        threads.start("check", partial(work, number))
     until_sync(lambda: running[0] == AT_ONCE)
     assert threading.active_count() - before == AT_ONCE
     release.set()
@@ -45,7 +50,7 @@ def test_many_checks_have_few_threads_and_all_of_them_run() -> None:
 
 def test_a_check_with_a_mistake_of_ours_keeps_no_place(caplog: pytest.LogCaptureFixture) -> None:
     """The mistake is logged, and the next check runs."""
-    threads, ran = CheckThreads(at_once=1), []
+    threads, ran = CheckThreads(at_once=1), list[int]()
 
     def fail() -> None:
         raise RuntimeError("ours")
@@ -58,9 +63,9 @@ def test_a_check_with_a_mistake_of_ours_keeps_no_place(caplog: pytest.LogCapture
 
 def test_an_abandoned_check_gives_its_place_to_another() -> None:
     """Until too many hang; then the others wait for one of them."""
-    threads, release, ran = CheckThreads(at_once=1, hanging_limit=1), threading.Event(), []
-    first = threads.start("first", lambda: release.wait(60))
-    second = threads.start("second", lambda: release.wait(60))
+    threads, release, ran = CheckThreads(at_once=1, hanging_limit=1), threading.Event(), list[int]()
+    first = threads.start("first", partial(wait, release))
+    second = threads.start("second", partial(wait, release))
     threads.start("third", lambda: ran.append(3))
     until_sync(lambda: first.is_running)
     assert second.has_waited
@@ -110,7 +115,7 @@ def test_a_check_that_waits_for_a_thread_is_not_late(monkeypatch: pytest.MonkeyP
     slow, release = CheckThreads(at_once=1), threading.Event()
     monkeypatch.setattr("kubedevices.middleware.health_checks.CHECKS", slow)
     now = [0.0]
-    blocker = slow.start("blocker", lambda: release.wait(60))
+    blocker = slow.start("blocker", partial(wait, release))
     until_sync(lambda: blocker.is_running)
     checks = HealthChecks(lambda: None, clock=lambda: now[0], first_look=0)
     asked: dict[CheckId, DeviceCheck] = {
@@ -199,5 +204,6 @@ def test_an_id_becomes_no_option_of_a_command(
         until_sync(lambda: checks._states[key].job is None)
     assert checks.health(key) is Health.UNHEALTHY
     assert not ran.exists()
+    until_sync(lambda: caplog.messages)
     (warning,) = caplog.messages
     assert "is Unhealthy: not checked: " in warning

@@ -18,4 +18,5 @@ rotated_file     a file of limited size, with older files beside it
 untrusted_files  reads and replaces files in directories where other users may write
 cdi_specs        CDI files of the host: reads all, writes one safely; names our files
 cdi_inventory    keeps the CDI files of a plugin up to date
+kept_output      the beginning and the end of the output of another program
 """
