@@ -169,3 +169,41 @@ def test_the_modules_that_may_touch_streams_do_not_write() -> None:
             if isinstance(node, ast.Call)
         }
         assert not called & {"print", "write", "writelines", "buffer"}, name
+
+
+LISTS_A_DIRECTORY = {
+    "src/kubedevices/host/listing.py": "the place for directories of strangers",
+    "src/kubedevices/host/sysfs.py": "/sys",
+    "src/kubedevices/node/pods/hold_owner.py": "our state directory",
+    "src/kubedevices/middleware/saved_list.py": "our state directory",
+    "src/kubedevices/probe/mounts.py": "the root directory of a private view",
+    "src/kubedevices/explain/look_sockets.py": "/proc",
+    "src/kubedevices/explain/look_processes.py": "/proc, and units of systemd",
+    "src/kubedevices/conformance/process_figures.py": "/proc",
+    "src/kubedevices/conformance/busy_machine.py": "/proc",
+    "src/kubedevices/conformance/supervisor.py": "/proc",
+    "src/kubedevices/conformance/left_behind.py": "/proc, and the directory of a run, with a limit",
+    "src/kubedevices/conformance/directories.py": "the directory of a run: only its plugin writes there",
+    "src/kubedevices/conformance/harness.py": "the same",
+    "src/kubedevices/conformance/checks/starts.py": "the same",
+    "src/kubedevices/conformance/checks/stops.py": "the same",
+    "src/kubedevices/dra/metadata_files.py": "our directory, opened without links",
+    "src/kubedevices/builtin/simulator_file.py": "files of this package",
+    "src/kubedevices/builtin/expose_profiles.py": "files of this package",
+    "src/kubedevices/cli/init.py": "files of this package",
+}
+
+
+def test_only_these_modules_list_a_directory() -> None:
+    """Directories that strangers fill are listed by `host.listing`, which has limits."""
+    ways = {"iterdir", "glob", "rglob", "listdir", "scandir", "walk", "fwalk"}
+    found = {
+        name_of(path)
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ways
+        and not (isinstance(node.func.value, ast.Name) and node.func.value.id == "ast")
+    }
+    assert found == LISTS_A_DIRECTORY.keys()

@@ -12,6 +12,7 @@ from kubedevices.dra.state_files import SLICES_FILE
 from kubedevices.explain.facts import ClaimFacts, DriverFacts, RefusedClaim
 from kubedevices.host.boot_id import read_boot_id
 from kubedevices.host.cdi_specs import file_name
+from kubedevices.host.listing import names
 
 
 def look_at_drivers(
@@ -21,7 +22,7 @@ def look_at_drivers(
     found: dict[str, DriverFacts] = {}
     for root in kubelet_roots:
         try:
-            directories = sorted((root / "plugins").iterdir())
+            directories = [root / "plugins" / name for name in names(root / "plugins")]
         except OSError:
             continue
         for directory in directories:
@@ -37,7 +38,10 @@ def _look_at_driver(root: Path, directory: Path, cdi_dirs: Sequence[Path]) -> Dr
     try:
         if not any(each.exists() for each in (checkpoint, slices, refused)):
             return None
-        has_socket = any((root / "plugins_registry").glob(f"{directory.name}-reg*.sock"))
+        begin, registry = f"{directory.name}-reg", root / "plugins_registry"
+        has_socket = registry.is_dir() and bool(
+            names(registry, lambda name: name.startswith(begin) and name.endswith(".sock"))
+        )
         has_slices = slices.exists()
     except OSError:
         return None

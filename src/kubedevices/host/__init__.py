@@ -19,4 +19,5 @@ untrusted_files  reads and replaces files in directories where other users may w
 cdi_specs        CDI files of the host: reads all, writes one safely; names our files
 cdi_inventory    keeps the CDI files of a plugin up to date
 kept_output      the beginning and the end of the output of another program
+listing          the names in a directory that strangers fill
 """

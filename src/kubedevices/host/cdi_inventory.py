@@ -20,7 +20,7 @@ from typing import Literal
 from kubedevices.cdi import CdiDevice, CdiName, CdiSpec, SpecFile
 from kubedevices.device import natural_key
 from kubedevices.errors import CdiWriteFailed
-from kubedevices.host import cdi_specs, untrusted_files
+from kubedevices.host import cdi_specs, listing, untrusted_files
 
 _log = logging.getLogger(__name__)
 
@@ -288,7 +288,7 @@ def _unlock_file(kind: _KindFile) -> None:
 
 def _entries(directory: Path) -> list[Path]:
     try:
-        return sorted(directory.iterdir())
+        return [directory / name for name in listing.names(directory)]
     except OSError:
         return []
 

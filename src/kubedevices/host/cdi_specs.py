@@ -24,7 +24,7 @@ from kubedevices.cdi import (
     with_minimum_version,
 )
 from kubedevices.errors import CdiProblem, CdiWriteFailed, InvalidCdiSpec
-from kubedevices.host import untrusted_files
+from kubedevices.host import listing, untrusted_files
 
 STATIC_DIRECTORY = Path("/etc/cdi")
 GENERATED_DIRECTORY = Path("/var/run/cdi")
@@ -69,7 +69,8 @@ def _entries(directory: Path) -> list[Path]:
         if directory.is_symlink():
             # The library does not follow links when it walks the tree: it sees a file here.
             raise OSError(errno.ENOTDIR, "a symbolic link, which runtimes do not follow")
-        return sorted(path for path in directory.iterdir() if not _is_directory(path))
+        paths = [directory / name for name in listing.names(directory)]
+        return [path for path in paths if not _is_directory(path)]
     except FileNotFoundError:
         return []
 
@@ -247,7 +248,10 @@ def remove_file(path: Path) -> bool:
 def our_files(directory: Path) -> Iterator[Path]:
     """Yield all our CDI files in `directory`."""
     with contextlib.suppress(FileNotFoundError):
-        yield from sorted(directory.glob(f"{PREFIX}*.json"))
+        found = listing.names(
+            directory, lambda name: name.startswith(PREFIX) and name.endswith(".json")
+        )
+        yield from (directory / name for name in found)
 
 
 def remove_leftovers(directory: Path) -> tuple[Path, ...]:

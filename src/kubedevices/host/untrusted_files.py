@@ -18,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from kubedevices.host import listing
+
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
@@ -140,8 +142,13 @@ _ENDING = ".tmp"
 
 def remove_leftovers(directory: Path, prefix: str) -> tuple[Path, ...]:
     """Remove temporary files of dead writers whose names begin with `prefix`; return them."""
-    found = sorted(directory.glob(f"{prefix}*{_ENDING}"))
-    return tuple(path for path in found if _remove_unless_locked(path))
+    try:
+        found = listing.names(
+            directory, lambda name: name.startswith(prefix) and name.endswith(_ENDING)
+        )
+    except OSError:
+        return ()
+    return tuple(path for name in found if _remove_unless_locked(path := directory / name))
 
 
 def _remove_unless_locked(path: Path) -> bool:

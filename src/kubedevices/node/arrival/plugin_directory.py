@@ -14,6 +14,7 @@ import stat
 from pathlib import Path
 
 from kubedevices.errors import CannotAsk, DirectoryInUse, SocketInUse
+from kubedevices.host.listing import SCAN_LIMIT, names
 from kubedevices.host.untrusted_files import remove_leftovers
 from kubedevices.socket_paths import CHECKPOINT_NAME
 from kubedevices.wire.unix_grpc import FileIdentity
@@ -87,7 +88,7 @@ def clean_plugin_directory(directory: Path, *, every_file: bool = False) -> None
     problems = []
     remove_leftovers(directory, CHECKPOINT_NAME)
     try:
-        entries = sorted(directory.iterdir())
+        entries = [directory / name for name in names(directory, limit=SCAN_LIMIT)]
     except OSError as error:
         raise CannotAsk(f"cannot read {directory}: {error.strerror}") from error
     for entry in entries:
