@@ -183,7 +183,7 @@ LISTS_A_DIRECTORY = {
     "src/kubedevices/conformance/busy_machine.py": "/proc",
     "src/kubedevices/conformance/supervisor.py": "/proc",
     "src/kubedevices/conformance/left_behind.py": "/proc, and the directory of a run, with a limit",
-    "src/kubedevices/conformance/directories.py": "the directory of a run: only its plugin writes there",
+    "src/kubedevices/conformance/directories.py": "the directory of a run",
     "src/kubedevices/conformance/harness.py": "the same",
     "src/kubedevices/conformance/checks/starts.py": "the same",
     "src/kubedevices/conformance/checks/stops.py": "the same",
