@@ -147,7 +147,8 @@ PARTS = {
         wire.client_connection wire.grpc_channel wire.grpc_connection wire.grpc_events
         wire.grpc_framing wire.grpc_headers wire.grpc_link wire.grpc_server
         wire.header_block wire.hpack wire.http2_frames wire.http2_limits wire.http2_output
-        wire.http2_session wire.huffman wire.server_connection unblocked_output safe_text terminal host.listing
+        wire.http2_session wire.huffman wire.server_connection unblocked_output
+        safe_text terminal host.listing
         wire.unix_grpc wire.unix_socket kubelet_api kubelet_api.clients kubelet_api.convert
         kubelet_api.device_lists kubelet_api.protobuf kubelet_api.services
         """,
