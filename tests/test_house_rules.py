@@ -149,7 +149,7 @@ def parsers_in(path: Path) -> set[str]:
             if is_json or (node.value.id == "yaml" and node.attr not in FOR_NODES_AND_OUTPUT):
                 found.add(name)
         elif isinstance(node, ast.ImportFrom) and node.module in {"json", "yaml"}:
-            found.add(f"from {node.module}")
+            found |= {f"from {node.module}" for each in node.names if each.name != "dumps"}
         elif isinstance(node, ast.Import):
             found |= {
                 f"import {each.name} as {each.asname}"
@@ -219,6 +219,7 @@ MAY_CHANGE_FILES = {
     "bench/plugins.py": "a temporary directory",
     "conformance/directories.py": "a temporary directory",
     "conformance/harness.py": "a temporary directory",
+    "conformance/left_behind.py": "the directory of an earlier run",
     "conformance/supervisor.py": "a temporary directory",
     "conformance/checks/restarts.py": "a temporary directory",
     "probe/kubelet.py": "a temporary directory",
@@ -242,3 +243,87 @@ def test_files_change_only_in_known_places() -> None:
         and node.func.attr in CHANGES_FILES
     }
     assert found == MAY_CHANGE_FILES.keys()
+
+
+MAY_TOUCH_STREAMS = {
+    "src/kubedevices/terminal.py": "prints",
+    "src/kubedevices/unblocked_output.py": "replaces the streams",
+    "src/kubedevices/cli/__init__.py": "closed streams and encodings",
+    "src/kubedevices/cli/log_lines.py": "the handler of the log, whose formatter escapes",
+    "src/kubedevices/cli/node.py": "the text about dropped lines",
+}
+
+
+def streams_touched(path: Path) -> list[str]:
+    """Return each place of a module that prints, or that uses stdout or stderr."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            name = node.func.id if isinstance(node.func, ast.Name) else ""
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else name
+            if name in ("print", "pprint", "StreamHandler", "basicConfig", "print_exc"):
+                found.append(f"{name_of(path)}:{node.lineno} {name}")
+        names = {"stdout", "stderr", "__stdout__", "__stderr__"}
+        owner = node.value if isinstance(node, ast.Attribute) and node.attr in names else None
+        if isinstance(node, ast.Attribute) and isinstance(owner, ast.Name) and owner.id == "sys":
+            found.append(f"{name_of(path)}:{node.lineno} sys.{node.attr}")
+        if isinstance(node, ast.ImportFrom) and node.module == "sys":
+            found += [f"{name_of(path)}:{node.lineno}" for each in node.names if each.name in names]
+    return found
+
+
+def test_only_the_terminal_module_prints() -> None:
+    """Every text reaches stdout and stderr through `kubedevices.terminal`, which escapes it."""
+    others = [path for path in SOURCES if name_of(path) not in MAY_TOUCH_STREAMS]
+    assert [place for path in others for place in streams_touched(path)] == []
+
+
+def test_the_modules_that_may_touch_streams_do_not_write() -> None:
+    """Apart from `terminal` and the stream that never blocks, none calls `print` or `write`."""
+    for name in MAY_TOUCH_STREAMS:
+        if name.endswith(("terminal.py", "unblocked_output.py")):
+            continue
+        tree = ast.parse((ROOT / name).read_text())
+        called = {
+            node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call)
+        }
+        assert not called & {"print", "write", "writelines", "buffer"}, name
+
+
+LISTS_A_DIRECTORY = {
+    "src/kubedevices/host/listing.py": "the place for directories of strangers",
+    "src/kubedevices/host/sysfs.py": "/sys",
+    "src/kubedevices/node/pods/hold_owner.py": "our state directory",
+    "src/kubedevices/host/lock_holder.py": "/proc",
+    "src/kubedevices/probe/mounts.py": "the root directory of a private view",
+    "src/kubedevices/explain/look_sockets.py": "/proc",
+    "src/kubedevices/explain/look_processes.py": "/proc, and units of systemd",
+    "src/kubedevices/conformance/process_figures.py": "/proc",
+    "src/kubedevices/conformance/busy_machine.py": "/proc",
+    "src/kubedevices/conformance/supervisor.py": "/proc",
+    "src/kubedevices/conformance/left_behind.py": "/proc, and the directory of a run, with a limit",
+    "src/kubedevices/conformance/directories.py": "the directory of a run",
+    "src/kubedevices/conformance/harness.py": "the same",
+    "src/kubedevices/conformance/checks/starts.py": "the same",
+    "src/kubedevices/conformance/checks/stops.py": "the same",
+    "src/kubedevices/builtin/simulator_file.py": "files of this package",
+    "src/kubedevices/builtin/expose_profiles.py": "files of this package",
+    "src/kubedevices/cli/init.py": "files of this package",
+}
+
+
+def test_only_these_modules_list_a_directory() -> None:
+    """Directories that strangers fill are listed by `host.listing`, which has limits."""
+    ways = {"iterdir", "glob", "rglob", "listdir", "scandir", "walk", "fwalk"}
+    found = {
+        name_of(path)
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ways
+        and not (isinstance(node.func.value, ast.Name) and node.func.value.id == "ast")
+    }
+    assert found == LISTS_A_DIRECTORY.keys()

@@ -7,7 +7,6 @@ also follows a mode that changes). The code of a mode that is not used is not im
 import asyncio
 import contextlib
 import logging
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, Unpack, overload
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, Unpack, ove
 from kubedevices.errors import KubedevicesError, UsageError
 from kubedevices.host import heap, service_manager
 from kubedevices.plugin.stop_signals import StopSignals
+from kubedevices.terminal import print_log, print_to_stderr
 from kubedevices.unblocked_output import unblocked_output
 
 if TYPE_CHECKING:
@@ -266,13 +266,10 @@ def run(scanner: "Scanner", *, domain: str, mode: "Mode" = "device-plugin", **op
     block the process, see `kubedevices.unblocked_output`.
     """
     with unblocked_output():
-        if not logging.getLogger().handlers:
-            logging.basicConfig(
-                level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-            )
+        print_log(logging.INFO, "%(asctime)s %(levelname)s %(name)s: %(message)s")
         try:
             run_until_signal(scanner, domain=domain, mode=mode, **options)
         except KubedevicesError as error:
             _log.debug("this led to the message below", exc_info=error)
-            print(f"kubedevices: {error}", file=sys.stderr)  # noqa: T201
+            print_to_stderr(f"kubedevices: {error}")
             raise SystemExit(error.exit_code) from None

@@ -63,7 +63,10 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
 
     def run(command: Sequence[str], **options: Any) -> "subprocess.CompletedProcess[str]":
         assert command[0] == "kubectl"
-        return fake_kubectl.run_in_process(file, command, options["input"])
+        done = fake_kubectl.run_in_process(file, command, options["stdin"].read().decode())
+        options["stdout"].write(done.stdout.encode())
+        options["stderr"].write(done.stderr.encode())
+        return done
 
     replaced = SimpleNamespace(run=run, TimeoutExpired=subprocess.TimeoutExpired)
     monkeypatch.setattr(kubectl, "subprocess", replaced)

@@ -317,7 +317,9 @@ def test_the_command_line_loads_no_verb_to_list_them() -> None:
     loaded = {name.split(".")[0] for name in shown.stderr.split()}
     assert not loaded & {"asyncio", "google", "yaml", "rich", "ctypes"}
     ours = {name for name in shown.stderr.split() if name.startswith("kubedevices.")}
-    assert {name.split(".")[1] for name in ours} == {"cli", "errors", "version", "words"}
+    assert {name.split(".")[1] for name in ours} == {
+        *("cli", "errors", "safe_text", "terminal", "version", "words")
+    }
 
 
 def test_the_module_is_the_command_too() -> None:

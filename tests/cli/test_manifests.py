@@ -420,7 +420,8 @@ def test_a_systemd_unit_has_the_given_settings(
     assert main(["manifests", "simulate", "--systemd", *more]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "Environment=RESOURCE_NAME=a.example/gpu" in lines
-    assert r'Environment="DEVICE_ID_PREFIX=my \"100%%\" $$gpu"' in lines
+    assert r'Environment="DEVICE_ID_PREFIX=my \"100%%\" $gpu"' in lines
+    assert lines.index("StartLimitIntervalSec=0") < lines.index("[Service]")
     (command,) = [each for each in lines if each.startswith("ExecStart=")]
     assert f'simulate --config "{file}" --socket-dir /p' in command
     assert "--pod-resources /k/pod-resources/kubelet.sock" in command

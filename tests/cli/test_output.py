@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from kubedevices import terminal as terminal_module
-from kubedevices.cli import output
 from kubedevices.cli.output import (
     Column,
     LiveListing,
@@ -47,8 +46,8 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """Let stdout be a terminal of 80 columns that can show colours."""
     screen = Terminal()
     # Not sys.stdout itself: pytest puts its own there when the test begins.
-    for module in (output, terminal_module):
-        monkeypatch.setattr(module, "sys", SimpleNamespace(stdout=screen, stderr=io.StringIO()))
+    streams = SimpleNamespace(stdout=screen, stderr=io.StringIO())
+    monkeypatch.setattr(terminal_module, "sys", streams)
     for name, value in {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "40"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("NO_COLOR", raising=False)

@@ -9,7 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.allocation import AllocateRequest, AllocateResponse, ContainerOptions
+from kubedevices.allocation import (
+    AllocateRequest,
+    AllocateResponse,
+    ContainerAllocateResponse,
+    ContainerOptions,
+)
 from kubedevices.cli import main
 from kubedevices.cli.with_devices import chosen_format, placed
 from kubedevices.device import DeviceSpec
@@ -129,6 +134,39 @@ def test_two_commands_at_once_get_two_devices(node: NodeThread) -> None:
         first.communicate(timeout=commands.DEADLINE)
         second.communicate(timeout=commands.DEADLINE)
     assert held(node) == []
+
+
+# ---------------------------------------------------------------- variables of a plugin
+
+
+def preload(request: AllocateRequest) -> AllocateResponse:
+    """Answer with a variable that makes each program load a library."""
+    env = {"IDS": "x", "LD_PRELOAD": "/plugin.so", "PATH": "/plugin"}
+    return AllocateResponse([ContainerAllocateResponse(env=env) for _ in request.containers])
+
+
+@pytest.mark.parametrize("format_", [[], ["--format", "env"]])
+def test_a_program_of_the_host_gets_no_dangerous_variable(
+    node: NodeThread, format_: list[str]
+) -> None:
+    """It is not started, the message names variable and plugin, and the devices are given back."""
+    node.plugin.allocate_answer = preload
+    ended = run(node, *format_, command=("echo", "started"))
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "'LD_PRELOAD' of the plugin of example.com/widget is refused" in ended.stderr
+    assert "--allow-env LD_PRELOAD" in ended.stderr
+    assert held(node) == []
+
+
+def test_a_variable_can_be_allowed_by_its_name(node: NodeThread) -> None:
+    """Each needs its own option; a container gets all of them without an option."""
+    node.plugin.allocate_answer = preload
+    allowed = ("--allow-env", "LD_PRELOAD")
+    assert "'PATH'" in run(node, *allowed, command=("true",)).stderr
+    ended = run(node, *allowed, "--allow-env", "PATH", command=("/bin/echo", "started"))
+    assert (ended.returncode, ended.stdout) == (0, "started\n")
+    ended = run(node, "--format", "podman", command=("echo", "{}"))
+    assert "--env=LD_PRELOAD=/plugin.so" in ended.stdout
 
 
 # ---------------------------------------------------------------- what goes wrong

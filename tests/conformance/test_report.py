@@ -21,6 +21,12 @@ from kubedevices.conformance.report.text import print_report, report_lines
 from kubedevices.conformance.results import CheckResult
 from kubedevices.conformance.shared_state import Log
 from kubedevices.errors import ConfigError
+from kubedevices.terminal import plain
+
+
+def plain_lines(run: Run) -> list[str]:
+    """Return the lines of a report as a pipe gets them."""
+    return [*map(plain, report_lines(run))]
 
 
 async def nothing(harness: object) -> str:
@@ -60,7 +66,7 @@ EVERYTHING = ("more than once", "The rule.", "The suffering.", "The source.", "T
 
 def test_the_text_is_grouped_and_explains_findings() -> None:
     """Themes with a line per check, then findings, failures first, then the verdict."""
-    text = "\n".join(report_lines(RUN))
+    text = "\n".join(plain_lines(RUN))
     assert text.index("List\n") < text.index("Life\n") < text.index("gRPC\n")
     assert "  fail  list.id-unique" in text
     assert text.index("FAIL list.id-unique") < text.index("WARN list.order")
@@ -76,8 +82,8 @@ def test_the_text_is_grouped_and_explains_findings() -> None:
 def test_several_resources_get_a_column() -> None:
     """With one resource there is no column; with two, every line has the resource."""
     two = Run("p", [*RUN.results, result("grpc.ping", Status.PASS, "x", resource="a.b/d")], 1)
-    assert not any("a.b/c" in line for line in report_lines(RUN))
-    assert any("grpc.ping" in line and "a.b/d" in line for line in report_lines(two))
+    assert not any("a.b/c" in line for line in plain_lines(RUN))
+    assert any("grpc.ping" in line and "a.b/d" in line for line in plain_lines(two))
 
 
 def test_a_finding_of_several_resources_is_reported_once() -> None:
@@ -88,20 +94,20 @@ def test_a_finding_of_several_resources_is_reported_once() -> None:
     ]
     whole = result("life.dies", Status.FAIL, "its process ended", resource="*")
     run = Run("p", [*RUN.results, *more, whole], 1)
-    text = "\n".join(report_lines(run))
+    text = "\n".join(plain_lines(run))
     assert text.count("FAIL list.id-unique") == 1
     assert "FAIL list.id-unique (a.b/c, a.b/d, a.b/e)" in text
     assert "a.b/d, a.b/e: more than once: 'x'" in text
     assert text.count("The mending.") == 3
     assert "* is the whole plugin" in text
-    assert "* is the plugin" not in "\n".join(report_lines(RUN))
+    assert "* is the plugin" not in "\n".join(plain_lines(RUN))
 
 
 def test_notes_and_left_out_checks_have_one_line_each() -> None:
     """Notes, and checks that --quick leaves out, are counted and named only."""
     notes = [result(name, Status.NOTE) for name in ("allocate.empty-ids", "preferred.too-large")]
     run = Run("p", [*RUN.results[2:3], *notes], 1, left_out=["life.dies"])
-    text = "\n".join(report_lines(run))
+    text = "\n".join(plain_lines(run))
     assert "2 notes, as for most plugins: allocate.empty-ids, preferred.too-large" in text
     assert "left out by --quick: life.dies" in text
     assert "NOTE allocate" not in text
@@ -214,7 +220,7 @@ def test_a_vanished_known_finding_is_reported_if_its_check_was_tried() -> None:
 def test_a_known_finding_has_its_reason_in_every_report() -> None:
     """For a CI server it is not a failure."""
     run = replace(RUN, expected=[BUG])
-    assert "known       bug 7" in "\n".join(report_lines(run))
+    assert "known       bug 7" in "\n".join(plain_lines(run))
     assert "<dt>known</dt><dd>bug 7</dd>" in as_page(run, "today")
     assert "| known | bug 7 |" in as_markdown(run)
     skipped = ET.fromstring(as_junit(run)).find("./testsuite/testcase/skipped")

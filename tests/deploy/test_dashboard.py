@@ -26,6 +26,8 @@ FAILING = "{resourceName: example.com/gpu, numberDevicesOnNode: 3, faults: {fail
 WITHOUT_SAMPLES = {"hook_timeouts_total", "pre_start_errors_total"}
 """Counters that appear only for plugins with such a hook; the plugin of this test has none."""
 
+FILE = ROOT / "deploy/grafana/kubedevices.json"
+
 
 def free_port() -> int:
     with socket.socket() as found:
@@ -83,10 +85,7 @@ def wait_for(server: str, query: str) -> list[Any]:
 
 def test_the_dashboard_file_is_up_to_date() -> None:
     """After a change, generate the file again."""
-    text = (ROOT / "deploy/grafana/kubedevices.json").read_text()
-    assert json.loads(text) == dashboard(), (
-        "python -m kubedevices.manifests.dashboard > deploy/grafana/kubedevices.json"
-    )
+    assert json.loads(FILE.read_text()) == dashboard(), "python -m tests.deploy.test_dashboard"
 
 
 def test_panels_do_not_overlap() -> None:
@@ -150,3 +149,7 @@ def test_each_query_has_a_result(short_dir: Path, monkeypatch: pytest.MonkeyPatc
         assert values["Pods that did not start", "Allocate"] > 0
         (holder,) = found["Top holders", ""]
         assert (holder["metric"]["pod_name"], holder["value"][1]) == ("a", "1")
+
+
+if __name__ == "__main__":
+    FILE.write_text(json.dumps(dashboard(), indent=1) + "\n")

@@ -46,7 +46,9 @@ OURS = {
     "modes",
     "plugin",
     "resource_name",
+    "safe_text",
     "socket_paths",
+    "terminal",
     "unblocked_output",
     "version",
     "words",
@@ -159,6 +161,7 @@ PARTS = {
         wire.grpc_framing wire.grpc_headers wire.grpc_link wire.grpc_server
         wire.header_block wire.hpack wire.http2_frames wire.http2_limits wire.http2_output
         wire.http2_session wire.huffman wire.server_connection unblocked_output
+        safe_text terminal host.listing
         wire.unix_grpc wire.unix_socket kubelet_api kubelet_api.clients kubelet_api.convert
         kubelet_api.device_lists kubelet_api.protobuf kubelet_api.services
         """,
@@ -195,7 +198,8 @@ PARTS = {
         """
         builtin.expose builtin.expose_abilities builtin.expose_config
         builtin.expose_host builtin.expose_match builtin.expose_memory builtin.expose_names
-        builtin.expose_tree middleware.health_checks cdi cdi.annotations cdi.inject cdi.names
+        builtin.expose_tree middleware.health_checks middleware.check_threads
+        host.untrusted_files cdi cdi.annotations cdi.inject cdi.names
         cdi.parse cdi.registry cdi.rules cdi.values cli.expose
         documents.json_text documents.nesting cli.output host.device_files host.pci host.usb
         host.vfio plugin.config_follower

@@ -1,15 +1,20 @@
 """The units of `kubedevices manifests --systemd`, under a real systemd."""
 
+import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 from kubedevices.cli import main
+from kubedevices.manifests.units import plugin_unit
 from tests.systemd_host import systemd
 from tests.waiting import until_sync
 
 PLUGINS = "/var/lib/kubelet/device-plugins"
+HARD = "a $HOME ${HOME} $$ %n 100% \"q\" 'a' \\\\ back \\t ä \t tab ;"
+"""A text with everything that systemd expands, removes or replaces."""
 KUBELET = f"""\
 [Service]
 Type=oneshot
@@ -52,3 +57,36 @@ def test_a_plugin_that_cannot_start_does_not_block_the_kubelet(
         until_sync((directory / "kubelet").exists, timeout=60, what="the kubelet's start")
         assert (directory / "kubelet").read_text() == ""
         assert "number-devices" in log(directory)
+
+
+def test_systemd_reads_each_word_as_it_was_given() -> None:
+    """Variables and arguments: no expansion, no specifier, no escape changes them."""
+    script = (
+        "import json, os, sys; v = {**os.environ}; json.dump([v['HARD'], v['PLAIN'], sys.argv[1:]]"
+    )
+    script += ", open('/run/test/new', 'w')); os.rename('/run/test/new', '/run/test/words')"
+    arguments = ["-IS", "-c", script, HARD, "$HOME", "plain", ""]
+    env = {"HARD": HARD, "PLAIN": "$HOME%n"}
+    kept = [
+        line
+        for line in plugin_unit(sys.executable, arguments, env).splitlines()
+        if line.startswith(("Environment=", "ExecStart="))
+    ]
+    text = "[Service]\nType=oneshot\n" + "\n".join(kept) + "\n"
+    with systemd({"words.service": text}) as directory:
+        until_sync((directory / "words").exists, timeout=60, what="the unit's end")
+        found = json.loads((directory / "words").read_text())
+    assert found == [HARD, "$HOME%n", [HARD, "$HOME", "plain", ""]]
+
+
+def test_a_plugin_that_ends_often_is_started_again(capsys: pytest.CaptureFixture[str]) -> None:
+    """systemd gives up a service after five quick ends, unless its unit says otherwise."""
+    text = unit(capsys, "simulate")
+    count = "/bin/sh -c 'echo x >> /run/test/starts; exit 1'"
+    text = re.sub("^ExecStart=.*$", f"ExecStart={count}", text, flags=re.MULTILINE)
+    text = text.replace("RestartSec=1", "RestartSec=10ms").replace("Nice=-10", "")
+    with systemd({"kd.service": text}) as directory:
+        starts = directory / "starts"
+        until_sync(
+            lambda: starts.exists() and starts.read_text().count("x") > 7, timeout=60, what="starts"
+        )

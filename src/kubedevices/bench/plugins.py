@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar, Unpack
 
 from kubedevices.bench.loop_thread import LoopThread
 from kubedevices.errors import NotInTime, PluginNotStarted
+from kubedevices.host.kept_output import read_output
 from kubedevices.host.programs import start_failure
 from kubedevices.modes import Runner
 from kubedevices.plugin.author_errors import forget_our_frames
@@ -209,11 +210,8 @@ class ProcessPlugin(RunningPlugin):
 
     @property
     def output(self) -> str:
-        """All output so far, of stdout and stderr."""
-        try:
-            return self._log.read_text(errors="replace")
-        except FileNotFoundError:
-            return ""
+        """The output so far, of stdout and stderr; of a very long output beginning and end."""
+        return read_output(self._log)
 
     def last_words(self) -> str:
         """Return the end of the output."""

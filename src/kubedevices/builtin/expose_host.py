@@ -3,6 +3,7 @@
 Blocking file access; for one thread at a time. `expose_tree` decides what to do with the devices.
 """
 
+import itertools
 import logging
 import os
 import re
@@ -15,12 +16,15 @@ from kubedevices.builtin.expose_tree import Found, HostFile
 from kubedevices.builtin.path_patterns import PathPattern
 from kubedevices.device import natural_key
 from kubedevices.errors import NoVfioGroup
-from kubedevices.host import pci, usb, vfio
+from kubedevices.host import listing, pci, usb, vfio
 from kubedevices.host.device_files import device_files_below
 from kubedevices.host.pci import read_hex
 from kubedevices.host.sysfs import DEV_ROOT, SYSFS_ROOT, read_attribute
 
 _log = logging.getLogger(__name__)
+
+_DEPTH = 8
+"""Most levels of directories below a directory that is one device."""
 
 _NO_DEVICES = {
     stat.S_IFREG: "regular file",
@@ -112,7 +116,11 @@ class HostDevices:
     def _files_below(self, directory: str) -> Iterator[str]:
         """Yield the device files below a directory, without links: their targets are elsewhere."""
         root = Path(self.here(directory))
-        for each in root.rglob("*"):
+        try:
+            entries = list(itertools.islice(listing.below(root, _DEPTH), listing.MATCH_LIMIT))
+        except OSError:
+            return
+        for each in (Path(entry.path) for entry in entries):
             is_plain = _kind_of(str(each)) == stat.S_IFREG
             if not each.is_symlink() and not (is_plain and self._is_real()):
                 yield f"{directory}/{each.relative_to(root)}"
@@ -155,17 +163,16 @@ class HostDevices:
                 yield path
 
     def _names(self, directory: str, wanted: re.Pattern[str]) -> list[str]:
+        takes_hidden = wanted.pattern.startswith("\\.")
+
+        def may_match(name: str) -> bool:
+            is_shown = takes_hidden or not name.startswith(".")
+            return is_shown and wanted.fullmatch(name) is not None and name.isprintable()
+
         try:
-            names = [entry.name for entry in Path(self.here(directory or "/")).iterdir()]
+            return listing.names(Path(self.here(directory or "/")), may_match)
         except OSError:  # missing, unreadable, or not a directory: nothing matches
             return []
-        return [
-            name
-            for name in names
-            if wanted.fullmatch(name)
-            and (not name.startswith(".") or wanted.pattern.startswith("\\."))
-            and name.isprintable()
-        ]
 
     # ------------------------------------------------------------ by bus
 

@@ -45,10 +45,12 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from kubedevices import __version__
 from kubedevices.errors import ConfigError, KubedevicesError
+from kubedevices.safe_text import one_line
+from kubedevices.terminal import print_text, print_to_stderr
 from kubedevices.words import did_you_mean
 
 VERBS = {
@@ -115,6 +117,10 @@ class Parser(argparse.ArgumentParser):
         """Return the help with one line break at its end, as other commands print it."""
         return super().format_help().rstrip("\n") + "\n"
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        if message:
+            print_text(message, stderr=file is not sys.stdout)
+
     def error(self, message: str) -> NoReturn:
         """Print the error and the command that prints the help; exit with code 2."""
         self.exit(2, f"kubedevices: {message} (see {self.prog} --help)\n")
@@ -153,7 +159,7 @@ def _run_and_flush(argv: list[str], output: contextlib.ExitStack) -> int:
         if error.errno not in _CANNOT_WRITE:
             raise
         _discard_stdout()
-        print(f"kubedevices: cannot write the output: {error.strerror}", file=sys.stderr)
+        print_to_stderr(f"kubedevices: cannot write the output: {error.strerror}")
         return 3
 
 
@@ -173,7 +179,7 @@ def _print_error(error: KubedevicesError) -> None:
     from kubedevices.cli.log_lines import writes_json
 
     if not writes_json():
-        print(describe(error), file=sys.stderr)
+        print_text(f"{describe(error)}\n", stderr=True)
         return
     for problem in error.problems if isinstance(error, ConfigError) else [error]:
         logging.getLogger(__name__).error("%s", problem)
@@ -182,16 +188,17 @@ def _print_error(error: KubedevicesError) -> None:
 def describe(error: KubedevicesError) -> str:
     """Return the message for `error`: one line, or one line per mistake in a configuration."""
     if isinstance(error, ConfigError) and len(error.problems) > 1:
-        lines = "\n".join(f"  {problem}" for problem in error.problems)
+        lines = "\n".join(f"  {one_line(str(problem))}" for problem in error.problems)
         return f"kubedevices: {len(error.problems)} mistakes\n{lines}"
-    return f"kubedevices: {error}"
+    # A text of a stranger in the message may have line breaks: no line of it looks like ours.
+    return "\n  ".join(map(one_line, f"kubedevices: {error}".split("\n")))
 
 
 def _code_of(exit_: SystemExit) -> int:
     """Return the exit code, as Python does: a text is printed as an error, None means success."""
     if exit_.code is None or isinstance(exit_.code, int):
         return exit_.code or 0
-    print(exit_.code, file=sys.stderr)
+    print_to_stderr(exit_.code)
     return 1
 
 

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from kubedevices.cli.node_client import add_node_arguments, ask_to_allocate
 from kubedevices.cli.output import Column, Row, add_output_argument, path_as_text, print_listing
+from kubedevices.cli.run_options import add_allow_env
 from kubedevices.cli.serving import some_path
 from kubedevices.errors import KubedevicesError, UsageError
 from kubedevices.resource_name import ResourceName
 from kubedevices.runtimes import FORMATS
+from kubedevices.terminal import print_line, print_text, print_to_stderr
 
 if TYPE_CHECKING:
     from kubedevices.node.pods.pod import Pod
@@ -91,6 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --format oci: add the devices to this configuration, for example that of `runc "
         "spec` (default: an empty configuration)",
     )
+    add_allow_env(group)
     add_node_arguments(parser)
 
 
@@ -105,11 +108,10 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.output != "table":
         raise UsageError(f"--format and -o {args.output} exclude each other: use one of them")
-    print(_for_runtime(args, pod))
+    print_text(f"{_for_runtime(args, pod)}\n")
     if args.pod is None and args.pod_name is None:  # a random name, which the user does not know
-        print(
-            f"pod {pod.full_name} holds these devices until `kubedevices release {pod.name}`",
-            file=sys.stderr,
+        print_to_stderr(
+            f"pod {pod.full_name} holds these devices until `kubedevices release {pod.name}`"
         )
     return 0
 
@@ -128,7 +130,7 @@ def _for_runtime(args: argparse.Namespace, pod: "Pod") -> str:
         before = {each["uid"] for each in (await client.pods())["pods"]}
         answer = await client.allocate(pod)
         try:
-            return words(answer, container, args.format, base)
+            return words(answer, container, args.format, base, allowed=args.allow_env)
         except KubedevicesError:
             if answer["uid"] not in before:
                 await client.release(answer["uid"])
@@ -228,12 +230,12 @@ def _read_pod(file: Path) -> "Pod":
 
 def _print(answer: dict[str, Any], output: str) -> None:
     if output == "table":
-        print(f"pod {answer['namespace']}/{answer['name']} is admitted")
+        print_line(f"pod {answer['namespace']}/{answer['name']} is admitted")
     devices = [*_devices(answer)]
     columns = (Column("container"), Column("kind"), Column("resource"), Column("devices"))
     print_listing(devices, columns, output, document=answer, empty="no container asks for devices")
     if output == "table" and (options := [*_options(answer)]):
-        sys.stdout.write("\n")
+        print_line()
         print_listing(options, (Column("container"), Column("option"), Column("value")), output)
 
 

@@ -29,6 +29,7 @@ from kubedevices.documents.json_text import read_json
 from kubedevices.errors import CannotRead, CdiProblem, NotJson, UsageError
 from kubedevices.host.cdi_specs import DIRECTORIES, read_registry, read_spec_file
 from kubedevices.host.device_files import read_device_file
+from kubedevices.terminal import print_to_stderr
 from kubedevices.words import counted
 
 NAME = "cdi"
@@ -120,7 +121,7 @@ def _list(registry: CdiRegistry, output: str) -> int:
     if output == "table":
         for path, texts in errors.items():
             for text in texts:
-                print(f"{path}: {text}", file=sys.stderr)
+                print_to_stderr(f"{path}: {text}")
     return 0
 
 

@@ -7,7 +7,6 @@ import os
 import platform
 import shlex
 import signal
-import sys
 import time
 from collections.abc import Sequence
 from itertools import pairwise
@@ -18,6 +17,7 @@ from kubedevices.cli.check_arguments import add_arguments
 from kubedevices.cli.output import Column, print_document, print_listing
 from kubedevices.errors import CannotAsk, UsageError
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, PLUGIN_REGISTRY_DIR
+from kubedevices.terminal import print_line, print_to_stderr
 from kubedevices.unblocked_output import unblocked_output
 from kubedevices.words import counted
 
@@ -112,13 +112,13 @@ def _explain(check: "PluginCheck", output: str) -> int:
     if output != "table":
         print_document({"id": check.id, "theme": check.theme, **words}, output)
         return 0
-    print(f"{check.id} ({check.severity})")
+    print_line(f"{check.id} ({check.severity})")
     if check.since or check.until:
-        print(f"  {'kubelets':<10}  {Kubelets.harmful(check)}")
+        print_line(f"  {'kubelets':<10}  {Kubelets.harmful(check)}")
     titles = {"rule": "rule", "suffers": "on a node", "source": "source", "mend": "mend"}
     for key, title in {**titles, "seen": "seen in"}.items():
         if words[key]:
-            print(f"  {title:<10}  {words[key]}")
+            print_line(f"  {title:<10}  {words[key]}")
     return 0
 
 
@@ -308,7 +308,7 @@ def _accept(outcome: "Run", known: "FindingsFile", file: Path) -> None:
         raise CannotAsk(f"cannot write {file}: {error.strerror}") from error
     reasons = len(missing) + len(known.without_reason())
     todo = f": write {counted(reasons, 'reason')}, then use --expect {file}" if reasons else ""
-    print(f"added {counted(len(missing), 'finding')} to {file}{todo}", file=sys.stderr)
+    print_to_stderr(f"added {counted(len(missing), 'finding')} to {file}{todo}")
 
 
 def _write(path: Path, text: str) -> None:

@@ -32,6 +32,7 @@ from kubedevices.node.checkpoint.text import (
     CheckpointEntry,
     parse_checkpoint,
 )
+from kubedevices.terminal import print_line, print_to_stderr
 
 NAME = "checkpoint"
 HELP = """\
@@ -71,9 +72,10 @@ def run(args: argparse.Namespace) -> int:
         print_document(reports, args.output)
     for number, report in enumerate(reports):
         if report["verdict"] == UNREADABLE:
-            print(f"kubedevices: {report['reason']}", file=sys.stderr)
+            print_to_stderr(f"kubedevices: {report['reason']}")
         elif args.output == "table":
-            sys.stdout.write("\n" if shows and number else "")
+            if shows and number:
+                print_line()
             _print_report(report, shows=shows)
     return max(_CODES[report["verdict"]] for report in reports)
 
@@ -224,9 +226,9 @@ _REGISTERED_COLUMNS = (
 
 def _print_report(report: dict[str, Any], *, shows: bool) -> None:
     """Print the verdict and, with `show`, who holds which device; empty columns are left out."""
-    print(_verdict(report))
+    print_line(_verdict(report))
     for note in report["notes"]:
-        print(f"  {note}")
+        print_line(f"  {note}")
     if not shows:
         return
     rows = []
@@ -242,7 +244,8 @@ def _print_report(report: dict[str, Any], *, shows: bool) -> None:
             {"resource": name, "healthy": len(ids), "devices": ids}
             for name, ids in report["registered"].items()
         ]
-        sys.stdout.write("\n" if rows else "")
+        if rows:
+            print_line()
         print_listing(registered, _REGISTERED_COLUMNS, "table")
 
 

@@ -1,12 +1,12 @@
 """`kubedevices completion`: prints the script that completes verbs, options and their values."""
 
 import argparse
-import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kubedevices.cli.help import Option, Verb
+from kubedevices.terminal import print_text
 
 NAME = "completion"
 HELP = """\
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the script."""
     from kubedevices.cli.help import verbs
 
-    sys.stdout.writelines(f"{line}\n" for line in _SCRIPTS[args.shell]([*verbs()]))
+    print_text("".join(f"{line}\n" for line in _SCRIPTS[args.shell]([*verbs()])))
     return 0
 
 

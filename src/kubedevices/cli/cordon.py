@@ -5,7 +5,6 @@ and `since` (UTC).
 """
 
 import argparse
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from kubedevices.cli.node_client import (
 from kubedevices.cli.output import Column, add_output_argument, print_listing
 from kubedevices.errors import CannotAsk, NoNode, UsageError
 from kubedevices.resource_name import ResourceName
+from kubedevices.terminal import print_line, print_to_stderr
 from kubedevices.words import did_you_mean
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     cordoned = add_cordoned(file, wanted, args.reason)
     if args.output == "table":
         for each in cordoned:
-            print(f"{each.resource}/{each.id} is cordoned: {each.reason}")
+            print_line(f"{each.resource}/{each.id} is cordoned: {each.reason}")
     else:
         print_cordoned(cordoned, args.output)
     return 0
@@ -142,7 +142,7 @@ def check_known(args: argparse.Namespace, wanted: Sequence[tuple[str, str]]) -> 
             missing = f"{resource} has no device {device_id!r}{did_you_mean(device_id, ids)}"
         if not is_kubelet:
             raise UsageError(f"{missing} (--anyway cordons it nevertheless)")
-        print(f"note: the kubelet lists healthy devices only: {missing}", file=sys.stderr)
+        print_to_stderr(f"note: the kubelet lists healthy devices only: {missing}")
 
 
 def _listed(args: argparse.Namespace) -> tuple[dict[str, set[str]], bool]:

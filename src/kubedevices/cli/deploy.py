@@ -1,7 +1,6 @@
 """`kubedevices deploy`: deploys a plugin into a cluster, and says why it does not start there."""
 
 import argparse
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +8,7 @@ from kubedevices.cli.kubectl import ClusterRefused, Kubectl
 from kubedevices.cli.manifest_arguments import add_author_arguments, add_deployment_arguments
 from kubedevices.cli.manifests import check_arguments, deployments_of
 from kubedevices.errors import KubedevicesError, UsageError
+from kubedevices.terminal import print_line, print_text, print_to_stderr
 from kubedevices.words import counted
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             say(kubectl.run("apply", "--filename=-", documents=[quota]))
         except ClusterRefused as error:
-            print(f"kubedevices: {error}; most clusters need no such quota", file=sys.stderr)
+            print_to_stderr(f"kubedevices: {error}; most clusters need no such quota")
     say(kubectl.run("apply", "--filename=-", documents=wanted))
     if args.timeout:
         for deployment in deployments:
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         remove_superfluous(kubectl, every_object, deployments[0], is_rolled_out=bool(args.timeout))
     except ClusterRefused as error:
-        print(f"kubedevices: objects of earlier deployments may be left: {error}", file=sys.stderr)
+        print_to_stderr(f"kubedevices: objects of earlier deployments may be left: {error}")
     return 0
 
 
@@ -167,7 +167,7 @@ def prepare_namespace(kubectl: Kubectl, admin: "AdminValues") -> None:
     elif refusal := ownership.policy_refusal(found[0]):
         raise KubedevicesError(refusal)
     elif not ownership.is_ours(found[0]):
-        print(f"namespace/{kubectl.namespace} exists already and is not changed")
+        print_line(f"namespace/{kubectl.namespace} exists already and is not changed")
 
 
 def refuse_foreign(kubectl: Kubectl, wanted: "list[dict[str, Any]]") -> None:
@@ -216,7 +216,7 @@ def wait_for_rollout(kubectl: Kubectl, deployment: "Deployment", timeout: float)
         is_late = time.monotonic() >= deadline
         news = [each for each in reasons if each not in printed and rollout.PENDING not in each]
         for reason in reasons if is_late else news:
-            print(f"kubedevices: {reason}", file=sys.stderr)
+            print_to_stderr(f"kubedevices: {reason}")
         printed = reasons
         if is_late:
             show_logs(kubectl, [each for each in pods if not rollout.is_ready(each)])
@@ -230,12 +230,12 @@ def wait_for_rollout(kubectl: Kubectl, deployment: "Deployment", timeout: float)
 def say_done(deployment: "Deployment", nodes: int) -> None:
     """Print on how many nodes a plugin serves. This may be no node, if no node has its labels."""
     if nodes:
-        print(f"{deployment.name} serves on {counted(nodes, 'node')}")
+        print_line(f"{deployment.name} serves on {counted(nodes, 'node')}")
         return
     why = "see --node-label"
     if config := deployment.node_config:
         why = f"`kubectl label node NODE {deployment.admin.node_config_label}={config}` chooses one"
-    print(f"kubedevices: no node is chosen for {deployment.name}: {why}", file=sys.stderr)
+    print_to_stderr(f"kubedevices: no node is chosen for {deployment.name}: {why}")
 
 
 def show_logs(kubectl: Kubectl, pods: "list[dict[str, dict[str, str]]]") -> None:
@@ -249,10 +249,8 @@ def show_logs(kubectl: Kubectl, pods: "list[dict[str, dict[str, str]]]") -> None
                 lines = kubectl.run("logs", name, f"--tail={rollout.LOG_LINES}")
             except ClusterRefused:
                 continue
-            print(
-                "\n".join(f"kubedevices: {name}: {line}" for line in lines.splitlines()),
-                file=sys.stderr,
-            )
+            for line in lines.splitlines():
+                print_to_stderr(f"kubedevices: {name}: {line}")
 
 
 def _selector(deployment: "Deployment") -> str:
@@ -261,5 +259,4 @@ def _selector(deployment: "Deployment") -> str:
 
 def say(text: str) -> None:
     """Print the output of kubectl at once."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    print_text(text, flush=True)

@@ -13,7 +13,6 @@ claim was refused.
 """
 
 import argparse
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -33,6 +32,7 @@ from kubedevices.cli.node_client import (
 from kubedevices.cli.output import Column, LiveListing, Row, add_output_argument, print_listing
 from kubedevices.errors import NoNode, UsageError
 from kubedevices.resource_name import ResourceName
+from kubedevices.terminal import print_line, print_to_stderr
 
 if TYPE_CHECKING:
     from kubedevices.node.services.control_client import ControlClient
@@ -152,19 +152,28 @@ def run(args: argparse.Namespace) -> int:
     resources = document["resources"]
     empty = _EMPTY if not resources else "no devices"
     print_listing(rows, _DEVICE_COLUMNS, args.output, document=document, empty=empty)
-    if args.output == "table" and resources:
-        sys.stdout.write("\n" if rows else "")
-        print_listing(resources, _SUMMARY, args.output)
+    if args.output == "table":
+        _print_other_tables(document, has_rows=bool(rows))
+    return 0
+
+
+def _print_other_tables(document: dict[str, Any], *, has_rows: bool) -> None:
+    """Print what follows the table of devices: summary, pods left behind, proxy, claims."""
+    if resources := document["resources"]:
+        if has_rows:
+            print_line()
+        print_listing(resources, _SUMMARY, "table")
         for each in document.get("left_behind", ()):
             pod = f"{each['namespace']}/{each['pod']}" if each["pod"] else each["uid"]
-            print(f"\npod {pod} is left behind: {each['reason']}; kubedevices release {pod}")
-    if args.output == "table" and document.get("proxied"):
-        sys.stdout.write("\n" if resources else "")
-        print_listing(document["proxied"], _PROXIED, args.output)
-    if args.output == "table" and claims:
-        sys.stdout.write("\n" if resources or document.get("proxied") else "")
-        print_listing(claims, _CLAIMS, args.output)
-    return 0
+            print_line()
+            print_line(f"pod {pod} is left behind: {each['reason']}; kubedevices release {pod}")
+    has_above = bool(resources)
+    for key, columns in (("proxied", _PROXIED), ("claims", _CLAIMS)):
+        if found := document.get(key):
+            if has_above:
+                print_line()
+            print_listing(found, columns, "table")
+            has_above = True
 
 
 def _claims(kubelet_dir: Path, domain: str) -> list[dict[str, Any]]:
@@ -175,7 +184,7 @@ def _claims(kubelet_dir: Path, domain: str) -> list[dict[str, Any]]:
     try:
         (kubelet_dir / "plugins").stat()
     except PermissionError:
-        print(f"no permission to look into {kubelet_dir}: claims are not listed", file=sys.stderr)
+        print_to_stderr(f"no permission to look into {kubelet_dir}: claims are not listed")
         return []
     except OSError:
         return []
@@ -228,7 +237,7 @@ def _ask(args: argparse.Namespace) -> dict[str, Any]:
         from kubedevices.kubelet_api.kubelet_devices import ask_kubelet
 
         socket, document = args.pod_resources, asyncio.run(ask_kubelet(args.pod_resources))
-    print(note(socket), file=sys.stderr)
+    print_to_stderr(note(socket))
     return document
 
 

@@ -20,12 +20,12 @@ from kubedevices.cli.node_client import absolute_path, add_node_arguments, add_p
 from kubedevices.cli.output import (
     Column,
     add_output_argument,
-    one_line,
     print_document,
     print_listing,
-    print_styled,
 )
+from kubedevices.safe_text import one_line
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, default_state_dir
+from kubedevices.terminal import print_line
 from kubedevices.words import counted, some_of
 
 if TYPE_CHECKING:
@@ -166,9 +166,9 @@ def _print_findings(findings: Iterable["Finding"]) -> list[str]:
     for each in merged:
         head = f"{each.result:8} {each.step:15} "
         first, *others = _lines(each, max(40, width - _INDENT) if width else 0)
-        print_styled((f"{each.result:8}", _STYLES[each.result]), head[8:] + first)
+        print_line((f"{each.result:8}", _STYLES[each.result]), head[8:] + first)
         for line in others:
-            print_styled(" " * _INDENT + line)
+            print_line(" " * _INDENT + line)
     return [str(each.result) for each in merged]
 
 
@@ -218,7 +218,7 @@ def _print_summary(report: "Diagnosis") -> list[str]:
 
     Resources with the same problems share a paragraph.
     """
-    print()
+    print_line()
     rows = [each.as_dict() for each in report.resources]
     print_listing(rows, _SUMMARY, "table", empty="no resource is known here")
     alike: dict[tuple[Finding, ...], list[str]] = {}
@@ -228,7 +228,8 @@ def _print_summary(report: "Diagnosis") -> list[str]:
             alike.setdefault(reported, []).append(each.resource)
     shown = []
     for findings, names in alike.items():
-        print(f"\n{one_line(some_of(names))}")
+        print_line()
+        print_line(some_of(names))
         shown += _print_findings(findings)
     return shown
 
@@ -240,5 +241,5 @@ def _print_count(shown: Iterable[str]) -> None:
     summary = counted(problems, "problem") if problems else "no problem"
     summary += f", {counted(warnings, 'warning')}" if warnings else ""
     style = _STYLES["problem" if problems else "warning" if warnings else "ok"]
-    print()
-    print_styled((summary, style), f", {unknowns} unknown" if unknowns else "")
+    print_line()
+    print_line((summary, style), f", {unknowns} unknown" if unknowns else "")

@@ -2,7 +2,6 @@
 
 import argparse
 import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from kubedevices.cli.serving import (
     some_path,
 )
 from kubedevices.errors import UsageError
+from kubedevices.terminal import print_line, print_text, print_to_stderr
 from kubedevices.words import counted
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
         print_profile(args)
     elif args.check:
         count = counted(len(scanner_of(args, args.inject).config.resources), "resource")
-        print(f"{args.config or ', '.join(args.profile)}: {count}, no mistakes")
+        print_line(f"{args.config or ', '.join(args.profile)}: {count}, no mistakes")
     elif args.dry_run:
         from kubedevices.cli.expose_printing import print_answer
 
@@ -180,7 +180,7 @@ def print_schema() -> None:
     from kubedevices.builtin.expose_config import ExposeConfig
     from kubedevices.config.json_schema import make_schema
 
-    sys.stdout.write(dump(make_schema(ExposeConfig, "kubedevices expose"), "json"))
+    print_text(dump(make_schema(ExposeConfig, "kubedevices expose"), "json"))
 
 
 def print_converted(file: Path) -> None:
@@ -188,11 +188,11 @@ def print_converted(file: Path) -> None:
     from kubedevices.builtin.foreign_configs import convert
 
     converted = convert(file)
-    print(f"# Converted from {file.name}.")
+    print_line(f"# Converted from {file.name}.")
     for note in converted.notes:
-        print(f"# Note: {note}.")
+        print_line(f"# Note: {note}.")
     for problem in converted.left_out:
-        print(f"# Not converted: {problem}.")
+        print_line(f"# Not converted: {problem}.")
     if converted.left_out:
-        print("kubedevices: some entries are not converted, see the comments", file=sys.stderr)
-    sys.stdout.write(dump(converted.document, "yaml"))
+        print_to_stderr("kubedevices: some entries are not converted, see the comments")
+    print_text(dump(converted.document, "yaml"))

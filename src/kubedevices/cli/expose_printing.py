@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -35,6 +34,7 @@ from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import UsageError
 from kubedevices.plugin.allocate_response import default_response
 from kubedevices.plugin.capabilities import UseDefault
+from kubedevices.terminal import print_text
 from kubedevices.words import did_you_mean
 
 
@@ -127,7 +127,7 @@ def _rows(document: dict[str, Any]) -> Iterator[Row]:
 
 def print_profile(args: argparse.Namespace) -> None:
     """Print the profiles of `args.profile` as one file, which the user can change."""
-    sys.stdout.write(combined_text(args.profile, args.domain or DOMAIN))
+    print_text(combined_text(args.profile, args.domain or DOMAIN))
 
 
 def print_profiles(args: argparse.Namespace) -> None:

@@ -4,7 +4,6 @@
 """
 
 import argparse
-import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from kubedevices import __version__
 from kubedevices.cli import EXAMPLES as TOP_EXAMPLES
 from kubedevices.cli import VERBS, load_verb, top_parser, verb_parser
 from kubedevices.errors import UsageError
+from kubedevices.terminal import print_text
 from kubedevices.words import did_you_mean
 
 NAME = "help"
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     if args.man and args.topic:
         raise UsageError("--man prints every verb: leave the verb out")
     if args.man:
-        sys.stdout.writelines(f"{line}\n" for line in manual())
+        print_text("".join(f"{line}\n" for line in manual()))
     elif args.topic is None:
         top_parser().print_help()
     elif args.topic not in VERBS:

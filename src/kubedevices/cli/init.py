@@ -10,6 +10,7 @@ from kubedevices import __version__
 from kubedevices.cli.serving import some_path
 from kubedevices.errors import CannotAsk, InvalidResourceName, UsageError
 from kubedevices.resource_name import explain_resource_name
+from kubedevices.terminal import print_line
 
 NAME = "init"
 HELP = """\
@@ -59,8 +60,8 @@ def run(args: argparse.Namespace) -> int:
             _create(directory, Path(name), text)
         except OSError as error:
             raise CannotAsk(f"cannot write {path}: {error.strerror}") from error
-        print(path)
-    print(f"Next: cd {directory} && python -m pytest (README.md has the other commands)")
+        print_line(str(path))
+    print_line(f"Next: cd {directory} && python -m pytest (README.md has the other commands)")
     return 0
 
 

@@ -2,16 +2,21 @@
 
 import json
 import subprocess
+import tempfile
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kubedevices.documents.json_text import read_json_object
 from kubedevices.errors import CannotAsk, KubedevicesError, NotJson
+from kubedevices.host.kept_output import KEPT_HEAD
 from kubedevices.host.programs import start_failure
 
 _ANSWER_LIMIT = 2**26
 DEADLINE = 180
 """Seconds for one command. `kubectl delete` waits until its objects are gone."""
+LONGEST_ANSWER = 64 * 1024 * 1024
+"""Most bytes of the answer of one command."""
+
 ADVICE = (
     "install the Debian package kubernetes-client, or apply what `kubedevices manifests` prints "
     "elsewhere"
@@ -40,14 +45,10 @@ class Kubectl:
     def run(self, *arguments: str, documents: Iterable[Any] = ()) -> str:
         """Return what a command prints; raises `CannotAsk` and `ClusterRefused`."""
         found = {"apiVersion": "v1", "kind": "List", "items": list(documents)}
+        words = json.dumps(found) if found["items"] else ""
         try:
-            done = subprocess.run(
-                ["kubectl", "--namespace", self.namespace, *arguments],
-                input=json.dumps(found) if found["items"] else "",
-                capture_output=True,
-                text=True,
-                timeout=DEADLINE,
-                check=False,
+            code, output, error_output = _run(
+                ["kubectl", "--namespace", self.namespace, *arguments], words
             )
         except OSError as error:
             reason, is_there = start_failure("kubectl", error)
@@ -56,10 +57,12 @@ class Kubectl:
             raise CannotAsk(f"cannot run kubectl: {reason}") from error
         except subprocess.TimeoutExpired:
             raise ClusterRefused(arguments[0], f"did not end within {DEADLINE} s") from None
-        if done.returncode:
-            reason = done.stderr.strip() or f"ended with exit code {done.returncode}"
+        if code:
+            reason = error_output.strip() or f"ended with exit code {code}"
             raise ClusterRefused(arguments[0], reason)
-        return done.stdout
+        if len(output) > LONGEST_ANSWER:
+            raise ClusterRefused(arguments[0], f"its answer is longer than {LONGEST_ANSWER} bytes")
+        return output.decode()
 
     def get(self, *arguments: str, documents: Iterable[Any] = ()) -> list[Any]:
         """Return the objects that exist; a missing object is no error."""
@@ -80,3 +83,24 @@ class Kubectl:
         except ClusterRefused:  # kubectl does not say which kind failed: try each one
             each_alone = kinds if len(kinds) > 1 else ()
             return [found for kind in each_alone for found in self.get_known([kind], selector)]
+
+
+def _run(command: Sequence[str], words: str) -> tuple[int, bytes, str]:
+    """Return exit code, output and errors; of long output only the part that decides."""
+    with (
+        tempfile.TemporaryFile() as given,
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as errors,
+    ):
+        given.write(words.encode())
+        given.seek(0)
+        done = subprocess.run(
+            command, stdin=given, stdout=out, stderr=errors, timeout=DEADLINE, check=False
+        )
+        for file in (out, errors):
+            file.seek(0)
+        return (
+            done.returncode,
+            out.read(LONGEST_ANSWER + 1),
+            errors.read(KEPT_HEAD).decode(errors="replace"),
+        )

@@ -1,6 +1,5 @@
 """Writes log records to stderr, one line per record, as text or as JSON. For `cli.main`."""
 
-import json
 import logging
 import os
 import sys
@@ -8,7 +7,9 @@ import time
 import traceback
 from pathlib import Path
 
+from kubedevices import safe_text
 from kubedevices.plugin.author_errors import place_of
+from kubedevices.safe_text import json_text, one_line
 from kubedevices.unblocked_output import describe_dropped, say_dropped
 
 _PACKAGE = "kubedevices."
@@ -79,12 +80,12 @@ class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Render one record."""
         name = record.name.removeprefix(_PACKAGE)
-        message = record.getMessage().replace("\r", "\\r").replace("\n", "\\n")
-        line = f"{self._time(record)} {self._level(record)} {name}: {message}"
+        message = f"{name}: {record.getMessage()}"
         if record.exc_info and record.exc_info[1]:
-            line += f": {summarize_exception(record.exc_info[1])}"
-            if self._verbose:
-                line += "\n" + self.formatException(record.exc_info)
+            message += f": {summarize_exception(record.exc_info[1])}"
+        line = f"{self._time(record)} {self._level(record)} {one_line(message)}"
+        if self._verbose and record.exc_info and record.exc_info[1]:
+            line += "\n" + safe_text.lines(self.formatException(record.exc_info))
         return line
 
     def _time(self, record: logging.LogRecord) -> str:
@@ -112,4 +113,4 @@ class JsonLines(logging.Formatter):
         if record.exc_info and record.exc_info[1]:
             entry["exception"] = summarize_exception(record.exc_info[1])
             entry["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(entry, ensure_ascii=False)
+        return json_text(entry)

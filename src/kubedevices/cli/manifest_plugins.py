@@ -12,7 +12,6 @@ import argparse
 import os
 import posixpath
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 from kubedevices.cli.manifest_modes import with_mode
 from kubedevices.errors import CannotRead, ConfigError, InvalidResourceName, UsageError
 from kubedevices.resource_name import explain_resource_name
+from kubedevices.terminal import print_to_stderr
 
 if TYPE_CHECKING:
     from kubedevices.builtin.expose_config import ExposeConfig, ResourceRule
@@ -73,7 +73,7 @@ def with_proxy(deployment: "Deployment", args: argparse.Namespace) -> "Deploymen
     if args.config is None:
         return deployment
     for warning in load_proxy_config(args.config)[1].warnings:
-        print(f"kubedevices: {warning}", file=sys.stderr)
+        print_to_stderr(f"kubedevices: {warning}")
     return replace(deployment, config=text_of(args.config))
 
 
@@ -161,10 +161,9 @@ def with_expose(deployment: "Deployment", args: argparse.Namespace) -> "tuple[De
         return with_mode(found, args, [f"{EXAMPLE_DOMAIN}/null"]), EXAMPLE_DOMAIN
     config, text = _read(args)
     for resource, program in programs(config):
-        print(
+        print_to_stderr(
             f"kubedevices: {args.config}: {resource}: its health command runs in the container: "
-            f"{deployment.image} must have {program}",
-            file=sys.stderr,
+            f"{deployment.image} must have {program}"
         )
     found = replace(
         deployment,
@@ -185,7 +184,7 @@ def _read(args: argparse.Namespace) -> "tuple[ExposeConfig, str]":
 
         config, report = load_expose_config(args.config)
         for warning in report.warnings:
-            print(f"kubedevices: {warning}", file=sys.stderr)
+            print_to_stderr(f"kubedevices: {warning}")
         return config, text_of(args.config)
     from kubedevices.builtin.expose_profiles import DOMAIN, combine, combined_text
 

@@ -2,13 +2,13 @@
 
 import argparse
 import posixpath
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kubedevices.cli.serving import some_path
 from kubedevices.errors import UsageError
+from kubedevices.terminal import print_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +37,7 @@ def print_schema() -> None:
     from kubedevices.config.json_schema import make_schema
     from kubedevices.manifests.values import AdminValues
 
-    sys.stdout.write(dump(make_schema(AdminValues, "kubedevices manifests --values"), "json"))
+    print_text(dump(make_schema(AdminValues, "kubedevices manifests --values"), "json"))
 
 
 def with_values(deployment: "Deployment", file: Path | None) -> "Deployment":

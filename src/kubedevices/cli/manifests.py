@@ -3,7 +3,6 @@
 import argparse
 import os
 import re
-import sys
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -37,6 +36,7 @@ from kubedevices.cli.manifest_values import (
 from kubedevices.cli.output import manifest_yaml
 from kubedevices.cli.serving import some_path
 from kubedevices.errors import CannotAsk, UsageError
+from kubedevices.terminal import print_line, print_text
 
 if TYPE_CHECKING:
     from kubedevices.manifests.deployment import Deployment
@@ -161,24 +161,24 @@ def run(args: argparse.Namespace) -> int:
     if args.values_schema:
         print_schema()
     elif args.systemd:
-        sys.stdout.write(_unit_of(args))
+        print_text(_unit_of(args))
     elif args.patch is not None:
         from kubedevices.cli.proxy_patch import patches
 
-        sys.stdout.write(manifest_yaml(patches(args.patch, args.plugin_dir, args.inside_dir)))
+        print_text(manifest_yaml(patches(args.patch, args.plugin_dir, args.inside_dir)))
     elif args.what == "kustomize":
         write_files(args.directory, kustomize.files(IMAGE))
     elif args.what == "node":
-        sys.stdout.write(manifest_yaml([node_pod(args.image or IMAGE, args.plugin_dir)]))
+        print_text(manifest_yaml([node_pod(args.image or IMAGE, args.plugin_dir)]))
     else:
         deployment, *others = deployments_of(args)
         if note := remark(deployment.image):
-            print(f"# Image: {note}.")
+            print_line(f"# Image: {note}.")
         if args.as_values:
-            sys.stdout.write(manifest_yaml([chart_values(deployment, others)]))
+            print_text(manifest_yaml([chart_values(deployment, others)]))
         else:
             more = [document for other in others for document in objects(other)]
-            sys.stdout.write(manifest_yaml([*documents(deployment), *more]))
+            print_text(manifest_yaml([*documents(deployment), *more]))
     return 0
 
 

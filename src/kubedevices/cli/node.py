@@ -26,6 +26,7 @@ from kubedevices.cli.output import json_text
 from kubedevices.host import service_manager
 from kubedevices.host.stopping import stop_signals
 from kubedevices.socket_paths import default_state_dir
+from kubedevices.terminal import print_line
 from kubedevices.unblocked_output import describe_dropped
 from kubedevices.words import counted
 
@@ -137,7 +138,7 @@ async def _serve(args: argparse.Namespace) -> None:
     line_of = _json_line if args.output == "json" else _text_line
 
     def show(event: Mapping[str, Any], node: str) -> None:
-        print(line_of({"node": node, **event} if node else event), flush=True)
+        print_line(line_of({"node": node, **event} if node else event), flush=True)
 
     describe_dropped(sys.stdout, lambda lines: line_of({"event": "missed", "events": lines}))
     printing = asyncio.current_task()

@@ -8,13 +8,13 @@ each verb documents its keys. PyYAML is imported only when it is needed.
 import argparse
 import json
 import re
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from kubedevices import terminal
-from kubedevices.terminal import is_terminal, is_utf8, styled
+from kubedevices import safe_text, terminal
+from kubedevices.safe_text import one_line
+from kubedevices.terminal import Line, print_lines, print_text, print_to_stderr
 
 if TYPE_CHECKING:
     from kubedevices.device import DeviceSpec, Mount
@@ -25,8 +25,6 @@ Row = Mapping[str, Any]
 
 _NOTHING = "-"
 _GAP = "  "
-_CODE = re.compile(r"\x1b\[[0-9;]*m")
-_UP_AND_CLEAR, _HIDE_CURSOR, _SHOW_CURSOR = "\x1b[1A\x1b[2K", "\x1b[?25l", "\x1b[?25h"
 _STYLES = {"Healthy": "green", "Unhealthy": "bold red"}
 
 
@@ -108,18 +106,18 @@ def print_listing(
     """
     rows = [*rows]
     if output != "table":
-        sys.stdout.write(dump(rows if document is None else document, output))
+        print_document(rows if document is None else document, output)
     elif not rows:
-        print(empty, file=sys.stderr)
-    elif is_terminal():
+        print_to_stderr(empty)
+    elif terminal.is_terminal():
         _print_on_terminal(rows, columns)
     else:
-        sys.stdout.write(plain_table(rows, columns))
+        print_text(plain_table(rows, columns))
 
 
 def print_document(document: Any, output: str) -> None:
     """Print one value as JSON or YAML."""
-    sys.stdout.write(dump(document, output))
+    print_text(dump(document, output))
 
 
 def dump(document: Any, output: str) -> str:
@@ -128,16 +126,31 @@ def dump(document: Any, output: str) -> str:
         return json_text(document, indent=2) + "\n"
     import yaml
 
-    plain = json.loads(json.dumps(document))  # tuples and read-only mappings become YAML's own
-    text: str = yaml.safe_dump(
-        plain, sort_keys=False, allow_unicode=is_utf8(sys.stdout), default_flow_style=False
+    class DocumentDumper(yaml.SafeDumper):
+        pass
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+        style = None if safe_text.is_safe(value) else '"'
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+    DocumentDumper.add_representer(str, text)
+    as_json = json.dumps(document, ensure_ascii=False)
+    dumped: str = yaml.dump(
+        json.loads(as_json),  # tuples and read-only mappings become YAML's own
+        Dumper=DocumentDumper,
+        sort_keys=False,
+        # The library would print some characters as they are that are no letters.
+        allow_unicode=terminal.is_utf8() and as_json.isprintable(),
+        default_flow_style=False,
+        # A text that is folded could have any word at the start of a line.
+        width=float("inf"),
     )
-    return text
+    return safe_text.escaped_yaml(dumped)
 
 
 def json_text(document: Any, *, indent: int | None = None) -> str:
     """Return `document` as JSON. Characters that stdout cannot encode become JSON escapes."""
-    return json.dumps(document, indent=indent, ensure_ascii=not is_utf8(sys.stdout))
+    return safe_text.json_text(document, indent=indent, ascii_only=not terminal.is_utf8())
 
 
 def manifest_yaml(documents: list[dict[str, Any]]) -> str:
@@ -204,12 +217,12 @@ class LiveListing:
         self, columns: Sequence[Column], output: str, *, empty: str = "nothing yet"
     ) -> None:
         self._columns, self._output, self._empty = columns, output, empty
-        self._is_live, self._drawn = output == "table" and is_terminal(), 0
+        self._is_live, self._drawn = output == "table" and terminal.is_terminal(), 0
         self._last = ""
 
     def __enter__(self) -> Self:
         if self._is_live:
-            sys.stdout.write(_HIDE_CURSOR)
+            terminal.hide_cursor()
         return self
 
     def __exit__(
@@ -219,41 +232,38 @@ class LiveListing:
         trace: TracebackType | None,
     ) -> None:
         if self._is_live:
-            sys.stdout.write(_SHOW_CURSOR)
-            sys.stdout.flush()
+            terminal.show_cursor()
 
     def show(self, rows: Iterable[Row], *, document: Any = None, caption: str = "") -> None:
         """Show this state; `caption` stands under the table on a terminal, above it in a pipe."""
         rows = [*rows]
         if self._is_live:
-            self._redraw(_draw(rows, self._columns) if rows else [self._empty], caption)
+            self._redraw(_draw(rows, self._columns) if rows else [(self._empty,)], caption)
             return
         state = self._render(rows, document)
         if state == self._last:
             return
-        heading = f"# {caption}\n" if caption and self._output == "table" else ""
+        heading = f"# {one_line(caption)}\n" if caption and self._output == "table" else ""
         gap = "\n" if self._last and self._output == "table" else ""
-        sys.stdout.write(gap + heading + state)
-        sys.stdout.flush()
+        print_text(gap + heading + state, flush=True)
         self._last = state
 
-    def _redraw(self, lines: list[str], caption: str) -> None:
+    def _redraw(self, lines: Sequence[Line], caption: str) -> None:
         """Replace the last drawn lines by `lines`; without room, the last line counts the rest."""
         columns, height = terminal.size()
 
-        def rows_of(*parts: str) -> int:
-            return sum(-(-_width_of(part) // columns) or 1 for part in parts)
+        def rows_of(*several: Line) -> int:
+            return sum(-(-_width_of(each) // columns) or 1 for each in several)
 
-        room, shown = height - 2 - rows_of(caption), []
+        room, shown = height - 2 - rows_of((caption,)), list[Line]()
         for number, line in enumerate(lines):
             room -= rows_of(line)
             if room < 0:
-                shown.append(styled(f"… and {len(lines) - number} more lines", "dim"))
+                shown.append(((f"… and {len(lines) - number} more lines", "dim"),))
                 break
             shown.append(line)
-        shown += [styled(caption, "dim")] if caption else []
-        sys.stdout.write(_UP_AND_CLEAR * self._drawn + "".join(f"{line}\n" for line in shown))
-        sys.stdout.flush()
+        shown += [((one_line(caption), "dim"),)] if caption else []
+        terminal.redraw(self._drawn, shown)
         self._drawn = rows_of(*shown)
 
     def _render(self, rows: list[Row], document: Any) -> str:
@@ -262,7 +272,7 @@ class LiveListing:
             return json_text(document) + "\n"
         if self._output == "yaml":
             return "---\n" + dump(document, "yaml")
-        return plain_table(rows, self._columns) if rows else f"{self._empty}\n"
+        return plain_table(rows, self._columns) if rows else f"{one_line(self._empty)}\n"
 
 
 def _print_on_terminal(rows: Sequence[Row], columns: Sequence[Column]) -> None:
@@ -275,23 +285,23 @@ def _print_on_terminal(rows: Sequence[Row], columns: Sequence[Column]) -> None:
     shown = _draw(rows, columns)
     if len(columns) > 1 and max(map(_width_of, shown)) > room:
         heading, rule, *lines = _draw(rows, columns[1:])
-        shown = [f"  {heading}", f"  {rule[: room - 2]}"]
+        shown = [("  ", *heading), (f"  {terminal.plain(rule)[: room - 2]}",)]
         above = None
         for row, line in zip(rows, lines, strict=True):
             title = one_line(columns[0].cell(row))
             if title != above:
-                shown.append(title)
+                shown.append((title,))
             above = title
-            shown.append(f"  {line}")
-    sys.stdout.write("".join(line + "\n" for line in shown))
+            shown.append(("  ", *line))
+    print_lines(shown)
 
 
-def _draw(rows: Sequence[Row], columns: Sequence[Column]) -> list[str]:
+def _draw(rows: Sequence[Row], columns: Sequence[Column]) -> list[Line]:
     """Return two lines for the heading, then a line per row; they may be wider than the screen."""
     heading, *lines = _aligned(rows, columns)
     room, _ = terminal.size()
     title = _GAP.join(heading)
-    drawn = [styled(title.rstrip(), "bold"), "─" * min(len(title), room)]
+    drawn: list[Line] = [((title.rstrip(), "bold"),), ("─" * min(len(title), room),)]
     above = ""
     for cells in lines:
         # A first cell equal to the cell above is dim. Blanks at the end of a line would make a
@@ -299,27 +309,13 @@ def _draw(rows: Sequence[Row], columns: Sequence[Column]) -> list[str]:
         first = "dim" if cells[0] == above else ""
         shown = [_styled_cell(cell, "" if at else first) for at, cell in enumerate(cells)]
         above, shown[-1] = cells[0], _styled_cell(cells[-1].rstrip(), "")
-        drawn.append(_GAP.join(shown))
+        drawn.append([part for each in shown for part in (each, _GAP)][:-1])
     return drawn
 
 
-def _width_of(line: str) -> int:
-    """Return the columns of a line on the terminal, without the codes for colours."""
-    return len(_CODE.sub("", line))
+def _width_of(line: Line) -> int:
+    return len(terminal.plain(line))
 
 
-def _styled_cell(cell: str, style: str) -> str:
-    return styled(cell, _STYLES.get(cell.strip(), style))
-
-
-def print_styled(*parts: str | tuple[str, str]) -> None:
-    """Print one line of texts and (text, style) pairs; only a terminal gets the styles."""
-    shown = [part if isinstance(part, str) else styled(*part) for part in parts]
-    sys.stdout.write("".join(shown) + "\n")
-
-
-def one_line(text: str) -> str:
-    """Return `text` with escapes for line breaks and for control characters of a terminal."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+def _styled_cell(cell: str, style: str) -> tuple[str, str]:
+    return cell, _STYLES.get(cell.strip(), style)

@@ -2,7 +2,6 @@
 
 import argparse
 import signal
-import sys
 from typing import TYPE_CHECKING
 
 from kubedevices.cli.dra_serving import add_driver_arguments
@@ -15,6 +14,7 @@ from kubedevices.socket_paths import (
     INSIDE_DIR,
     STATE_DIR,
 )
+from kubedevices.terminal import print_line, print_text
 from kubedevices.words import counted
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def print_schema() -> None:
     from kubedevices.config.json_schema import make_schema
     from kubedevices.proxy.proxy_config import ProxyConfig
 
-    sys.stdout.write(dump(make_schema(ProxyConfig, "kubedevices proxy"), "json"))
+    print_text(dump(make_schema(ProxyConfig, "kubedevices proxy"), "json"))
 
 
 def check(args: argparse.Namespace) -> None:
@@ -183,7 +183,7 @@ def check(args: argparse.Namespace) -> None:
     if args.config is None:
         raise UsageError("--check needs --config FILE")
     config, _ = load_proxy_config(args.config)
-    print(f"{args.config}: {counted(len(config.resources), 'rule')}, no mistakes")
+    print_line(f"{args.config}: {counted(len(config.resources), 'rule')}, no mistakes")
 
 
 def serve(args: argparse.Namespace) -> None:

@@ -8,6 +8,7 @@ import argparse
 
 from kubedevices.cli.node_client import add_node_arguments, ask_to_allocate
 from kubedevices.cli.output import Column, add_output_argument, print_listing
+from kubedevices.terminal import print_line
 
 NAME = "release"
 HELP = "release a pod's devices"
@@ -30,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     answer = ask_to_allocate(args, lambda client: client.release(args.pod))
     if args.output == "table":
         full_name = f"{answer['namespace']}/{answer['name']}" if answer["name"] else answer["uid"]
-        print(f"pod {full_name} is released")
+        print_line(f"pod {full_name} is released")
     rows = [
         {"resource": resource, "devices": device_ids}
         for resource, device_ids in answer["devices"].items()

@@ -5,9 +5,7 @@ they need from the host: the numbers of device files for `oci`, and CDI files if
 node names CDI devices.
 """
 
-import json
-import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +13,11 @@ from kubedevices.allocation import ContainerOptions
 from kubedevices.device import DeviceSpec, Mount
 from kubedevices.documents.json_text import read_json
 from kubedevices.errors import CannotRead, NotJson, UsageError
+from kubedevices.safe_text import escaped_json, json_text, shell_line
 
 if TYPE_CHECKING:
+    import argparse
+
     from kubedevices.node.pods.pod import Pod
 
 _BASE_LIMIT = 2**24
@@ -55,13 +56,41 @@ def read_base(file: Path | None) -> dict[str, Any]:
     return config
 
 
-def words(answer: Mapping[str, Any], container: str, kind: str, base: Mapping[str, Any]) -> str:
-    """Return the options of `container` in the node's `answer`; raises `NotExpressible`."""
+def add_allow_env(parser: "argparse._ActionsContainer") -> None:
+    """Add `--allow-env`."""
+    parser.add_argument(
+        "--allow-env",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="pass this variable of a plugin to a program of the host although it is dangerous "
+        "there, such as PATH; may be given several times",
+    )
+
+
+def words(
+    answer: Mapping[str, Any],
+    container: str,
+    kind: str,
+    base: Mapping[str, Any],
+    *,
+    allowed: Collection[str] = (),
+) -> str:
+    """Return the options of `container` in the node's `answer`.
+
+    Raises `NotExpressible` and `UnsafeVariable`.
+    """
     options = run_options(answer, container)
     if kind == "cdi":
         # Kubernetes names have no underscore, so two containers never get the same device name.
         owner = "_".join((answer["namespace"], answer["name"], container))
         return _cdi(options, owner)
+    if kind == "env":
+        from kubedevices.runtimes import env
+
+        resources = next(each for each in answer["containers"] if each["name"] == container)
+        plugin = " or ".join(resources["devices"])
+        return shell_line(env.words(options, plugin=plugin, allowed=allowed))
     return _WRITERS[kind](options, base)
 
 
@@ -81,19 +110,13 @@ def run_options(answer: Mapping[str, Any], container: str) -> ContainerOptions:
 def _podman(options: ContainerOptions, _: Mapping[str, Any]) -> str:
     from kubedevices.runtimes import podman
 
-    return shlex.join(podman.args(options))
+    return shell_line(podman.args(options))
 
 
 def _docker(options: ContainerOptions, _: Mapping[str, Any]) -> str:
     from kubedevices.runtimes import docker
 
-    return shlex.join(docker.args(options))
-
-
-def _env(options: ContainerOptions, _: Mapping[str, Any]) -> str:
-    from kubedevices.runtimes import env
-
-    return shlex.join(env.words(options))
+    return shell_line(docker.args(options))
 
 
 def _oci(options: ContainerOptions, base: Mapping[str, Any]) -> str:
@@ -110,7 +133,7 @@ def _oci(options: ContainerOptions, base: Mapping[str, Any]) -> str:
         registry=read_registry() if options.cdi_devices else None,
         look=partial(read_device_file, follow=False),
     )
-    return json.dumps(config, indent=2)
+    return json_text(config, indent=2, ascii_only=True)
 
 
 def _cdi(options: ContainerOptions, owner: str) -> str:
@@ -120,12 +143,11 @@ def _cdi(options: ContainerOptions, owner: str) -> str:
 
     name = CdiName.of(CDI_KIND, device_name_of(owner))
     resolve = read_registry().edits if options.cdi_devices else None
-    return cdi.text(options, name, resolve=resolve).rstrip("\n")
+    return escaped_json(cdi.text(options, name, resolve=resolve).rstrip("\n"))
 
 
 _WRITERS: dict[str, Callable[[ContainerOptions, Mapping[str, Any]], str]] = {
     "podman": _podman,
     "docker": _docker,
-    "env": _env,
     "oci": _oci,
 }

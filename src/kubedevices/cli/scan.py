@@ -10,7 +10,6 @@ output is a Kubernetes List of ResourceSlices.
 import argparse
 import asyncio
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,6 +41,7 @@ from kubedevices.plugin.numa_lookup import NumaLookup
 from kubedevices.plugin.scan_task import TreeUpdates
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.resource_name import ResourceName, explain_resource_name
+from kubedevices.terminal import print_to_stderr
 
 NAME = "scan"
 HELP = """\
@@ -115,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
         empty=f"no devices: {empty}" if empty else "the scanner reports no devices",
     )
     if rows and empty and args.output == "table":
-        print(f"no devices: {empty}", file=sys.stderr)
+        print_to_stderr(f"no devices: {empty}")
     return 0
 
 
@@ -320,7 +320,7 @@ def print_slices(tree: DeviceTree, domain: str | None, args: argparse.Namespace)
         empty="one empty slice: the driver has no devices",
     )
     for line in describe_refused(offer.refused):
-        print(f"kubedevices: {line}", file=sys.stderr)
+        print_to_stderr(f"kubedevices: {line}")
     return 1 if offer.refused else 0
 
 

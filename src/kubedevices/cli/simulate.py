@@ -5,7 +5,6 @@ import asyncio
 import logging
 import math
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from kubedevices.cli.serving import (
 )
 from kubedevices.errors import NotYaml, UsageError
 from kubedevices.plugin.timing import HookTimeouts
+from kubedevices.terminal import print_line, print_text
 from kubedevices.words import counted
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
     configs, timeline = load_settings(args)
     if args.check:
         name = args.config or args.preset or "settings"
-        print(f"{name}: {counted(len(configs), 'resource')}, no mistakes")
+        print_line(f"{name}: {counted(len(configs), 'resource')}, no mistakes")
         return 0
     serve(args, configs, timeline)
     return 0
@@ -160,7 +160,7 @@ def print_schema() -> None:
     from kubedevices.cli.output import dump
     from kubedevices.config.json_schema import make_schema
 
-    sys.stdout.write(dump(make_schema(SimulatorFile, "kubedevices simulate"), "json"))
+    print_text(dump(make_schema(SimulatorFile, "kubedevices simulate"), "json"))
 
 
 def _longest_delay(
@@ -182,7 +182,7 @@ def tell_simulator(args: argparse.Namespace) -> int:
     from kubedevices.middleware.step_control import list_simulated, tell
 
     if args.tell == "list":
-        sys.stdout.write(dump(asyncio.run(list_simulated(args.control_socket)), "yaml"))
+        print_text(dump(asyncio.run(list_simulated(args.control_socket)), "yaml"))
         return 0
     from kubedevices.documents.yaml_text import USER, load_yaml
 
@@ -193,7 +193,7 @@ def tell_simulator(args: argparse.Namespace) -> int:
     if not isinstance(step, dict):
         raise UsageError(f"--tell: {args.tell!r} is not a step; an example: '{{count: 4}}'")
     concerned = asyncio.run(tell(args.control_socket, step))
-    print(counted(concerned, "device"))
+    print_line(counted(concerned, "device"))
     return 0 if concerned else 1
 
 

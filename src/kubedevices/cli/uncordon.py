@@ -12,6 +12,7 @@ from kubedevices.cli.cordon import add_devices_argument, maintenance_file, parse
 from kubedevices.cli.node_client import add_node_arguments
 from kubedevices.cli.output import add_output_argument, print_document
 from kubedevices.errors import KubedevicesError, UsageError
+from kubedevices.terminal import print_line
 from kubedevices.words import did_you_mean
 
 if TYPE_CHECKING:
@@ -54,9 +55,9 @@ def run(args: argparse.Namespace) -> int:
         print_document({"uncordoned": [each._asdict() for each in gone]}, args.output)
         return 0
     for each in gone:
-        print(f"{each.resource}/{each.id} is in service again")
+        print_line(f"{each.resource}/{each.id} is in service again")
     if not gone:
-        print("no device is cordoned")
+        print_line("no device is cordoned")
     return 0
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kubedevices.cli.deploy import add_target_arguments, say
 from kubedevices.cli.kubectl import ClusterRefused, Kubectl
 from kubedevices.cli.manifests import check_arguments, target_of
+from kubedevices.terminal import print_line
 
 if TYPE_CHECKING:
     from kubedevices.manifests.deployment import Deployment
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     if not found:
         others = kubectl.get("daemonset", f"--selector={ownership.selector({})}")
         names = ", ".join(each["metadata"]["name"] for each in others) or "no other"
-        print(
+        print_line(
             f"no {deployment.name} of kubedevices exists in namespace {deployment.namespace} "
             f"(plugins there: {names})"
         )
@@ -100,14 +101,14 @@ def remove_namespace(kubectl: Kubectl, deleted: list[Any]) -> None:
         if not found:
             return
         if not ownership.is_ours(found[0]):
-            print(f"namespace/{name} is left: `kubedevices deploy` did not create it")
+            print_line(f"namespace/{name} is left: `kubedevices deploy` did not create it")
             return
         others = ownership.of_others(everything(kubectl), deleted)
     except ClusterRefused as error:
-        print(f"namespace/{name} is not deleted: its content cannot be seen ({error})")
+        print_line(f"namespace/{name} is not deleted: its content cannot be seen ({error})")
         return
     if others:
-        print(f"namespace/{name} is left, because it has other objects: {', '.join(others)}")
+        print_line(f"namespace/{name} is left, because it has other objects: {', '.join(others)}")
         return
     chosen = (f"--selector={ownership.selector({})}", f"--field-selector=metadata.name={name}")
     say(kubectl.run("delete", "namespace", *chosen, DELETE_TIMEOUT))

@@ -18,6 +18,7 @@ from kubedevices.cli.node_client import (
 )
 from kubedevices.errors import CannotAsk, NodeError, NoNode, NotInTime, NotPermitted
 from kubedevices.resource_name import ResourceName
+from kubedevices.terminal import print_line
 from kubedevices.words import counted
 
 NAME = "wait"
@@ -62,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     ResourceName.parse(args.resource)
 
     number = asyncio.run(_wait(args))
-    print(f"{args.resource}: {counted(number, 'allocatable device')}")
+    print_line(f"{args.resource}: {counted(number, 'allocatable device')}")
     return 0
 
 

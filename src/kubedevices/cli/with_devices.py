@@ -11,16 +11,16 @@ import itertools
 import os
 import re
 import shlex
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kubedevices import deadlines
 from kubedevices.cli.node_client import add_node_arguments, ask, ask_to_allocate, state_directory
-from kubedevices.cli.run_options import run_options
+from kubedevices.cli.run_options import add_allow_env, run_options
 from kubedevices.errors import KubedevicesError, NodeError, UsageError
+from kubedevices.terminal import print_to_stderr
 
 if TYPE_CHECKING:
     from kubedevices.allocation import ContainerOptions
@@ -34,9 +34,10 @@ HELP = """\
 run a command with devices, and release the devices when the command ends
 
 {} in COMMAND is replaced by the arguments of its runtime (podman, docker, nerdctl). Any other
-command gets the environment variables of the devices. If the devices are refused, the command is
-not started. Signals and the exit code are passed on. The devices are given back when the command
-ends, for any reason.
+command gets the environment variables of the devices; dangerous names such as LD_PRELOAD are
+refused unless --allow-env names them. If the devices are refused, the command is not started.
+Signals and the exit code are passed on. The devices are given back when the command ends, for any
+reason.
 """
 EXAMPLES = """\
 examples:
@@ -80,6 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how {} is replaced: by arguments of podman or docker, or NAME=value words; env also "
         "sets the variables (default: from the name of COMMAND)",
     )
+    add_allow_env(parser)
     add_node_arguments(parser)
 
 
@@ -92,6 +94,7 @@ def run(args: argparse.Namespace) -> int:
     kind = chosen_format(args.command, args.format)
     pod = requested_pod(args.requests, args.pod_name, None, prefix="with")
     wanted = pod.containers[0].limits
+    plugin = " or ".join(wanted)
     ask_to_allocate(args, lambda client: client.capacity(), wanted)  # fails if no node answers
     with (
         OwnedHold.claim(state_directory(args), pod.uid, shlex.join(args.command)) as hold,
@@ -101,7 +104,9 @@ def run(args: argparse.Namespace) -> int:
         try:
             answer = ask(args, lambda client: _allocate(client, pod, foreground))
             options = run_options(answer, pod.containers[0].name)
-            words, env = placed(args.command, kind, options, os.environ)
+            words, env = placed(
+                args.command, kind, options, os.environ, plugin=plugin, allowed=args.allow_env
+            )
             status = foreground.run(words, env, inherit=hold.file)
         finally:
             hold.is_released = _release(args, pod, foreground)
@@ -140,15 +145,29 @@ def chosen_format(command: Sequence[str], wanted: str | None) -> str:
 
 
 def placed(
-    command: Sequence[str], kind: str, options: "ContainerOptions", env: Mapping[str, str]
+    command: Sequence[str],
+    kind: str,
+    options: "ContainerOptions",
+    env: Mapping[str, str],
+    *,
+    plugin: str = "",
+    allowed: Collection[str] = (),
 ) -> tuple[list[str], Mapping[str, str]]:
-    """Return the command with its devices, and its environment; raises `NotExpressible`."""
-    from kubedevices.runtimes import docker, podman
-    from kubedevices.runtimes import env as variables
+    """Return the command with its devices, and its environment.
 
-    words = {"podman": podman.args, "docker": docker.args, "env": variables.words}[kind](options)
+    Raises `NotExpressible`, and `UnsafeVariable` if the command is a program of the host and the
+    answer of `plugin` has a variable that is dangerous there and not `allowed`.
+    """
+    from kubedevices.runtimes import docker, podman
+    from kubedevices.runtimes import env as for_host
+
+    if kind == "env":
+        env = {**env, **for_host.variables(options, plugin=plugin, allowed=allowed)}
+        words = for_host.words(options, plugin=plugin, allowed=allowed)
+    else:
+        words = {"podman": podman.args, "docker": docker.args}[kind](options)
     full = [new for word in command for new in (words if word == PLACEHOLDER else [word])]
-    return full, {**env, **options.env} if kind == "env" else env
+    return full, env
 
 
 # ---------------------------------------------------------------- its devices
@@ -219,9 +238,8 @@ def _release(args: argparse.Namespace, pod: "Pod", foreground: "Foreground") -> 
         if time.monotonic() > deadline or foreground.pending:
             break
         time.sleep(_RELEASE_PAUSE)
-    print(
+    print_to_stderr(
         f"kubedevices: pod {pod.full_name} keeps its devices: {reason}. Afterwards: kubedevices "
-        f"release {pod.full_name} --socket-dir {args.socket_dir}",
-        file=sys.stderr,
+        f"release {pod.full_name} --socket-dir {args.socket_dir}"
     )
     return False

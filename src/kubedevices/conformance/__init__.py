@@ -23,4 +23,5 @@ supervisor       the process that starts plugins, and kills them when the check 
 process_figures  descriptors, threads and memory of a process
 last_words       the lines in a program's output that say why it crashed
 report           results as table, JSON, JUnit, Markdown and HTML
+left_behind      directories and processes that an earlier check left
 """

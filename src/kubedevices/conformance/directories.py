@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from kubedevices.conformance import left_behind
 from kubedevices.errors import NotInPlace
 from kubedevices.host.cdi_specs import GENERATED_DIRECTORY
 from kubedevices.probe.mounts import Bind
@@ -25,6 +26,7 @@ class RunDirectories:
     """The directories of one run. The supervisor removes `root` when the run ends."""
 
     root: Path
+    locks: list[int] = field(default_factory=list, repr=False)
 
     @classmethod
     def choose(cls) -> Self:
@@ -32,16 +34,24 @@ class RunDirectories:
         parent = tempfile.gettempdir()
         if len(parent) > _LONGEST_PARENT:
             parent = "/tmp"
-        return cls(Path(parent, f"kd-check-{secrets.token_hex(4)}"))
+        return cls(Path(parent, f"{left_behind.PREFIX}{secrets.token_hex(4)}"))
 
     def create(self) -> None:
         """Create the directories. The supervisor must run: it removes them if we are killed."""
-        self.root.mkdir(mode=0o755)  # a plugin may run as another user
+        self._create_root()
         for directory in (self.sockets, self.registry, self.cdi):
             directory.mkdir()
 
+    def _create_root(self) -> None:
+        left_behind.clean_up_earlier_runs(self.root.parent)
+        self.root.mkdir(mode=0o755)  # a plugin may run as another user
+        self.locks.append(left_behind.hold(self.root))
+
     def leave(self) -> None:
         """Clean directories that the supervisor does not remove: none here."""
+        left_behind.clean_up_own_run(self.root)
+        while self.locks:
+            os.close(self.locks.pop())
 
     @property
     def sockets(self) -> Path:
@@ -91,7 +101,7 @@ class InPlaceDirectories(RunDirectories):
 
         Raises `NotInPlace` if a directory has files, or cannot be created or written.
         """
-        self.root.mkdir(mode=0o755)
+        self._create_root()
         for directory in (self.sockets, self.registry, self.cdi):
             try:
                 for each in (*reversed(directory.parents), directory):
@@ -108,6 +118,7 @@ class InPlaceDirectories(RunDirectories):
 
     def leave(self) -> None:
         """Remove the files of the plugin, and the directories that we created."""
+        super().leave()
         for entry in (entry for each in self.ours for entry in each.iterdir()):
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)

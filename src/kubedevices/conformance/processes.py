@@ -18,7 +18,9 @@ from typing import Any, ClassVar, Protocol
 from kubedevices import deadlines
 from kubedevices.conformance.busy_machine import until_set
 from kubedevices.conformance.last_words import is_crash, last_words
+from kubedevices.conformance.left_behind import MARK
 from kubedevices.errors import CannotAsk, PluginNotStarted
+from kubedevices.host.kept_output import read_output
 from kubedevices.probe.mounts import Bind
 
 _ANSWER_LIMIT = 30.0
@@ -73,11 +75,8 @@ class Process:
         return f"exit code {self.code}"
 
     def output(self) -> str:
-        """Return all output of the process."""
-        try:
-            return self._log.read_text(errors="replace")
-        except OSError:
-            return ""
+        """Return the beginning and the end of the output, see `kept_output`."""
+        return read_output(self._log)
 
     def exited_without_crash(self) -> bool:
         """Whether the process exited with an error but did not crash.
@@ -127,6 +126,7 @@ class Supervisor:
         self._reading: asyncio.Task[None] | None = None
         self.on_end: Callable[[], None] = lambda: None
         self.pid = 0
+        self._work = Path()
 
     @classmethod
     async def open(cls, work: Path) -> "Supervisor":
@@ -135,6 +135,7 @@ class Supervisor:
         with theirs:
             connection = cls(ours, cls.start_supervisor(theirs))
         ours.setblocking(False)
+        connection._work = work
         connection._reading = asyncio.create_task(connection._read(), name="supervisor's answers")
         try:
             answer = await connection.ask("remove", path=str(work))
@@ -154,9 +155,10 @@ class Supervisor:
         number = next(self._numbers)
         # Before the request: the process may end before we read the answer.
         process = self._processes[number] = Process(self, number, log)
+        marked, here = {**env, MARK: str(self._work)}, str(Path.cwd())
         try:
             answer = await self.ask(
-                "start", number, argv=[*argv], env=dict(env), log=str(log), cwd=str(Path.cwd())
+                "start", number, argv=[*argv], env=marked, log=str(log), cwd=here
             )
         except SupervisorRefused as error:
             raise PluginNotStarted(str(error)) from error

@@ -21,11 +21,14 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from kubedevices.host.kept_output import drop_middle
 from kubedevices.host.programs import start_failure
 from kubedevices.probe import linux
 from kubedevices.probe.mounts import Bind, enter_private_view
 
 _KILL_LIMIT = 10.0
+_DROP_EVERY = 0.5
+"""Seconds between two looks for output that is too long to be kept."""
 _HAS_CHILDREN = Path("/proc/thread-self/children")
 
 
@@ -36,6 +39,7 @@ class SupervisorProcess:
         self._control = control
         self._children: dict[int, int] = {}  # pid → id of the request that started it
         self._remove = ""
+        self._logs: set[str] = set()
 
     def run(self) -> None:
         """Serve until the check has ended; then kill all processes and remove the directory."""
@@ -56,7 +60,9 @@ class SupervisorProcess:
     def _serve(self, wake: socket.socket) -> None:
         buffer = b""
         while True:
-            readable, _, _ = select.select([self._control, wake], [], [])
+            readable, _, _ = select.select([self._control, wake], [], [], _DROP_EVERY)
+            for log in self._logs:
+                drop_middle(Path(log))
             if wake in readable:
                 with contextlib.suppress(BlockingIOError):
                     wake.recv(4096)
@@ -114,6 +120,7 @@ class SupervisorProcess:
             self._become(request, writing)
         os.close(writing)
         self._children[pid] = request["id"]
+        self._logs.add(request["log"])
         with os.fdopen(reading, "rb") as pipe:
             if problem := pipe.read().decode(errors="surrogateescape"):
                 raise OSError(0, problem)

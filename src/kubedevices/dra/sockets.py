@@ -19,6 +19,7 @@ from kubedevices import deadlines
 from kubedevices.allocation import PluginInfo
 from kubedevices.errors import CannotAsk
 from kubedevices.host.file_watch import FileWatch
+from kubedevices.host.listing import names
 from kubedevices.host.shared_directory import SharedDirectory
 from kubedevices.kubelet_api.services import plugin_registration_methods
 from kubedevices.plugin import hook_threads
@@ -157,8 +158,9 @@ class DriverSockets:
         own = InstanceSocket.parse(self.service.name)
         assert mine is not None
         assert own is not None
-        for path in self.registration.parent.glob(f"*.{mine.mark}.*.sock"):
-            name = InstanceSocket.parse(path.name)
+        directory, mark = self.registration.parent, f".{mine.mark}."
+        for each in names(directory, lambda name: mark in name):
+            path, name = directory / each, InstanceSocket.parse(each)
             if name is None or name.instance == mine.instance or not path.is_socket():
                 continue
             service = self.service.with_name(str(own._replace(instance=name.instance)))

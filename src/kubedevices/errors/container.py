@@ -91,3 +91,13 @@ class NotExpressible(UsageError):
     def __init__(self, runtime: str, what: str) -> None:
         self.runtime, self.what = runtime, what
         super().__init__(f"not expressible for {runtime}: {what}")
+
+
+class UnsafeVariable(UsageError):
+    """A variable of a plugin's answer that a program of the host does not get."""
+
+    def __init__(self, name: str, plugin: str, reason: str, *, can_allow: bool) -> None:
+        self.name, self.plugin, self.reason = name, plugin, reason
+        whose = f" of the plugin of {plugin}" if plugin else ""
+        advice = f" (--allow-env {name} allows it)" if can_allow else ""
+        super().__init__(f"the environment variable {name!r}{whose} is refused: {reason}{advice}")

@@ -35,7 +35,7 @@ from kubedevices.kubelet_api.clients import DevicePluginClient, PluginRegistrati
 from kubedevices.kubelet_api.convert import CONTAINER_RESPONSE
 from kubedevices.kubelet_api.kubelet_devices import ask_kubelet
 from kubedevices.kubelet_api.proxy_client import ask_proxy
-from kubedevices.node.arrival.plugin_watcher import find_sockets
+from kubedevices.node.arrival.registry_scan import find_sockets
 from kubedevices.node.checkpoint.file import read_bytes
 from kubedevices.node.checkpoint.text import BadCheckpoint, parse_checkpoint, restore
 from kubedevices.node.services.control_client import ControlClient

@@ -27,6 +27,7 @@ from kubedevices.explain.facts import (
 )
 from kubedevices.explain.look_processes import PROC_ROOT, described, process
 from kubedevices.explain.look_sockets import OpenSockets, UnixSocket, open_sockets
+from kubedevices.host import listing
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, KUBELET_SOCKET_NAME
 
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
@@ -57,7 +58,7 @@ def look_at_directory(
     others = tuple(each for each in elsewhere if _serves_another(each, path))
     try:
         status = path.stat()
-        names = sorted(each.name for each in path.iterdir())
+        names = listing.names(path)
     except OSError as error:
         refusal = {
             errno.ENOENT: MISSING,

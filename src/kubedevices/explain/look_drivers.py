@@ -1,6 +1,5 @@
 """Finds the DRA drivers of kubedevices on this host by their files. Blocking file access."""
 
-import glob
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from kubedevices.dra.state_files import SLICES_FILE
 from kubedevices.explain.facts import ClaimFacts, DriverFacts, RefusedClaim
 from kubedevices.host.boot_id import read_boot_id
 from kubedevices.host.cdi_specs import file_name
+from kubedevices.host.listing import names
 
 
 def look_at_drivers(
@@ -22,7 +22,7 @@ def look_at_drivers(
     found: dict[str, DriverFacts] = {}
     for root in kubelet_roots:
         try:
-            directories = sorted((root / "plugins").iterdir())
+            directories = [root / "plugins" / name for name in names(root / "plugins")]
         except OSError:
             continue
         for directory in directories:
@@ -38,9 +38,10 @@ def _look_at_driver(root: Path, directory: Path, cdi_dirs: Sequence[Path]) -> Dr
     try:
         if not any(each.exists() for each in (checkpoint, slices, refused)):
             return None
-        # The directory may have any name, for a glob too.
-        sockets = f"{glob.escape(directory.name)}-reg*.sock"
-        has_socket = any((root / "plugins_registry").glob(sockets))
+        begin, registry = f"{directory.name}-reg", root / "plugins_registry"
+        has_socket = registry.is_dir() and bool(
+            names(registry, lambda name: name.startswith(begin) and name.endswith(".sock"))
+        )
         has_slices = slices.exists()
     except OSError:
         return None

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from kubedevices.explain.facts import SANDBOX, Kubelet, ProcessFacts
+from kubedevices.host import listing
 from kubedevices.host.untrusted_files import read_bytes
 
 PROC_ROOT = Path("/proc")
@@ -91,7 +92,7 @@ def pod_names(logs: Path) -> dict[str, str]:
     A kubelet names the directories of logs NAMESPACE_NAME_UID.
     """
     try:
-        names = [each.name.split("_") for each in logs.iterdir()]
+        names = [each.split("_") for each in listing.names(logs)]
     except OSError:
         return {}
     return {each[2]: f"{each[0]}/{each[1]}" for each in names if len(each) == 3}

@@ -22,6 +22,8 @@ shared_directory  writes and removes files in directories that strangers may rea
 private_directory  which state directories are safe: only this user and root may change them
 state_file        a small file of JSON with state of ours
 lock_holder       names the process that holds a lock
+kept_output       the beginning and the end of the output of another program
+listing           the names in a directory that strangers fill
 cdi_specs         CDI files of the host: reads all, writes one safely; names our files
 cdi_inventory     keeps the CDI files of a plugin up to date
 """

@@ -21,7 +21,7 @@ from kubedevices.cdi import CdiDevice, CdiName, CdiSpec
 from kubedevices.device import natural_key
 from kubedevices.documents.yaml_text import STRANGER
 from kubedevices.errors import CdiWriteFailed
-from kubedevices.host import cdi_specs, untrusted_files
+from kubedevices.host import cdi_specs, listing, untrusted_files
 
 _log = logging.getLogger(__name__)
 
@@ -321,7 +321,7 @@ def _size_of(path: Path) -> int:
 
 def _entries(directory: Path) -> list[Path]:
     try:
-        return sorted(directory.iterdir())
+        return [directory / name for name in listing.names(directory)]
     except OSError:
         return []
 

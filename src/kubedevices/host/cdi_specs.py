@@ -25,7 +25,7 @@ from kubedevices.cdi import (
 )
 from kubedevices.documents.yaml_text import STRANGER, load_yaml
 from kubedevices.errors import CdiProblem, CdiWriteFailed, InvalidCdiSpec, NotYaml
-from kubedevices.host import untrusted_files
+from kubedevices.host import listing, untrusted_files
 from kubedevices.host.shared_directory import SharedDirectory
 
 STATIC_DIRECTORY = Path("/etc/cdi")
@@ -75,7 +75,8 @@ def _entries(directory: Path) -> list[Path]:
         if directory.is_symlink():
             # The library does not follow links when it walks the tree: it sees a file here.
             raise OSError(errno.ENOTDIR, "a symbolic link, which runtimes do not follow")
-        return sorted(path for path in directory.iterdir() if not _is_directory(path))
+        paths = [directory / name for name in listing.names(directory)]
+        return [path for path in paths if not _is_directory(path)]
     except FileNotFoundError:
         return []
 

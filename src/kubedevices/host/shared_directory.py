@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
-from kubedevices.host import untrusted_files
+from kubedevices.host import listing, untrusted_files
 
 _log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class SharedDirectory:
     def names(self, pattern: re.Pattern[str]) -> list[str]:
         """Return the names that match `pattern` as a whole, sorted; none without the directory."""
         with contextlib.suppress(FileNotFoundError), self.opened() as place:
-            return sorted(filter(pattern.fullmatch, os.listdir(place)))  # noqa: PTH208
+            return listing.names(place, pattern.fullmatch, of=self.path)
         return []
 
     def read(self, name: str, *, limit: int) -> bytes:
@@ -207,7 +207,7 @@ class SharedDirectory:
         With `is_copied` the file has both names afterwards, if it is not a directory.
         """
         with self.opened() as place:
-            new = free_name(name, os.listdir(place))  # noqa: PTH208
+            new = free_name(name, place)
             if is_copied:
                 with contextlib.suppress(OSError):
                     os.link(name, new, src_dir_fd=place, dst_dir_fd=place, follow_symlinks=False)
@@ -216,17 +216,28 @@ class SharedDirectory:
             return new
 
     def _move_foreign(self, place: int, name: str) -> None:
-        new = free_name(name, os.listdir(place))
+        new = free_name(name, place)
         with contextlib.suppress(FileNotFoundError):
             os.rename(name, new, src_dir_fd=place, dst_dir_fd=place)
             _log.warning("%s is not a file of ours: it is kept as %s", self.path / name, new)
 
 
-def free_name(name: str, taken: list[str], endings: tuple[str, ...] = ("",)) -> str:
-    """Return `NAME.corrupt-TIME`, with a number if it is `taken` with one of `endings`."""
+def free_name(name: str, place: int | None = None, endings: tuple[str, ...] = ("",)) -> str:
+    """Return `NAME.corrupt-TIME`, with a number if the name with one of `endings` exists.
+
+    `place` is the open directory of a relative name.
+    """
     first = new = f"{name}.corrupt-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
     number = 0
-    while any(f"{new}{ending}" in taken for ending in endings):
+    while any(_exists(f"{new}{ending}", place) for ending in endings):
         number += 1
         new = f"{first}-{number}"
     return new
+
+
+def _exists(name: str, place: int | None) -> bool:
+    try:
+        os.stat(name, dir_fd=place, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True

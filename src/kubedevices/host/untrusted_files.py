@@ -24,14 +24,19 @@ _KINDS = {
 
 
 def read_bytes(
-    path: Path | str, *, limit: int, follow_links: bool = False, dir_fd: int | None = None
+    path: Path | str,
+    *,
+    limit: int,
+    follow_links: bool = False,
+    dir_fd: int | None = None,
+    below: Path | None = None,
 ) -> bytes:
     """Return the content of the regular file `path`, at most `limit` bytes.
 
     With `dir_fd` the path is relative to this open directory. Raises `OSError`: EINVAL if it is not
-    a regular file, EFBIG if it has more bytes.
+    a regular file, EFBIG if it has more bytes, EXDEV if links lead out of the directory `below`.
     """
-    file = open_regular(path, follow_links=follow_links, dir_fd=dir_fd)
+    file = open_regular(path, follow_links=follow_links, dir_fd=dir_fd, below=below)
     try:
         with open(file, "rb", closefd=False) as stream:
             data = stream.read(limit + 1) or b""  # None: a non-blocking read found no data
@@ -57,11 +62,14 @@ def open_regular(
     follow_links: bool = False,
     dir_fd: int | None = None,
     flags: int = os.O_RDONLY,
+    below: Path | None = None,
 ) -> int:
-    """Open the regular file `path` with `flags`; raises `OSError`, EINVAL for anything else."""
+    """Open the regular file `path` with `flags`; raises `OSError` as `read_bytes`."""
     follow = 0 if follow_links else os.O_NOFOLLOW
     held = os.open(path, os.O_PATH | os.O_CLOEXEC | follow, dir_fd=dir_fd)
     try:
+        if below is not None:
+            check_below(held, below)
         _check(held)
         # Open the checked inode, not the name, which may lead to another file now. O_NONBLOCK:
         # another process could delay us with a lease on the file.
@@ -78,6 +86,14 @@ def open_regular(
         os.close(file)
         raise
     return file
+
+
+def check_below(file: int, directory: Path) -> None:
+    """Raise `OSError` (EXDEV) if the open `file` is not below `directory`, wherever links led."""
+    real = os.readlink(f"/proc/self/fd/{file}")  # noqa: PTH115 - no file of this name
+    root = os.path.realpath(directory)
+    if os.path.commonpath((real, root)) != root:
+        raise OSError(errno.EXDEV, f"a link leads out of {directory}")
 
 
 def _check(file: int) -> None:

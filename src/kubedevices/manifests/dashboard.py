@@ -1,11 +1,9 @@
 """The Grafana dashboard deploy/grafana/kubedevices.json, created from the panels below.
 
-`python -m kubedevices.manifests.dashboard > deploy/grafana/kubedevices.json` writes the file. The
+`python -m tests.deploy.test_dashboard` writes the file `deploy/grafana/kubedevices.json`. The
 names of metrics come from `kubedevices.metrics`; docs/observe.md explains them.
 """
 
-import json
-import sys
 from typing import Any, NamedTuple
 
 PLUGIN = "kubedevices_plugin_"
@@ -183,7 +181,3 @@ def _panel(number: int, panel: Panel, place: dict[str, int]) -> dict[str, Any]:
             for i, (legend, query) in enumerate(panel.queries.items())
         ],
     }
-
-
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(dashboard(), indent=1) + "\n")

@@ -56,7 +56,7 @@ _RELOADED = ("expose", "proxy")  # read their configuration again at SIGHUP
 def plugin_unit(program: str, arguments: Sequence[str], env: Mapping[str, str]) -> str:
     """Return the unit of a plugin beside a kubelet or a kubedevices node."""
     service = [
-        *(f"Environment={_word(f'{name}={value}')}" for name, value in env.items()),
+        *(f"Environment={_assignment(name, value)}" for name, value in env.items()),
         f"ExecStart={_command(program, arguments)}",
         *(["ExecReload=/bin/kill -HUP $MAINPID"] if arguments[0] in _RELOADED else []),
         "# A kubelet does not wait longer than this for the plugin.",
@@ -95,17 +95,39 @@ def node_unit(program: str) -> str:
 
 
 def _unit(about: Sequence[str], service: Sequence[str]) -> str:
+    about = [
+        *about,
+        "# systemd starts the service again however often it ended.",
+        "StartLimitIntervalSec=0",
+    ]
     lines = ["[Unit]", *about, "", "[Service]", "Type=notify", *service]
     return "\n".join(lines) + f"\n{_LIMITS}\n[Install]\nWantedBy=multi-user.target\n"
 
 
 def _command(program: str, arguments: Sequence[str]) -> str:
-    return " ".join(map(_word, (program, *arguments)))
+    """Return a command for ExecStart=: systemd.service(5).
+
+    `$` is doubled in arguments. In the path of the program it has no meaning.
+    """
+    return " ".join([_quoted(program), *(_quoted(each.replace("$", "$$")) for each in arguments)])
 
 
-def _word(text: str) -> str:
-    """Quote by the rules of systemd.service(5); % and $ stand for themselves."""
-    text = text.replace("\\", "\\\\").replace("%", "%%").replace("$", "$$")
+def _assignment(name: str, value: str) -> str:
+    """Return a variable for Environment=, in which `$` has no meaning: systemd.exec(5)."""
+    return _quoted(f"{name}={value}")
+
+
+def _quoted(text: str) -> str:
+    """Quote one word by systemd.syntax(7); a `%` stands for itself: systemd.unit(5)."""
+    text = text.replace("\\", "\\\\").replace("%", "%%")
     if re.fullmatch(r"[\w@:/.,=+*%$\[\]-]+", text):
         return text
-    return '"' + text.replace('"', '\\"').replace("\n", "\\n") + '"'
+    return '"' + "".join(_escaped(each) for each in text) + '"'
+
+
+def _escaped(character: str) -> str:
+    if character == '"':
+        return '\\"'
+    if character.isprintable():
+        return character
+    return "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogateescape"))

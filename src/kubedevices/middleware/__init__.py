@@ -14,6 +14,7 @@ health             the health rule of devices: damped, checked, or ignored
 damping            decides by seconds when a change of health counts; takes out flapping devices
 health_gate        decides by failed checks in a row; `Check`: the settings of one check
 health_checks      runs the checks of devices: reads a file or runs a command
+check_threads      the threads of health checks, eight at once
 faults             breaks a plugin on purpose, for tests
 step_control       a socket at which simulated devices take steps: service and client
 maintenance        takes devices out of service that a file names

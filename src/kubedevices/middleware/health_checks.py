@@ -1,4 +1,4 @@
-"""Runs the health checks of devices: reads a file or runs a command, each in its own thread.
+"""Runs the health checks of devices: reads a file or runs a command, in `check_threads`.
 
 A check may hang, for example a program that waits for a broken card. It then counts as failed. It
 does not delay the scan, the checks of other devices, or the exit of the process. `health_gate`
@@ -14,18 +14,29 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from kubedevices.config.placeholders import fill
+from kubedevices.config.placeholders import (
+    PlaceholderProblem,
+    fill_argument,
+    fill_path,
+    fixed_directory,
+)
 from kubedevices.device import Health
 from kubedevices.host.programs import start_failure
+from kubedevices.host.untrusted_files import check_below, read_bytes
+from kubedevices.middleware.check_threads import CHECKS, CheckJob
 from kubedevices.middleware.health_gate import Check, HealthGate
 
 FIRST_LOOK = 2.0
 """Seconds that a list waits for the first result of a new device."""
 
 LONGEST_COMMAND = 10.0
+
+LONGEST_FILE = 64 * 1024
+"""Most bytes of a file that is compared."""
 
 _log = logging.getLogger(__name__)
 
@@ -42,11 +53,15 @@ class DeviceCheck(NamedTuple):
 
 @dataclass(eq=False)
 class _CheckState:
-    """The state of one `DeviceCheck`; times in seconds by `clock`."""
+    """The state of one `DeviceCheck`; times in seconds by `clock`.
+
+    `job` is the run that waits for a thread or is running, `started` the time when it began.
+    """
 
     rule: Check
     gate: HealthGate
     due: float
+    job: CheckJob | None = None
     started: float | None = None
     has_result: threading.Event = field(default_factory=threading.Event)
 
@@ -82,7 +97,7 @@ class HealthChecks:
             states = {key: self._state_of(key, each, now) for key, each in checks.items()}
         for key, each in states.items():
             self._give_up_waiting(key, each, now)
-            if each.due <= now and each.started is None:
+            if each.due <= now and each.job is None:
                 self._start(key, each, checks[key].values, now)
         deadline = now + self._first_look
         for each in states.values():
@@ -105,25 +120,33 @@ class HealthChecks:
         self, key: CheckId, state: _CheckState, values: Mapping[str, str], now: float
     ) -> None:
         state.started, state.due = now, now + state.rule.interval
-        threading.Thread(
-            target=self._run,
-            args=(key, state, dict(values)),
-            name=f"health of {'/'.join(key)}",
-            daemon=True,
-        ).start()
+        with self._lock:  # `_run` waits until `state.job` is set
+            state.job = CHECKS.start(
+                f"health of {'/'.join(key)}", partial(self._run, key, state, dict(values))
+            )
 
     def _run(self, key: CheckId, state: _CheckState, values: Mapping[str, str]) -> None:
-        problem = look(state.rule, values, self._here)
+        with self._lock:
+            job = state.job
+        if job is not None and job.has_waited:  # it was not late while it waited for a thread
+            state.started = self._clock()
+            state.due = state.started + state.rule.interval
+        is_current = self._states.get(key) is state  # the device may be gone since
+        problem = look(state.rule, values, self._here) if is_current else ""
         # Set by the thread of the check, after its end: from here on the next run may start.
-        state.started = None
+        state.started = state.job = None
         self._take(key, state, problem)
 
     def _give_up_waiting(self, key: CheckId, state: _CheckState, now: float) -> None:
         """Count a check that still runs when the next is due as failed, once per interval."""
-        if state.started is None or now < state.due:
+        started, job = state.started, state.job
+        if started is None or job is None or now < state.due:
             return
         state.due = now + state.rule.interval
-        self._take(key, state, f"the check has not ended for {now - state.started:.0f} s")
+        if job.has_waited and not job.is_running:
+            return
+        CHECKS.abandon(job)
+        self._take(key, state, f"the check has not ended for {now - started:.0f} s")
 
     def _take(self, key: CheckId, state: _CheckState, problem: str) -> None:
         with self._lock:
@@ -142,23 +165,40 @@ class HealthChecks:
 
 
 def look(rule: Check, values: Mapping[str, str], here: Callable[[str], str] = str) -> str:
-    """Check once; return what is wrong with the device, or an empty string."""
-    if rule.file is not None:
-        return _look_at_file(here(fill(rule.file, values)), rule.equals)
-    return _run_command(
-        [fill(word, values) for word in rule.command], min(rule.interval, LONGEST_COMMAND)
-    )
+    """Check once; return what is wrong with the device, or an empty string.
+
+    A value that does not stay in its place is a reason too: then nothing is read and nothing runs.
+    """
+    try:
+        if rule.file is not None:
+            path, directory = fill_path(rule.file, values), fixed_directory(rule.file)
+            below = Path(here(directory)) if directory else None
+            return _look_at_file(Path(here(path)), rule.equals, below)
+        command = [fill_argument(word, values) for word in rule.command]
+    except PlaceholderProblem as problem:
+        return f"not checked: {problem}"
+    return _run_command(command, min(rule.interval, LONGEST_COMMAND))
 
 
-def _look_at_file(path: str, wanted: str | None) -> str:
+def _look_at_file(path: Path, wanted: str | None, below: Path | None) -> str:
     try:
         if wanted is None:
-            os.stat(path)  # noqa: PTH116  # the path is text here
+            _must_exist(path, below)
             return ""
-        content = Path(path).read_text(errors="replace").strip()
+        data = read_bytes(path, limit=LONGEST_FILE, follow_links=True, below=below)
     except OSError as error:
         return f"{path}: {error.strerror or error}"
+    content = data.decode(errors="replace").strip()
     return "" if content == wanted.strip() else f"{path} says {content[:80]!r}"
+
+
+def _must_exist(path: Path, below: Path | None) -> None:
+    file = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        if below is not None:
+            check_below(file, below)
+    finally:
+        os.close(file)
 
 
 def _run_command(command: list[str], timeout: float) -> str:

@@ -36,8 +36,7 @@ def set_aside(path: Path, reason: str, *, companions: tuple[str, ...] = ()) -> D
     try:
         with SharedDirectory(path.parent).opened() as place:
             endings = ("", *companions)
-            names = os.listdir(place)  # noqa: PTH208
-            kept_as = path.with_name(free_name(path.name, names, endings))
+            kept_as = path.with_name(free_name(path.name, place, endings))
             for ending in endings:
                 # The main file first. If the process is killed in between, the next start finds
                 # only the log, which counts as damage. A main file without its log could look

@@ -8,6 +8,7 @@ without CDI devices loads no module of CDI, and looks once into the directory.
 
 import logging
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from kubedevices.device import Device
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import CdiWriteFailed, RpcError, StatusCode
+from kubedevices.host import listing
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.allocate_response import Inject
 from kubedevices.resource_name import ResourceName
@@ -94,8 +96,14 @@ class CdiFiles:
 
     # ------------------------------------------------------------ in threads
 
+    def _has_files(self) -> bool:
+        try:
+            return bool(listing.names(self._directory, lambda name: fnmatchcase(name, _OURS)))
+        except OSError:
+            return False
+
     def _publish(self, tree: DeviceTree) -> None:
-        if self._uses_cdi(tree) or any(self._directory.glob(_OURS)):
+        if self._uses_cdi(tree) or self._has_files():
             self._inventory = self._inventory or self._make_inventory()
         if self._inventory is not None:
             definitions = self._definitions(tree)

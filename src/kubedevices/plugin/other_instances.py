@@ -21,6 +21,7 @@ from pathlib import Path
 
 from kubedevices import deadlines
 from kubedevices.errors import DialError, RpcError, StatusCode, WireError
+from kubedevices.host import listing
 from kubedevices.kubelet_api.clients import JsonClient
 from kubedevices.kubelet_api.services import JsonObject, json_methods
 from kubedevices.plugin.timing import Reminder, Timing
@@ -226,8 +227,10 @@ class OtherInstances:
         mine = self._name
         if mine is None:
             return []
-        with contextlib.suppress(OSError), os.scandir(self._directory) as entries:
-            names = (InstanceSocket.parse(entry.name) for entry in entries)
+        with contextlib.suppress(OSError):
+            of_plugin = f".{mine.mark}."
+            listed = listing.names(self._directory, lambda name: of_plugin in name)
+            names = map(InstanceSocket.parse, listed)
             found = [
                 name
                 for name in names

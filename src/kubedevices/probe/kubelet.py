@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from kubedevices.allocation import RegisterRequest
 from kubedevices.errors import RpcError, SocketInUse, StatusCode
+from kubedevices.host.listing import names
 from kubedevices.kubelet_api.services import registration_methods
 from kubedevices.node.arrival.plugin_directory import accepts_connections, clean_plugin_directory
 from kubedevices.probe.arrival import LIKE_A_KUBELET, Arrival, RegisterBehavior
@@ -206,7 +207,8 @@ class Probe:
 
     def sockets(self) -> list[Path]:
         """Return all sockets in the plugin directory except kubelet.sock."""
-        return [path for path in sorted(self.socket_dir.iterdir()) if _is_plugin_socket(path)]
+        paths = [self.socket_dir / name for name in names(self.socket_dir)]
+        return [path for path in paths if _is_plugin_socket(path)]
 
 
 def wipe_plugin_directory(kubelet_socket: Path, wipe: Wipe) -> None:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from kubedevices.host.programs import start_failure
 from kubedevices.probe import linux
+from kubedevices.terminal import print_to_stderr
 
 
 class Bind(NamedTuple):
@@ -132,14 +133,14 @@ def _become(words: list[str]) -> None:
         enter_private_view(binds)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        sys.stderr.write(f"{where}{error.strerror}\n")
+        print_to_stderr(f"{where}{error.strerror}")
         raise SystemExit(125) from None
     if command := words[cut + 1 :]:
         try:
             os.execvp(command[0], command)
         except OSError as error:
             reason, found = start_failure(command[0], error)
-            sys.stderr.write(f"{command[0]}: {reason}\n")
+            print_to_stderr(f"{command[0]}: {reason}")
             raise SystemExit(126 if found else 127) from None
 
 

@@ -5,12 +5,13 @@ It lists the directory often and does not use file events: a probe runs for a mi
 
 import asyncio
 import contextlib
-import os
+import itertools
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from kubedevices.allocation import RegisterRequest
 from kubedevices.errors import RpcError, WireError
+from kubedevices.host.listing import SCAN_LIMIT, below
 from kubedevices.kubelet_api.clients import PluginRegistrationClient
 from kubedevices.probe.arrival import Arrival
 from kubedevices.probe.change_signal import ChangeSignal
@@ -49,8 +50,8 @@ class RegistryWatcher:
 
     async def _look(self) -> None:
         while True:
-            is_empty = not os.listdir(self._directory)  # noqa: PTH208  usually empty
-            paths = () if is_empty else sorted(self._directory.rglob("*"))
+            entries = itertools.islice(below(self._directory, 3), SCAN_LIMIT)
+            paths = sorted(Path(entry.path) for entry in entries)
             found = {path: FileIdentity.of(path) for path in paths}
             for path, identity in found.items():
                 if identity and self._seen.get(path) != identity and path.is_socket():

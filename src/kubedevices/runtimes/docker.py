@@ -23,6 +23,8 @@ def arguments(runtime: str, options: ContainerOptions) -> list[str]:
     annotations = assignments(runtime, "annotation", options.annotations)
     words += [f"--annotation={text}" for text in annotations]
     words += [f"--device={name}" for name in options.cdi_devices]
+    if any("\0" in word for word in words):
+        raise NotExpressible(runtime, "a NUL character")
     return words
 
 

@@ -22,6 +22,7 @@ from kubedevices.errors import KubedevicesError
 from kubedevices.modes import serve
 from kubedevices.plugin.options import RunnerOptions
 from kubedevices.plugin.scanner import Scanner
+from kubedevices.terminal import plain
 
 __tracebackhide__ = True  # a failing test shows its own lines, not ours
 
@@ -69,5 +70,5 @@ def conformance(
         shutil.rmtree(directory, ignore_errors=True)
     run = Run(scanner.scanner_name, results, time.monotonic() - began)
     if run.counts["fail"]:
-        raise NotConformant(results, "\n".join(report_lines(run)))
+        raise NotConformant(results, "\n".join(map(plain, report_lines(run))))
     return results

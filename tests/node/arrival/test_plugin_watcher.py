@@ -19,8 +19,8 @@ from kubedevices.node.arrival.plugin_watcher import (
     PluginWatcher,
     WatcherTiming,
     device_plugins,
-    find_sockets,
 )
+from kubedevices.node.arrival.registry_scan import find_sockets
 from kubedevices.wire.unix_grpc import GrpcServer
 from tests.waiting import until
 

@@ -11,6 +11,7 @@ from kubedevices.conformance.check import Status
 from kubedevices.conformance.report.expected import LEVELS
 from kubedevices.conformance.report.summary import Run, as_finding, words_about
 from kubedevices.conformance.results import CheckResult
+from kubedevices.safe_text import lines
 
 
 def as_junit(run: Run) -> str:
@@ -73,10 +74,5 @@ def _state(run: Run, result: CheckResult) -> str:
 
 
 def _clean(text: str) -> str:
-    """Replace characters that XML does not allow: a plugin may print any characters."""
-    return "".join(
-        each
-        if each in "\t\n" or "\x20" <= each <= "\ud7ff" or "\ue000" <= each <= "\ufffd"
-        else "?"
-        for each in text
-    )
+    """Escape what XML does not allow or a terminal would obey: a plugin may print anything."""
+    return lines(text)

@@ -10,6 +10,7 @@ from html import escape
 
 from kubedevices import __version__
 from kubedevices.conformance.report.summary import CheckFinding, Run, words_about
+from kubedevices.safe_text import one_line
 
 _SIGNS = {"fail": "❌", "warn": "⚠️"}
 _LONGEST = 1500
@@ -59,5 +60,5 @@ def _folded(title: str, words: Iterable[tuple[str, str]]) -> list[str]:
 def _text(text: str) -> str:
     """Return `text` escaped for one cell of a Markdown table."""
     cut = text if len(text) <= _LONGEST else text[:_LONGEST] + " …"
-    lines = (_MARKS.sub(r"\\\1", escape(line, quote=False)) for line in cut.splitlines())
-    return "<br>".join(lines)
+    safe = map(one_line, cut.split("\n"))
+    return "<br>".join(_MARKS.sub(r"\\\1", escape(line, quote=False)) for line in safe)

@@ -1,11 +1,12 @@
 """The report as one HTML page that needs no other file, for a bug report or a CI artefact."""
 
-from html import escape
+import html
 
 from kubedevices import __version__
 from kubedevices.conformance.report.summary import CheckFinding, Run
 from kubedevices.conformance.results import CheckResult
 from kubedevices.conformance.shared_state import Log
+from kubedevices.safe_text import lines
 
 _STYLE = """
 :root { --ink:#1d2433; --soft:#5b6472; --line:#dfe3e8; --back:#f6f7f9; --card:#fff;
@@ -108,3 +109,8 @@ def _row(run: Run, result: CheckResult) -> str:
         f"<p>{escape(result.check.rule)}</p></details></td>"
         f"{resource}<td>{escape(result.verdict.evidence)}</td></tr>"
     )
+
+
+def escape(text: str) -> str:
+    """Return `text` for the page: no tags, and no characters that hide or reverse other text."""
+    return html.escape(lines(text))

@@ -1,10 +1,10 @@
 """The progress on stderr during a run: final findings, and on a terminal a line with a clock."""
 
 import asyncio
-import sys
 import time
 from collections.abc import Sequence
 
+from kubedevices import terminal
 from kubedevices.conformance.check import PluginCheck, Status
 from kubedevices.conformance.results import CheckResult
 from kubedevices.words import some_of
@@ -19,7 +19,7 @@ class ProgressLine:
         self._total = total
         self._under_way: dict[str, float] = {}
         self._done: set[str] = set()
-        self._live = sys.stderr.isatty()
+        self._live = terminal.stderr_is_terminal()
 
     def __call__(self, check: PluginCheck, results: Sequence[CheckResult]) -> None:
         """Record that a check begins (no results), or its results."""
@@ -31,7 +31,7 @@ class ProgressLine:
         for result in results:
             if result.status in (Status.WARN, Status.FAIL):
                 self.clear()
-                _write(f"{result.status}  {check.id}  {result.verdict.evidence}\n")
+                terminal.print_to_stderr(f"{result.status}  {check.id}  {result.verdict.evidence}")
         self.draw()
 
     def line(self) -> str:
@@ -51,14 +51,9 @@ class ProgressLine:
     def draw(self) -> None:
         """Draw the line if stderr is a terminal."""
         if self._live:
-            _write(f"\r\x1b[K{self.line()}")
+            terminal.draw_status(self.line())
 
     def clear(self) -> None:
         """Erase the line if stderr is a terminal."""
         if self._live:
-            _write("\r\x1b[K")
-
-
-def _write(text: str) -> None:
-    sys.stderr.write(text)
-    sys.stderr.flush()
+            terminal.draw_status("")

@@ -7,4 +7,5 @@ registry_state    which of these sockets have to be registered or unregistered
 endpoint          one connected plugin instance: its calls, its stream of lists
 reopening         when an endpoint opens a lost stream again
 endpoint_table    every connected plugin instance
+registry_scan     finds sockets in the plugin registry, some files at a time
 """

@@ -14,6 +14,7 @@ import stat
 from pathlib import Path
 
 from kubedevices.errors import CannotAsk, DirectoryInUse, SocketInUse
+from kubedevices.host.listing import SCAN_LIMIT, names
 from kubedevices.host.lock_holder import holder_of
 from kubedevices.host.private_directory import check_private
 from kubedevices.host.shared_directory import SharedDirectory
@@ -91,7 +92,7 @@ def clean_plugin_directory(directory: Path, *, every_file: bool = False) -> None
     try:
         shared.remove_leftovers(re.compile(re.escape(CHECKPOINT_NAME)))
         with shared.opened() as place:
-            for name in sorted(os.listdir(place)):  # noqa: PTH208
+            for name in names(place, limit=SCAN_LIMIT, of=directory):
                 # The checkpoint, and damaged checkpoints, which have longer names.
                 if name.startswith(CHECKPOINT_NAME):
                     continue

@@ -6,8 +6,6 @@ file in the directory is ever removed. `registry_state` decides which sockets to
 
 import asyncio
 import logging
-import os
-import stat
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,6 +30,7 @@ from kubedevices.errors import (
 )
 from kubedevices.kubelet_api.clients import PluginRegistrationClient
 from kubedevices.node.arrival.plugin_directory import make_directory
+from kubedevices.node.arrival.registry_scan import RegistryScan
 from kubedevices.node.arrival.registry_state import RegisteredPlugin, RegistryState
 from kubedevices.resource_name import is_resource_name
 from kubedevices.wire.unix_grpc import FileIdentity, GrpcChannel
@@ -91,7 +90,7 @@ def device_plugins(
 
 
 class PluginWatcher:
-    """Watches `directory` and its subdirectories; `handlers` has a handler per plugin type."""
+    """Watches `directory` and two levels below it; `handlers` has a handler per plugin type."""
 
     def __init__(
         self,
@@ -103,7 +102,7 @@ class PluginWatcher:
         self.directory = directory
         self._handlers = handlers
         self._timing = timing or WatcherTiming()
-        self._state = RegistryState()
+        self._state, self._scan = RegistryState(), RegistryScan(directory)
         self._loop_task: asyncio.Task[None] | None = None
         self._operations: set[asyncio.Task[None]] = set()
 
@@ -127,7 +126,8 @@ class PluginWatcher:
     async def _watch(self) -> None:
         while True:
             try:
-                self._act_on(find_sockets(self.directory))
+                # In a thread: a stranger may have put any number of files there.
+                self._act_on(await asyncio.to_thread(self._scan.look))
             except OSError as error:  # the plugins may still be there, so none is disconnected
                 logger.warning("%s cannot be read now: %s", self.directory, error.strerror)
             # One look per second and no file events: the kubelet's reconcile loop also acts once a
@@ -225,35 +225,3 @@ def explain_plugin(info: PluginInfo) -> RegistrationError | None:
     if "\0" in info.endpoint:
         return BadEndpoint(info.endpoint, "no path holds a NUL character")
     return None
-
-
-def find_sockets(directory: Path) -> dict[Path, FileIdentity]:
-    """Return every socket in `directory` and its subdirectories, with the identity of the file.
-
-    Names that begin with a dot are skipped, because their owners have not finished them. Links are
-    not followed. Raises `OSError`; a folder that is gone or not permitted counts as empty.
-    """
-
-    def failed(error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError):
-            raise error
-
-    found: dict[Path, FileIdentity] = {}
-    for folder, folders, names in os.walk(directory, onerror=failed):
-        # Changed in place, because os.walk continues with this list object.
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in names:
-            path = Path(folder, name)
-            if name.startswith(".") or not _is_socket(path):
-                continue
-            identity = FileIdentity.of(path)
-            if identity is not None:
-                found[path] = identity
-    return found
-
-
-def _is_socket(path: Path) -> bool:
-    try:
-        return stat.S_ISSOCK(path.lstat().st_mode)
-    except OSError:
-        return False

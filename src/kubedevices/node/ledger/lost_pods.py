@@ -56,7 +56,7 @@ def look_at_log(path: Path, boot_id: str) -> LostRest | None:
     page_size = 65536 if page_size == 1 else page_size
     if page_size < 512 or not (reason := problem_of(data, page_size)):
         return None
-    kept_as = path.with_name(free_name(path.name, os.listdir(path.parent)))  # noqa: PTH208
+    kept_as = Path(free_name(str(path)))
     try:
         for ending in ("", "-wal"):
             shutil.copyfile(f"{path}{ending}", f"{kept_as}{ending}")
