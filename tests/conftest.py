@@ -101,3 +101,4 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", f"real_kubernetes: runs on the Kubernetes that {FOLDER} names, or is skipped"
     )
+    config.addinivalue_line("markers", "slow: takes longer than the other tests of its part")

@@ -27,6 +27,7 @@ from kubedevices.errors import ProtocolError
 from kubedevices.kubelet_api import convert
 from kubedevices.kubelet_api.device_lists import device_list_from_wire
 from kubedevices.kubelet_api.protobuf import Message, block, integer, unknown_of
+from tests.kubelet_api.beside_protobuf import is_read_as_protobuf_reads_it
 from tests.kubelet_api.protobuf_classes import message_class
 
 text = st.text(max_size=12)
@@ -249,9 +250,6 @@ def test_a_message_is_written_as_protobuf_writes_it(name: str, data: st.DataObje
     assert ours.from_wire(wire) == value
 
 
-RELAYED = {name for name in MESSAGES if "Regist" not in name and "Info" not in name}
-"""What a proxy passes on, so that fields which this version does not know must not get lost."""
-
 fragments = st.one_of(
     st.binary(max_size=6).map(lambda part: bytes((len(part),)) + part),
     st.sampled_from([b"\x01", b"\x00", b"\x04\x0a\x02\x0a\x00", b"\x05\x0a\x01k\x12\x00"]),
@@ -262,27 +260,6 @@ odd_fields = st.builds(
     st.sampled_from([2, 2, 2, 0]),
     fragments,
 )
-
-
-def is_read_as_protobuf_reads_it(name: str, wire: bytes) -> None:
-    """Compare what both read, refuse and pass on.
-
-    protobuf writes an unknown map entry anew, with its known fields first, and we do not change it.
-    So protobuf reads what we pass on, and the comparison is of what protobuf then writes.
-    """
-    ours = MESSAGES[name][1]
-    try:
-        theirs = message_class(name).FromString(wire).SerializeToString(deterministic=True)
-    except DecodeError:
-        with pytest.raises(ProtocolError):
-            ours.from_wire(wire)
-        return
-    found = ours.from_wire(wire)
-    if name in RELAYED:
-        passed = message_class(name).FromString(ours.to_wire(found))
-        assert passed.SerializeToString(deterministic=True) == theirs
-    else:
-        assert found == ours.from_wire(theirs)
 
 
 # Of a message without fields their library takes even the number 0, which no field has.
