@@ -177,7 +177,7 @@ class Message(Generic[T]):
         takes the entry. A program that passes the bytes on leaves this choice to the reader.
         """
         found: dict[int, list[Any]] = {}
-        unknown: list[bytes] = []  # a sum of bytes would take quadratic time
+        unknown = bytearray()  # a sum of bytes would take quadratic time
         tags, blocks, maps = self._tags, self._blocks, self._maps
         for data in parts:
             at, end = 0, len(data)
@@ -195,12 +195,12 @@ class Message(Generic[T]):
                 if tag in maps:
                     value = _ENTRY.value(cast("bytes", value))
                 if tag not in tags or (tag in maps and unknown_of(value)):
-                    unknown.append(data[start:at])
+                    unknown += data[start:at]
                 elif tag in found:
                     found[tag].append(value)
                 else:
                     found[tag] = [value]
-        return found, b"".join(unknown)
+        return found, bytes(unknown)
 
 
 def _last_text(found: Sequence[bytes]) -> str:

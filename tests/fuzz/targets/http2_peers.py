@@ -29,6 +29,7 @@ from kubedevices.errors import ProtocolError, RpcError, StatusCode
 from kubedevices.wire import grpc_events as ours
 from kubedevices.wire.client_connection import ClientConnection
 from kubedevices.wire.grpc_connection import GrpcConnection
+from kubedevices.wire.http2_frames import PREFACE
 from kubedevices.wire.http2_limits import MAX_FRAME_SIZE, MAX_HEADER_BLOCK, Limits
 from kubedevices.wire.server_connection import ServerConnection
 from tests.fuzz.inputs import Numbers
@@ -67,7 +68,7 @@ class Pair:
         config = H2Configuration(client_side=peer_is_client, header_encoding=None)
         self.peer = H2Connection(config)
         self.peer.initiate_connection()
-        self.to_us, self.to_peer = b"", b""
+        self.to_us, self.to_peer, self.said = b"", b"", b""
         self.streams: dict[int, Stream] = {}
         self.is_hostile = self.is_over = False
         # h2 takes any ACK for the ACK of all its SETTINGS. So only one may be under way.
@@ -103,8 +104,7 @@ class Pair:
         if there and not self.is_hostile:
             for each in self.peer.receive_data(there):
                 self.on_peer_event(each)
-        elif self.is_hostile:
-            list(parse(there))
+        self.said += there
 
     def settle(self) -> None:
         """Bring everything, and open all windows, until both are silent."""
@@ -373,6 +373,10 @@ def _played(pair: Any, data: bytes) -> None:
         pair.step(numbers.below(256) % 13, numbers)
     if not pair.is_hostile and not pair.is_over:
         pair.end()
+    pair.collect()
+    said = pair.said + pair.to_peer
+    frames = list(parse(said))
+    assert sum(9 + len(each.payload) for each in frames) == len(said.removeprefix(PREFACE))
 
 
 def check_server(data: bytes) -> None:
