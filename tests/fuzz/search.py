@@ -12,7 +12,7 @@ from tests.fuzz.target import CORPUS
 
 ROOT = Path(__file__).parents[2]
 MODULE = "tests.fuzz.targets"
-_START = 60.0
+_START = 240.0
 """Seconds for the start of the process, for its corpus, and to shrink the input of a finding."""
 
 _TAKES_LONG = {-signal.SIGPROF: "too much processor time", -signal.SIGALRM: "it does not end"}
