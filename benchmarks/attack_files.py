@@ -103,7 +103,7 @@ async def damaged_state(directory: Path) -> Outcome:
     """Files in the state directory of a proxy are nested deeply, of another kind, or huge."""
     outcome = Outcome()
     kinds = ("deep", "directory", "pipe", "huge", "text")
-    for name in ("proxy-sockets.json", "cordoned.json", "lists/example.com_gpu.json"):
+    for name in ("proxy-sockets.json", "maintenance.json", "lists/example.com_gpu.json"):
         for kind in kinds:
             place = directory / f"{name.replace('/', '-')}-{kind}"
             file = place / "state" / name

@@ -61,7 +61,7 @@ class Story:
     def __init__(self, directory: Path, node: NodeProcess, dice: random.Random) -> None:
         self.directory, self.node, self.dice = directory, node, dice
         self.inside, self.state = directory / "in", directory / "state"
-        self.cordons = self.state / "cordoned.json"
+        self.cordons = self.state / "maintenance.json"
         self.plugins: dict[str, FakePlugin] = {}
         self.proxy: asyncio.subprocess.Process | None = None
         self.pods: dict[str, frozenset[str]] = {}
@@ -261,7 +261,7 @@ class Story:
     def look_for_leftovers(self) -> None:
         """Many kills leave as few files as one."""
         names = {each.name for each in self.state.iterdir()}
-        expected = {"cordoned.json", "cordoned.json.lock", "proxy-sockets.json", "proxy.lock"}
+        expected = {"maintenance.json", "maintenance.json.lock", "proxy-sockets.json", "proxy.lock"}
         assert names - expected - {DIRECTORY, "proxy.sock"} == set()
         assert {each.name for each in self.inside.iterdir()} == {
             "kubelet.sock",
