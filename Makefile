@@ -12,6 +12,8 @@ PYTEST_ARGS ?=
 # Most tests wait for other processes most of the time, so more workers than processors pay off. Each worker loads
 # all tests first, which takes some seconds of a processor.
 WORKERS ?= 5
+SECONDS = 60
+TARGETS ?=
 
 # Settings of `make image` and `make deploy`; KUBECONFIG chooses the cluster. `make deploy` passes the
 # variables of the simulator (RESOURCE_NAME, NUMBER_DEVICES, ENV_PREFIX, ...) from the environment on.
@@ -29,7 +31,7 @@ CHOSEN_IMAGE = $(if $(filter file,$(origin IMAGE)),,--image $(IMAGE))
 export RESOURCE_NAME NUMBER_DEVICES PLUGIN_NAME DEVICE_ID_PREFIX ANNOTATION_PREFIX ENV_PREFIX \
 	DEVICE_FILE_PREFIX
 
-.PHONY: help build onefile chart site pictures image deploy undeploy manifests print-manifests venv demo demo-dra test test-slow test-elsewhere test-deps lint format types imports compiled tests proto bench clean
+.PHONY: help build onefile chart site pictures image deploy undeploy manifests print-manifests venv demo demo-dra test test-slow test-elsewhere test-deps lint format types imports compiled tests fuzz proto bench clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | sort
@@ -94,6 +96,10 @@ tests: $(VENV)/dev.done  ## pytest, in parallel
 	$(BIN)/python -m compileall -q src tests examples benchmarks
 	PYTHONDONTWRITEBYTECODE=1 $(BIN)/pytest -n $(WORKERS) --dist=worksteal -m "not slow" \
 		$(PYTEST_ARGS)
+
+# bash has a variable SECONDS of its own, so only make's value reaches the command.
+fuzz: $(VENV)/dev.done  ## search bugs with random inputs, SECONDS (60) for each of TARGETS (all)
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(TARGETS)
 
 proto: $(VENV)/dev.done  ## tests/kubelet_api/descriptors.binpb from src/kubedevices/kubelet_api/proto
 	$(BIN)/python -m tests.kubelet_api.generate_descriptors

@@ -22,11 +22,12 @@ TABLES = {
     "memory": ("benchmarks.device_memory",),
     "proxy": ("benchmarks.proxy",),
     "dra": ("benchmarks.dra",),
+    "attacks": ("benchmarks.attacks",),
 }
 
-NOT_BY_DEFAULT = {"verdicts"}
-"""These benchmarks run only if the command line names them. `verdicts` takes half an hour and keeps
-all processors busy."""
+NOT_BY_DEFAULT = {"verdicts", "attacks"}
+"""These benchmarks run only if the command line names them. They keep all processors busy, for half
+an hour (`verdicts`) and a quarter of an hour (`attacks`)."""
 
 
 def main() -> None:
@@ -34,7 +35,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="only test that the benchmarks work")
     parser.add_argument(
-        "tables", nargs="*", help=f"any of {', '.join(TABLES)}; default: all except verdicts"
+        "tables",
+        nargs="*",
+        help=f"any of {', '.join(TABLES)}; default: all except those that take long",
     )
     args = parser.parse_args()
     names = args.tables or [name for name in TABLES if name not in NOT_BY_DEFAULT]

@@ -9,9 +9,11 @@ from tests.docs.pages import ROOT
 
 DIFFERENCES = ROOT / "docs/differences-from-kubelet.md"
 TEST_MAP = ROOT / "docs/development/test-map.md"
+SECURITY = ROOT / "SECURITY.md"
+PAGES = [*sorted((ROOT / "docs").rglob("*.md")), SECURITY]
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_named_test_exists(page: Path) -> None:
     """In every page: the file exists and has a function of that name."""
     assert not missing(page)
@@ -25,6 +27,17 @@ def test_every_difference_names_a_test() -> None:
         assert theirs, number
         assert ours, number
         assert named_tests(shown), number
+
+
+def test_every_place_of_the_security_page_names_a_test() -> None:
+    """A row says who can act at a place, what is trusted and refused there, and what shows this."""
+    found = list(rows(SECURITY))
+    assert found
+    for place, who, trusted, refused, shown in found:
+        assert who, place
+        assert trusted, place
+        assert refused, place
+        assert named_tests(shown), place
 
 
 def test_every_test_of_kubernetes_has_a_counterpart_or_a_reason() -> None:

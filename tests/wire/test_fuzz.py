@@ -19,6 +19,7 @@ from kubedevices.wire.grpc_events import (
 from kubedevices.wire.http2_frames import PREFACE
 from kubedevices.wire.http2_limits import MAX_FRAME_SIZE, MAX_HEADER_BLOCK, Limits
 from kubedevices.wire.server_connection import ServerConnection
+from tests.fuzz.inputs import changed, changes
 from tests.wire import frames
 from tests.wire.frames import METHOD, OK, REQUEST, RESPONSE, Clock
 
@@ -214,31 +215,6 @@ def conversation(role: str) -> bytes:
 
 
 CONVERSATIONS = {role: conversation(role) for role in ROLES}
-changes = st.lists(
-    st.tuples(
-        st.sampled_from(["flip", "drop", "repeat", "insert"]),
-        st.integers(0, 10**6),
-        st.integers(1, 40),
-        st.binary(min_size=1, max_size=12),
-    ),
-    max_size=6,
-)
-
-
-def changed(data: bytes, how: list[tuple[str, int, int, bytes]], skip: int) -> bytes:
-    """Return `data` with some damage, sparing the first `skip` bytes."""
-    work = bytearray(data)
-    for kind, place, size, filler in how:
-        at = skip + place % max(1, len(work) - skip)
-        if kind == "flip" and at < len(work):
-            work[at] ^= filler[0] or 1
-        elif kind == "drop":
-            del work[at : at + size]
-        elif kind == "repeat":
-            work[at:at] = work[at : at + size * 10]
-        elif kind == "insert":
-            work[at:at] = filler
-    return bytes(work)
 
 
 @roles

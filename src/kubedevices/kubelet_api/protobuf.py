@@ -91,7 +91,10 @@ class Field:
         self.tag = number << 3 | (_VARINT if kind in ("flag", "int32", "int64") else _BLOCK)
         how = _PLAIN[kind] if of is None else _of_messages(kind, of)
         self.read: Callable[[Sequence[Any]], Any] = how[0]
-        """Returns the value for all occurrences of the field: bytes or numbers, in their order."""
+        """Returns the value for all occurrences of the field, in their order.
+
+        They are bytes, numbers, or pairs of texts for a map.
+        """
 
         self.write: Callable[[int, Any], bytes] = how[1]
 
@@ -123,6 +126,7 @@ class Message(Generic[T]):
         self._places = {each.tag: i for i, each in enumerate(fields)} if has_texts_only else None
         self._tags = frozenset([each.tag for each in fields])
         self._blocks = frozenset([tag for tag in self._tags if tag & 7 == _BLOCK and tag < 128])
+        self._maps = frozenset([each.tag for each in fields if each.kind == "map"])
 
     def to_wire(self, value: Any) -> bytes:
         """Return `value` as an encoded message."""
@@ -166,10 +170,15 @@ class Message(Generic[T]):
         return values
 
     def split(self, *parts: bytes) -> tuple[dict[int, list[Any]], bytes]:
-        """Return tag → contents of the known fields, and the bytes of the unknown fields."""
+        """Return tag → contents of the known fields, and the bytes of the unknown fields.
+
+        An entry of a map with a field of another number or type is unknown as a whole, and is not
+        in the map. The protobuf library (upb) does the same. Go's library leaves the fields out and
+        takes the entry. A program that passes the bytes on leaves this choice to the reader.
+        """
         found: dict[int, list[Any]] = {}
-        unknown = b""
-        tags, blocks = self._tags, self._blocks
+        unknown = bytearray()  # a sum of bytes would take quadratic time
+        tags, blocks, maps = self._tags, self._blocks, self._maps
         for data in parts:
             at, end = 0, len(data)
             while at < end:
@@ -180,16 +189,18 @@ class Message(Generic[T]):
                     at += 2 + size
                     if at > end:
                         raise ValueError("the last field is cut off")
-                    value: bytes | int = data[at - size : at]
+                    value: bytes | int | tuple[str, str] = data[at - size : at]
                 else:
                     tag, value, at = next_field(data, at)
-                if tag not in tags:
+                if tag in maps:
+                    value = _ENTRY.value(cast("bytes", value))
+                if tag not in tags or (tag in maps and unknown_of(value)):
                     unknown += data[start:at]
                 elif tag in found:
                     found[tag].append(value)
                 else:
                     found[tag] = [value]
-        return found, unknown
+        return found, bytes(unknown)
 
 
 def _last_text(found: Sequence[bytes]) -> str:
@@ -215,8 +226,8 @@ def _whole(bits: int) -> Callable[[Sequence[int]], int]:
     return read
 
 
-def _text_map(found: Sequence[bytes]) -> dict[str, str]:
-    return dict(sorted(dict(map(_ENTRY.value, found)).items())) if found else {}
+def _text_map(found: Sequence[tuple[str, str]]) -> dict[str, str]:
+    return dict(sorted(dict(found).items())) if found else {}
 
 
 _PLAIN: dict[str, tuple[Callable[[Any], Any], Callable[[int, Any], bytes]]] = {
@@ -248,11 +259,6 @@ def _of_messages(
     return (read_all, write_all) if kind == "messages" else (read, write)
 
 
-_ENTRY: Message[tuple[str, str]] = Message(
-    "map entry", lambda *pair: pair, Field(1, "", "text"), Field(2, "", "text")
-)
-
-
 # ---------------------------------------------------------------- unknown fields, field by field
 
 
@@ -274,6 +280,15 @@ def with_unknown(value: Plain, unknown: bytes) -> Plain:
     made = cast("Any", plain).__new__(kind, value)
     made.unknown = unknown
     return cast("Plain", made)
+
+
+_ENTRY: Message[tuple[str, str]] = Message(
+    "map entry",
+    lambda key, value, unknown: with_unknown((key, value), unknown),
+    Field(1, "", "text"),
+    Field(2, "", "text"),
+    keeps_unknown=True,
+)
 
 
 def unknown_of(value: object) -> bytes:

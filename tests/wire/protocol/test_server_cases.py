@@ -16,7 +16,7 @@ from tests.wire.protocol.server_cases_more import MORE_CASES, STREAM_WINDOW
 from tests.wire.protocol.server_cases_streams import MAX_FRAME, MAX_STREAMS, STREAMS
 
 COUNTED = [*GENERIC, *EXCHANGES, *REPRESENTATIONS, *STREAMS, *FRAMES, *FIELDS]
-"""What h2spec counts."""
+"""The cases of h2spec, written again with gRPC requests: the program sends requests of its own."""
 
 
 @pytest.fixture

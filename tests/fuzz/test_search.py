@@ -1,0 +1,74 @@
+"""The whole corpus is tried, and a search finds what it is for: errors, crashes, hangs, memory."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz import bad_targets
+from tests.fuzz.search import run
+from tests.fuzz.target import CORPUS
+from tests.fuzz.targets import TARGETS
+
+SECONDS = float(os.environ.get("KUBEDEVICES_FUZZ_SECONDS", "1"))
+OPEN = {
+    "api-http": "an answer of the wrong shape is not a refused answer yet",
+    "api-object": "an answer of the wrong shape is not a refused answer yet",
+    "cdi": "the depth of YAML is not checked before the C parser reads it yet",
+    "kubeconfig": "the depth of YAML is not checked before the C parser reads it yet",
+    "state": "the depth of JSON is not checked in prepared.json yet",
+}
+"""Targets with findings that are not mended."""
+
+
+def _with_reason(name: str) -> object:
+    if name not in OPEN:
+        return name
+    return pytest.param(name, marks=pytest.mark.xfail(reason=OPEN[name], strict=False))
+
+
+@pytest.mark.timeout(240 + 5 * SECONDS)
+@pytest.mark.parametrize("target", [*map(_with_reason, TARGETS)])
+def test_the_corpus_and_a_short_search_find_nothing(target: str, tmp_path: Path) -> None:
+    """Every input of an earlier finding is read without a bug, and a second of new inputs too."""
+    found = run(target, SECONDS, seed=1, corpus=tmp_path)
+    assert not found.problem, f"{found.problem}\n{found.output[-4000:]}\nin {found.saved}"
+
+
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [
+        ("raises", "an error"),
+        ("crashes", "killed by SIGSEGV"),
+        ("computes", "too much processor time"),
+        ("waits", "it does not end"),
+        ("takes-memory", "an error"),
+    ],
+)
+def test_a_bug_is_found_and_its_input_is_saved(target: str, problem: str, tmp_path: Path) -> None:
+    """Also one that kills the process or never ends. The saved input shows the bug again."""
+    found = run(target, 60, seed=1, module=bad_targets.__name__, corpus=tmp_path)
+    assert (found.problem, found.inputs) == (problem, 0)
+    assert found.saved
+    assert found.saved.parent == tmp_path / target
+    assert b"[" in found.saved.read_bytes() or target == "raises"
+
+
+def test_the_input_of_an_error_is_small(tmp_path: Path) -> None:
+    """The search saves the smallest input that it finds for the error."""
+    found = run("raises", 60, seed=2, module=bad_targets.__name__, corpus=tmp_path)
+    assert found.saved
+    assert found.saved.read_bytes() == bytes(5)
+    assert "ValueError: too long" in found.output
+
+
+def test_a_seed_is_tried_before_the_search(tmp_path: Path) -> None:
+    """A search of no time tries the seeds, and the files of the corpus likewise."""
+    found = run("seed", 0, seed=1, module=bad_targets.__name__, corpus=tmp_path)
+    assert found.saved
+    assert found.saved.read_bytes() == bad_targets.MANY
+
+
+def test_each_directory_of_the_corpus_belongs_to_a_target() -> None:
+    """No file of the corpus is left over from a target that does not exist any more."""
+    assert {each.name for each in CORPUS.iterdir()} <= set(TARGETS)
