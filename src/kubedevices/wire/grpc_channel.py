@@ -8,7 +8,6 @@ lists. grpc-go's servers send GOAWAY at their MaxConnectionAge, and its clients 
 import asyncio
 import errno
 import os
-import socket
 from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import suppress
@@ -20,10 +19,8 @@ from kubedevices.errors import (
     DialError,
     ProtocolError,
     RpcError,
-    SocketPathTooLong,
     StatusCode,
 )
-from kubedevices.socket_paths import check_socket_path
 from kubedevices.wire.client_connection import ClientConnection
 from kubedevices.wire.grpc_events import (
     Call,
@@ -36,13 +33,13 @@ from kubedevices.wire.grpc_events import (
 )
 from kubedevices.wire.grpc_link import READ_SIZE, GrpcLink
 from kubedevices.wire.http2_limits import Limits
+from kubedevices.wire.peers import NOBODY, Peer, peer_of
+from kubedevices.wire.socket_dial import connect
 from kubedevices.wire.unix_socket import FileIdentity
 
 MAX_RECEIVE = 64 * 2**20
 """Bytes of a received message. The kubelet's limit, 4 MiB, is too small for very many devices."""
 
-# Seconds between two tries while the queue of the server's listening socket is full.
-CONNECT_RETRY = 0.005
 # Seconds for the second connection, after GOAWAY.
 MOVE_TIMEOUT = 10.0
 
@@ -87,6 +84,11 @@ class _ClientLink(GrpcLink[ClientConnection]):
         self.ready: asyncio.Future[bool] = self.loop.create_future()
         self.successors: list[_ClientLink] = []  # connections for new calls, after a GOAWAY
         self.pongs: deque[asyncio.Future[bool]] = deque()  # in the order of their pings
+        self.peer = NOBODY
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.peer = peer_of(transport.get_extra_info("socket"))
+        super().connection_made(transport)
 
     def on_event(self, event: Event) -> None:
         match event:
@@ -188,6 +190,7 @@ class GrpcChannel:
             stream_window=2**20,
             connection_window=2**23,
             max_buffered=2 * max_receive + 2**24,
+            max_header_block=2**16,
         )
         identity = FileIdentity.of(path)
         try:
@@ -197,6 +200,11 @@ class GrpcChannel:
                 identity.release()  # at once: a traceback may keep the object alive
             raise
         return cls(path, link, identity, follow_links=follow_links)
+
+    @property
+    def peer(self) -> Peer:
+        """The process that listens at the socket."""
+        return self._first_link.peer
 
     async def __aenter__(self) -> Self:
         return self
@@ -352,7 +360,7 @@ async def _open(
     connected = False
     try:
         async with asyncio.timeout(timeout):
-            endpoint = await _connect(path, file)
+            endpoint = await connect(path, file)
             connected = True
             _, link = await loop.create_unix_connection(
                 lambda: _ClientLink(ClientConnection(clock=loop.time, limits=limits)),
@@ -374,26 +382,3 @@ async def _open(
     if not is_ready:
         raise DialError(str(path), link.reason)
     return link
-
-
-async def _connect(path: Path, file: FileIdentity | None) -> socket.socket:
-    """Connect; wait while the server's queue is full. asyncio would take this for connected."""
-    try:
-        check_socket_path(path)
-    except SocketPathTooLong as error:
-        raise DialError(str(path), str(error)) from error
-    if file is not None and not file.is_socket:
-        raise DialError(str(path), "it is not a socket")
-    place = str(path) if file is None else file.fd_path
-    endpoint = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        endpoint.setblocking(False)
-        # No event tells that the queue of a Unix socket has a free place: poll.
-        while (refusal := endpoint.connect_ex(place)) == errno.EAGAIN:  # noqa: ASYNC110
-            await asyncio.sleep(CONNECT_RETRY)
-        if refusal:
-            raise DialError(str(path), os.strerror(refusal).lower(), refusal)
-    except BaseException:
-        endpoint.close()
-        raise
-    return endpoint

@@ -29,6 +29,9 @@ CALLS_PER_SECOND = 100
 BURST = 10
 """The kubelet's limit, shared by all callers and methods."""
 
+_ANSWERS_LIMIT = 64 * 2**20
+"""Bytes of answers that wait for their readers: ten answers with 100,000 devices."""
+
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
@@ -62,7 +65,9 @@ class PodResourcesServer:
         # Pod uid → pod, number of its last change, and its encoded entry. In most calls, most pods
         # have not changed since the last call.
         self._encoded: dict[str, tuple[Pod, int, bytes]] = {}
-        self._server = GrpcServer(pod_resources_methods(self), name="podresources")
+        self._server = GrpcServer(
+            pod_resources_methods(self), name="podresources", max_held=_ANSWERS_LIMIT
+        )
 
     async def start(self) -> None:
         """Listen. The socket appears when calls can be answered. Raises `CannotAsk`."""
