@@ -43,7 +43,7 @@ from kubedevices.kubelet_api.clients import DevicePluginClient
 from kubedevices.kubelet_api.device_lists import DeviceListReader
 from kubedevices.node.arrival.reopening import Reopening
 from kubedevices.node.loop_slices import LoopSlices
-from kubedevices.wire.unix_grpc import FileIdentity, GrpcChannel
+from kubedevices.wire.unix_grpc import FileIdentity, GrpcChannel, Peer
 
 logger = logging.getLogger(__name__)
 
@@ -126,6 +126,9 @@ class Endpoint:
         self._receive_limit = receive_limit
         self._channel: GrpcChannel | None = None
         self._identity: FileIdentity | None = None
+        self.peer = Peer()
+        """The process that serves the plugin."""
+
         self._calls = 0
         # Set while no call is in flight; `close` waits for it.
         self._idle = asyncio.Event()
@@ -183,7 +186,7 @@ class Endpoint:
             await channel.close()
             raise
         self._channel, self._client = channel, client
-        self._identity = channel.server_file
+        self._identity, self.peer = channel.server_file, channel.peer
 
     async def _dial(self, timeout: float) -> GrpcChannel:
         """Dial until the deadline, because a plugin may register shortly before it listens."""
