@@ -139,6 +139,7 @@ PARTS = {
         middleware middleware.device_selector middleware.faults middleware.maintenance
         middleware.middleware middleware.replicas plugin.register_call plugin.registrar
         plugin.runner plugin.scanner
+        plugin.newer_instance
         plugin.served_type plugin.server plugin.other_instances plugin.stop_signals
         plugin.allocate_response plugin.registration_state
         plugin.timing plugin.watched_plugin wire wire.acceptor
