@@ -142,7 +142,7 @@ PARTS = {
         plugin.newer_instance
         plugin.served_type plugin.server plugin.other_instances plugin.stop_signals
         plugin.allocate_response plugin.registration_state
-        plugin.timing plugin.watched_plugin wire wire.acceptor
+        plugin.timing plugin.watched_plugin wire wire.acceptor wire.byte_budget
         wire.client_connection wire.grpc_channel wire.grpc_connection wire.grpc_events
         wire.grpc_framing wire.grpc_headers wire.grpc_link wire.grpc_server
         wire.header_block wire.hpack wire.http2_frames wire.http2_limits wire.http2_output

@@ -140,15 +140,15 @@ async def test_unfinished_messages_share_one_budget(
             _, writer = await stack.enter_async_context(raw_client(short_dir / "s.sock"))
             writer.write(frames.CLIENT_HELLO + call(1, CALL, half, end=False))
             await until(
-                lambda: server.load.held > 40_000 * min(number, 9),  # noqa: B023
+                lambda: server.load.bytes.held > 40_000 * min(number, 9),  # noqa: B023
                 what="the bytes arrived",
             )
-            most = max(most, server.load.held)
+            most = max(most, server.load.bytes.held)
             assert await good.unary(CALL, b"x" * 50_000, timeout=30) == b"x" * 50_000
     assert 260_000 < most <= 260_000 + 4 * 60_000
     assert "bytes of unfinished messages" in caplog.text
     await until(lambda: not server.load.connections)
-    assert server.load.held == 0
+    assert server.load.bytes.held == 0
     await server.stop()
 
 

@@ -16,7 +16,6 @@ from kubedevices.device_tree import DeviceTree
 from kubedevices.middleware.presence import Presence
 from kubedevices.node.arrival.endpoint import (
     INSTANCE_LIMIT,
-    RECEIVE_LIMIT,
     Endpoint,
     PluginTimeouts,
 )
@@ -27,11 +26,15 @@ from kubedevices.plugin.scanner import Scanner
 from kubedevices.proxy.foreign_list import ForeignList, patch_list, read_list
 from kubedevices.proxy.plugin_calls import CallLimits, PluginCalls
 from kubedevices.resource_name import ResourceName
+from kubedevices.wire.unix_grpc import ByteBudget
 
 _log = logging.getLogger(__name__)
 
 _REOPEN_FOR = 300.0
 """Seconds for which a lost stream is opened again: the grace period of a kubelet."""
+
+LIST_LIMIT = 8 * 1024 * 1024
+"""Bytes of a list. The proxy serves at most 4 MiB; a rule may leave out half of the devices."""
 
 _LARGE_LIST = 256
 """Devices; longer lists are read in a thread."""
@@ -50,10 +53,11 @@ class PluginScanner(Scanner):
         limits: CallLimits = CallLimits(),  # noqa: B008 - a frozen value
         *,
         options_changed: Callable[[], None] = lambda: None,
+        budget: ByteBudget | None = None,
     ) -> None:
         self.resource = resource
         self.options = PluginOptions()
-        self.limits = limits
+        self.limits, self._budget = limits, budget
         self.options_changed = options_changed
         self.is_mended = self.has_options = True
         self.is_announced = False
@@ -122,7 +126,8 @@ class PluginScanner(Scanner):
             str(self.resource),
             socket,
             timeouts=PluginTimeouts(dial, dial, preferred, allocate, pre_start),
-            receive_limit=RECEIVE_LIMIT,
+            receive_limit=LIST_LIMIT,
+            budget=self._budget,
             needs_options=not self.is_mended,
         )
         self.has_options = endpoint.has_options

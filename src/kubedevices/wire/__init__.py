@@ -23,6 +23,7 @@ header_block       checks the fields of a header block
 http2_limits       limits on the memory and the work that a peer can cause
 http2_frames       frames as bytes
 acceptor           accepts connections on a listening socket
+byte_budget        one budget of bytes for many connections
 peers              which process is at the other end, and places that no peer can take alone
 socket_dial        connects to a socket file
 unix_socket        socket files: bind, rename, unlink, and whose file it is

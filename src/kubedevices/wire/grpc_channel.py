@@ -21,6 +21,7 @@ from kubedevices.errors import (
     RpcError,
     StatusCode,
 )
+from kubedevices.wire.byte_budget import ByteBudget
 from kubedevices.wire.client_connection import ClientConnection
 from kubedevices.wire.grpc_events import (
     Call,
@@ -79,8 +80,9 @@ class _CallWaiter:
 
 
 class _ClientLink(GrpcLink[ClientConnection]):
-    def __init__(self, connection: ClientConnection) -> None:
+    def __init__(self, connection: ClientConnection, budget: ByteBudget | None) -> None:
         super().__init__(connection)
+        self.budget = budget
         self.ready: asyncio.Future[bool] = self.loop.create_future()
         self.successors: list[_ClientLink] = []  # connections for new calls, after a GOAWAY
         self.pongs: deque[asyncio.Future[bool]] = deque()  # in the order of their pings
@@ -101,9 +103,8 @@ class _ClientLink(GrpcLink[ClientConnection]):
                 self.loop.call_later(pause, self._retry, call)
             case PeerReady():
                 self._answer([self.ready], True)
-            case PongReceived():
-                if self.pongs:
-                    self._answer([self.pongs.popleft()], True)
+            case PongReceived() if self.pongs:
+                self._answer([self.pongs.popleft()], True)
 
     def _retry(self, call: Call) -> None:
         self.connection.retry(call)
@@ -124,13 +125,24 @@ class _ClientLink(GrpcLink[ClientConnection]):
         endpoint = self._transport.get_extra_info("socket")
         with suppress(OSError, ProtocolError):
             for _ in range(MAX_LAST_READS):
-                data = os.read(endpoint.fileno(), READ_SIZE)
-                if not data:
+                if not (data := os.read(endpoint.fileno(), READ_SIZE)):
                     break
                 self.connection.receive(data)
         self.dispatch()
 
+    def count_bytes(self) -> None:
+        if self.budget is not None and not self.lost.is_set():
+            self.budget.count(self)
+
+    def end(self, reason: str) -> None:
+        """End the calls, because all connections of the budget hold too many bytes."""
+        self.connection.end_calls(reason, StatusCode.RESOURCE_EXHAUSTED)
+        self.dispatch()
+        self.close()
+
     def on_lost(self) -> None:
+        if self.budget is not None:
+            self.budget.forget(self)
         self._answer([self.ready, *self.pongs], False)
         for successor in self.successors:
             successor.close_after_calls()
@@ -178,11 +190,13 @@ class GrpcChannel:
         timeout: float = 10,
         max_receive: int = MAX_RECEIVE,
         follow_links: bool = True,
+        budget: ByteBudget | None = None,
     ) -> "GrpcChannel":
         """Connect and wait for the server's SETTINGS, at most `timeout` seconds.
 
         With `follow_links=False` `path` must be a socket and no symbolic link: in a directory where
-        others may write, a link could lead to any socket of the host. Raises `DialError`.
+        others may write, a link could lead to any socket of the host. Several channels may share a
+        `budget` of received bytes. Raises `DialError`.
         """
         limits = Limits(
             max_receive=max_receive,
@@ -194,7 +208,7 @@ class GrpcChannel:
         )
         identity = FileIdentity.of(path)
         try:
-            link = await _open(path, None if follow_links else identity, limits, timeout)
+            link = await _open(path, None if follow_links else identity, limits, timeout, budget)
         except BaseException:
             if identity is not None:
                 identity.release()  # at once: a traceback may keep the object alive
@@ -277,8 +291,8 @@ class GrpcChannel:
             return
         try:
             file = None if self._follow_links else self._identity
-            limits = self._first_link.connection.limits
-            link = await _open(self.path, file, limits, MOVE_TIMEOUT)
+            limits, budget = self._first_link.connection.limits, self._first_link.budget
+            link = await _open(self.path, file, limits, MOVE_TIMEOUT, budget)
         except DialError:
             return
         # Check again: during the await the channel may have closed, or the socket file changed.
@@ -353,7 +367,11 @@ def _only_message(link: _ClientLink, call: Call) -> bytes:
 
 
 async def _open(
-    path: Path, file: FileIdentity | None, limits: Limits, timeout: float
+    path: Path,
+    file: FileIdentity | None,
+    limits: Limits,
+    timeout: float,
+    budget: "ByteBudget | None",
 ) -> _ClientLink:
     """Connect and wait for SETTINGS; with `file` only to this file. Raises `DialError`."""
     loop = asyncio.get_running_loop()
@@ -363,7 +381,7 @@ async def _open(
             endpoint = await connect(path, file)
             connected = True
             _, link = await loop.create_unix_connection(
-                lambda: _ClientLink(ClientConnection(clock=loop.time, limits=limits)),
+                lambda: _ClientLink(ClientConnection(clock=loop.time, limits=limits), budget),
                 sock=endpoint,
             )
             try:

@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 HANDSHAKE_TIMEOUT = 10.0
 """Seconds until a new client must have sent its SETTINGS."""
 
+SMALL_READ = 2**14
+"""Bytes of one read, if no long message arrives: some eighty calls."""
+
 REQUEST_TIMEOUT = 30.0
 """Seconds until a client without a deadline must have sent its whole request."""
 
@@ -99,7 +102,7 @@ class ServerLink(GrpcLink[ServerConnection]):
         self._answering: set[Call] = set()
         self._unary = 0  # how many of them are no streams
         self.idle_since = self.busy_since = self.loop.time()
-        self.peer, self.counted = NOBODY, 0
+        self.peer = NOBODY
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Find out who connected, and whether there is a place."""
@@ -122,6 +125,14 @@ class ServerLink(GrpcLink[ServerConnection]):
         """Whether each call that a task answers is a stream."""
         return not self._unary
 
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return a small part of the buffer, except while a long message arrives.
+
+        So a flood of small calls on one connection takes a short turn of the event loop.
+        """
+        is_long = self.connection.buffered > SMALL_READ
+        return self._buffer if is_long else self._buffer[:SMALL_READ]
+
     @property
     def held(self) -> int:
         """Bytes that the peer makes us keep. The answer to its only call may have any size."""
@@ -130,8 +141,7 @@ class ServerLink(GrpcLink[ServerConnection]):
 
     def count_bytes(self) -> None:
         """Tell the load of the server how many bytes this connection holds."""
-        if self.held != self.counted:
-            self._server.load.count_bytes(self)
+        self._server.load.count_bytes(self)
 
     def end(self, reason: str = "") -> None:
         """End open calls with RESOURCE_EXHAUSTED, send GOAWAY and close.

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Protocol
 from weakref import WeakKeyDictionary, WeakSet
 
+from kubedevices.wire.byte_budget import ByteBudget, HoldingLink
 from kubedevices.wire.grpc_events import Call
 from kubedevices.wire.http2_limits import FloodGuard
 from kubedevices.wire.peers import YOUNG, Peer, PeerKey, Places
@@ -42,15 +43,12 @@ _GUARDS = 256
 _WARN_INTERVAL = 60.0  # seconds between two warnings about too many connections
 
 
-class Link(Protocol):
+class Link(HoldingLink, Protocol):
     """A connection that a server accepted."""
 
-    peer: Peer
     loop: asyncio.AbstractEventLoop
     idle_since: float
     busy_since: float
-    counted: int
-    """The bytes of `held` that the load counts now."""
 
     @property
     def is_idle(self) -> bool:
@@ -59,13 +57,6 @@ class Link(Protocol):
     @property
     def is_streaming(self) -> bool:
         """Whether each call that is being answered is a stream."""
-
-    @property
-    def held(self) -> int:
-        """Bytes that the peer makes us keep."""
-
-    def end(self, reason: str) -> None:
-        """End the calls with RESOURCE_EXHAUSTED, and close; a client may connect again."""
 
 
 _of_loop: "WeakKeyDictionary[asyncio.AbstractEventLoop, WeakSet[ServerLoad]]" = WeakKeyDictionary()
@@ -82,13 +73,12 @@ class ServerLoad:
         max_connections: int = MAX_CONNECTIONS,
         budget: Callable[[], int] = lambda: BUDGET,
     ) -> None:
-        self._name, self._budget = name, budget
+        self._name, self.bytes = name, ByteBudget(name, budget)
         share = max(max_connections // (MAX_CONNECTIONS // CONNECTIONS_OF_PEER), 16)
         self.connections = Places[Link](max_connections, share, _rank)
         self.streams = Places[Call](MAX_STREAMS, STREAMS_OF_PEER, lambda _: 0)
         self.calls: Counter[PeerKey] = Counter()
         self._calls = 0
-        self.held = 0
         self._guards: OrderedDict[PeerKey, FloodGuard] = OrderedDict()
         self._warned_at = -_WARN_INTERVAL
 
@@ -124,8 +114,7 @@ class ServerLoad:
     def forget(self, link: Link) -> None:
         """Free the place of a connection that ended."""
         self.connections.leave(link)
-        self.held -= link.counted
-        link.counted = 0
+        self.bytes.forget(link)
 
     def guard_of(self, peer: Peer) -> FloodGuard | None:
         """Return the guard of all connections of a known peer; None: each has its own."""
@@ -161,28 +150,8 @@ class ServerLoad:
 
     def count_bytes(self, link: Link) -> None:
         """Count what `link` holds now. Above the budget, the peer with most loses a connection."""
-        if link not in self.connections:  # it ended
-            return
-        held = link.held
-        self.held += held - link.counted
-        link.counted = held
-        while self.held > self._budget():
-            of_peer: Counter[PeerKey] = Counter()
-            for each in self.connections:
-                of_peer[each.peer.key] += each.counted
-            largest = max(
-                self.connections,
-                key=lambda each: (of_peer[each.peer.key], each.counted),
-                default=None,
-            )
-            if largest is None:
-                return
-            logger.warning(
-                "%s: %d bytes of unfinished messages, closing a connection with %d",
-                self._name, self.held, largest.counted,
-            )  # fmt: skip
-            self.forget(largest)
-            largest.end("too many bytes wait on all connections together")
+        if link in self.connections:  # else it ended
+            self.bytes.count(link)
 
 
 def _rank(link: Link) -> float:

@@ -4,6 +4,7 @@
 handle messages as bytes; `kubelet_api` encodes and decodes them.
 """
 
+from kubedevices.wire.byte_budget import ByteBudget
 from kubedevices.wire.grpc_channel import GrpcChannel
 from kubedevices.wire.grpc_server import GrpcServer
 from kubedevices.wire.peers import Peer
@@ -12,6 +13,7 @@ from kubedevices.wire.unix_socket import FileIdentity
 
 __all__ = [
     "CALLER",
+    "ByteBudget",
     "FileIdentity",
     "GrpcChannel",
     "GrpcServer",

@@ -14,6 +14,7 @@ from kubedevices.device import Health, ReportedDevice
 from kubedevices.errors import ListAndWatchEnded, TooManyPlugins
 from kubedevices.node.arrival.endpoint import (
     INSTANCE_LIMIT,
+    LISTS_BUDGET,
     RECEIVE_LIMIT,
     Endpoint,
     PluginTimeouts,
@@ -22,7 +23,7 @@ from kubedevices.node.events import EventKind, EventSource, NodeEvent
 from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.inventory.list_plan import NO_CHANGE, ListChange, ListPlan
 from kubedevices.node.loop_slices import LoopSlices
-from kubedevices.wire.unix_grpc import Peer
+from kubedevices.wire.unix_grpc import ByteBudget, Peer
 from kubedevices.words import counted, some_of
 
 logger = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class EndpointTable:
         self._inventory, self._events, self._expire = inventory, events, expire
         self._timeouts = timeouts or PluginTimeouts()
         self._receive_limit = receive_limit
+        self._budget = ByteBudget("lists of plugins", lambda: LISTS_BUDGET)
         self._endpoints: dict[tuple[str, int], Endpoint] = {}
         self._readers: dict[Endpoint, asyncio.Task[None]] = {}
         # New instance → the older instances that are closed when its first list has arrived.
@@ -96,6 +98,7 @@ class EndpointTable:
             socket,
             timeouts=self._timeouts,
             receive_limit=self._receive_limit,
+            budget=self._budget,
         )
         try:
             # Again: only now we know its process, and others may have connected meanwhile.
