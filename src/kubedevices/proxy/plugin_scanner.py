@@ -21,6 +21,7 @@ from kubedevices.node.arrival.endpoint import (
 )
 from kubedevices.node.loop_slices import LoopSlices
 from kubedevices.plugin import hook_threads
+from kubedevices.plugin.device_list import MAX_LIST_SIZE
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.proxy.foreign_list import ForeignList, patch_list, read_list
@@ -32,9 +33,6 @@ _log = logging.getLogger(__name__)
 
 _REOPEN_FOR = 300.0
 """Seconds for which a lost stream is opened again: the grace period of a kubelet."""
-
-LIST_LIMIT = 8 * 1024 * 1024
-"""Bytes of a list. The proxy serves at most 4 MiB; a rule may leave out half of the devices."""
 
 _LARGE_LIST = 256
 """Devices; longer lists are read in a thread."""
@@ -126,7 +124,7 @@ class PluginScanner(Scanner):
             str(self.resource),
             socket,
             timeouts=PluginTimeouts(dial, dial, preferred, allocate, pre_start),
-            receive_limit=LIST_LIMIT,
+            receive_limit=MAX_LIST_SIZE,
             budget=self._budget,
             needs_options=not self.is_mended,
         )

@@ -135,7 +135,6 @@ class _ClientLink(GrpcLink[ClientConnection]):
             self.budget.count(self)
 
     def end(self, reason: str) -> None:
-        """End the calls, because all connections of the budget hold too many bytes."""
         self.connection.end_calls(reason, StatusCode.RESOURCE_EXHAUSTED)
         self.dispatch()
         self.close()
@@ -374,8 +373,7 @@ async def _open(
     budget: "ByteBudget | None",
 ) -> _ClientLink:
     """Connect and wait for SETTINGS; with `file` only to this file. Raises `DialError`."""
-    loop = asyncio.get_running_loop()
-    connected = False
+    loop, connected = asyncio.get_running_loop(), False
     try:
         async with asyncio.timeout(timeout):
             endpoint = await connect(path, file)

@@ -1,5 +1,4 @@
-"""HTTP/2 as far as gRPC needs it (RFC 9113), without I/O: `receive` takes bytes, calls `on_…`
-methods.
+"""HTTP/2 as far as gRPC needs it (RFC 9113), without I/O: `receive` calls `on_…` methods.
 
 Base of `grpc_connection`. The session checks the rules of one connection: the order of frames, the
 states of streams, the windows in both directions, limits. `receive` raises only `ProtocolError`,
@@ -357,9 +356,8 @@ class Http2Session(Http2Output[S], ABC):
         self.peer_max_streams = values.get(frames.MAX_CONCURRENT_STREAMS, self.peer_max_streams)
         window = values.get(frames.INITIAL_WINDOW_SIZE, self._peer_initial_window)
         more, self._peer_initial_window = window - self._peer_initial_window, window
-        if more:
-            # This small frame causes work for each open stream, so its cost grows with them.
-            self.guard.spend(len(self.streams) / 100)
+        # This small frame causes work for each open stream, so its cost grows with them.
+        self.guard.spend(len(self.streams) / 100 if more else 0)
         for stream in self.streams.values() if more else ():
             # The window may become negative, if the peer makes its window smaller than what we
             # already sent (section 6.9.2).
@@ -394,8 +392,7 @@ class Http2Session(Http2Output[S], ABC):
             code = ErrorCode.FLOW_CONTROL if size else ErrorCode.PROTOCOL
             if stream is None:
                 raise ProtocolError(text, code)
-            self._stream_error(stream, code, text)
-            return
+            return self._stream_error(stream, code, text)
         if stream is None:
             self.send_window = window
         else:

@@ -118,7 +118,10 @@ class RegistrationServer:
         self._give_place(task)
         try:
             await asyncio.shield(task)
-        except TooManyPlugins as error:  # not for ever, so the plugin may try again
+        except (
+            TooManyPlugins,
+            TooManyRegistrations,
+        ) as error:  # not for ever, so the plugin may try again
             raise RpcError(StatusCode.RESOURCE_EXHAUSTED, str(error)) from error
         except asyncio.CancelledError:
             if self._is_serving:  # the caller has hung up
