@@ -71,7 +71,7 @@ class GrpcConnection(Http2Session[Call]):
     @property
     def held(self) -> int:
         """Bytes that the peer makes us keep: `buffered` and `unsent`."""
-        return self._buffered + super().buffered + self._unsent
+        return self._buffered + len(self._rest) + len(self._block) + self._unsent
 
     # ------------------------------------------------------------ bytes and events
 

@@ -392,8 +392,8 @@ class Http2Session(Http2Output[S], ABC):
             code = ErrorCode.FLOW_CONTROL if size else ErrorCode.PROTOCOL
             if stream is None:
                 raise ProtocolError(text, code)
-            return self._stream_error(stream, code, text)
-        if stream is None:
+            self._stream_error(stream, code, text)
+        elif stream is None:
             self.send_window = window
         else:
             stream.send_window = window

@@ -95,6 +95,7 @@ class ServerLink(GrpcLink[ServerConnection]):
     def __init__(self, server: Server, connection: ServerConnection) -> None:
         super().__init__(connection)
         self._server = server
+        self._small_buffer = self._buffer[:SMALL_READ]
         self._running = 0  # unfinished tasks, also tasks of ended calls
         self._handshake: asyncio.TimerHandle | None = None
         self.calls: set[Call] = set()
@@ -102,11 +103,12 @@ class ServerLink(GrpcLink[ServerConnection]):
         self._answering: set[Call] = set()
         self._unary = 0  # how many of them are no streams
         self.idle_since = self.busy_since = self.loop.time()
-        self.peer = NOBODY
+        self.peer, self._key, self._counted = NOBODY, NOBODY.key, 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Find out who connected, and whether there is a place."""
         self.peer = peer_of(transport.get_extra_info("socket"))
+        self._key = self.peer.key
         if (guard := self._server.load.guard_of(self.peer)) is not None:
             self.connection.guard = guard
         super().connection_made(transport)
@@ -131,17 +133,20 @@ class ServerLink(GrpcLink[ServerConnection]):
         So a flood of small calls on one connection takes a short turn of the event loop.
         """
         is_long = self.connection.buffered > SMALL_READ
-        return self._buffer if is_long else self._buffer[:SMALL_READ]
+        return self._buffer if is_long else self._small_buffer
 
     @property
     def held(self) -> int:
         """Bytes that the peer makes us keep. The answer to its only call may have any size."""
         held = super().held
-        return held if len(self.calls) > 1 else held - self.connection.unsent
+        return held if not held or len(self.calls) > 1 else held - self.connection.unsent
 
     def count_bytes(self) -> None:
         """Tell the load of the server how many bytes this connection holds."""
-        self._server.load.count_bytes(self)
+        held = self.held
+        if held != self._counted:  # mostly both are 0
+            self._counted = held
+            self._server.load.count_bytes(self)
 
     def end(self, reason: str = "") -> None:
         """End open calls with RESOURCE_EXHAUSTED, send GOAWAY and close.
@@ -192,7 +197,7 @@ class ServerLink(GrpcLink[ServerConnection]):
             # Cancelled handlers may not end at once: clients must not be able to collect them.
             text = "too many calls are still ending"
             self.connection.finish(call, StatusCode.RESOURCE_EXHAUSTED, text)
-        elif not self._server.load.begin_call(self.peer):
+        elif not self._server.load.begin_call(self._key):
             text = "too many calls are open"
             self.connection.finish(call, StatusCode.RESOURCE_EXHAUSTED, text)
         else:
@@ -317,7 +322,7 @@ class ServerLink(GrpcLink[ServerConnection]):
         if call in self.calls:
             self.calls.discard(call)
             self._is_answered(call)
-            self._server.load.end_call(self.peer)
+            self._server.load.end_call(self._key)
         self.idle_since = self.loop.time()
         served: ServedCall | None = call.owner
         if served is not None:

@@ -130,21 +130,21 @@ class ServerLoad:
 
     # ------------------------------------------------------------ calls
 
-    def begin_call(self, peer: Peer) -> bool:
+    def begin_call(self, key: PeerKey) -> bool:
         """Count a new call; return False if it is refused."""
-        count = self.calls[peer.key]
+        count = self.calls.get(key, 0)
         if count >= CALLS_OF_PEER or (self._calls >= MAX_CALLS and count >= CALLS_OF_ANYBODY):
             return False
-        self.calls[peer.key] = count + 1
+        self.calls[key] = count + 1
         self._calls += 1
         return True
 
-    def end_call(self, peer: Peer) -> None:
+    def end_call(self, key: PeerKey) -> None:
         """Count the end of a call for which `begin_call` returned True."""
         self._calls -= 1
-        self.calls[peer.key] -= 1
-        if not self.calls[peer.key]:
-            del self.calls[peer.key]
+        count = self.calls[key] = self.calls[key] - 1
+        if not count:
+            del self.calls[key]
 
     # ------------------------------------------------------------ bytes
 
