@@ -121,8 +121,8 @@ class Pods:
     async def get_pod(self, name: str, namespace: str) -> bytes:
         return pod_to_wire(PodEntry(name, namespace))
 
-    async def get_allocatable(self) -> Sequence[DeviceEntry]:
-        return ()
+    async def get_allocatable(self) -> bytes:
+        return b""
 
     async def list_pods_v1alpha1(self) -> Iterable[PodEntry]:
         return ()

@@ -97,7 +97,9 @@ class FakePlugin:
         self._stream_end: RpcError | None = None
         self._streams_ended = 0
         self._flooding = False
-        self._server = GrpcServer(device_plugin_methods(self), name=f"fake {socket_name}")
+        self._server = GrpcServer(
+            device_plugin_methods(self), name=f"fake {socket_name}", max_receive=4 * 2**20
+        )
 
     # ------------------------------------------------------------ methods for tests
 

@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import errno
+import itertools
 import re
 import socket
+import tracemalloc
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 
 from kubedevices import http_pages
 from kubedevices.errors import CannotAsk, UsageError
-from kubedevices.http_pages import Address, Page, PageServer, parse_address
+from kubedevices.http_pages import Address, Page, PageServer, names_in, parse_address
 from tests.waiting import until
 
 
@@ -71,7 +73,7 @@ async def ask(address: Address, request: bytes) -> bytes:
 async def test_a_page_is_served_and_the_connection_closed() -> None:
     """Status, length and body; a query does not matter; HEAD has no body."""
     async with serving() as address:
-        answer = await ask(address, b"GET /hello?x=1 HTTP/1.1\r\nHost: x\r\n\r\n")
+        answer = await ask(address, b"GET /hello?x=1 HTTP/1.1\r\nHost: 127.0.0.1:1\r\n\r\n")
         assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
         assert b"\r\nContent-Length: 6\r\n" in answer
         assert answer.endswith(b"\r\n\r\nhello\n")
@@ -93,7 +95,8 @@ async def test_a_page_is_served_and_the_connection_closed() -> None:
         (b"GET /hello HTTP/1.1\r\nX: " + b"x" * 9000, b"431"),
         (b"PRI * HTTP/2.0", b"400"),
         (b"GET /hello/ HTTP/1.1", b"404"),
-        (b"GET http://example.com/hello HTTP/1.1", b"200"),
+        (b"GET http://127.0.0.1/hello HTTP/1.1", b"200"),
+        (b"GET http://example.com/hello HTTP/1.1", b"421"),
     ],
 )
 async def test_everything_else_has_a_status(request_line: bytes, status: bytes) -> None:
@@ -178,7 +181,7 @@ async def test_clients_that_sent_a_request_are_not_disconnected(
     await server.start()
     address = address_of(server)
     asked = [asyncio.ensure_future(ask(address, b"GET / HTTP/1.1\r\n\r\n")) for _ in range(2)]
-    await until(lambda: server.connections == 2 and not server._silent)
+    await until(lambda: server.waiting == 2)
     with contextlib.suppress(ConnectionResetError):
         assert await ask(address, b"GET / HTTP/1.1\r\n\r\n") == b""
     gate.set()
@@ -233,6 +236,7 @@ async def test_a_silent_client_does_not_delay_the_stop() -> None:
         ("localhost:0", Address("localhost", 0)),
         ("*:9400", Address("*", 9400)),
         ("[::]:9400", Address("::", 9400)),
+        ("*:9400,a.example,b", Address("*", 9400)),
     ],
 )
 def test_addresses_are_understood(text: str, address: Address) -> None:
@@ -241,7 +245,8 @@ def test_addresses_are_understood(text: str, address: Address) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "host", "host:", "host:http", "1:65536", "1:-1", "::1:80", "[::1]", " :80"]
+    "text",
+    ["", "host", "host:", "host:http", "1:65536", "1:-1", "::1:80", "[::1]", " :80", "1:80,"],
 )
 def test_other_addresses_are_usage_errors(text: str) -> None:
     """The message shows the form."""
@@ -266,3 +271,148 @@ async def test_an_address_of_another_host_is_reported(host: str, reason: str) ->
     """As the resolver or the kernel puts it, in one line."""
     with pytest.raises(CannotAsk, match=f"cannot listen on {host}:0: {reason}"):
         await PageServer(Address(host, 0), {}).start()
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        (b"127.0.0.1", b"200"),
+        (b"10.244.0.7:9400", b"200"),
+        (b"[fd00::7]:9400", b"200"),
+        (b"localhost:9400", b"200"),
+        (b"LocalHost", b"200"),
+        (socket.gethostname().encode() + b":9400", b"200"),
+        (b"metrics.example", b"200"),
+        (b"evil.example", b"421"),
+        (b"127.0.0.1.evil.example", b"421"),
+        (b"127.0.0.1\r\nHost: evil.example", b"421"),
+    ],
+)
+async def test_a_page_is_for_our_names_only(host: bytes, status: bytes) -> None:
+    """A web page cannot read it through a browser, by a name of its own with our address."""
+    server = PageServer(Address("127.0.0.1", 0), PAGES, names_in("0,metrics.example"))
+    await server.start()
+    request = b"GET /hello HTTP/1.1\r\nHost: " + host + b"\r\n\r\n"
+    answer = await ask(address_of(server), request)
+    await server.stop()
+    assert answer.split()[1] == status
+
+
+async def test_clients_that_keep_their_connection_do_not_lock_probes_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They have their answer: their connections go first, and end soon in any case."""
+    monkeypatch.setattr(http_pages, "CONNECTION_LIMIT", 8)
+    async with running() as server, contextlib.AsyncExitStack() as stack:
+        address = address_of(server)
+        for _ in range(20):
+            reader, writer = await asyncio.open_connection(*address)
+            stack.callback(writer.close)
+            writer.write(b"GET /hello HTTP/1.1\r\n\r\n")
+            await reader.readuntil(b"hello\n")
+            assert (await ask(address, b"GET /unwell HTTP/1.1\r\n\r\n")).endswith(b"no\n")
+        monkeypatch.setattr(http_pages, "CLOSE_TIME", 0.05)
+        reader, writer = await asyncio.open_connection(*address)
+        stack.callback(writer.close)
+        writer.write(b"GET /hello HTTP/1.1\r\n\r\n")
+        await reader.readuntil(b"hello\n")
+        await until(lambda: server.connections < 8, what="the end of answered connections")
+
+
+async def test_clients_that_wait_for_a_page_leave_places_for_probes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Beyond a limit the next client gets 503, and a probe its answer."""
+    monkeypatch.setattr(http_pages, "WAITING_LIMIT", 3)
+    gate = asyncio.Event()
+
+    async def slow() -> Page:
+        await gate.wait()
+        return Page(b"slow")
+
+    server = PageServer(Address("127.0.0.1", 0), {"/state": slow, "/healthz": hello})
+    await server.start()
+    address = address_of(server)
+    asked = [asyncio.ensure_future(ask(address, b"GET /state HTTP/1.1\r\n\r\n")) for _ in "abc"]
+    await until(lambda: server.waiting == 3)
+    assert b" 503 " in await ask(address, b"GET /state HTTP/1.1\r\n\r\n")
+    assert (await ask(address, b"GET /healthz HTTP/1.1\r\n\r\n")).endswith(b"hello\n")
+    gate.set()
+    assert all(answer.endswith(b"slow") for answer in await asyncio.gather(*asked))
+    await server.stop()
+
+
+async def test_one_address_cannot_take_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod has one address. The oldest of its own connections goes."""
+    monkeypatch.setattr(http_pages, "CONNECTIONS_OF_CLIENT", 3)
+    async with running() as server, contextlib.AsyncExitStack() as stack:
+        for _ in range(10):
+            _, writer = await asyncio.open_connection(*address_of(server))
+            stack.callback(writer.close)
+        await until(lambda: server.connections == 3)
+        assert (await ask(address_of(server), b"GET /hello HTTP/1.1\r\n\r\n")).endswith(b"o\n")
+
+
+async def test_all_clients_share_one_computation_of_a_page() -> None:
+    """Beside many clients a page is computed once; each gets one computed after its request."""
+    computed, gate = 0, asyncio.Event()
+
+    async def state() -> Page:
+        nonlocal computed
+        computed += 1
+        number = computed
+        await gate.wait()
+        return Page(b"%d" % number)
+
+    server = PageServer(Address("127.0.0.1", 0), {"/state": state})
+    await server.start()
+    address = address_of(server)
+
+    def some(count: int) -> list["asyncio.Future[bytes]"]:
+        request = b"GET /state HTTP/1.1\r\n\r\n"
+        return [asyncio.ensure_future(ask(address, request)) for _ in range(count)]
+
+    first = some(1)
+    await until(lambda: computed == 1)
+    later = some(12)
+    await until(lambda: server.waiting == 13)
+    gate.set()
+    assert (await asyncio.gather(*first))[0].endswith(b"1")
+    assert all(answer.endswith(b"2") for answer in await asyncio.gather(*later))
+    assert computed == 2
+    await server.stop()
+
+
+async def test_an_expensive_page_is_computed_at_most_once_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After a long computation the next client waits."""
+    monkeypatch.setattr(http_pages, "PAUSE", 0.3)
+    loop, times = asyncio.get_running_loop(), list[float]()
+
+    async def state() -> Page:
+        times.append(loop.time())
+        await asyncio.sleep(0.05)
+        return Page(b"x")
+
+    server = PageServer(Address("127.0.0.1", 0), {"/state": state})
+    await server.start()
+    for _ in range(3):
+        await ask(address_of(server), b"GET /state HTTP/1.1\r\n\r\n")
+    assert all(later - earlier >= 0.3 for earlier, later in itertools.pairwise(times))
+    assert len(times) == 3
+    await server.stop()
+
+
+async def test_clients_that_do_not_read_keep_no_copy_of_a_page() -> None:
+    """A page of 10 MB is sent in chunks."""
+    async with running() as server, contextlib.AsyncExitStack() as stack:
+        tracemalloc.start()
+        for _ in range(10):
+            client = socket.create_connection(address_of(server), timeout=5)
+            stack.callback(client.close)
+            client.sendall(b"GET /long HTTP/1.1\r\n\r\n")
+        await until(lambda: server.answered == 10)
+        used, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert used < 5_000_000

@@ -11,6 +11,7 @@ import sys
 import textwrap
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,11 +21,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import kubedevices as kd
-from kubedevices import __version__
+from kubedevices import __version__, plugin_pages
 from kubedevices.cli import main
 from kubedevices.metrics import MIDDLEWARE_EVENTS
 from kubedevices.plugin.runner import PluginRunner
-from kubedevices.plugin_pages import PluginPages
+from kubedevices.plugin_pages import Described, PluginPages
 from tests.cli.commands import run, running
 from tests.fake_kubelet import FakeKubelet
 from tests.prometheus_lint import lint
@@ -374,3 +375,26 @@ def test_nothing_is_loaded_without_listen(short_dir: Path) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+async def test_a_long_state_is_written_in_turns() -> None:
+    """Other tasks run after some fifty devices, so calls of the kubelet wait for no whole list."""
+    turns, count = 0, 20_000
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def make() -> Iterator[dict[str, object]]:
+        for number in range(count):
+            made.append(turns)
+            yield {"id": f"d{number}", "health": "Healthy", "numa_nodes": [0], "cdi": None}
+
+    made: list[int] = []
+    other = asyncio.create_task(others())
+    text = await plugin_pages._as_json({"resources": [{"devices": Described(count, make)}]})
+    other.cancel()
+    assert len(json.loads(text)["resources"][0]["devices"]) == count
+    assert max(Counter(made).values()) <= 64, "devices in one turn"

@@ -13,7 +13,7 @@ from kubedevices.dra.driver import DraDriver
 from kubedevices.errors import DeviceListTooLarge
 from kubedevices.metrics import PrometheusMetrics, Sample
 from kubedevices.plugin.server import PluginServer
-from kubedevices.plugin_pages import PluginPages
+from kubedevices.plugin_pages import Described, PluginPages
 from kubedevices.two_apis.switch import ApiSwitch
 
 CALLS = ("prepare", "unprepare")
@@ -146,7 +146,8 @@ class DriverView:
 
     def state(self) -> dict[str, Any]:
         """Return what /state shows of the driver: the keys `mode` and `driver`."""
-        driver = self._driver
+        driver, offer = self._driver, self._driver.offer
+        size = 0 if offer is None else len(offer.devices) + len(offer.refused)
         claims = [
             {
                 **claim.reference._asdict(),
@@ -167,7 +168,7 @@ class DriverView:
                 "published": driver.publisher.is_published,
                 "problem": driver.publisher.problem,
                 "slices": len(driver.publisher.wanted),
-                "devices": list(self._devices()),
+                "devices": Described(size, self._devices),
                 "claims": claims + refused,
             },
         }

@@ -10,16 +10,16 @@ import logging
 import os
 import platform
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Protocol
 
 from kubedevices import deadlines, metrics
 from kubedevices.device import Health
 from kubedevices.errors import CannotAsk, DeviceListTooLarge
-from kubedevices.http_pages import Page, PageServer, parse_address
+from kubedevices.http_pages import Page, PageServer, names_in, parse_address
 from kubedevices.metrics import PrometheusMetrics, Sample
 from kubedevices.middleware.middleware import innermost, layers
 from kubedevices.plugin.scanner import Scanner
@@ -32,6 +32,8 @@ _log = logging.getLogger(__name__)
 _NOT_READY = HTTPStatus.SERVICE_UNAVAILABLE
 _KUBELET_TIMEOUT = 2.0
 """Seconds for an answer of the kubelet. A scrape usually waits 10 s, also for the other metrics."""
+_PIECES = 512
+"""Pieces of JSON between two turns of other tasks: some thirty devices, less than a millisecond."""
 _COUNTERS = (
     (metrics.PLUGIN_REGISTRATIONS, "registrations", ("success",)),
     (metrics.PLUGIN_REGISTRATIONS, "failed_registrations", ("failure",)),
@@ -106,6 +108,7 @@ class PluginPages:
         node = os.environ.get("NODE_NAME") or platform.node()
         self.metrics = PrometheusMetrics(everywhere={metrics.NODE_LABEL: node})
         self._address, self._source = parse_address(address), source
+        self._names = names_in(address)
         self._pod_resources = pod_resources
         self._held: list[Sample] = []
         self._is_kubelet_silent = False
@@ -147,12 +150,11 @@ class PluginPages:
             if further is not None:
                 missing = further.why_not_ready
                 content |= further.state() | {"ready": content["ready"] and not missing}
-            text = json.dumps(content, indent=1)
-            return Page(f"{text}\n".encode(), "application/json")
+            return Page(await _as_json(content), "application/json")
 
         self.metrics.collect_from(lambda: self._samples(runner))
         pages = {"/healthz": healthz, "/readyz": readyz, "/metrics": text, "/state": state}
-        server = PageServer(self._address, pages)
+        server = PageServer(self._address, pages, self._names)
         await server.start()
         try:
             _log.info("pages at %s: %s", server.url, ", ".join(pages))
@@ -219,6 +221,53 @@ class PluginPages:
         ]
 
 
+class Described(list[Any]):
+    """A list of JSON objects, each made when the encoder comes to it; `make` yields `size` of them.
+
+    To make all objects of a long list would take too long for one turn of the event loop.
+    """
+
+    def __init__(self, size: int, make: Callable[[], Iterator[Any]]) -> None:
+        super().__init__()
+        self._size, self._make = size, make
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._make()
+
+    def __eq__(self, other: object) -> bool:
+        return [*self] == other
+
+    __hash__ = None
+
+
+def _devices_of(server: PluginServer) -> Described:
+    devices = server.devices
+
+    def describe() -> Iterator[dict[str, Any]]:
+        for device in devices.values():
+            yield {
+                "id": device.id,
+                "health": str(device.health),
+                "numa_nodes": list(device.numa_nodes or ()),
+                "cdi": device.cdi,
+            }
+
+    return Described(len(devices), describe)
+
+
+async def _as_json(content: Mapping[str, Any]) -> bytes:
+    """Return the JSON of `content`. Other tasks run after each `_PIECES`: a list may be long."""
+    parts: list[str] = []
+    pieces = iter(json.JSONEncoder(indent=1).iterencode(content))
+    while piece := "".join(islice(pieces, _PIECES)):
+        parts.append(piece)
+        await asyncio.sleep(0)
+    return "".join([*parts, "\n"]).encode()
+
+
 def describe_plugin(runner: Observed) -> dict[str, Any]:
     """Return the content of /state: every resource with its devices and its counts so far."""
     return {
@@ -233,15 +282,7 @@ def describe_plugin(runner: Observed) -> dict[str, Any]:
                 "streams": len(server.streams),
                 "counts": {name: server.counts[name] for name in sorted(_COUNTS)},
                 "left_out": server.left_out,
-                "devices": [
-                    {
-                        "id": device.id,
-                        "health": str(device.health),
-                        "numa_nodes": list(device.numa_nodes or ()),
-                        "cdi": device.cdi,
-                    }
-                    for device in server.devices.values()
-                ],
+                "devices": _devices_of(server),
             }
             for device_type, server in runner.servers.items()
         ],

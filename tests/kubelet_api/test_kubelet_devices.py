@@ -14,6 +14,7 @@ from kubedevices.kubelet_api.pod_resources import (
     ContainerEntry,
     DeviceEntry,
     PodEntry,
+    allocatable_to_wire,
     pod_resources_methods,
 )
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
@@ -51,11 +52,11 @@ class Kubelet:
         self._refusals, self._error = refusals, error
         self.calls = 0
 
-    async def get_allocatable(self) -> list[DeviceEntry]:
+    async def get_allocatable(self) -> bytes:
         self.calls += 1
         if self.calls <= self._refusals:
             raise self._error
-        return [DeviceEntry(GPU, ("a",))]
+        return allocatable_to_wire(DeviceEntry(GPU, ("a",)))
 
     async def list_pods(self) -> list[bytes]:
         return []

@@ -45,7 +45,7 @@ from tests.wire.conftest import dialled
 @asynccontextmanager
 async def offering(methods: Methods, directory: Path) -> AsyncIterator[GrpcChannel]:
     """Serve `methods` and give a channel to them."""
-    server = GrpcServer(methods, name="t")
+    server = GrpcServer(methods, name="t", max_receive=4 * 2**20)
     await server.start(directory / "s.sock")
     async with dialled(directory) as channel:
         yield channel

@@ -154,24 +154,25 @@ PARTS = {
         middleware middleware.device_selector middleware.faults middleware.maintenance
         middleware.middleware middleware.replicas plugin.register_call plugin.registrar
         plugin.runner plugin.scanner
+        plugin.newer_instance
         plugin.served_type plugin.server plugin.other_instances plugin.stop_signals
         plugin.allocate_response plugin.registration_state
-        plugin.timing plugin.watched_plugin wire wire.acceptor
+        plugin.timing plugin.watched_plugin wire wire.acceptor wire.byte_budget
         wire.client_connection wire.grpc_channel wire.grpc_connection wire.grpc_events
         wire.grpc_framing wire.grpc_headers wire.grpc_link wire.grpc_server
         wire.header_block wire.hpack wire.http2_frames wire.http2_limits wire.http2_output
-        wire.http2_session wire.huffman wire.server_connection unblocked_output
-        safe_text terminal host.listing
+        wire.http2_session wire.huffman wire.peers wire.server_connection wire.server_link
+        wire.server_load wire.socket_dial unblocked_output safe_text terminal host.listing
         wire.unix_grpc wire.unix_socket kubelet_api kubelet_api.clients kubelet_api.convert
         kubelet_api.device_lists kubelet_api.protobuf kubelet_api.services
         """,
         "",
         """
-        abc argparse array ast asyncio atexit base64 binascii builtins codecs
+        abc argparse array ast asyncio atexit base64 binascii bisect builtins codecs
         collections concurrent contextlib contextvars copy copyreg ctypes dataclasses dis
         encodings enum errno fcntl fnmatch functools genericpath gettext heapq importlib inspect io
         ipaddress itertools json keyword linecache locale logging marshal math mmap ntpath
-        opcode operator os pathlib platform posix posixpath re reprlib select
+        opcode operator os pathlib platform posix posixpath re reprlib resource select
         selectors signal site socket stat string struct subprocess sys textwrap
         threading time token tokenize traceback types typing urllib warnings weakref zipimport
         """,
@@ -190,7 +191,7 @@ PARTS = {
     "pages": Part(
         "simulate --number-devices 1 --listen 127.0.0.1:0",
         "plugin_pages process_samples metrics http_pages",
-        stdlib="bisect http",
+        stdlib="http",
         beside="simulate",
     ),
     "expose": Part(

@@ -15,11 +15,12 @@ import pytest
 import kubedevices as kd
 from kubedevices.errors import RpcError, StatusCode
 from kubedevices.kubelet_api.clients import JsonClient
+from kubedevices.kubelet_api.services import json_methods
 from kubedevices.modes import serve
 from kubedevices.plugin.other_instances import SERVICE
 from kubedevices.plugin.runner import PluginRunner
 from kubedevices.socket_paths import InstanceSocket, instance_of, instance_socket
-from kubedevices.wire.unix_grpc import GrpcChannel
+from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
 from tests.fake_kubelet import CleanUp, FakeKubelet, leave_dead_socket
 from tests.plugin_process import plugin_process
 from tests.registrar_rig import registrar
@@ -363,6 +364,50 @@ async def test_a_newer_instance_that_hangs_loses_the_resource(
         await until(lambda: stands_by(old))
         new.process.send_signal(signal.SIGSTOP)
         await kubelet.wait_for(RESOURCE, healthy("old"), timeout=30)
+
+
+@contextlib.asynccontextmanager
+async def pretending(path: Path) -> AsyncIterator[None]:
+    """Serve empty answers to all that an instance asks, as a neighbour may."""
+
+    async def empty(_request: dict[str, object]) -> dict[str, object]:
+        return {}
+
+    async def states(_request: dict[str, object]) -> AsyncIterator[dict[str, object]]:
+        yield {}
+        await asyncio.Event().wait()
+
+    unary = dict.fromkeys(("Greet", "Leave", "Relieve"), empty)
+    server = GrpcServer(json_methods(SERVICE, unary, {"Watch": states}), name="pretends")
+    await server.start(path)
+    try:
+        yield
+    finally:
+        await server.stop()
+
+
+async def test_a_newer_instance_that_no_kubelet_has_registered_loses_the_resource(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It asks us to leave and lives on: we register again, and leave no second time."""
+    timing = STUCK._replace(take_over_timeout=0.3, newer_instance_timeout=0.1)
+    newer = instance_socket(short_dir, RESOURCE, instance_of(2**50))
+    async with (
+        FakeKubelet(short_dir) as kubelet,
+        instance(short_dir, "old", timing=timing) as old,
+    ):
+        await kubelet.wait_for(RESOURCE, healthy("old"))
+        async with pretending(newer), asking(socket_of(old)) as client:
+            request = {"resource": RESOURCE, "socket": newer.name}
+            await client.call("Leave", request, timeout=30)
+            await until(lambda: stands_by(old) or "registering again" in caplog.text)
+            await until(lambda: old.is_ready)
+            assert "took over, but no kubelet has registered it" in caplog.text
+            with pytest.raises(RpcError, match="no kubelet had") as caught:
+                await client.call("Leave", request, timeout=30)
+            assert caught.value.code is StatusCode.FAILED_PRECONDITION
+            assert old.is_ready
+            await kubelet.wait_for(RESOURCE, healthy("old"))
 
 
 async def test_an_instance_that_stands_by_is_not_ready(short_dir: Path) -> None:

@@ -20,6 +20,7 @@ from kubedevices.kubelet_api.pod_resources import (
     ContainerEntry,
     DeviceEntry,
     PodEntry,
+    allocatable_to_wire,
     pod_resources_methods,
     pod_to_wire,
 )
@@ -85,9 +86,10 @@ class PodResources:
     async def get_pod(self, name: str, namespace: str) -> bytes:
         raise NotImplementedError
 
-    async def get_allocatable(self) -> Sequence[DeviceEntry]:
+    async def get_allocatable(self) -> bytes:
         self._check()
-        return [DeviceEntry(RESOURCE, (name,)) for name in self.offered]
+        entries = [DeviceEntry(RESOURCE, (name,)) for name in self.offered]
+        return b"".join(map(allocatable_to_wire, entries))
 
     async def list_pods_v1alpha1(self) -> list[PodEntry]:
         raise NotImplementedError

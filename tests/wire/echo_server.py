@@ -19,4 +19,4 @@ async def watch(_payload: bytes) -> AsyncIterator[bytes]:
 
 
 def server_of(methods: Methods, **options: int) -> GrpcServer:
-    return GrpcServer(methods, name="t", **options)
+    return GrpcServer(methods, name="t", **{"max_receive": 4 * 2**20, **options})

@@ -38,6 +38,7 @@ class OurServer:
             methods[f"/{SERVICE}/{name}"] = UnaryMethod(unary)
         for name, stream in behaviour.streams.items():
             methods[f"/{SERVICE}/{name}"] = StreamMethod(stream)
+        options = {"max_receive": 4 * 2**20, **options}
         self.server = GrpcServer(methods, name="test server", **options)
 
     async def start(self, path: Path) -> None:

@@ -17,7 +17,7 @@ from kubedevices.wire.grpc_events import (
     RequestReceived,
 )
 from kubedevices.wire.http2_frames import PREFACE
-from kubedevices.wire.http2_limits import MAX_FRAME_SIZE, MAX_HEADER_BLOCK, Limits
+from kubedevices.wire.http2_limits import MAX_FRAME_SIZE, Limits
 from kubedevices.wire.server_connection import ServerConnection
 from tests.fuzz.inputs import changed, changes
 from tests.wire import frames
@@ -30,7 +30,7 @@ LIMITS = Limits(
     connection_window=2**17,
     max_buffered=20_000,
 )
-KEPT = LIMITS.max_buffered + LIMITS.max_receive + MAX_FRAME_SIZE + MAX_HEADER_BLOCK
+KEPT = LIMITS.max_buffered + LIMITS.max_receive + MAX_FRAME_SIZE + Limits().max_header_block
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "100"))
 """Raise it to search on purpose; 20,000 take some minutes."""

@@ -13,7 +13,7 @@ from kubedevices.errors import (
     RpcError,
     StatusCode,
 )
-from kubedevices.wire import grpc_server
+from kubedevices.wire import grpc_server, server_link
 from kubedevices.wire.unix_grpc import (
     GrpcServer,
     StreamMethod,
@@ -190,7 +190,7 @@ async def test_silent_client_is_dropped(
 ) -> None:
     """A client that never sends SETTINGS loses its connection; other clients keep theirs."""
     async with dialled(short_dir) as channel:
-        monkeypatch.setattr(grpc_server, "HANDSHAKE_TIMEOUT", 0.05)
+        monkeypatch.setattr(server_link, "HANDSHAKE_TIMEOUT", 0.05)
         async with raw_client(short_dir / "s.sock") as (reader, _), asyncio.timeout(5):
             await reader.read()
         assert await channel.unary(CALL, b"x", timeout=5) == b"x"
@@ -200,7 +200,7 @@ async def test_connection_outlives_the_handshake_timeout(
     server: GrpcServer, short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that has sent SETTINGS may be silent."""
-    monkeypatch.setattr(grpc_server, "HANDSHAKE_TIMEOUT", 0.3)
+    monkeypatch.setattr(server_link, "HANDSHAKE_TIMEOUT", 0.3)
     async with dialled(short_dir) as channel:
         with pytest.raises(RpcError, match="did not answer within"):
             await channel.unary(WATCH, b"", timeout=0.5)  # which takes its time
@@ -211,7 +211,7 @@ async def test_request_that_never_comes(
     server: GrpcServer, short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call whose message does not come ends with a deadline of ours."""
-    monkeypatch.setattr(grpc_server, "REQUEST_TIMEOUT", 0.05)
+    monkeypatch.setattr(server_link, "REQUEST_TIMEOUT", 0.05)
     request = [
         (name, CALL.encode() if name == b":path" else value) for name, value in frames.REQUEST
     ]
@@ -239,7 +239,7 @@ async def test_stream_outlives_the_request_timeout(
     server: GrpcServer, short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After its request has come, a call without a timeout has no limit."""
-    monkeypatch.setattr(grpc_server, "REQUEST_TIMEOUT", 0.05)
+    monkeypatch.setattr(server_link, "REQUEST_TIMEOUT", 0.05)
     async with dialled(short_dir) as channel:
         messages = channel.stream(WATCH)
         await anext(messages)
@@ -301,7 +301,7 @@ async def test_too_many_connections(short_dir: Path, caplog: pytest.LogCaptureFi
                 assert await _rest(reader) == b""
         gate.set()
         assert await asyncio.gather(*calls) == [b"x", b"x"]
-    assert caplog.messages == ["t: 2 connections, refusing new ones"]  # once a minute
+    assert caplog.messages == ["t: 2 connections, refusing a new one"]  # once a minute
     await server.stop()
 
 
@@ -329,7 +329,7 @@ async def test_the_longest_idle_connection_makes_room(
                 assert await good.unary(CALL, b"x", timeout=5) == b"x"
         assert open_calls(server, WATCH) == 1
         await stream.aclose()
-    assert caplog.messages == ["t: 8 connections, closing idle ones"]
+    assert caplog.messages == ["t: 8 connections, closing the oldest of the busiest peer"]
     await server.stop()
 
 

@@ -265,7 +265,7 @@ async def test_a_server_without_free_descriptors_accepts_again_later(
     await asyncio.sleep(0)  # it has its socket, and waits to be accepted
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
     try:
-        await until(lambda: "no connections for" in caplog.text, what="a word about it")
+        await until(lambda: "cannot accept" in caplog.text, what="a word about it")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     async with await dialling as channel:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from kubedevices.errors import ProtocolError
 from kubedevices.wire.hpack import MAX_REMEMBERED, NO_TABLE, TABLE_SIZE, Decoder, encode
 from kubedevices.wire.http2_frames import ErrorCode
-from kubedevices.wire.http2_limits import MAX_HEADER_BLOCK
 
 fields = st.lists(st.tuples(st.binary(max_size=20), st.binary(max_size=300)), max_size=8).map(tuple)
 
@@ -45,7 +44,7 @@ RESPONSES = [
 
 
 def decoder(table_size: int = TABLE_SIZE) -> Decoder:
-    return Decoder(MAX_HEADER_BLOCK, table_size)
+    return Decoder(2**16, table_size)
 
 
 def decoded(blocks: list[str], table_size: int = TABLE_SIZE) -> list[Pairs]:
@@ -261,3 +260,15 @@ def test_memory_is_bounded() -> None:
         reader.decode(b"\x40" + encode(((b"n", b"%d" % number),))[1:])
     assert len(reader._decoded) <= MAX_REMEMBERED
     assert reader._table_size == sum(len(n) + len(v) + 32 for n, v in reader._table) <= TABLE_SIZE
+
+
+def test_a_block_has_at_most_two_table_sizes() -> None:
+    """RFC 7541, section 4.2: the smallest and the last size of an interval; the third is refused.
+
+    A block of sizes alone would cost milliseconds of work and would have no field to limit.
+    """
+    reader = decoder()
+    assert reader.decode(b"\x20\x3f\xe1\x1f\x82").fields == ((b":method", b"GET"),)
+    with pytest.raises(ProtocolError, match="too many table sizes") as caught:
+        reader.decode(b"\x20\x20\x20\x82")
+    assert caught.value.code == ErrorCode.COMPRESSION

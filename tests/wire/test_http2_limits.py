@@ -1,14 +1,17 @@
 """What a peer may do but not without end: floods, bombs, long lives; and what stays bounded."""
 
 import tracemalloc
+from collections import deque
 
 import pytest
 from hpack import Encoder
 
-from kubedevices.errors import ProtocolError
+from kubedevices.errors import ProtocolError, StatusCode
 from kubedevices.wire.grpc_events import CallEnded
 from kubedevices.wire.http2_limits import FloodGuard
+from kubedevices.wire.server_connection import ServerConnection
 from tests.wire.frames import (
+    CLIENT_HELLO,
     CONTINUATION,
     END_HEADERS,
     HEADERS,
@@ -17,8 +20,10 @@ from tests.wire.frames import (
     REQUEST,
     Clock,
     Joined,
+    data,
     everything,
     headers,
+    message,
     new_server,
     raw,
     refused,
@@ -84,13 +89,15 @@ def test_a_budget_counts_each_second_once() -> None:
 
 def test_unknown_settings_are_forgotten() -> None:
     """Unknown settings take no memory."""
-    server = new_server()
+    clock = Clock()
+    server = new_server(clock=clock)
     sizes = []
     tracemalloc.start()
     try:
         for first in range(0x100, 0x4000, 0x400):
             server.receive(settings(*((key, 1) for key in range(first, first + 0x400))))
             everything(server)
+            clock.now += 1
             sizes.append(tracemalloc.get_traced_memory()[0])
         assert sizes[-1] - sizes[4] < 10_000
     finally:
@@ -111,7 +118,109 @@ def test_header_bomb() -> None:
 def test_header_block_is_bounded() -> None:
     """An endless header block is refused and not stored."""
     server = new_server()
-    server.receive(raw(HEADERS, 0, 1, bytes(16000)))
+    server.receive(raw(HEADERS, 0, 1, bytes(4000)))
     for _ in range(3):
-        server.receive(raw(CONTINUATION, 0, 1, bytes(16000)))
-    assert "header block" in refused(server, raw(CONTINUATION, 0, 1, bytes(16000)))
+        server.receive(raw(CONTINUATION, 0, 1, bytes(4000)))
+    assert "header block" in refused(server, raw(CONTINUATION, 0, 1, bytes(4000)))
+
+
+def test_the_bytes_of_a_header_block_use_the_budget() -> None:
+    """Long header blocks are refused after a few, also if the calls are refused."""
+    server = new_server()
+    fields = [*REQUEST, *((b"x%d" % number, b"y" * 2000) for number in range(6))]
+
+    def call(stream: int) -> None:
+        server.receive(headers(stream, [*fields, (b"number", b"%d" % stream)]))
+        (opened,) = server.take_events()
+        server.finish(opened.call, StatusCode.UNIMPLEMENTED)  # type: ignore[union-attr]
+
+    for stream in range(1, 10, 2):
+        call(stream)
+    with pytest.raises(ProtocolError, match="flood"):
+        deque(map(call, range(11, 21, 2)))
+
+
+def test_calls_that_are_refused_refill_no_budget() -> None:
+    """A peer that only calls unknown methods floods, a peer whose calls succeed does not."""
+
+    def calls(code: StatusCode) -> int:
+        server = new_server()
+        for number in range(11_000):
+            try:
+                server.receive(headers(2 * number + 1))
+                (opened,) = server.take_events()
+                server.finish(opened.call, code)  # type: ignore[union-attr]
+            except ProtocolError:
+                return number
+            everything(server)
+        return 11_000
+
+    assert calls(StatusCode.OK) == 11_000
+    assert calls(StatusCode.UNIMPLEMENTED) < 11_000
+
+
+def test_a_settings_frame_costs_as_much_as_its_entries() -> None:
+    """A frame of ten thousand settings cannot be repeated."""
+    server = new_server()
+    frame = settings(*((0x100 + number, 1) for number in range(10_922)))
+    with pytest.raises(ProtocolError, match="flood"):
+        server.receive(frame * 3)
+
+
+def test_data_frames_of_one_byte_are_a_flood() -> None:
+    """A frame costs work whatever it carries, so only its bytes pay for it."""
+    server = new_server()
+    server.receive(headers(1) + data(1, message(bytes(20_000))[:5]))
+    with pytest.raises(ProtocolError, match="flood"):
+        server.receive(data(1, b"x") * 15_000)
+
+
+def test_an_empty_frame_of_each_kind_is_a_flood() -> None:
+    """Frames that do nothing are refused after at most ten thousand."""
+    kinds = {
+        "data": data(1, b""),
+        "priority": raw(2, 0, 1, bytes(4) + b"\x10"),
+        "settings": settings(),
+        "ping": raw(PING, 0, 0, bytes(8)),
+        "window": raw(8, 0, 0, b"\0\0\0\1"),
+        "unknown": raw(0x55, 0, 0, b""),
+    }
+    for name, frame in kinds.items():
+        server = new_server()
+        server.receive(headers(1))
+        with pytest.raises(ProtocolError) as caught:
+            server.receive(frame * 10_001)
+        assert "flood" in str(caught.value), name
+
+
+def test_an_empty_continuation_is_a_flood() -> None:
+    """A header block without an end uses the budget, though it takes no memory."""
+    server = new_server()
+    server.receive(raw(HEADERS, 0, 1))
+    with pytest.raises(ProtocolError, match="flood"):
+        server.receive(raw(CONTINUATION, 0, 1) * 10_001)
+
+
+def test_streams_that_are_reset_at_once_are_a_flood() -> None:
+    """Each reset costs ten frames: "rapid reset"."""
+    server = new_server()
+
+    def call(stream: int) -> None:
+        server.receive(headers(stream) + raw(3, 0, stream, b"\0\0\0\x08"))
+        server.take_events()
+
+    with pytest.raises(ProtocolError, match="flood"):
+        deque(map(call, range(1, 4001, 2)))
+
+
+def test_connections_may_share_a_budget() -> None:
+    """A peer that connects again after a flood does not get a new budget."""
+    clock = Clock()
+    guard = FloodGuard(clock)
+    first = ServerConnection(clock=clock, guard=guard)
+    first.receive(CLIENT_HELLO)
+    with pytest.raises(ProtocolError, match="flood"):
+        first.receive(raw(PING, 0, 0, bytes(8)) * 10_001)
+    second = ServerConnection(clock=clock, guard=guard)
+    with pytest.raises(ProtocolError, match="flood"):
+        second.receive(CLIENT_HELLO + raw(PING, 0, 0, bytes(8)))

@@ -220,9 +220,9 @@ def _counter(metrics: Metrics) -> Callable[[str, str, bool], None]:
 
 
 def _metrics_pages(address: str, metrics: PrometheusMetrics) -> "PageServer":
-    from kubedevices.http_pages import Page, PageServer, parse_address
+    from kubedevices.http_pages import Page, PageServer, names_in, parse_address
 
     async def page() -> Page:
         return Page(metrics.text(), TEXT_FORMAT)
 
-    return PageServer(parse_address(address), {"/metrics": page})
+    return PageServer(parse_address(address), {"/metrics": page}, names_in(address))

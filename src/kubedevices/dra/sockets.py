@@ -36,6 +36,9 @@ _LISTEN_LIMIT = 1.0
 A younger socket may be bound by a process that does not listen yet.
 """
 
+_REQUEST_LIMIT = 2**18
+"""Bytes of a request: a thousand claims."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -204,7 +207,9 @@ class DriverSockets:
         failures = 0
         with watch.subscribe(path, event=event) as files:
             while goes_on():
-                server = GrpcServer(methods, name=f"{self._driver} {path.name}")
+                server = GrpcServer(
+                    methods, name=f"{self._driver} {path.name}", max_receive=_REQUEST_LIMIT
+                )
                 try:
                     _create(path.parent)
                     await server.start(path)

@@ -85,9 +85,19 @@ class BadEndpoint(RegistrationError):
 class TooManyPlugins(RegistrationError):
     """The node serves its maximum number of resources and refuses a new one."""
 
+    def __init__(self, resource: str, limit: int, whose: str = "") -> None:
+        self.resource, self.limit = resource, limit
+        super().__init__(f"{resource} is refused: {limit} plugins{whose} are connected already")
+
+
+class TooManyRegistrations(RegistrationError):
+    """A registration did not end, and newer registrations took its place; it may pass."""
+
     def __init__(self, resource: str, limit: int) -> None:
         self.resource, self.limit = resource, limit
-        super().__init__(f"{resource} is refused: {limit} plugins are connected already")
+        super().__init__(
+            f"{resource} is refused: its plugin did not answer, and others wait to register"
+        )
 
 
 class DialPluginFailed(RegistrationError):

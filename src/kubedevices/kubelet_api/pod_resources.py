@@ -4,7 +4,7 @@ The kubelet reports on this API which pod holds which device. `node.services.pod
 it for our node. `kubelet_devices` asks a real kubelet.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from kubedevices.kubelet_api.convert import TOPOLOGY
@@ -87,8 +87,8 @@ class PodResourcesService(Protocol):
     async def get_pod(self, name: str, namespace: str) -> bytes:
         """Return one pod, encoded by `pod_to_wire`."""
 
-    async def get_allocatable(self) -> Sequence[DeviceEntry]:
-        """Return all allocatable devices, held or not."""
+    async def get_allocatable(self) -> bytes:
+        """Return all allocatable devices, held or not, each encoded by `allocatable_to_wire`."""
 
     async def list_pods_v1alpha1(self) -> Iterable[PodEntry]:
         """Return all pods of v1alpha1.List."""
@@ -106,7 +106,7 @@ def pod_resources_methods(service: PodResourcesService) -> Methods:
         return await service.get_pod(asked.name, asked.namespace)
 
     async def get_allocatable(_payload: bytes) -> bytes:
-        return ALLOCATABLE.to_wire(await service.get_allocatable())
+        return await service.get_allocatable()
 
     async def list_v1alpha1(_payload: bytes) -> bytes:
         return pods_v1alpha1_to_wire(await service.list_pods_v1alpha1())
@@ -152,6 +152,11 @@ class PodResourcesClient:
 def pod_to_wire(pod: PodEntry) -> bytes:
     """Return `pod` as one encoded entry of v1.List: a list is a join of entries."""
     return block(1, POD.to_wire(pod))
+
+
+def allocatable_to_wire(device: DeviceEntry) -> bytes:
+    """Return `device` as one encoded entry of v1.GetAllocatableResources."""
+    return block(1, _DEVICES.to_wire(device))
 
 
 def pods_v1alpha1_to_wire(pods: Iterable[PodEntry]) -> bytes:

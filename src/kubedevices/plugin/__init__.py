@@ -23,6 +23,7 @@ register_call       makes one Register call and judges the answer
 registration_state  says when the registration is lost and when to register again
 registration_loop   registers at kubelet.sock, and registers again after each loss
 watched_plugin      the other way to register: the kubelet finds the plugin's socket
+newer_instance      whether a newer instance has the resource, and how long we trust it
 other_instances     talks to other instances of the plugin: the newest instance gets the resource
 registrar           owns the socket: binds and serves it, and runs one of the two ways to register
 config_follower     reads a configuration again when its file changes

@@ -13,6 +13,7 @@ import contextlib
 import errno
 import itertools
 import logging
+import math
 import os
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -24,6 +25,7 @@ from kubedevices.errors import DialError, RpcError, StatusCode, WireError
 from kubedevices.host import listing
 from kubedevices.kubelet_api.clients import JsonClient
 from kubedevices.kubelet_api.services import JsonObject, json_methods
+from kubedevices.plugin.newer_instance import NewerInstance, ping
 from kubedevices.plugin.timing import Reminder, Timing
 from kubedevices.socket_paths import InstanceSocket
 from kubedevices.wire.unix_grpc import GrpcChannel, Methods
@@ -39,17 +41,6 @@ _LISTENS_SOON = 1.0
 _log = logging.getLogger(__name__)
 
 
-class _Newer:
-    """A newer instance, which lives as far as we know."""
-
-    def __init__(self, name: InstanceSocket) -> None:
-        self.name = name
-        self.task: asyncio.Task[None] | None = None
-        # `answered`: its Watch stream sent a state, so the instance serves. `is_registered`: the
-        # last state. `took_over`: it asked us to leave, or was registered when our stream ended.
-        self.answered = self.is_registered = self.took_over = False
-
-
 class OtherInstances:
     """The other instances of the plugin at `socket`; none if its name has no instance part.
 
@@ -60,7 +51,7 @@ class OtherInstances:
     def __init__(self, socket: Path, resource: str, timing: Timing) -> None:
         self._directory, self._name = socket.parent, InstanceSocket.parse(socket.name)
         self._resource, self._timing = resource, timing
-        self._newer: dict[str, _Newer] = {}
+        self._newer: dict[str, NewerInstance] = {}
         # Older instances that we ask to leave when a kubelet reads our list.
         self._older: list[InstanceSocket] = []
         self._is_registered = False
@@ -75,6 +66,14 @@ class OtherInstances:
     @property
     def successor(self) -> InstanceSocket | None:
         """The newest living instance that has taken the resource over."""
+        now = asyncio.get_running_loop().time()
+        for each in self._newer.values():
+            if each.loses_trust(now):
+                _log.warning(
+                    "%s: the newer instance at %s took over, but no kubelet has registered it: "
+                    "registering again",
+                    self._resource, each.name,
+                )  # fmt: skip
         found = [each.name for each in self._newer.values() if each.took_over]
         return max(found, key=lambda name: name.instance, default=None)
 
@@ -142,7 +141,7 @@ class OtherInstances:
                 if has_streams():
                     await self._ask(successor, "Relieve")
                     again = loop.time() + self._timing.newer_instance_timeout
-                await wait(again)
+                await wait(self._next_look(again))
             elif before is not None:
                 _log.info("%s: the instance at %s is gone", self._resource, before)
                 self.look()  # perhaps only the connection ended, and the instance lives
@@ -152,6 +151,12 @@ class OtherInstances:
             else:
                 return
             before = successor
+
+    def _next_look(self, again: float | None) -> float | None:
+        """Return the time until which a wait for a newer instance may last."""
+        ends = [each.trust_ends for each in self._newer.values()]
+        times = [each for each in (again, *ends) if each is not None and each < math.inf]
+        return min(times, default=None)
 
     def _log_successor(
         self, successor: InstanceSocket, reminder: Reminder, *, is_new: bool
@@ -254,30 +259,29 @@ class OtherInstances:
 
     # ------------------------------------------------------------ newer instances
 
-    def _follow(self, name: InstanceSocket) -> _Newer:
+    def _follow(self, name: InstanceSocket) -> NewerInstance:
         newer = self._newer.get(str(name))
         if newer is None:
-            newer = self._newer[str(name)] = _Newer(name)
+            newer = self._newer[str(name)] = NewerInstance(name, self._timing.take_over_timeout)
             newer.task = asyncio.create_task(
                 self._watch(newer), name=f"{self._resource}: {name.instance}"
             )
         return newer
 
-    async def _watch(self, newer: _Newer) -> None:
+    async def _watch(self, newer: NewerInstance) -> None:
         """Stay connected to a newer instance for as long as it lives."""
         path, timing = self._directory / str(newer.name), self._timing
         try:
             async with await GrpcChannel.dial(path, timeout=timing.instance_deadline) as channel:
                 pings = asyncio.create_task(
-                    _ping(channel, timing.instance_ping), name=f"pings of {newer.name.instance}"
+                    ping(channel, timing.instance_ping), name=f"pings of {newer.name.instance}"
                 )
                 request = {"resource": self._resource, "socket": str(self._name)}
                 states = JsonClient(channel, SERVICE).stream("Watch", request)
                 try:
                     async with aclosing(states):
                         async for state in states:
-                            newer.answered = True
-                            newer.is_registered = state.get("registered") is True
+                            newer.note_state(registered=state.get("registered") is True)
                             self._report_change()
                 finally:
                     pings.cancel()
@@ -340,7 +344,10 @@ class OtherInstances:
             if self._newer.get(str(newer.name)) is not newer:
                 raise RpcError(StatusCode.FAILED_PRECONDITION, f"no plugin serves at {newer.name}")
             await self._changed.wait()  # the caller's deadline ends this call
-        newer.took_over = True
+        if newer.failed_to_serve and not newer.is_registered:
+            text = f"no kubelet had {self._resource} from {newer.name} after it took over"
+            raise RpcError(StatusCode.FAILED_PRECONDITION, text)
+        newer.take_over()
         had_streams = await self.leave() if self.leave is not None else False
         self._report_change()
         return {"had_streams": had_streams}
@@ -380,14 +387,3 @@ class OtherInstances:
                 yield {"registered": sent}
             else:
                 await self._changed.wait()
-
-
-async def _ping(channel: GrpcChannel, interval: float) -> None:
-    """Close the connection to an instance that does not answer a ping within `interval` seconds."""
-    # A stopped process, or a process with a blocked event loop, keeps its sockets open.
-    try:
-        while True:
-            await asyncio.sleep(interval)
-            await channel.ping(timeout=interval)
-    except WireError:
-        await channel.close()

@@ -13,9 +13,16 @@ from kubedevices.errors import DialError, RegistrationRefused, RpcError, StatusC
 from kubedevices.kubelet_api.clients import RegistrationClient
 from kubedevices.plugin.server import PluginServer
 from kubedevices.plugin.timing import Timing
-from kubedevices.wire.unix_grpc import GrpcChannel
+from kubedevices.wire.unix_grpc import GrpcChannel, Peer
 
-_TRANSIENT = frozenset({StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED})
+_TRANSIENT = frozenset(
+    {
+        StatusCode.UNAVAILABLE,
+        StatusCode.DEADLINE_EXCEEDED,
+        StatusCode.CANCELLED,
+        StatusCode.RESOURCE_EXHAUSTED,  # a limit of the kubelet or of its plugins
+    }
+)
 _ALREADY_CONNECTED = "device plugin already connected"
 _NOT_REFUSED = (
     "failed to dial device plugin",
@@ -43,6 +50,8 @@ class RegisterCall:
     ) -> None:
         self._server, self._socket = server, socket
         self.kubelet_socket, self._timing = kubelet_socket, timing
+        self.dialled: Callable[[Peer], object] = lambda _: None
+        """Called with the process that listens at kubelet.sock, before it calls the plugin."""
 
     async def attempt(
         self,
@@ -97,6 +106,7 @@ class RegisterCall:
         limit = min(timeout, self._timing.dial_deadline)
         channel = await GrpcChannel.dial(self.kubelet_socket, timeout=limit)
         async with channel:
+            self.dialled(channel.peer)
             await RegistrationClient(channel).register(request, timeout=timeout)
 
 

@@ -171,7 +171,8 @@ class Registrar:
         methods |= self.other_instances.methods
         if self._watched is not None:
             methods |= plugin_registration_methods(self._watched)
-        grpc = GrpcServer(methods, name=self._server.resource)
+        limit = self._server.request_limit
+        grpc = GrpcServer(methods, name=self._server.resource, max_receive=limit)
         self._grpc = grpc
         try:
             await grpc.start(self._socket)

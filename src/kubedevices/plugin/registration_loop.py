@@ -78,6 +78,7 @@ class RegistrationLoop:
     async def run(self, grpc: GrpcServer) -> None:
         """Register until the socket file is no longer ours; then return."""
         self._repeated = None
+        self._call.dialled = grpc.favour
         while registration := await self._register(grpc):
             self.is_registered = not self._other_instances.has_older_to_ask
             self._server.counts["registrations"] += 1

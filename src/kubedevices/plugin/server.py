@@ -42,7 +42,7 @@ from kubedevices.plugin.allocate_response import (
 )
 from kubedevices.plugin.author_errors import place_of, without_our_frames
 from kubedevices.plugin.capabilities import UseDefault
-from kubedevices.plugin.device_list import DeviceList
+from kubedevices.plugin.device_list import MAX_LIST_SIZE, DeviceList
 from kubedevices.plugin.hook_threads import Deadline
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.open_streams import OpenStreams
@@ -53,6 +53,9 @@ WrapLists: TypeAlias = Callable[[str, AsyncIterator[bytes]], AsyncGenerator[byte
 """Resource, encoded lists -> the lists that one stream sends; the stream ends with them."""
 
 PreferredErrors: TypeAlias = Literal["ignore", "fail"]
+
+_LEAST_REQUEST = 2**16
+"""Bytes of a request, for a plugin without devices."""
 
 _log = logging.getLogger(__name__)
 
@@ -88,6 +91,7 @@ class PluginServer:
         self.counts: Counter[str] = Counter()
         self._hooks = hooks
         self._list = devices
+        self._longest = len(devices.encoded)
         # A stream's cursor is local to `_lists`: the version and the bytes it sent last, and the
         # value of `_ended` at its start. So the server stores nothing per stream.
         self._version = 1
@@ -120,9 +124,14 @@ class PluginServer:
         """The options in the answer to GetDevicePluginOptions and in Register."""
         return self._hooks.options
 
+    def request_limit(self) -> int:
+        """Return how many bytes a request may have: a request names devices of our list."""
+        return min(_LEAST_REQUEST + 2 * self._longest, MAX_LIST_SIZE)
+
     def publish(self, devices: DeviceList) -> None:
         """Make `devices` the current list; an open stream that sent an equal list skips it."""
         self._list = devices
+        self._longest = max(self._longest, len(devices.encoded))
         self._version += 1
         self._wake_streams()
 

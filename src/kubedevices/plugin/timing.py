@@ -53,6 +53,12 @@ class Timing(NamedTuple):
     registration, it closes our connection. The devices stay meanwhile: our first stream is open.
     """
 
+    take_over_timeout: float = 15.0
+    """How long a newer instance to which we left the resource may say that no kubelet has it.
+
+    It registers again about `after_leave` after we left. Then we register again.
+    """
+
     instance_deadline: float = 2.0
     """For each call to another instance of this plugin."""
 

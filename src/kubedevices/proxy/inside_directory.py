@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from kubedevices.errors import CannotAsk, DialPluginFailed, RegistrationError, TooManyPlugins
+from kubedevices.node.arrival.endpoint import LISTS_BUDGET
 from kubedevices.node.arrival.endpoint_table import PLUGIN_LIMIT
 from kubedevices.node.arrival.plugin_directory import (
     StateLock,
@@ -25,6 +26,7 @@ from kubedevices.proxy.known_sockets import KnownSockets
 from kubedevices.proxy.plugin_calls import CallLimits
 from kubedevices.proxy.plugin_scanner import PluginScanner
 from kubedevices.resource_name import ResourceName
+from kubedevices.wire.unix_grpc import ByteBudget
 
 LOCK_NAME = "proxy.lock"
 """In the state directory, which a kubedevices node may use too."""
@@ -54,6 +56,7 @@ class InsideDirectory:
         self._is_mended = is_mended
         self.plugin_dir, self._state_dir = plugin_dir, state_dir
         self._appeared, self._limits = appeared, limits
+        self._budget = ByteBudget("lists of plugins", lambda: LISTS_BUDGET)
         self._known = KnownSockets(state_dir)
         self._lock = StateLock(state_dir, LOCK_NAME, program="proxy")
         self._registration = RegistrationServer(plugin_dir, self.connect)
@@ -113,7 +116,7 @@ class InsideDirectory:
         if scanner is None:
             if len(self.scanners) >= PLUGIN_LIMIT:
                 raise TooManyPlugins(resource, PLUGIN_LIMIT)
-            scanner = PluginScanner(ResourceName.parse(resource), self._limits)
+            scanner = PluginScanner(ResourceName.parse(resource), self._limits, budget=self._budget)
         scanner.is_mended = self._is_mended(resource)
         await scanner.connect(socket, dial=dial)
         if self.scanners.setdefault(resource, scanner) is not scanner:
@@ -129,7 +132,7 @@ class InsideDirectory:
 
     def expect(self, resource: str) -> None:
         """Create the scanner of `resource` before its plugin registers."""
-        scanner = PluginScanner(ResourceName.parse(resource), self._limits)
+        scanner = PluginScanner(ResourceName.parse(resource), self._limits, budget=self._budget)
         if self.scanners.setdefault(resource, scanner) is scanner:
             scanner.is_announced = True
             self._appeared(scanner)

@@ -16,17 +16,18 @@ from kubedevices.device_tree import DeviceTree
 from kubedevices.middleware.presence import Presence
 from kubedevices.node.arrival.endpoint import (
     INSTANCE_LIMIT,
-    RECEIVE_LIMIT,
     Endpoint,
     PluginTimeouts,
 )
 from kubedevices.node.loop_slices import LoopSlices
 from kubedevices.plugin import hook_threads
+from kubedevices.plugin.device_list import MAX_LIST_SIZE
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.proxy.foreign_list import ForeignList, patch_list, read_list
 from kubedevices.proxy.plugin_calls import CallLimits, PluginCalls
 from kubedevices.resource_name import ResourceName
+from kubedevices.wire.unix_grpc import ByteBudget
 
 _log = logging.getLogger(__name__)
 
@@ -50,10 +51,11 @@ class PluginScanner(Scanner):
         limits: CallLimits = CallLimits(),  # noqa: B008 - a frozen value
         *,
         options_changed: Callable[[], None] = lambda: None,
+        budget: ByteBudget | None = None,
     ) -> None:
         self.resource = resource
         self.options = PluginOptions()
-        self.limits = limits
+        self.limits, self._budget = limits, budget
         self.options_changed = options_changed
         self.is_mended = self.has_options = True
         self.is_announced = False
@@ -122,7 +124,8 @@ class PluginScanner(Scanner):
             str(self.resource),
             socket,
             timeouts=PluginTimeouts(dial, dial, preferred, allocate, pre_start),
-            receive_limit=RECEIVE_LIMIT,
+            receive_limit=MAX_LIST_SIZE,
+            budget=self._budget,
             needs_options=not self.is_mended,
         )
         self.has_options = endpoint.has_options

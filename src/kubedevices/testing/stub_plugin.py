@@ -154,7 +154,7 @@ class _Service:
 
     async def _serve(self) -> None:
         methods = {**device_plugin_methods(self), **plugin_registration_methods(self)}
-        self._server = GrpcServer(methods, name=repr(self._stub))
+        self._server = GrpcServer(methods, name=repr(self._stub), max_receive=4 * 2**20)
         await self._server.start(self._stub.socket)
 
     async def stop(self) -> None:

@@ -5,6 +5,8 @@ The list goes from calls down to bytes. A module imports only modules below its 
 
 unix_grpc          what other packages import: GrpcServer, GrpcChannel, FileIdentity
 grpc_server        answers calls on a socket file
+server_link        one connection of a server: starts handlers, answers calls
+server_load        what each peer may use of a server, and who makes room
 grpc_channel       connects to a socket file and makes calls
 grpc_link          asyncio protocol: joins one socket with a server or client connection
 server_connection  the server's half of gRPC, without I/O
@@ -21,5 +23,8 @@ header_block       checks the fields of a header block
 http2_limits       limits on the memory and the work that a peer can cause
 http2_frames       frames as bytes
 acceptor           accepts connections on a listening socket
+byte_budget        one budget of bytes for many connections
+peers              which process is at the other end, and places that no peer can take alone
+socket_dial        connects to a socket file
 unix_socket        socket files: bind, rename, unlink, and whose file it is
 """

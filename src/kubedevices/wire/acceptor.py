@@ -15,8 +15,13 @@ from kubedevices.wire.unix_socket import BACKLOG
 
 logger = logging.getLogger(__name__)
 
-PAUSE = 1.0
-"""Seconds without accepting after the process ran out of descriptors or memory, as in asyncio."""
+PAUSE = 0.1
+"""Seconds without accepting after the process ran out of descriptors or memory.
+
+Meanwhile a connection that makes room closes, of any server of the process.
+"""
+
+_WARN_INTERVAL = 60.0
 
 _OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -25,12 +30,20 @@ class Acceptor:
     """Accepts connections from its creation on; owns `listener`, a non-blocking socket."""
 
     def __init__(
-        self, listener: socket.socket, new_protocol: Callable[[], asyncio.BaseProtocol], name: str
+        self,
+        listener: socket.socket,
+        new_protocol: Callable[[], asyncio.BaseProtocol],
+        name: str,
+        *,
+        make_room: Callable[[], object] = lambda: None,
     ) -> None:
+        """`make_room` is called when the process has no free descriptor; it may close one."""
+        self._make_room = make_room
         self._loop = asyncio.get_running_loop()
         self._listener, self._new_protocol, self._name = listener, new_protocol, name
         self._being_set_up: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
+        self._warned_at = -_WARN_INTERVAL
         self._loop.add_reader(listener, self._accept)
 
     def close(self) -> None:
@@ -52,7 +65,10 @@ class Acceptor:
                 # would call us again at once, and use all of a CPU.
                 if error.errno not in _OUT_OF_RESOURCES:
                     raise
-                logger.warning("%s: no connections for %g s: %s", self._name, PAUSE, error.strerror)
+                if self._loop.time() - self._warned_at >= _WARN_INTERVAL:
+                    self._warned_at = self._loop.time()
+                    logger.warning("%s: cannot accept: %s", self._name, error.strerror)
+                self._make_room()
                 self._loop.remove_reader(self._listener)
                 self._pause = self._loop.call_later(PAUSE, self._resume)
                 return

@@ -26,7 +26,12 @@ class ClientConnection(GrpcConnection):
 
     is_client = True
 
-    def __init__(self, *, clock: Callable[[], float], limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        limits: Limits | None = None,
+    ) -> None:
         super().__init__(clock=clock, limits=limits)
         self._waiting: OrderedDict[Call, None] = OrderedDict()
         # Calls whose stream the server refused, until the owner calls `retry`.
@@ -83,8 +88,7 @@ class ClientConnection(GrpcConnection):
                 # not be a valid timeout.
                 timeout = max(call.deadline - self._clock(), 1e-6)
             if self.open_stream(call, grpc_headers.request_headers(call.method, timeout)):
-                call.pending = call.request
-                self._send_queue[call] = None
+                self._queue(call, call.request)
             else:
                 text = "the connection has no stream numbers left"
                 self._end(call, RpcError(StatusCode.UNAVAILABLE, text))
@@ -111,6 +115,7 @@ class ClientConnection(GrpcConnection):
         """Send nothing more: the last DATA frame of the request carried END_STREAM."""
 
     def _on_message(self, call: Call, message: bytes) -> None:
+        self.guard.refund(FloodGuard.message_refund)
         call.messages.append(message)
         self._events.append(MessageReceived(call))
 

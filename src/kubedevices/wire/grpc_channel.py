@@ -8,7 +8,6 @@ lists. grpc-go's servers send GOAWAY at their MaxConnectionAge, and its clients 
 import asyncio
 import errno
 import os
-import socket
 from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import suppress
@@ -21,10 +20,9 @@ from kubedevices.errors import (
     DialError,
     ProtocolError,
     RpcError,
-    SocketPathTooLong,
     StatusCode,
 )
-from kubedevices.socket_paths import check_socket_path
+from kubedevices.wire.byte_budget import ByteBudget
 from kubedevices.wire.client_connection import ClientConnection
 from kubedevices.wire.grpc_events import (
     Call,
@@ -37,13 +35,13 @@ from kubedevices.wire.grpc_events import (
 )
 from kubedevices.wire.grpc_link import READ_SIZE, GrpcLink
 from kubedevices.wire.http2_limits import Limits
+from kubedevices.wire.peers import NOBODY, Peer, peer_of
+from kubedevices.wire.socket_dial import connect
 from kubedevices.wire.unix_socket import FileIdentity
 
 MAX_RECEIVE = 64 * 2**20
 """Bytes of a received message. The kubelet's limit, 4 MiB, is too small for very many devices."""
 
-# Seconds between two tries while the queue of the server's listening socket is full.
-CONNECT_RETRY = 0.005
 # Seconds for the second connection, after GOAWAY.
 MOVE_TIMEOUT = 10.0
 
@@ -83,11 +81,17 @@ class _CallWaiter:
 
 
 class _ClientLink(GrpcLink[ClientConnection]):
-    def __init__(self, connection: ClientConnection) -> None:
+    def __init__(self, connection: ClientConnection, budget: ByteBudget | None) -> None:
         super().__init__(connection)
+        self.budget = budget
         self.ready: asyncio.Future[bool] = self.loop.create_future()
         self.successors: list[_ClientLink] = []  # connections for new calls, after a GOAWAY
         self.pongs: deque[asyncio.Future[bool]] = deque()  # in the order of their pings
+        self.peer = NOBODY
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.peer = peer_of(transport.get_extra_info("socket"))
+        super().connection_made(transport)
 
     def on_event(self, event: Event) -> None:
         match event:
@@ -100,9 +104,8 @@ class _ClientLink(GrpcLink[ClientConnection]):
                 self.loop.call_later(pause, self._retry, call)
             case PeerReady():
                 self._answer([self.ready], True)
-            case PongReceived():
-                if self.pongs:
-                    self._answer([self.pongs.popleft()], True)
+            case PongReceived() if self.pongs:
+                self._answer([self.pongs.popleft()], True)
 
     def _retry(self, call: Call) -> None:
         self.connection.retry(call)
@@ -123,13 +126,23 @@ class _ClientLink(GrpcLink[ClientConnection]):
         endpoint = self._transport.get_extra_info("socket")
         with suppress(OSError, ProtocolError):
             for _ in range(MAX_LAST_READS):
-                data = os.read(endpoint.fileno(), READ_SIZE)
-                if not data:
+                if not (data := os.read(endpoint.fileno(), READ_SIZE)):
                     break
                 self.connection.receive(data)
         self.dispatch()
 
+    def count_bytes(self) -> None:
+        if self.budget is not None and not self.lost.is_set():
+            self.budget.count(self)
+
+    def end(self, reason: str) -> None:
+        self.connection.end_calls(reason, StatusCode.RESOURCE_EXHAUSTED)
+        self.dispatch()
+        self.close()
+
     def on_lost(self) -> None:
+        if self.budget is not None:
+            self.budget.forget(self)
         self._answer([self.ready, *self.pongs], False)
         for successor in self.successors:
             successor.close_after_calls()
@@ -177,11 +190,13 @@ class GrpcChannel:
         timeout: float = 10,
         max_receive: int = MAX_RECEIVE,
         follow_links: bool = True,
+        budget: ByteBudget | None = None,
     ) -> "GrpcChannel":
         """Connect and wait for the server's SETTINGS, at most `timeout` seconds.
 
         With `follow_links=False` `path` must be a socket and no symbolic link: in a directory where
-        others may write, a link could lead to any socket of the host. Raises `DialError`.
+        others may write, a link could lead to any socket of the host. Several channels may share a
+        `budget` of received bytes. Raises `DialError`.
         """
         limits = Limits(
             max_receive=max_receive,
@@ -189,15 +204,21 @@ class GrpcChannel:
             stream_window=2**20,
             connection_window=2**23,
             max_buffered=2 * max_receive + 2**24,
+            max_header_block=2**16,
         )
         identity = FileIdentity.of(path)
         try:
-            link = await _open(path, None if follow_links else identity, limits, timeout)
+            link = await _open(path, None if follow_links else identity, limits, timeout, budget)
         except BaseException:
             if identity is not None:
                 identity.release()  # at once: a traceback may keep the object alive
             raise
         return cls(path, link, identity, follow_links=follow_links)
+
+    @property
+    def peer(self) -> Peer:
+        """The process that listens at the socket."""
+        return self._first_link.peer
 
     async def __aenter__(self) -> Self:
         return self
@@ -270,8 +291,8 @@ class GrpcChannel:
             return
         try:
             file = None if self._follow_links else self._identity
-            limits = self._first_link.connection.limits
-            link = await _open(self.path, file, limits, MOVE_TIMEOUT)
+            limits, budget = self._first_link.connection.limits, self._first_link.budget
+            link = await _open(self.path, file, limits, MOVE_TIMEOUT, budget)
         except DialError:
             return
         # Check again: during the await the channel may have closed, or the socket file changed.
@@ -346,17 +367,20 @@ def _only_message(link: _ClientLink, call: Call) -> bytes:
 
 
 async def _open(
-    path: Path, file: FileIdentity | None, limits: Limits, timeout: float
+    path: Path,
+    file: FileIdentity | None,
+    limits: Limits,
+    timeout: float,
+    budget: "ByteBudget | None",
 ) -> _ClientLink:
     """Connect and wait for SETTINGS; with `file` only to this file. Raises `DialError`."""
-    loop = asyncio.get_running_loop()
-    connected = False
+    loop, connected = asyncio.get_running_loop(), False
     try:
         async with deadlines.timeout(timeout):
-            endpoint = await _connect(path, file)
+            endpoint = await connect(path, file)
             connected = True
             _, link = await loop.create_unix_connection(
-                lambda: _ClientLink(ClientConnection(clock=loop.time, limits=limits)),
+                lambda: _ClientLink(ClientConnection(clock=loop.time, limits=limits), budget),
                 sock=endpoint,
             )
             try:
@@ -375,26 +399,3 @@ async def _open(
     if not is_ready:
         raise DialError(str(path), link.reason)
     return link
-
-
-async def _connect(path: Path, file: FileIdentity | None) -> socket.socket:
-    """Connect; wait while the server's queue is full. asyncio would take this for connected."""
-    try:
-        check_socket_path(path)
-    except SocketPathTooLong as error:
-        raise DialError(str(path), str(error)) from error
-    if file is not None and not file.is_socket:
-        raise DialError(str(path), "it is not a socket")
-    place = str(path) if file is None else file.fd_path
-    endpoint = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        endpoint.setblocking(False)
-        # No event tells that the queue of a Unix socket has a free place: poll.
-        while (refusal := endpoint.connect_ex(place)) == errno.EAGAIN:  # noqa: ASYNC110
-            await asyncio.sleep(CONNECT_RETRY)
-        if refusal:
-            raise DialError(str(path), os.strerror(refusal).lower(), refusal)
-    except BaseException:
-        endpoint.close()
-        raise
-    return endpoint

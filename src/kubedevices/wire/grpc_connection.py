@@ -14,7 +14,7 @@ from collections.abc import Callable
 from kubedevices.errors import RpcError, StatusCode
 from kubedevices.wire.grpc_events import NOTHING, Call, CallEnded, Event, PeerReady, PongReceived
 from kubedevices.wire.grpc_framing import PREFIX
-from kubedevices.wire.http2_limits import Limits
+from kubedevices.wire.http2_limits import FloodGuard, Limits
 from kubedevices.wire.http2_session import Http2Session
 
 MAX_OUTPUT = 262144
@@ -24,14 +24,21 @@ MAX_OUTPUT = 262144
 class GrpcConnection(Http2Session[Call]):
     """One end of a gRPC connection, for both roles."""
 
-    def __init__(self, *, clock: Callable[[], float], limits: Limits | None = None) -> None:
-        super().__init__(clock=clock, limits=limits or Limits())
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        limits: Limits | None = None,
+        guard: FloodGuard | None = None,
+    ) -> None:
+        super().__init__(clock=clock, limits=limits or Limits(), guard=guard)
         self._clock = clock
         self._events: list[Event] = []
         # Calls that may send now, in the order of sending. After a partly sent message the call
         # goes to the end, so that a long device list does not delay a short answer.
         self._send_queue: OrderedDict[Call, None] = OrderedDict()
         self._buffered = 0
+        self._unsent = 0  # bytes of messages in `pending` and `rest` of all calls
         # Whether the peer's SETTINGS came. A client opens no call before, because it does not know
         # MAX_CONCURRENT_STREAMS.
         self._has_settings = False
@@ -55,6 +62,16 @@ class GrpcConnection(Http2Session[Call]):
     def buffered(self) -> int:
         """Received bytes in memory: incomplete frames and messages, and messages not taken yet."""
         return self._buffered + super().buffered
+
+    @property
+    def unsent(self) -> int:
+        """Bytes of messages that wait for the peer to read."""
+        return self._unsent
+
+    @property
+    def held(self) -> int:
+        """Bytes that the peer makes us keep: `buffered` and `unsent`."""
+        return self._buffered + len(self._rest) + len(self._block) + self._unsent
 
     # ------------------------------------------------------------ bytes and events
 
@@ -103,6 +120,10 @@ class GrpcConnection(Http2Session[Call]):
             if size <= 0:
                 continue  # `on_send_window` puts the call back into the queue
             chunk, call.pending = call.pending[:size], call.pending[size:]
+            size = len(chunk)
+            self._unsent -= size
+            if not call.pending:
+                call.pending, call.rest = call.rest, NOTHING
             call.is_partly_sent = is_partly_sent = len(call.pending) > 0
             self.send_data(call, chunk, is_end=self.is_client and not is_partly_sent)
             budget -= size
@@ -110,6 +131,12 @@ class GrpcConnection(Http2Session[Call]):
                 self._send_queue[call] = None
             else:
                 self._on_drained(call)
+
+    def _queue(self, call: Call, message: memoryview, rest: memoryview = NOTHING) -> None:
+        """Send `message` and `rest`, the parts of one gRPC message, as the peer's windows allow."""
+        call.pending, call.rest = message, rest
+        self._unsent += len(message) + len(rest)
+        self._send_queue[call] = None
 
     def on_send_window(self, call: Call) -> None:
         """Continue a message that waits for the stream's send window."""
@@ -183,7 +210,8 @@ class GrpcConnection(Http2Session[Call]):
         if call.stream_id in self.streams:
             self.abandon(call)
         self._send_queue.pop(call, None)
-        call.pending = NOTHING
+        self._unsent -= len(call.pending) + len(call.rest)
+        call.pending = call.rest = NOTHING
         call.is_partly_sent = False
 
     # ------------------------------------------------------------ implemented by the roles

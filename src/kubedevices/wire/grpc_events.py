@@ -34,6 +34,7 @@ class Call(Http2Stream):
         "reader",
         "refusals",
         "request",
+        "rest",
         "timeout",
         "trailers",
         "unacknowledged",
@@ -53,6 +54,7 @@ class Call(Http2Stream):
         self.refusals = 0  # number of REFUSED_STREAM
         self.is_unprocessed = False  # ended before the server processed it: repeating is safe
         self.pending = NOTHING  # the part of the current message that is not sent yet
+        self.rest = NOTHING  # what comes after `pending`: a long message is not copied
         self.is_partly_sent = False  # the first part of the current message is sent
         self.trailers: Fields | None = None  # to send after the current message
         self.headers_sent = self.ended = False

@@ -12,9 +12,14 @@ PREFIX = 5
 """Bytes before each message: flag and length."""
 
 
+def prefix(payload: bytes) -> bytes:
+    """Return the bytes before an uncompressed message."""
+    return b"\0" + len(payload).to_bytes(4, "big")
+
+
 def frame(payload: bytes) -> bytes:
     """Return an uncompressed message with its prefix."""
-    return b"\0" + len(payload).to_bytes(4, "big") + payload
+    return prefix(payload) + payload
 
 
 class MessageReader:

@@ -6,6 +6,8 @@ socket. No timer runs while the peer is silent.
 
 import asyncio
 import mmap
+import threading
+from functools import cached_property
 from typing import Generic, TypeVar, cast
 
 from kubedevices.errors import ProtocolError
@@ -13,7 +15,7 @@ from kubedevices.wire.grpc_connection import GrpcConnection
 from kubedevices.wire.grpc_events import Event, PeerGoesAway
 from kubedevices.wire.unix_socket import peer_uid
 
-MAX_UNREAD = 4 * 2**20
+MAX_UNREAD = 2**20
 """Bytes that a peer may leave unread before we abort the connection.
 
 While the transport's buffer is full, messages wait in the connection. Only answers to a flood of
@@ -27,6 +29,22 @@ READ_SIZE = 262144
 
 LOST = "the connection was lost"
 
+
+class _ReadBuffer(threading.local):
+    """The buffer for all reads of a thread: its event loop hands over one read at a time.
+
+    `asyncio.Protocol` allocates a buffer for each read, which costs more than the read. A buffer
+    per connection would use 256 KB of memory for each peer that once sent so much. In a mapping,
+    only pages that were used take memory.
+    """
+
+    @cached_property
+    def view(self) -> memoryview:
+        return memoryview(mmap.mmap(-1, READ_SIZE))
+
+
+_read_buffer = _ReadBuffer()
+
 C = TypeVar("C", bound=GrpcConnection)
 
 
@@ -37,10 +55,7 @@ class GrpcLink(asyncio.BufferedProtocol, Generic[C]):
         self.connection = connection
         self.loop = asyncio.get_running_loop()
         self.lost = asyncio.Event()
-        # `asyncio.Protocol` allocates a buffer for each read, which costs more than the read. In a
-        # mapping, only pages that were used take memory.
-        self._mapping = mmap.mmap(-1, READ_SIZE)
-        self._buffer = memoryview(self._mapping)
+        self._buffer = _read_buffer.view
         self._transport: asyncio.Transport | None = None
         self._is_paused = False  # the transport's buffer is full
         self._closes_after_calls = False
@@ -63,6 +78,15 @@ class GrpcLink(asyncio.BufferedProtocol, Generic[C]):
         """Handle one event; may call methods of the connection."""
         raise NotImplementedError
 
+    def count_bytes(self) -> None:
+        """Note that `held` may have changed; a server limits the bytes of all its connections."""
+
+    @property
+    def held(self) -> int:
+        """Bytes that the peer makes us keep."""
+        unread = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return self.connection.held + unread
+
     def on_lost(self) -> None:
         """Handle the end of the connection; called once, after the events of its calls."""
         raise NotImplementedError
@@ -76,7 +100,7 @@ class GrpcLink(asyncio.BufferedProtocol, Generic[C]):
         self.flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the buffer that asyncio reads into."""
+        """Return the buffer that asyncio reads into, before the next call of `buffer_updated`."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -109,9 +133,6 @@ class GrpcLink(asyncio.BufferedProtocol, Generic[C]):
         if exc is not None and self.reason == LOST:
             self.reason = f"{LOST}: {exc}"
         self._transport = None
-        # A mapping cannot be closed while a view of it exists.
-        self._buffer.release()
-        self._mapping.close()
         self.connection.end_calls(self.reason)
         self.dispatch()
         self.lost.set()
@@ -149,9 +170,12 @@ class GrpcLink(asyncio.BufferedProtocol, Generic[C]):
             # wait in the connection, where the limits count them.
             while output := self.connection.take_output(with_data=not self._is_paused):
                 transport.write(output)
+                if transport.is_closing():  # the write failed
+                    break
             if transport.get_write_buffer_size() > MAX_UNREAD:
                 transport.abort()
         self.dispatch()
+        self.count_bytes()
 
     def close_after_calls(self) -> None:
         """Close the connection as soon as no call is open."""

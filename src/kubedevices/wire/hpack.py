@@ -18,8 +18,14 @@ TABLE_SIZE = 4096
 # Bytes that a field counts in addition to name and value (RFC 7541, section 4.1).
 FIELD_OVERHEAD = 32
 # Limits of the decoder's cache, in blocks and in bytes of a block: the peer chooses the blocks.
-MAX_REMEMBERED = 128
+MAX_REMEMBERED = 16
 MAX_REMEMBERED_SIZE = 512
+MAX_ENCODED = 128
+"""Blocks that `encode` remembers for all connections: only we choose their fields."""
+
+MAX_RESIZES = 2
+"""Table size updates at the beginning of a block: the smallest and the last (section 4.2)."""
+
 # Five bytes of seven bits hold any 32-bit number. Without a limit an integer could be endless.
 _MAX_INTEGER_BYTES = 5
 
@@ -52,7 +58,7 @@ _INDEX_OF_NAME = {field[0]: at for at, field in reversed([*enumerate(_STATIC, 1)
 # ---------------------------------------------------------------- writing
 
 
-@lru_cache(maxsize=MAX_REMEMBERED)
+@lru_cache(maxsize=MAX_ENCODED)
 def encode(fields: Fields) -> bytes:
     """Return the block for `fields`. It does not depend on earlier blocks."""
     return b"".join([_encode_field(name, value) for name, value in fields])
@@ -96,11 +102,15 @@ class Decoder:
         self._table_size = 0
         self._decoded: dict[bytes, HeaderBlock] = {}
 
+    def find(self, block: bytes) -> HeaderBlock | None:
+        """Return the fields of `block` if an equal block was decoded before: no work."""
+        return self._decoded.get(block)
+
     def decode(self, block: bytes) -> HeaderBlock:
-        """Return the fields of a whole block; raises `ProtocolError`."""
-        cached = self._decoded.get(block)
-        if cached is not None:
-            return cached
+        """Return the fields of a whole block; raises `ProtocolError`.
+
+        The work grows with the bytes of the block: the caller limits them (`FloodGuard`).
+        """
         try:
             fields, is_table_unchanged = self._read(block)
         except IndexError:
@@ -114,7 +124,7 @@ class Decoder:
 
     def _read(self, block: bytes) -> tuple[Fields, bool]:
         fields: list[Field] = []
-        is_table_unchanged = True
+        is_table_unchanged, resizes = True, 0
         at, end, left = 0, len(block), self._max_list_size
         while at < end:
             begin = block[at]
@@ -124,8 +134,10 @@ class Decoder:
             elif begin & 0xE0 == 0x20:
                 is_table_unchanged = False
                 # Allowed only at the beginning of a block (section 4.2).
-                if fields:
-                    raise ProtocolError("a table size inside a block", ErrorCode.COMPRESSION)
+                resizes += 1
+                if fields or resizes > MAX_RESIZES:
+                    text = "a table size inside a block" if fields else "too many table sizes"
+                    raise ProtocolError(text, ErrorCode.COMPRESSION)
                 at = self._resize(block, at)
                 continue
             else:

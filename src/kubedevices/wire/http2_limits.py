@@ -13,9 +13,6 @@ from kubedevices.wire.http2_frames import ErrorCode
 MAX_FRAME_SIZE = 65536
 """Bytes of a frame's payload: our SETTINGS_MAX_FRAME_SIZE."""
 
-MAX_HEADER_BLOCK = 65536
-"""Bytes of a header block, and of its decoded fields: our SETTINGS_MAX_HEADER_LIST_SIZE."""
-
 
 class Limits(NamedTuple):
     """How much a peer may send before we process or refuse it. Our SETTINGS announce the windows.
@@ -34,13 +31,21 @@ class Limits(NamedTuple):
     """Receive window of the connection in bytes; WINDOW_UPDATE announces it."""
     max_buffered: int = 2**24
     """Bytes of incomplete and not yet taken messages, of all calls of a connection together."""
+    max_header_block: int = 2**14
+    """Bytes of a header block, and of its decoded fields: our SETTINGS_MAX_HEADER_LIST_SIZE.
+
+    A request of gRPC has a few hundred bytes. A response may have a long error text.
+    """
 
 
 class FloodGuard:
-    """Limits how many frames a peer may send that cause work but do nothing for a call.
+    """Limits the work that a peer may cause with frames that do nothing for a call.
 
-    Each such frame uses some of a budget. Time, payload and finished calls refill the budget. So a
-    busy peer never reaches the limit. A peer that keeps sending PING, RST_STREAM or SETTINGS does.
+    Each frame uses some of a budget, and its bytes use more. Time, payload, messages and calls that
+    succeed refill the budget; a call that we refuse refills nothing. So a busy peer never reaches
+    the limit. A peer that keeps sending PING, RST_STREAM, SETTINGS or long headers does.
+
+    All connections of one process may share a guard, so that a new connection is no new budget.
     """
 
     # The unit is one control frame. An honest client sends far less than 10,000 of them at once or
@@ -49,8 +54,12 @@ class FloodGuard:
     budget = 10_000.0
     per_second = 1_000.0
     reset_cost = 10.0
-    payload_refund = 4.0
+    message_refund = 4.0
     call_refund = 20.0
+    bytes_per_unit = 8
+    """Bytes of settings, or of a header block to decode, that cost as much as PING."""
+    payload_per_unit = 64
+    """Bytes of payload in a frame that pay for the frame."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -67,6 +76,10 @@ class FloodGuard:
                 text = "the peer floods the connection with control frames or resets"
                 raise ProtocolError(text, ErrorCode.ENHANCE_YOUR_CALM)
         self._left -= cost
+
+    def spend_bytes(self, count: int) -> None:
+        """Use the budget for `count` bytes that must be decoded; raises `ProtocolError`."""
+        self.spend(count / self.bytes_per_unit)
 
     def refund(self, amount: float) -> None:
         """Refill the budget by `amount`, at most to its full size."""

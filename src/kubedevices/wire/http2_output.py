@@ -17,13 +17,13 @@ from kubedevices.wire.http2_frames import (
     WINDOW_UPDATE,
     ErrorCode,
 )
-from kubedevices.wire.http2_limits import MAX_FRAME_SIZE, MAX_HEADER_BLOCK, FloodGuard, Limits
+from kubedevices.wire.http2_limits import MAX_FRAME_SIZE, FloodGuard, Limits
 
 MAX_DATA = 65536
 """Bytes of our largest DATA frame, even if the peer allows more, so that calls take turns."""
 
 # Number of ended streams for which we still know whether a late frame is allowed.
-MAX_REMEMBERED = 1024
+MAX_REMEMBERED = 256
 
 
 class Http2Stream:
@@ -64,9 +64,11 @@ class Http2Output(Generic[S]):
 
     is_client: bool
 
-    def __init__(self, *, clock: Callable[[], float], limits: Limits) -> None:
+    def __init__(
+        self, *, clock: Callable[[], float], limits: Limits, guard: FloodGuard | None = None
+    ) -> None:
         self.limits = limits
-        self.guard = FloodGuard(clock)
+        self.guard = guard or FloodGuard(clock)
         self.streams: dict[int, S] = {}
         self._next_id, self._last_peer_id = 1, 0
         # Recently ended streams → whether late frames of the peer are allowed, because we ended the
@@ -84,7 +86,7 @@ class Http2Output(Generic[S]):
             frames.MAX_CONCURRENT_STREAMS: limits.max_streams,
             frames.INITIAL_WINDOW_SIZE: limits.stream_window,
             frames.FRAME_SIZE: MAX_FRAME_SIZE,
-            frames.HEADER_LIST_SIZE: MAX_HEADER_BLOCK,
+            frames.HEADER_LIST_SIZE: limits.max_header_block,
         }
         if self.is_client:
             settings[frames.ENABLE_PUSH] = 0
@@ -134,7 +136,7 @@ class Http2Output(Generic[S]):
         self.send_window -= size
         flags = END_STREAM if is_end else 0
         self._output += [frames.head(frames.DATA, flags, stream.stream_id, size), data]
-        self.guard.refund(FloodGuard.payload_refund)
+        self.guard.refund(size / FloodGuard.payload_per_unit)
         if is_end:
             self._close_local(stream)
 

@@ -1,5 +1,4 @@
-"""HTTP/2 as far as gRPC needs it (RFC 9113), without I/O: `receive` takes bytes, calls `on_…`
-methods.
+"""HTTP/2 as far as gRPC needs it (RFC 9113), without I/O: `receive` calls `on_…` methods.
 
 Base of `grpc_connection`. The session checks the rules of one connection: the order of frames, the
 states of streams, the windows in both directions, limits. `receive` raises only `ProtocolError`,
@@ -26,16 +25,18 @@ from kubedevices.wire.http2_frames import (
     WINDOW_UPDATE,
     ErrorCode,
 )
-from kubedevices.wire.http2_limits import MAX_FRAME_SIZE, MAX_HEADER_BLOCK, FloodGuard, Limits
+from kubedevices.wire.http2_limits import MAX_FRAME_SIZE, FloodGuard, Limits
 from kubedevices.wire.http2_output import Http2Output, S
 
 
 class Http2Session(Http2Output[S], ABC):
     """One end of an HTTP/2 connection; subclasses implement the `on_…` methods."""
 
-    def __init__(self, *, clock: Callable[[], float], limits: Limits) -> None:
-        super().__init__(clock=clock, limits=limits)
-        self._decoder = Decoder(MAX_HEADER_BLOCK)
+    def __init__(
+        self, *, clock: Callable[[], float], limits: Limits, guard: FloodGuard | None = None
+    ) -> None:
+        super().__init__(clock=clock, limits=limits, guard=guard)
+        self._decoder = Decoder(limits.max_header_block)
         # For the connection, in bytes: what the peer may still send, and what has arrived since our
         # last WINDOW_UPDATE.
         self._receive_window, self._unacknowledged = limits.connection_window, 0
@@ -140,19 +141,17 @@ class Http2Session(Http2Output[S], ABC):
             stream_id &= MAX_31
             if self._required_kind is not None:
                 self._check_order(kind, flags, stream_id)
-            if size > MAX_FRAME_SIZE:
-                text = f"frame of {size} bytes, {MAX_FRAME_SIZE} are allowed"
-                raise ProtocolError(text, ErrorCode.FRAME_SIZE)
+            frames.check_size(size, MAX_FRAME_SIZE)
             begin = at + HEAD.size
             if begin + size > end:
                 self._wanted = HEAD.size + size
                 break
             at = begin + size
-            if size and not kind:
-                # Kind 0 is DATA. An empty DATA frame uses the flood budget, as a PING does.
-                self.guard.refund(FloodGuard.payload_refund)
-            else:
+            if kind or size < FloodGuard.payload_per_unit:
+                # Kind 0 is DATA. A DATA frame of a few bytes uses the budget, as a PING does.
                 self.guard.spend()
+            else:
+                self.guard.refund(size / FloodGuard.payload_per_unit - 1)
             if kind < len(self._readers):
                 self._readers[kind](flags, stream_id, data[begin:at])
         else:
@@ -199,19 +198,25 @@ class Http2Session(Http2Output[S], ABC):
         if self._required_kind is None:
             raise ProtocolError("CONTINUATION of nothing")
         self._block += payload
-        if len(self._block) > MAX_HEADER_BLOCK:
-            text = f"header block above {MAX_HEADER_BLOCK} bytes"
-            raise ProtocolError(text, ErrorCode.ENHANCE_YOUR_CALM)
+        self._check_block(len(self._block))
         if flags & END_HEADERS:
             block = bytes(self._block)
             self._block.clear()
             self._required_kind = None
             self._read_block(stream_id, block, bool(self._block_flags & END_STREAM))
 
+    def _check_block(self, size: int) -> None:
+        if size > (most := self.limits.max_header_block):
+            raise ProtocolError(f"header block above {most} bytes", ErrorCode.ENHANCE_YOUR_CALM)
+
     def _read_block(self, stream_id: int, data: bytes, is_end: bool) -> None:
         # Decode the blocks of ended streams too: each block may change the dynamic table, which
         # later blocks need.
-        block = self._decoder.decode(data)
+        block = self._decoder.find(data)
+        if block is None:
+            self._check_block(len(data))
+            self.guard.spend_bytes(len(data))
+            block = self._decoder.decode(data)
         stream = self.streams.get(stream_id) or self._accept(stream_id)
         if stream is None:
             return
@@ -344,15 +349,15 @@ class Http2Session(Http2Output[S], ABC):
         frames.check(SETTINGS, stream_id, payload, size, of_stream=False)
         if flags & ACK:
             return
+        self.guard.spend_bytes(len(payload))
         values = frames.read_settings(payload, from_server=self.is_client)
         self._output.append(frames.frame(SETTINGS, ACK, 0))
         self._peer_frame_size = values.get(frames.FRAME_SIZE, self._peer_frame_size)
         self.peer_max_streams = values.get(frames.MAX_CONCURRENT_STREAMS, self.peer_max_streams)
         window = values.get(frames.INITIAL_WINDOW_SIZE, self._peer_initial_window)
         more, self._peer_initial_window = window - self._peer_initial_window, window
-        if more:
-            # This small frame causes work for each open stream, so its cost grows with them.
-            self.guard.spend(len(self.streams) / 100)
+        # This small frame causes work for each open stream, so its cost grows with them.
+        self.guard.spend(len(self.streams) / 100 if more else 0)
         for stream in self.streams.values() if more else ():
             # The window may become negative, if the peer makes its window smaller than what we
             # already sent (section 6.9.2).
@@ -388,8 +393,7 @@ class Http2Session(Http2Output[S], ABC):
             if stream is None:
                 raise ProtocolError(text, code)
             self._stream_error(stream, code, text)
-            return
-        if stream is None:
+        elif stream is None:
             self.send_window = window
         else:
             stream.send_window = window

@@ -3,6 +3,8 @@
 Only `hpack` uses it. Our encoder never does: on a Unix socket fewer bytes save no time.
 """
 
+from bisect import bisect_right
+
 from kubedevices.errors import ProtocolError
 from kubedevices.wire.http2_frames import ErrorCode
 
@@ -16,14 +18,17 @@ _LENGTHS = (
 The code is canonical: shorter codes come first, and codes of one length in the order of the bytes.
 """
 
-_LONGEST = 30
+_LONGEST, _EOS = 30, 256
 _BYTES, _SIZES = bytearray(256), bytearray(256)
 """For each value of eight bits: the first byte they encode and the size of its code.
 
 Size 0: the code is longer than eight bits.
 """
-_LONG: dict[tuple[int, int], int] = {}
-"""(size, code) → byte, for codes of more than eight bits."""
+_CODES: list[tuple[int, int, int]] = []
+"""All codes in ascending order: the code with zero bits up to `_LONGEST`, its size, its byte.
+
+A search finds a code in the same time, whatever its size: a peer may send only the longest codes.
+"""
 
 
 def _fill_tables() -> None:
@@ -31,15 +36,15 @@ def _fill_tables() -> None:
     for size, byte in sorted((ord(letter) - 60, byte) for byte, letter in enumerate(_LENGTHS)):
         code <<= size - previous
         previous = size
+        _CODES.append((code << (_LONGEST - size), size, byte))
         if size <= 8:
             for begin in range(code << (8 - size), (code + 1) << (8 - size)):
                 _BYTES[begin], _SIZES[begin] = byte, size
-        elif byte < 256:
-            _LONG[size, code] = byte
         code += 1
 
 
 _fill_tables()
+_STARTS = [start for start, _, _ in _CODES]
 
 
 def decode(data: bytes) -> bytes:
@@ -71,10 +76,11 @@ def decode(data: bytes) -> bytes:
 
 def _long_code(bits: int, left: int) -> tuple[int, int]:
     """Return size and byte of a code of more than eight bits, size 0 if the code is incomplete."""
-    for size in range(10, min(left, _LONGEST) + 1):
-        byte = _LONG.get((size, bits >> (left - size)))
-        if byte is not None:
-            return size, byte
-    if left >= _LONGEST:
+    # Bits that have not arrived count as zeros. A code that is found with them is too long.
+    window = bits >> (left - _LONGEST) if left >= _LONGEST else bits << (_LONGEST - left)
+    _, size, byte = _CODES[bisect_right(_STARTS, window) - 1]
+    if size > left:
+        return 0, 0
+    if byte == _EOS:
         raise ProtocolError("a string contains the EOS code", ErrorCode.COMPRESSION)
-    return 0, 0
+    return size, byte

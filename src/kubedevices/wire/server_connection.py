@@ -13,10 +13,13 @@ from kubedevices.wire.grpc_events import (
     PeerGoesAway,
     RequestReceived,
 )
-from kubedevices.wire.grpc_framing import frame
+from kubedevices.wire.grpc_framing import frame, prefix
 from kubedevices.wire.header_block import Fields, HeaderBlock
 from kubedevices.wire.http2_frames import ErrorCode
 from kubedevices.wire.http2_limits import FloodGuard, Limits
+
+LONG_MESSAGE = 2**16
+"""Bytes. Longer messages are sent without a copy, in two DATA frames or more."""
 
 
 class ServerConnection(GrpcConnection):
@@ -24,8 +27,17 @@ class ServerConnection(GrpcConnection):
 
     is_client = False
 
-    def __init__(self, *, clock: Callable[[], float], limits: Limits | None = None) -> None:
-        super().__init__(clock=clock, limits=limits)
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        limits: Limits | None = None,
+        guard: FloodGuard | None = None,
+        message_limit: Callable[[], int] | None = None,
+    ) -> None:
+        """`message_limit` returns the largest request in bytes, at most `limits.max_receive`."""
+        super().__init__(clock=clock, limits=limits, guard=guard)
+        self._message_limit = message_limit or (lambda: self.limits.max_receive)
         self._refuses_calls = False
 
     def refuse_calls(self) -> None:
@@ -42,9 +54,12 @@ class ServerConnection(GrpcConnection):
         if not call.headers_sent:
             self.send_headers(call, grpc_headers.RESPONSE_HEADERS)
             call.headers_sent = True
-        # A view, so that each DATA frame takes its part without a copy of the rest.
-        call.pending = memoryview(frame(payload))
-        self._send_queue[call] = None
+        # Views, so that each DATA frame takes its part without a copy of the rest. A device list is
+        # not copied, so that all streams that wait for their readers share its bytes.
+        if len(payload) < LONG_MESSAGE:
+            self._queue(call, memoryview(frame(payload)))
+        else:
+            self._queue(call, memoryview(prefix(payload)), memoryview(payload))
 
     def finish(self, call: Call, code: StatusCode = StatusCode.OK, message: str = "") -> None:
         """End a call with a status. OK is sent after the pending message, an error at once."""
@@ -54,6 +69,8 @@ class ServerConnection(GrpcConnection):
             # `_on_drained` sends the trailers after the last part of the message.
             call.trailers = grpc_headers.trailers(code, message)
             return
+        if code is StatusCode.OK:
+            self.guard.refund(FloodGuard.call_refund)
         if call.is_partly_sent:
             # A status after half a message would be a malformed response.
             self.reset(call, ErrorCode.CANCEL)
@@ -69,7 +86,6 @@ class ServerConnection(GrpcConnection):
             # The response is complete: the client need not send the rest of its request (RFC 9113,
             # section 8.1).
             self.reset(call, ErrorCode.NO_ERROR)
-        self.guard.refund(FloodGuard.call_refund)
 
     def _forget(self, call: Call) -> None:
         call.messages.clear()
@@ -79,7 +95,7 @@ class ServerConnection(GrpcConnection):
 
     def new_stream(self) -> Call:
         """Return a new call; `on_headers` sets its method."""
-        return Call("", self.limits.max_receive)
+        return Call("", self._message_limit())
 
     def on_headers(self, call: Call, block: HeaderBlock, *, is_end: bool) -> None:
         """Report a new call with `CallOpened`, or refuse it."""
@@ -122,6 +138,7 @@ class ServerConnection(GrpcConnection):
             self._events.append(Drained(call))
         else:
             self._send_last(call, call.trailers)
+            self.guard.refund(FloodGuard.call_refund)
             self._end(call, None)
 
     def on_reset(self, call: Call, code: int, error: str) -> None:

@@ -4,8 +4,21 @@
 handle messages as bytes; `kubelet_api` encodes and decodes them.
 """
 
+from kubedevices.wire.byte_budget import ByteBudget
 from kubedevices.wire.grpc_channel import GrpcChannel
-from kubedevices.wire.grpc_server import GrpcServer, Methods, StreamMethod, UnaryMethod
+from kubedevices.wire.grpc_server import GrpcServer
+from kubedevices.wire.peers import Peer
+from kubedevices.wire.server_link import CALLER, Methods, StreamMethod, UnaryMethod
 from kubedevices.wire.unix_socket import FileIdentity
 
-__all__ = ["FileIdentity", "GrpcChannel", "GrpcServer", "Methods", "StreamMethod", "UnaryMethod"]
+__all__ = [
+    "CALLER",
+    "ByteBudget",
+    "FileIdentity",
+    "GrpcChannel",
+    "GrpcServer",
+    "Methods",
+    "Peer",
+    "StreamMethod",
+    "UnaryMethod",
+]

@@ -214,26 +214,43 @@ async def test_a_new_resource_beyond_the_limit_is_refused(
         assert [*manager.inventory] == [RESOURCE]
 
 
-async def test_connections_being_opened_count_for_the_limit(
+async def test_a_process_that_connected_meanwhile_counts_for_the_limit(
     plugins: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each connection is an open file. After a failed connection another plugin can register."""
+    """Many registrations at once do not exceed the limit; a hanging one takes no place."""
     monkeypatch.setattr(endpoint_table, "PLUGIN_LIMIT", 1)
     async with (
-        DeviceManager(plugins),
+        DeviceManager(plugins) as manager,
         FakePlugin(plugins) as one,
         FakePlugin(plugins, "example.com/gadget", socket_name="g.sock") as two,
     ):
         gate = one.hang("options")
-        one.errors["options"] = RpcError(StatusCode.INTERNAL, "no")
         first = asyncio.ensure_future(one.register())
         await until(lambda: one.options_asked)
-        with pytest.raises(RpcError, match=r"example\.com/gadget is refused: 1 plugins are"):
-            await two.register()
-        gate.set()
-        with pytest.raises(RpcError, match="failed to get device plugin options"):
-            await first
         await two.register()
+        gate.set()
+        with pytest.raises(RpcError, match=r"is refused: 1 plugins are") as caught:
+            await first
+        assert caught.value.code is StatusCode.RESOURCE_EXHAUSTED
+        assert [*manager.inventory] == ["example.com/gadget"]
+
+
+async def test_one_process_cannot_take_all_places(
+    plugins: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its next resource is refused for now; its known resources may register again."""
+    monkeypatch.setattr(endpoint_table, "PLUGINS_OF_PEER", 1)
+    async with (
+        DeviceManager(plugins) as manager,
+        FakePlugin(plugins) as one,
+        FakePlugin(plugins, "example.com/gadget", socket_name="g.sock") as two,
+    ):
+        await one.register()
+        with pytest.raises(RpcError, match=r"1 plugins of one process are") as caught:
+            await two.register()
+        assert caught.value.code is StatusCode.RESOURCE_EXHAUSTED
+        await one.register()
+        assert [*manager.inventory] == [RESOURCE]
 
 
 async def test_a_third_instance_brings_its_own_list(plugins: Path) -> None:

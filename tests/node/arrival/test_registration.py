@@ -1,6 +1,7 @@
 """The Registration service: the calls that it accepts, and the text of every refusal."""
 
 import asyncio
+import contextlib
 import re
 import socket
 from pathlib import Path
@@ -20,6 +21,7 @@ from kubedevices.errors import (
 )
 from kubedevices.kubelet_api.clients import RegistrationClient
 from kubedevices.metrics import PrometheusMetrics
+from kubedevices.node.arrival import registration
 from kubedevices.node.arrival.endpoint import PluginTimeouts
 from kubedevices.node.arrival.registration import RegistrationServer
 from kubedevices.node.device_manager import DeviceManager
@@ -134,7 +136,7 @@ async def test_a_socket_that_sends_nothing_is_refused_after_the_deadline(plugins
 async def test_only_the_beginning_of_a_long_text_is_stored(plugins: Path, part: str) -> None:
     """A refusal is stored, logged and counted; a defective plugin must not fill the memory."""
     given = {"version": "v1beta1", "endpoint": "x.sock", "resource": RESOURCE}
-    given[part] = "x" * 3_000_000
+    given[part] = "x" * 60_000
     metrics = PrometheusMetrics()
     async with DeviceManager(plugins, metrics=metrics) as manager:
         with pytest.raises(RpcError, match="xxx"):
@@ -382,3 +384,35 @@ async def test_metrics_have_names_of_accepted_plugins_only(plugins: Path) -> Non
         f'resource_name="{RESOURCE}"}} 2.0',
         'resource_name="other"} 10.0',
     ]
+
+
+async def test_hanging_registrations_lock_nobody_out(
+    plugins: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The registration that hangs longest makes room, with a status that allows another try."""
+    monkeypatch.setattr(registration, "DIAL_LIMIT", 3)
+    async with (
+        DeviceManager(plugins) as manager,
+        FakePlugin(plugins) as good,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        calls = []
+        for number in range(10):
+            name = f"example.com/h{number}"
+            hanging = FakePlugin(plugins, name, socket_name=f"{number}.sock")
+            await stack.enter_async_context(hanging)
+            hanging.hang("options")
+            calls.append(asyncio.ensure_future(hanging.register()))
+            await until(lambda: hanging.options_asked)  # noqa: B023
+        await good.register()
+        assert [*manager.inventory] == [RESOURCE]
+        ended = [each for each in calls if each.done()]
+        assert len(ended) == 8
+        for each in ended:
+            error = each.exception()
+            assert isinstance(error, RpcError)
+            assert error.code is StatusCode.RESOURCE_EXHAUSTED
+            assert "did not answer, and others wait" in error.message
+        for each in calls:
+            each.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)

@@ -14,6 +14,7 @@ from kubedevices.allocation import ContainerAllocateResponse, PluginOptions
 from kubedevices.device import ReportedDevice
 from kubedevices.errors import RpcError, StatusCode
 from kubedevices.kubelet_api.pod_resources import (
+    ALLOCATABLE,
     ContainerEntry,
     DeviceEntry,
     PodEntry,
@@ -197,6 +198,30 @@ async def test_allocatable_has_every_healthy_device(short_dir: Path) -> None:
     async with serving(short_dir, node) as (client, _):
         found = await client.get_allocatable(timeout=5)
     assert [(*entry.device_ids, entry.numa_nodes) for entry in found] == expected
+
+
+async def test_many_allocatable_devices_are_encoded_in_turns(short_dir: Path) -> None:
+    """Other tasks run after some devices, and all callers share the answer that is being made."""
+    node, count, turns = FakeNode(), 20_000, 0
+    generation = node.inventory.connect(GPU, PluginOptions()).generation
+    devices = tuple(ReportedDevice(f"gpu-{n}", "Healthy", (n % 2,)) for n in range(count))
+    node.inventory.report(GPU, generation, devices)
+    server = PodResourcesServer(node, short_dir / "pods.sock")
+    steps = sum(1 for _ in server._encode_allocatable())
+    assert count / 128 <= steps <= count
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(others())
+    first, second = await asyncio.gather(server.get_allocatable(), server.get_allocatable())
+    other.cancel()
+    assert first is second
+    assert len(ALLOCATABLE.from_wire(first)) == count
+    assert turns >= 20
 
 
 async def test_v1alpha1_lists_app_containers_only(short_dir: Path) -> None:

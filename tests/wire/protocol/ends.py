@@ -18,7 +18,7 @@ import ngh2
 from kubedevices.errors import ProtocolError
 from kubedevices.wire.header_block import HeaderBlock
 from kubedevices.wire.http2_frames import ErrorCode
-from kubedevices.wire.http2_limits import MAX_FRAME_SIZE, MAX_HEADER_BLOCK, Limits
+from kubedevices.wire.http2_limits import MAX_FRAME_SIZE, Limits
 from kubedevices.wire.http2_output import Http2Stream
 from kubedevices.wire.http2_session import Http2Session
 from tests.wire.frames import ACK, GOAWAY, OK, PING, REQUEST, RST_STREAM, SETTINGS, parse
@@ -214,7 +214,7 @@ class H2(End):
                 codes.ENABLE_PUSH: 0,
                 codes.MAX_CONCURRENT_STREAMS: LIMITS.max_streams,
                 codes.MAX_FRAME_SIZE: MAX_FRAME_SIZE,
-                codes.MAX_HEADER_LIST_SIZE: MAX_HEADER_BLOCK,
+                codes.MAX_HEADER_LIST_SIZE: Limits().max_header_block,
             },
         )
         self.h2.max_inbound_frame_size = MAX_FRAME_SIZE
@@ -288,7 +288,7 @@ class Ngh2(End):
         settings = {
             ngh2.Setting.MAX_CONCURRENT_STREAMS: LIMITS.max_streams,
             ngh2.Setting.MAX_FRAME_SIZE: MAX_FRAME_SIZE,
-            ngh2.Setting.MAX_HEADER_LIST_SIZE: MAX_HEADER_BLOCK,
+            ngh2.Setting.MAX_HEADER_LIST_SIZE: Limits().max_header_block,
         }
         if is_client:
             settings[ngh2.Setting.ENABLE_PUSH] = 0

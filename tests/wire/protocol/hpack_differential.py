@@ -10,7 +10,7 @@ from hpack.huffman_table import decode_huffman
 from kubedevices.errors import ProtocolError
 from kubedevices.wire import huffman
 from kubedevices.wire.hpack import Decoder, encode
-from kubedevices.wire.http2_limits import MAX_HEADER_BLOCK
+from kubedevices.wire.http2_limits import Limits
 from tests.wire.frames import REQUEST
 from tests.wire.protocol.cases import Field
 
@@ -50,7 +50,8 @@ def _damaged(random: Random, block: bytes) -> bytes:
 def block_difference(seed: int) -> str:
     """Return in which block of a connection two decoders differ, empty for none."""
     random = Random(seed)
-    theirs, ours = hpack.Decoder(max_header_list_size=MAX_HEADER_BLOCK), Decoder(MAX_HEADER_BLOCK)
+    limit = Limits().max_header_block
+    theirs, ours = hpack.Decoder(max_header_list_size=limit), Decoder(limit)
     theirs.max_allowed_table_size = 4096
     encoder = hpack.Encoder()
     for number in range(8):

@@ -44,7 +44,7 @@ from kubedevices.kubelet_api.clients import DevicePluginClient
 from kubedevices.kubelet_api.device_lists import DeviceListReader
 from kubedevices.node.arrival.reopening import Reopening
 from kubedevices.node.loop_slices import LoopSlices
-from kubedevices.wire.unix_grpc import FileIdentity, GrpcChannel
+from kubedevices.wire.unix_grpc import ByteBudget, FileIdentity, GrpcChannel, Peer
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +54,9 @@ RECEIVE_LIMIT = 16 * 1024 * 1024
 """Bytes of a message. The kubelet's limit is 4 MiB; it ends the stream of a plugin with about
 130,000 devices, and the plugin gets no error.
 """
+
+LISTS_BUDGET = 20 * 1024 * 1024
+"""Bytes of lists of all plugins that are not read yet: one list of the largest size, and others."""
 
 INSTANCE_LIMIT = 8
 """Connected instances of one resource; a rolling update has two. The oldest of more is closed."""
@@ -116,6 +119,7 @@ class Endpoint:
         *,
         timeouts: PluginTimeouts | None = None,
         receive_limit: int = RECEIVE_LIMIT,
+        budget: ByteBudget | None = None,
     ) -> None:
         self.resource, self.socket, self.generation = resource, socket, 0
         self.options = PluginOptions()
@@ -124,9 +128,12 @@ class Endpoint:
 
         self.is_stopped = self.has_listed = False
         self._timeouts = timeouts or PluginTimeouts()
-        self._receive_limit = receive_limit
+        self._receive_limit, self._budget = receive_limit, budget
         self._channel: GrpcChannel | None = None
         self._identity: FileIdentity | None = None
+        self.peer = Peer()
+        """The process that serves the plugin."""
+
         self._calls = 0
         # Set while no call is in flight; `close` waits for it.
         self._idle = asyncio.Event()
@@ -153,17 +160,19 @@ class Endpoint:
         timeouts: PluginTimeouts | None = None,
         receive_limit: int = RECEIVE_LIMIT,
         needs_options: bool = True,
+        budget: ByteBudget | None = None,
     ) -> Self:
         """Dial `socket`, without following links, and ask for the plugin's options.
 
         With `needs_options=False`, a plugin without GetDevicePluginOptions gets the default
-        options. Raises `RegistrationError`.
+        options. Endpoints may share a `budget` of received bytes. Raises `RegistrationError`.
         """
         endpoint = cls(
             resource,
             socket,
             timeouts=timeouts,
             receive_limit=receive_limit,
+            budget=budget,
         )
         endpoint._needs_options = needs_options
         await endpoint._connect(endpoint._timeouts.dial)
@@ -184,7 +193,7 @@ class Endpoint:
             await channel.close()
             raise
         self._channel, self._client = channel, client
-        self._identity = channel.server_file
+        self._identity, self.peer = channel.server_file, channel.peer
 
     async def _dial(self, timeout: float) -> GrpcChannel:
         """Dial until the deadline, because a plugin may register shortly before it listens."""
@@ -199,6 +208,7 @@ class Endpoint:
                     timeout=max(deadline - loop.time(), 0.001),
                     max_receive=self._receive_limit,
                     follow_links=False,
+                    budget=self._budget,
                 )
             except DialError as error:
                 left = deadline - loop.time()

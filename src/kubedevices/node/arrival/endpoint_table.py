@@ -14,6 +14,7 @@ from kubedevices.device import Health, ReportedDevice
 from kubedevices.errors import ListAndWatchEnded, TooManyPlugins
 from kubedevices.node.arrival.endpoint import (
     INSTANCE_LIMIT,
+    LISTS_BUDGET,
     RECEIVE_LIMIT,
     Endpoint,
     PluginTimeouts,
@@ -22,12 +23,15 @@ from kubedevices.node.events import EventKind, EventSource, NodeEvent
 from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.inventory.list_plan import NO_CHANGE, ListChange, ListPlan
 from kubedevices.node.loop_slices import LoopSlices
+from kubedevices.wire.unix_grpc import ByteBudget, Peer
 from kubedevices.words import counted, some_of
 
 logger = logging.getLogger(__name__)
 
-PLUGIN_LIMIT = 400
-"""Connections in all. Each connection needs two open files; many processes may open 1,024."""
+PLUGIN_LIMIT, PLUGINS_OF_PEER = 400, 200
+"""Connections in all, and with one process or container. Each connection needs two open files; many
+processes may open 1,024.
+"""
 
 # Seconds. An event loop may run a timer early by the resolution of its clock, but the inventory
 # removes a resource only if more than the grace period has passed.
@@ -51,10 +55,8 @@ class EndpointTable:
         self._inventory, self._events, self._expire = inventory, events, expire
         self._timeouts = timeouts or PluginTimeouts()
         self._receive_limit = receive_limit
+        self._budget = ByteBudget("lists of plugins", lambda: LISTS_BUDGET)
         self._endpoints: dict[tuple[str, int], Endpoint] = {}
-        # Dials that have not ended. They count for the limit; otherwise many dials at once could
-        # exceed the limit.
-        self._connecting = 0
         self._readers: dict[Endpoint, asyncio.Task[None]] = {}
         # New instance → the older instances that are closed when its first list has arrived.
         self._replaced: dict[Endpoint, list[Endpoint]] = {}
@@ -90,20 +92,20 @@ class EndpointTable:
 
         The older instance stays until the new instance has answered.
         """
-        connections = len(self._endpoints) + self._connecting
-        # A known resource is accepted: its plugin restarts, and its older connection ends.
-        if connections >= PLUGIN_LIMIT and self._inventory.record(resource) is None:
-            raise TooManyPlugins(resource, PLUGIN_LIMIT)
-        self._connecting += 1
+        self._check_room(resource)
+        endpoint = await Endpoint.connect(
+            resource,
+            socket,
+            timeouts=self._timeouts,
+            receive_limit=self._receive_limit,
+            budget=self._budget,
+        )
         try:
-            endpoint = await Endpoint.connect(
-                resource,
-                socket,
-                timeouts=self._timeouts,
-                receive_limit=self._receive_limit,
-            )
-        finally:
-            self._connecting -= 1
+            # Again: only now we know its process, and others may have connected meanwhile.
+            self._check_room(resource, endpoint.peer)
+        except TooManyPlugins:
+            await endpoint.close()
+            raise
         # No await from here to the start of the reader: every instance in the inventory must have a
         # reader, which reports its end.
         connected = self._inventory.connect(resource, endpoint.options, str(socket))
@@ -120,6 +122,17 @@ class EndpointTable:
         self._events.publish(
             NodeEvent(EventKind.REGISTERED, resource, details={"socket": socket.name})
         )
+
+    def _check_room(self, resource: str, peer: Peer | None = None) -> None:
+        # A known resource is accepted: its plugin restarts, and its older connection ends.
+        if self._inventory.record(resource) is not None:
+            return
+        if len(self._endpoints) >= PLUGIN_LIMIT:
+            raise TooManyPlugins(resource, PLUGIN_LIMIT)
+        if peer is not None and peer.is_known:
+            same = sum(each.peer.key == peer.key for each in self._endpoints.values())
+            if same >= PLUGINS_OF_PEER:
+                raise TooManyPlugins(resource, PLUGINS_OF_PEER, " of one process")
 
     def _replace(self, old: Endpoint, new: Endpoint) -> None:
         """Close `old` after the first list of `new`: some plugins exit when they have no stream.

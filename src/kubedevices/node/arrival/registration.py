@@ -18,15 +18,20 @@ from kubedevices.errors import (
     CannotAsk,
     ListenFailed,
     RegistrationError,
+    RpcError,
     SocketInUse,
     SocketPathTooLong,
+    StatusCode,
+    TooManyPlugins,
+    TooManyRegistrations,
     UnsupportedVersion,
 )
 from kubedevices.kubelet_api.services import registration_methods
 from kubedevices.metrics import NO_METRICS, OTHER, REGISTRATIONS, Metrics
 from kubedevices.resource_name import is_resource_name
 from kubedevices.socket_paths import KUBELET_SOCKET_NAME, SHORTER_SOCKET_DIR, check_socket_path
-from kubedevices.wire.unix_grpc import GrpcServer
+from kubedevices.wire.peers import Places
+from kubedevices.wire.unix_grpc import CALLER, GrpcServer
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +44,9 @@ Refused = Callable[[RegisterRequest, RegistrationError], None]
 # Bytes of a file name on Linux.
 _NAME_MAX = 255
 _ACCEPTED_LIMIT = 1000
+
+DIAL_LIMIT, DIALS_OF_PEER = 128, 64
+"""Registrations in progress, in all and of one process. A plugin answers within milliseconds."""
 
 _LONGEST_TEXT = 1024
 """Characters. No version, name or endpoint is longer; longer texts only use memory."""
@@ -61,6 +69,9 @@ class RegistrationServer:
         self._server = GrpcServer(registration_methods(self), name="kubelet.sock")
         self._is_serving = False
         self._accepted: set[str] = set()
+        # Registrations whose plugins are dialled now: the newest get in, of each process.
+        self._dials = Places[asyncio.Task[None]](DIAL_LIMIT, DIALS_OF_PEER, lambda _: 0)
+        self._crowded_out: set[asyncio.Task[None]] = set()
         # Resource and endpoint → the registration of a caller that has hung up, see `register`.
         self._in_background: dict[tuple[str, str], asyncio.Task[None]] = {}
 
@@ -104,14 +115,29 @@ class RegistrationServer:
         if earlier := self._in_background.pop(key, None):
             earlier.cancel()
         task = asyncio.create_task(self._take(request), name=f"registration of {key[0]}")
+        self._give_place(task)
         try:
             await asyncio.shield(task)
+        except (
+            TooManyPlugins,
+            TooManyRegistrations,
+        ) as error:  # not for ever, so the plugin may try again
+            raise RpcError(StatusCode.RESOURCE_EXHAUSTED, str(error)) from error
         except asyncio.CancelledError:
             if self._is_serving:  # the caller has hung up
                 self._continue_in_background(key, task)
             else:
                 task.cancel()
             raise
+
+    def _give_place(self, task: "asyncio.Task[None]") -> None:
+        """Let `task` dial. A registration that hangs longest makes room, of the busiest process."""
+        leaves = self._dials.enter(task, CALLER.get())
+        task.add_done_callback(self._dials.leave)
+        if leaves is not None:
+            self._crowded_out.add(leaves)
+            leaves.add_done_callback(self._crowded_out.discard)
+            leaves.cancel()
 
     def _continue_in_background(self, key: tuple[str, str], task: "asyncio.Task[None]") -> None:
         def forget(task: asyncio.Task[None]) -> None:
@@ -133,12 +159,21 @@ class RegistrationServer:
             if len(self._accepted) < _ACCEPTED_LIMIT:
                 self._accepted.add(request.resource_name)
             self._count(request)
+        except asyncio.CancelledError:
+            if asyncio.current_task() not in self._crowded_out:
+                raise
+            problem = TooManyRegistrations(request.resource_name, DIAL_LIMIT)
+            self._refuse(request, problem)
+            raise problem from None
         except RegistrationError as error:
-            self._count(request)
-            logger.info("%r at %r is refused: %s", request.resource_name, request.endpoint, error)
-            if self._refused:
-                self._refused(request, error)
+            self._refuse(request, error)
             raise
+
+    def _refuse(self, request: RegisterRequest, error: RegistrationError) -> None:
+        self._count(request)
+        logger.info("%r at %r is refused: %s", request.resource_name, request.endpoint, error)
+        if self._refused:
+            self._refused(request, error)
 
     def _count(self, request: RegisterRequest) -> None:
         """Count a call under its resource, if a plugin of the resource was accepted before.

@@ -39,6 +39,9 @@ logger = logging.getLogger(__name__)
 
 
 _QUESTION_LIMIT = 4 * 1024 * 1024
+_ANSWERS_LIMIT = 2**30
+"""Bytes of answers that wait for their readers: only the user of the node may ask."""
+
 _WATCH_PAUSE = 0.05
 """Seconds. Several changes within this time are sent as one answer, because a person reads them."""
 
@@ -69,6 +72,7 @@ class ControlService:
             ),
             name="control.sock",
             max_receive=_QUESTION_LIMIT,
+            max_held=_ANSWERS_LIMIT,
         )
 
     async def start(self) -> None:
