@@ -4,6 +4,7 @@
 ListAndWatch stream for it. /state: the state as JSON, whose keys are stable.
 """
 
+import asyncio
 import contextlib
 import json
 import logging
