@@ -15,10 +15,12 @@ from typing import Any
 from kubedevices.device_tree import DeviceTree
 from kubedevices.dra.driver import DraDriver
 from kubedevices.dra.kubeconfig import find_access
+from kubedevices.dra.names import DeviceKey
 from kubedevices.dra.options import DraOptions, DraSettings
 from kubedevices.dra.state_files import StateFiles
-from kubedevices.errors import KubedevicesError
+from kubedevices.errors import CannotAsk, KubedevicesError
 from kubedevices.host import untrusted_files
+from kubedevices.middleware.hold import Holders
 from kubedevices.plugin import scan_task
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scan_task import TreeUpdates
@@ -142,6 +144,18 @@ class DraBridge:
             for task in tasks.values():
                 task.cancel()
             await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+    def holders(self, domain: str) -> Holders:
+        """Return the question which devices of `domain` claims hold; raises `CannotAsk`."""
+
+        async def ask() -> set[DeviceKey]:
+            driver = self.drivers.get(domain)
+            if driver is None or (offer := driver.offer) is None:
+                raise CannotAsk(f"the DRA driver {domain} has not read its claims yet")
+            results = (result for claim in driver.claims for result in claim.results)
+            return {offer.key_of(each.device) for each in results if each.device in offer.devices}
+
+        return ask
 
     def unlink_sockets(self) -> None:
         """Remove the drivers' socket files at once."""

@@ -24,6 +24,7 @@ from kubedevices.node.arrival.registration import RegistrationServer, registrati
 from kubedevices.proxy.known_sockets import KnownSockets
 from kubedevices.proxy.plugin_calls import CallLimits
 from kubedevices.proxy.plugin_scanner import PluginScanner
+from kubedevices.proxy.saved_list import SavedList
 from kubedevices.resource_name import ResourceName
 
 LOCK_NAME = "proxy.lock"
@@ -127,10 +128,11 @@ class InsideDirectory:
         # Only an instance that answered is remembered.
         self._known.add(resource, socket)
 
-    def expect(self, resource: str) -> None:
-        """Create the scanner of `resource` before its plugin registers."""
+    def expect(self, resource: str, saved: SavedList) -> None:
+        """Offer a saved list before the plugin of `resource` registers."""
         scanner = PluginScanner(ResourceName.parse(resource), self._limits)
         if self.scanners.setdefault(resource, scanner) is scanner:
+            scanner.restore(saved.devices, saved.options)
             scanner.is_announced = True
             self._appeared(scanner)
 

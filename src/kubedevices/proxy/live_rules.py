@@ -64,14 +64,6 @@ class LiveRules:
         found = self.config.find(resource)
         return None if found is None else found[1]
 
-    def held_over_reboot(self) -> list[str]:
-        """Return the resources that are offered after a reboot before their plugins register."""
-        return [
-            name
-            for name, rule in self.config.resources.items()
-            if rule.hold_over_reboot and not is_pattern(name)
-        ]
-
     def named(self) -> list[str]:
         """Return the resources that the file names, without patterns."""
         return [name for name in self.config.resources if not is_pattern(name)]

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from kubedevices.errors import DeviceListTooLarge, UsageError
 from kubedevices.host import heap, service_manager
+from kubedevices.kubelet_api.kubelet_devices import ask_held
+from kubedevices.middleware.hold import Holders
 from kubedevices.plugin.config_follower import ConfigFollower
 from kubedevices.plugin.options import RunnerOptions, Settings
 from kubedevices.plugin.runner import PluginRunner
@@ -25,8 +27,9 @@ from kubedevices.proxy.plugin_calls import CallLimits
 from kubedevices.proxy.plugin_scanner import PluginScanner
 from kubedevices.proxy.proxied_resource import ProxiedResource
 from kubedevices.proxy.proxy_config import ProxyConfig
+from kubedevices.proxy.saved_list import SavedLists
 from kubedevices.proxy.state_service import serving_state
-from kubedevices.socket_paths import INSIDE_DIR, STATE_DIR
+from kubedevices.socket_paths import INSIDE_DIR, POD_RESOURCES, STATE_DIR
 
 if TYPE_CHECKING:
     from kubedevices.dra.options import DraOptions
@@ -53,11 +56,18 @@ class Proxy:
         limits: CallLimits = CallLimits(),  # noqa: B008 - a frozen value
         timing: Timing | None = None,
         dra: "DraOptions | None" = None,
+        pod_resources: Path | None = None,
     ) -> None:
-        """With `dra`, the plugins become DRA drivers, and the proxy registers no device plugin."""
+        """With `dra`, the plugins become DRA drivers, and the proxy registers no device plugin.
+
+        `pod_resources` is the kubelet's podresources socket, which says which devices pods hold; by
+        default the socket that belongs to `socket_dir`.
+        """
         self.rules = rules or LiveRules()
         self.rules.changed = self._use
         self._state_dir = state_dir
+        self._saved = SavedLists(state_dir, self.rules.of)
+        self._pod_resources = pod_resources or socket_dir.parent / POD_RESOURCES
         self._options: RunnerOptions = {
             "socket_dir": socket_dir,
             "on_server_error": "isolate",
@@ -184,8 +194,11 @@ class Proxy:
                 self.inside.serving(),
                 serving_state(self._state_dir, self.resources, self.rules.of),
             ):
-                for name in self.rules.held_over_reboot():
-                    self.inside.expect(name)
+                for name, saved in self._saved.load().items():
+                    self.inside.expect(name, saved)
+                self._tasks["saved lists"] = asyncio.create_task(
+                    self._saved.keep(self.inside.scanners), name="saved lists"
+                )
                 if self.bridge is not None:
                     self._tasks["bridge"] = asyncio.create_task(self.bridge.run(), name="bridge")
                 rules = asyncio.create_task(self.rules.follow(self.resources), name="rules")
@@ -208,6 +221,7 @@ class Proxy:
 
     def _add(self, plugin: PluginScanner) -> None:
         name = str(plugin.resource)
+        plugin.list_changed = self._saved.look_again
         resource = ProxiedResource(plugin, self._make_chain, self._options, self.bridge)
         self.resources[name] = resource
         self._tasks[name] = asyncio.create_task(resource.run(), name=f"proxied {name}")
@@ -218,9 +232,26 @@ class Proxy:
         if rule is None:
             return None
         with_place = partial(self.rules.with_place, name)
-        chain = make_chain(plugin, plugin.resource, rule, self._state_dir, with_place)
+        chain = make_chain(
+            plugin, plugin.resource, rule, self._state_dir, with_place, holders=self._holders
+        )
         self.rules.reserve_names(name, rule)
         return chain
+
+    def _holders(self, domain: str) -> Holders:
+        """Return the question which devices of `domain` pods hold: asked of the kubelet's side."""
+        if self.bridge is not None:
+            return self.bridge.holders(domain)
+
+        async def ask() -> set[tuple[str, str]]:
+            held = await ask_held(self._pod_resources)
+            return {
+                (resource.partition("/")[2], device)
+                for resource, device in held
+                if resource.startswith(f"{domain}/")
+            }
+
+        return ask
 
     def _is_mended(self, resource: str) -> bool:
         rule = self.rules.of(resource)
@@ -228,6 +259,7 @@ class Proxy:
 
     def _use(self) -> None:
         """Apply the rules in force to every resource."""
+        self._saved.look_again()
         for name, resource in self.resources.items():
             resource.use(self.rules.of(name))
 
