@@ -19,6 +19,7 @@ from kubedevices.plugin.runner import PluginRunner
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.server import PluginServer
 from kubedevices.plugin.stop_signals import StopSignals
+from kubedevices.plugin.supervised_tasks import SupervisedTasks
 from kubedevices.plugin.timing import Timing
 from kubedevices.proxy.inside_directory import InsideDirectory
 from kubedevices.proxy.live_rules import LiveRules
@@ -90,7 +91,7 @@ class Proxy:
             is_mended=self._is_mended,
         )
         self.resources: dict[str, ProxiedResource] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks = SupervisedTasks()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = asyncio.Event()
         self._is_stopped = self.has_started = False
@@ -138,20 +139,24 @@ class Proxy:
         return self.has_started
 
     @property
-    def missing(self) -> list[str]:
-        """The resources that the file names and no plugin lists."""
-        return [
-            name
+    def problems(self) -> list[str]:
+        """What keeps the process from being ready, beside the resources of `servers`."""
+        scanners = self.inside.scanners
+        found = [
+            f"{name}: its plugin is away"
             for name in self.rules.named()
-            if not ((scanner := self.inside.scanners.get(name)) and scanner.is_here)
+            if not ((scanner := scanners.get(name)) and scanner.is_here)
         ]
+        failed = {**self.inside.tasks.failed, **self._tasks.failed}
+        found += [f"{name}: {error}" for name, error in failed.items()]
+        return [*found, *(self.bridge.problems if self.bridge is not None else ())]
 
     @property
     def is_ready(self) -> bool:
-        """Whether the kubelet watches all resources, and plugins list all that the file names."""
+        """Whether kubelets watch all resources, plugins list all of the file, and no part fails."""
         return (
             self.has_started
-            and not self.missing
+            and not self.problems
             and all(runner.is_ready for runner in self.runners.values())
         )
 
@@ -196,35 +201,27 @@ class Proxy:
             ):
                 for name, saved in self._saved.load().items():
                     self.inside.expect(name, saved)
-                self._tasks["saved lists"] = asyncio.create_task(
-                    self._saved.keep(self.inside.scanners), name="saved lists"
-                )
+                self._tasks.start("saved lists", partial(self._saved.keep, self.inside.scanners))
                 if self.bridge is not None:
-                    self._tasks["bridge"] = asyncio.create_task(self.bridge.run(), name="bridge")
-                rules = asyncio.create_task(self.rules.follow(self.resources), name="rules")
-                self._tasks[""] = rules
+                    self._tasks.start("bridge", self.bridge.run)
+                self._tasks.start("unused rules", partial(self.rules.watch, self.resources))
+                if self.rules.follower is not None:
+                    self._tasks.start("configuration file", self.rules.follower.run)
                 self.has_started = True
                 _log.info("plugins can register in %s", self.inside.plugin_dir)
                 await self._stopped.wait()
                 # Before the plugins inside are disconnected: otherwise the kubelet would see their
                 # devices disappear.
-                await self._end_resources()
+                await self._tasks.stop()
         finally:
-            await self._end_resources()
-
-    async def _end_resources(self) -> None:
-        tasks = [*self._tasks.values()]
-        self._tasks.clear()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            await self._tasks.stop()
 
     def _add(self, plugin: PluginScanner) -> None:
         name = str(plugin.resource)
         plugin.list_changed = self._saved.look_again
         resource = ProxiedResource(plugin, self._make_chain, self._options, self.bridge)
         self.resources[name] = resource
-        self._tasks[name] = asyncio.create_task(resource.run(), name=f"proxied {name}")
+        self._tasks.start(name, resource.run, hurry=resource.must_rebuild)
 
     def _make_chain(self, plugin: PluginScanner) -> MiddlewareChain | None:
         name = str(plugin.resource)
