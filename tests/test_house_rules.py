@@ -327,3 +327,22 @@ def test_only_these_modules_list_a_directory() -> None:
         and not (isinstance(node.func.value, ast.Name) and node.func.value.id == "ast")
     }
     assert found == LISTS_A_DIRECTORY.keys()
+
+
+AWAITS_ITS_TASKS = {
+    "proxy/plugin_scanner.py": 2,  # catches every error of a list; a close that fails harms nobody
+    "proxy/proxied_resource.py": 2,  # one function starts and awaits both
+    "two_apis/switch.py": 1,  # `run` awaits the scan
+}
+
+
+def test_long_lived_tasks_are_supervised() -> None:
+    """An error of a task that nobody awaits is seen by nobody: `SupervisedTasks` starts them."""
+    found = {}
+    for path in SOURCES:
+        name = path.relative_to(ROOT / "src/kubedevices").as_posix()
+        if name.startswith(("proxy/", "two_apis/", "middleware/")):
+            text = path.read_text()
+            if count := text.count("create_task(") + text.count("ensure_future("):
+                found[name] = count
+    assert found == AWAITS_ITS_TASKS

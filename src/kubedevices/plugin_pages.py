@@ -300,7 +300,7 @@ def _why_not_ready(runner: Observed) -> str:
         if not (runner.is_registered(name) and len(server.streams))
     ]
     waiting += [str(error) for error in runner.too_large.values()]
-    waiting += [f"{name}: its plugin is away" for name in getattr(runner, "missing", ())]
+    waiting += getattr(runner, "problems", ())  # only a proxy has further parts
     return "\n".join(waiting) or "not serving yet"
 
 

@@ -11,6 +11,9 @@ DEVICE_PLUGIN_DIR = Path("/var/lib/kubelet/device-plugins")
 """The same in every kubelet, even with another `--root-dir`."""
 
 PLUGIN_REGISTRY_DIR = Path("/var/lib/kubelet/plugins_registry")
+POD_RESOURCES = "pod-resources/kubelet.sock"
+"""The kubelet's podresources socket, below the kubelet's root directory."""
+
 STATE_DIR = Path("/var/lib/kubedevices")
 """Default of `--state-dir`: the node's ledger and its control socket; mode 0700."""
 

@@ -452,12 +452,14 @@ def test_a_proxy_brings_its_configuration(
     (container,) = pod_of(documents)["containers"]
     assert " ".join(container["args"]) == (
         "proxy --config /etc/kubedevices/config.yaml --plugin-dir /inside "
-        "--state-dir /var/lib/kubedevices --listen *:9400"
+        "--state-dir /var/lib/kubedevices --listen *:9400 "
+        "--pod-resources /var/lib/kubelet/pod-resources/kubelet.sock"
     )
     paths = {
         each["hostPath"]["path"] for each in pod_of(documents)["volumes"] if "hostPath" in each
     }
-    assert paths == {"/var/lib/kubelet/device-plugins", "/inside", "/var/lib/kubedevices"}
+    kubelet = {f"/var/lib/kubelet/{each}" for each in ("device-plugins", "pod-resources")}
+    assert paths == kubelet | {"/inside", "/var/lib/kubedevices"}
     assert main(["manifests", "proxy", "--systemd", "--config", str(file)]) == 0
     unit = capsys.readouterr().out
     assert f"proxy --config {file} --listen 127.0.0.1:9400" in unit

@@ -299,7 +299,6 @@ def test_a_mistake_is_reported_with_its_place(
     ("text", "arguments", "reason"),
     [
         ("nodeConfigs: [{name: a, configFile: b}]", "expose --mode dra", "do not work with DRA"),
-        ("metrics: {enabled: true}", "proxy", "works with simulate, expose and run only"),
         (
             "updateStrategy: {rollingUpdate: {maxSurge: 25%}}",
             "expose --mode-file configmap",

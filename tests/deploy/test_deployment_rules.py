@@ -208,7 +208,14 @@ OF_DRA = {
         ("metrics", {"/dev": True, "config": True, "/var/lib/kubelet/pod-resources": True}),
         ("nfd", {"/dev": True, "config": True}),
         ("openshift", {"/dev": True, "config": True}),
-        ("proxy", {"/var/lib/kubedevices/plugins": False, "/var/lib/kubedevices": False}),
+        (
+            "proxy",
+            {
+                "/var/lib/kubedevices/plugins": False,
+                "/var/lib/kubedevices": False,
+                "/var/lib/kubelet/pod-resources": True,
+            },
+        ),
     ],
 )
 def test_only_needed_directories_are_mounted(name: str, expected: dict[str, bool]) -> None:

@@ -31,14 +31,12 @@ def test_a_plugin_that_is_connected_is_named_with_its_rules() -> None:
     assert "no rule changes it" in told.found
 
 
-@pytest.mark.parametrize(("healthy", "result"), [(4, Outcome.WARNING), (0, Outcome.PROBLEM)])
-def test_a_plugin_that_is_away_is_a_problem_once_nothing_is_held(
-    healthy: int, result: Outcome
-) -> None:
-    """While the proxy holds the list, pods can still get devices."""
+@pytest.mark.parametrize("healthy", [4, 0])
+def test_a_plugin_that_is_away_is_a_problem_also_while_its_list_is_held(healthy: int) -> None:
+    """New pods wait or stay Pending, however many devices of running pods are healthy."""
     plugin = AWAY._replace(outside=(OutsideResource(OUTSIDE, healthy, 6 - healthy),))
     (told,) = judge_proxy(OUTSIDE, [plugin])
-    assert told.result is result
+    assert told.result is Outcome.PROBLEM
     assert told.found.startswith("its plugin is not connected to the proxy; ")
     assert told.advice
 

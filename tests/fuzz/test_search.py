@@ -11,24 +11,10 @@ from tests.fuzz.target import CORPUS
 from tests.fuzz.targets import TARGETS
 
 SECONDS = float(os.environ.get("KUBEDEVICES_FUZZ_SECONDS", "1"))
-OPEN = {
-    "api-http": "an answer of the wrong shape is not a refused answer yet",
-    "api-object": "an answer of the wrong shape is not a refused answer yet",
-    "cdi": "the depth of YAML is not checked before the C parser reads it yet",
-    "kubeconfig": "the depth of YAML is not checked before the C parser reads it yet",
-    "state": "the depth of JSON is not checked in prepared.json yet",
-}
-"""Targets with findings that are not mended."""
-
-
-def _with_reason(name: str) -> object:
-    if name not in OPEN:
-        return name
-    return pytest.param(name, marks=pytest.mark.xfail(reason=OPEN[name], strict=False))
 
 
 @pytest.mark.timeout(240 + 5 * SECONDS)
-@pytest.mark.parametrize("target", [*map(_with_reason, TARGETS)])
+@pytest.mark.parametrize("target", TARGETS)
 def test_the_corpus_and_a_short_search_find_nothing(target: str, tmp_path: Path) -> None:
     """Every input of an earlier finding is read without a bug, and a second of new inputs too."""
     found = run(target, SECONDS, seed=1, corpus=tmp_path)

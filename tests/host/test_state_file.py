@@ -12,8 +12,9 @@ from kubedevices.dra.prepared import PreparedClaims
 from kubedevices.errors import CannotRead
 from kubedevices.host.state_file import StateFile
 from kubedevices.middleware.maintenance_file import read_cordoned
-from kubedevices.middleware.saved_list import read_saved_lists
 from kubedevices.proxy.known_sockets import KnownSockets
+from kubedevices.proxy.proxy_config import ProxyRule
+from kubedevices.proxy.saved_list import SavedLists
 from kubedevices.two_apis.held_devices_file import HeldDevicesFile
 from tests.planted import PLANTS, Outside, plant
 
@@ -84,12 +85,13 @@ def test_equal_content_is_not_written_again(tmp_path: Path) -> None:
     assert not left.exists()
 
 
+HELD = ProxyRule(hold=300.0, hold_over_reboot=True)
 READERS: dict[str, Callable[[Path], object]] = {
     "prepared.json": PreparedClaims.read,
     "refused.json": read_refusals,
     "held-by-plugin.json": lambda path: HeldDevicesFile(path.parent, "boot").read(),
     "proxy-sockets.json": lambda path: KnownSockets(path.parent).load(),
-    "lists/example.com_w.json": lambda path: read_saved_lists(path.parents[1], "example.com"),
+    "lists/example.com_w.json": lambda path: SavedLists(path.parents[1], lambda _: HELD).load(),
     "maintenance.json": read_cordoned,
 }
 

@@ -13,7 +13,6 @@ from kubedevices.middleware.maintenance import Maintained
 from kubedevices.middleware.maintenance_file import Cordoned, change_cordoned
 from tests.middleware.test_hold import LONG, Plugin
 from tests.middleware_rig import Scanned, scanned
-from tests.waiting import until
 from tests.widgets import widgets
 
 
@@ -25,9 +24,9 @@ class Chain(NamedTuple):
     split: kd.Split
     renamed: kd.Renamed
     maintained: Maintained
-    held: Held
     shared: kd.Shared
     injected: kd.Injected
+    held: Held
     cordons: Path
 
 
@@ -41,10 +40,10 @@ def make(directory: Path, *ids: str) -> Chain:
     )
     renamed = kd.Renamed(split, {"large": "big"})
     maintained = Maintained(renamed, "example.com", cordons)
-    held = Held(maintained, LONG)
-    shared = kd.Shared(held, {"big": kd.ShareRule(replicas=2, distinct=True)})
+    shared = kd.Shared(maintained, {"big": kd.ShareRule(replicas=2, distinct=True)})
     injected = kd.Injected(shared, kd.InjectRule(env={"ID{index}": "{id}"}))
-    return Chain(plugin, filtered, split, renamed, maintained, held, shared, injected, cordons)
+    held = Held(injected, LONG)
+    return Chain(plugin, filtered, split, renamed, maintained, shared, injected, held, cordons)
 
 
 def listed(served: Scanned) -> dict[str, str]:
@@ -62,7 +61,7 @@ def chain(tmp_path: Path) -> Chain:
 
 async def test_each_middleware_does_its_part(chain: Chain) -> None:
     """The plugin hears its own IDs, a container gets what every rule says."""
-    async with scanned(chain.injected) as served:
+    async with scanned(chain.held) as served:
         assert listed(served) == {"big": "b0::0H b0::1H b1::0H b1::1H", "widget": "aH"}
         answer = await served.allocate("b1::1", "b0::0", device_type="big")
         assert answer.env == {"IDS": "b1 b0", "ID0": "b0", "ID1": "b1"}
@@ -76,7 +75,7 @@ async def test_each_middleware_does_its_part(chain: Chain) -> None:
 
 async def test_a_device_out_of_service_takes_all_its_shares_with_it(chain: Chain) -> None:
     """By the name and the ID that an administrator sees; the other part goes on."""
-    async with scanned(chain.injected) as served:
+    async with scanned(chain.held) as served:
         change_cordoned(chain.cordons, lambda _: [Cordoned("example.com/big", "b0", "hot")])
         await served.next_tree()
         assert listed(served) == {"big": "b0::0U b0::1U b1::0H b1::1H", "widget": "aH"}
@@ -91,15 +90,13 @@ async def test_a_device_out_of_service_takes_all_its_shares_with_it(chain: Chain
 
 async def test_rules_and_cordons_change_while_the_plugin_is_away(chain: Chain) -> None:
     """Its list is held, and everything outside of it goes on."""
-    async with scanned(chain.injected) as served:
+    async with scanned(chain.held) as served:
         before = listed(served)
         chain.plugin.leave()
-        await until(lambda: chain.held.absence.since is not None)
         chain.shared.use({"big": kd.ShareRule(replicas=1)})
         await served.next_tree()
         assert listed(served) == {"big": "b0::0H b1::0H", "widget": "aH"}
         call = asyncio.ensure_future(served.allocate("b0::0", device_type="big"))
-        await until(lambda: chain.held.absence.since is not None)
         assert chain.plugin.asked == 0
         chain.shared.use({"big": kd.ShareRule(replicas=2)})
         await served.next_tree()
@@ -112,7 +109,7 @@ async def test_rules_and_cordons_change_while_the_plugin_is_away(chain: Chain) -
 
 async def test_a_health_change_arrives_at_once_through_all(chain: Chain) -> None:
     """In the list that follows, of every share; and a new split rule reaches the shares."""
-    async with scanned(chain.injected) as served:
+    async with scanned(chain.held) as served:
         chain.plugin.show(widget=widgets("a", "b0", "b1", "x", unhealthy=("a", "b1")))
         await served.next_tree()
         assert listed(served) == {"big": "b0::0H b0::1H b1::0U b1::1U", "widget": "aU"}

@@ -14,7 +14,7 @@ from tests.middleware_rig import Scanned, scanned
 from tests.waiting import until
 from tests.widgets import Widgets, widgets
 
-QUICK = {"interval": 0.05, "fail_after": 1, "ok_after": 1}
+QUICK = {"interval": 0.1, "fail_after": 1, "ok_after": 1}
 
 
 def tree(unhealthy: str = "", ids: str = "a b") -> kd.DeviceTree:

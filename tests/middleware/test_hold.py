@@ -1,21 +1,28 @@
 """The list of a plugin that is away stays for a while, and calls wait for its return."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
 import kubedevices as kd
-from kubedevices.allocation import PluginOptions
-from kubedevices.errors import PluginAway, RpcError, StatusCode, UsageError
+from kubedevices.errors import CannotAsk, PluginAway, RpcError, StatusCode
+from kubedevices.middleware import hold
 from kubedevices.middleware.absence import HoldRule
-from kubedevices.middleware.hold import Held
+from kubedevices.middleware.hold import Held, Holders
 from kubedevices.middleware.presence import Presence
 from tests.middleware_rig import Scanned, scanned
 from tests.waiting import until
 from tests.widgets import Widgets, widgets
 
 LONG = HoldRule(hold=3600.0, allocate_wait=3600.0)
+REQUEST = kd.AllocateRequest((kd.ContainerAllocateRequest(("a",)),))
+
+
+def holders(*ids: str) -> Holders:
+    async def ask() -> set[tuple[str, str]]:
+        return {("widget", each) for each in ids}
+
+    return ask
 
 
 class Plugin(Widgets, kd.Allocator, kd.PreferredAllocator):
@@ -24,16 +31,8 @@ class Plugin(Widgets, kd.Allocator, kd.PreferredAllocator):
     def __init__(self, *ids: str) -> None:
         super().__init__(**({"widget": widgets(*ids)} if ids else {}))
         self.presence = Presence(is_away=not ids)
-        self.options = PluginOptions()
         self.falls: list[bool] = []
         self.asked = 0
-
-    async def scan(self, notifier: kd.Notifier) -> None:
-        if self.presence.is_away:  # nothing to report
-            self.notifier = notifier
-            await notifier.wait_stopped()
-        else:
-            await super().scan(notifier)
 
     async def allocate(self, request: kd.AllocateRequest) -> kd.AllocateResponse:
         self.asked += 1
@@ -49,11 +48,11 @@ class Plugin(Widgets, kd.Allocator, kd.PreferredAllocator):
 
     def leave(self) -> None:
         self.presence.leave()
-        self.show()
+        self.show(**{name: [*self.tree.devices(name).values()] for name in self.tree})
 
     def come(self, *ids: str) -> None:
-        self.show(widget=widgets(*ids))
         self.presence.arrive()
+        self.show(widget=widgets(*ids))
 
 
 def health(tree: kd.DeviceTree) -> str:
@@ -74,7 +73,6 @@ async def test_a_kubelet_does_not_see_a_restart_of_the_plugin() -> None:
     async with scanned(held) as served:
         plugin.leave()
         call = asyncio.ensure_future(served.allocate("a"))
-        await until(lambda: held.absence.since is not None)
         assert await served.prefer("a b", 1) == []
         assert plugin.asked == 0
         plugin.come("a", "b", "c")
@@ -85,9 +83,10 @@ async def test_a_kubelet_does_not_see_a_restart_of_the_plugin() -> None:
 
 
 async def test_after_hold_the_devices_are_unhealthy_until_the_plugin_is_back() -> None:
-    """Then calls fail at once, and say what to look at."""
+    """After `hold`, calls fail at once and say what to look at."""
     plugin = Plugin("a", "b")
-    held = Held(plugin, HoldRule(hold=0.05, allocate_wait=3600.0), domain="example.com")
+    rule = HoldRule(hold=0.05, allocate_wait=3600.0)
+    held = Held(plugin, rule, domain="example.com", holders=holders("a"))
     async with scanned(held) as served:
         plugin.leave()
         assert health(await served.next_tree()) == "aU bU"
@@ -99,23 +98,65 @@ async def test_after_hold_the_devices_are_unhealthy_until_the_plugin_is_back() -
         assert (await served.allocate("a")).env == {"IDS": "a"}
 
 
-async def test_without_hold_the_devices_are_unhealthy_at_once() -> None:
-    """As a kubelet has it; but the resource stays."""
+async def test_when_calls_wait_no_longer_only_devices_that_pods_hold_stay_healthy() -> None:
+    """The scheduler sends no pod that would fail; capacity and running pods keep their devices."""
+    plugin = Plugin("a", "b", "c")
+    held = Held(plugin, HoldRule(hold=3600.0, allocate_wait=0.02), holders=holders("b"))
+    async with scanned(held) as served:
+        plugin.leave()
+        assert health(await served.next_tree()) == "aU bH cU"
+        assert "waited 0.0 s" in await refused(served)
+        plugin.come("a", "b", "c")
+        assert health(await served.next_tree()) == "aH bH cH"
+    assert held.counts["widget", "refused"] == 1
+
+
+async def test_a_device_that_its_pod_gives_back_during_an_absence_turns_unhealthy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What pods hold is asked again while the plugin is away."""
+    monkeypatch.setattr(hold, "_ASK_AGAIN", 0.01)
+    in_use = {("widget", "b")}
+
+    async def ask() -> set[tuple[str, str]]:
+        return in_use.copy()
+
+    plugin = Plugin("a", "b")
+    rule = HoldRule(hold=3600.0, allocate_wait=0.0)
+    async with scanned(Held(plugin, rule, holders=ask)) as served:
+        plugin.leave()
+        assert health(await served.next_tree()) == "aU bH"
+        in_use.clear()
+        assert health(await served.next_tree()) == "aU bU"
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+async def test_all_devices_turn_unhealthy_if_nobody_knows_what_pods_hold(
+    is_asked: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without an answer of the kubelet, a free device must not look healthy; the log says why."""
+
+    async def ask() -> set[tuple[str, str]]:
+        raise CannotAsk("no kubelet answers")
+
+    plugin = Plugin("a", "b")
+    rule = HoldRule(hold=3600.0, allocate_wait=0.0)
+    async with scanned(Held(plugin, rule, holders=ask if is_asked else None)) as served:
+        plugin.leave()
+        assert health(await served.next_tree()) == "aU bU"
+    assert ("no kubelet answers" in caplog.text) is is_asked
+
+
+async def test_without_hold_the_resource_is_withdrawn_and_calls_fail_at_once() -> None:
+    """A rule without `hold` passes the end of the plugin on, as a kubelet sees it."""
     plugin = Plugin("a")
     async with scanned(Held(plugin)) as served:
         plugin.leave()
-        assert health(await served.next_tree()) == "aU"
-
-
-async def test_a_used_up_time_limit_is_used_up_for_all_calls() -> None:
-    """The second call does not even begin to wait."""
-    plugin = Plugin("a")
-    held = Held(plugin, HoldRule(hold=3600.0, allocate_wait=0.02))
-    async with scanned(held) as served:
-        plugin.leave()
-        await refused(served)
-        assert "waited 0.0 s" in await refused(served)
-    assert held.counts["widget", "refused"] == 2
+        assert [*await served.next_tree()] == []
+        with pytest.raises(RpcError, match="is away"):
+            await served.server().allocate(REQUEST)
+        plugin.come("a")
+        assert health(await served.next_tree()) == "aH"
 
 
 async def test_a_plugin_that_leaves_during_a_call_gets_the_call_again() -> None:
@@ -139,47 +180,26 @@ async def test_a_plugin_that_leaves_during_a_call_gets_the_call_again() -> None:
 
 
 async def test_a_rule_can_change_while_the_plugin_is_away() -> None:
-    """A shorter hold ends at once."""
+    """A shorter hold ends at once, and a rule without hold withdraws the resource."""
     plugin = Plugin("a")
     held = Held(plugin, LONG)
     async with scanned(held) as served:
         plugin.leave()
-        await until(lambda: held.absence.since is not None)
-        held.use(HoldRule())
+        held.use(HoldRule(hold=0.0))
         assert health(await served.next_tree()) == "aU"
-
-
-async def test_the_list_is_offered_before_the_plugin_is_back(tmp_path: Path) -> None:
-    """After a reboot, with the options that the plugin had, in its order."""
-    rule = HoldRule(hold=3600.0, allocate_wait=3600.0, over_reboot=True)
-    state = tmp_path / "state"
-    file = state / "lists/example.com_widget.json"
-    first = Plugin("b", "a")
-    async with scanned(Held(first, rule, domain="example.com", state_dir=state)):
-        await until(file.exists)
-    second = Plugin()
-    async with scanned(Held(second, rule, domain="example.com", state_dir=state)) as served:
-        assert served.tree == kd.DeviceTree(
-            {"widget": [kd.Device("b", numa_nodes=()), kd.Device("a", numa_nodes=())]}
-        )
-        assert second.options == PluginOptions(False, True)
-        call = asyncio.ensure_future(served.allocate("a"))
-        second.come("a")
-        assert (await call).env == {"IDS": "a"}
+        held.use(HoldRule())
+        assert [*await served.next_tree()] == []
+        held.use(LONG)
         assert health(await served.next_tree()) == "aH"
 
 
-async def test_the_list_of_a_plugin_that_never_returned_is_saved_as_unhealthy(
-    tmp_path: Path,
-) -> None:
-    """Else each boot would offer, for some time, devices that were removed long ago."""
-    rule = HoldRule(hold=0.05, over_reboot=True)
-    file = tmp_path / "lists/example.com_widget.json"
+async def test_a_new_chain_over_a_plugin_that_is_away_offers_its_list() -> None:
+    """The absence and the list belong to the plugin's scanner, not to the rules over it."""
     plugin = Plugin("a")
-    async with scanned(Held(plugin, rule, domain="example.com", state_dir=tmp_path)):
-        await until(file.exists)
+    async with scanned(Held(plugin, LONG)):
         plugin.leave()
-        await until(lambda: "Unhealthy" in file.read_text())
+    async with scanned(Held(plugin, HoldRule(hold=1800.0))) as served:
+        assert health(served.tree) == "aH"
 
 
 async def test_a_scanner_without_presence_is_never_away() -> None:
@@ -188,9 +208,3 @@ async def test_a_scanner_without_presence_is_never_away() -> None:
     held = Held(scanner, LONG)
     async with scanned(held) as served:
         assert served.tree.devices("widget")["a"] is scanner.tree.devices("widget")["a"]
-
-
-def test_hold_over_reboot_needs_a_domain_and_a_state_directory() -> None:
-    """And a name."""
-    with pytest.raises(UsageError, match="a domain and a state directory"):
-        Held(Widgets(), HoldRule(over_reboot=True))

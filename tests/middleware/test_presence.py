@@ -30,3 +30,15 @@ def test_presence_is_that_of_the_innermost_scanner() -> None:
     plugin = Speaking()
     assert presence_of(kd.Middleware(kd.Middleware(plugin))) is plugin.presence
     assert presence_of(kd.Middleware(Widgets())) is None
+
+
+async def test_the_time_of_an_absence_is_kept_until_the_plugin_arrives() -> None:
+    """Every chain of rules over a plugin sees the same beginning of its absence."""
+    presence = Presence()
+    assert (presence.away_since(3.0), presence.away_since(8.0)) == (3.0, 3.0)
+    presence.arrive()
+    assert presence.away_since(9.0) is None
+    presence.leave()
+    since = presence.away_since(0.0)
+    assert since is not None
+    assert 0 < since <= asyncio.get_running_loop().time()

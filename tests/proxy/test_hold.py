@@ -7,8 +7,11 @@ import pytest
 
 from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest, PluginOptions
 from kubedevices.errors import RpcError
+from kubedevices.middleware.maintenance import FILE_NAME
+from kubedevices.middleware.maintenance_file import add_cordoned
 from kubedevices.proxy.live_rules import LiveRules
 from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
+from kubedevices.proxy.rule_keys import CheckKey, FilterKey, HealthKey, ShareKey
 from tests.fake_kubelet import Connected
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 from tests.proxy_rig import proxied
@@ -92,8 +95,8 @@ async def test_after_a_reboot_fifty_pods_wait_for_a_late_plugin(short_dir: Path)
 
 
 async def test_calls_wait_only_once_for_a_plugin_that_stays_away(short_dir: Path) -> None:
-    """The others are refused at once, with the reason."""
-    rules = ruled(hold=3600.0, allocate_wait=0.2, hold_over_reboot=True)
+    """When the time of an absence is used up, further calls are refused at once."""
+    rules = ruled(hold=3600.0, allocate_wait=0.2)
     async with proxied(short_dir, rules=rules) as rig:
         plugin = await rig.plugin(*healthy("a"))
         served = await rig.served(1)
@@ -107,3 +110,93 @@ async def test_calls_wait_only_once_for_a_plugin_that_stays_away(short_dir: Path
             texts.append(caught.value.message)
         assert all("(allocateWait)" in text for text in texts)
         assert all("waited 0.0 s" in text for text in texts[1:])
+
+
+async def test_a_cordon_takes_a_device_out_while_its_plugin_is_away(short_dir: Path) -> None:
+    """Every rule works on the list that the proxy keeps."""
+    async with proxied(short_dir, rules=ruled(hold=3600.0, allocate_wait=3600.0)) as rig:
+        plugin = await rig.plugin(*healthy("a", "b"))
+        await rig.served(2)
+        await plugin.stop()
+        await until(lambda: rig.proxy.inside.scanners[RESOURCE].presence.is_away)
+        add_cordoned(rig.state / FILE_NAME, [(RESOURCE, "b")], "fan")
+        await rig.kubelet.wait_for(RESOURCE, {"a": "Healthy", "b": "Unhealthy"})
+
+
+async def test_rules_that_change_while_the_plugin_is_away_keep_its_list(short_dir: Path) -> None:
+    """A filter leaves devices out, and a rule that needs a new chain offers the same devices."""
+    rules = ruled(hold=3600.0, allocate_wait=3600.0)
+    async with proxied(short_dir, rules=rules) as rig:
+        plugin = await rig.plugin(*healthy("a", "b"))
+        await rig.served(2)
+        await plugin.stop()
+        await until(lambda: rig.proxy.inside.scanners[RESOURCE].presence.is_away)
+        halves = ("a::0", "b::0", "a::1", "b::1")
+        for further, ids in (
+            ({"filter": FilterKey(ids=("a",))}, ["b"]),
+            ({"share": ShareKey(replicas=2)}, halves),
+        ):
+            changed = ProxyRule(hold=3600.0, allocate_wait=3600.0, **further)
+            rules.config = ProxyConfig(resources={RESOURCE: changed})
+            rules.changed()
+            await rig.kubelet.wait_for(RESOURCE, dict.fromkeys(ids, "Healthy"))
+        assert all(each for each in rig.kubelet.lists(RESOURCE))
+
+
+async def test_a_plugin_that_returns_with_other_options_keeps_its_devices(short_dir: Path) -> None:
+    """The resource registers again with the new options, and no list is empty meanwhile."""
+    async with proxied(short_dir, rules=ruled(hold=3600.0, allocate_wait=3600.0)) as rig:
+        plugin = await rig.plugin(*healthy("a"))
+        await rig.served(1)
+        await plugin.stop()
+        await until(lambda: rig.proxy.inside.scanners[RESOURCE].presence.is_away)
+        await rig.plugin(*healthy("a"), preferred=lambda _: (), socket_name="second.sock")
+        await until(lambda: len(rig.kubelet.requests) == 2)
+        served = await rig.served(1)
+        assert served.options == PluginOptions(False, True)
+        assert all(each for each in rig.kubelet.lists(RESOURCE))
+
+
+async def test_the_result_of_a_check_survives_a_restart_of_the_plugin(short_dir: Path) -> None:
+    """A device that its check found bad is never Healthy in between, and does not flap."""
+    bad = short_dir / "bad"
+    bad.touch()
+    check = CheckKey(command=("test", "!", "-e", str(bad)), interval=3600.0, fail_after=1)
+    rules = ruled(health=HealthKey(checks=(check,), max_flaps=1))
+    async with proxied(short_dir, rules=rules) as rig:
+        plugin = await rig.plugin(*healthy("a"))
+        await rig.kubelet.wait_for(RESOURCE, {"a": "Unhealthy"})
+        before = len(rig.kubelet.lists(RESOURCE))
+        for _ in range(3):
+            await plugin.stop()
+            await until(lambda: not rig.kubelet.connected(RESOURCE))
+            await plugin.start()
+            await plugin.register()
+            await rig.kubelet.wait_for(RESOURCE, {"a": "Unhealthy"})
+        lists = rig.kubelet.lists(RESOURCE)[before:]
+        assert {device.health for each in lists for device in each} == {"Unhealthy"}
+        chain = rig.proxy.resources[RESOURCE].chain
+        assert chain is not None
+        assert chain.layers["health"].counts["widget", "went_out"] == 0
+
+
+async def test_over_a_reboot_each_resource_of_a_pattern_has_its_own_list(short_dir: Path) -> None:
+    """Each name registers once, with its own devices only."""
+    rule = ProxyRule(hold=3600.0, allocate_wait=3600.0, hold_over_reboot=True)
+    rules = LiveRules(ProxyConfig(resources={"example.com/*": rule}))
+    names = [RESOURCE, "example.com/gadget"]
+    async with proxied(short_dir, rules=rules) as rig:
+        for number, name in enumerate(names):
+            await rig.plugin(
+                *healthy(f"d{number}"), resource=name, socket_name=f"plugin{number}.sock"
+            )
+        saved = [rig.state / f"lists/{name.replace('/', '_')}.json" for name in names]
+        await until(lambda: all(each.exists() for each in saved))
+        await rig.stop_proxy()
+        for each in rig.inside.glob("plugin*.sock"):
+            each.unlink()
+        rig.kubelet.requests.clear()
+        await rig.start_proxy()
+        for number, name in enumerate(names):
+            await rig.kubelet.wait_for(name, {f"d{number}": "Healthy"})
+        assert sorted(each.resource_name for each in rig.kubelet.requests) == sorted(names)

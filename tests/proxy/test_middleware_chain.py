@@ -199,7 +199,8 @@ async def test_the_proxy_is_ready_when_every_resource_of_the_file_is_listed(
         pages = PluginPages("127.0.0.1:0", None)
         await rig.plugin(*healthy("x"), resource="a.com/widget", socket_name="a.sock")
         await rig.served(1, "a.com/widget")
-        assert (rig.proxy.is_ready, rig.proxy.missing) == (False, [RESOURCE])
+        assert not rig.proxy.is_ready
+        assert rig.proxy.problems == [f"{RESOURCE}: its plugin is away"]
         await rig.plugin(*healthy("a"))
         served = await rig.served(2)
         await until(lambda: rig.proxy.is_ready)

@@ -160,6 +160,11 @@ def test_the_exact_name_comes_before_patterns(tmp_path: Path) -> None:
         ("resources:\n  a.com/b: {inject: {env: {A: '{no}'}}}", "2:21: resources.a.com/b.inject:"),
         ("resources:\n  a.com/b: {inject: {mounts: [{host: a, container: /b}]}}", "absolute path"),
         ("unlisted: drop", "must be pass or hide"),
+        ("resources:\n  a.com/b: {health: {maxFlaps: -1}}", "maxFlaps: must be 0 or more"),
+        (
+            "resources:\n  a.com/b: {health: {checks: [{command: [a], interval: 0s}]}}",
+            "interval: shorter than 100ms",
+        ),
     ],
 )
 def test_a_mistake_has_its_line(tmp_path: Path, text: str, told: str) -> None:

@@ -46,7 +46,7 @@ async def test_the_state_has_both_sides(short_dir: Path) -> None:
         assert told[:5] == (RESOURCE, str(plugin.socket), True, 2, 1)
         assert told.outside == ((OUTSIDE, 2, 4),)
         assert told.cordoned == ((OUTSIDE, "a", "fan"),)
-        assert [line.partition(" ")[0] for line in told.rules] == ["calls", "hold:", "shares"]
+        assert [line.partition(" ")[0] for line in told.rules] == ["calls", "shares", "hold:"]
         scanner = rig.proxy.inside.scanners[RESOURCE]
         await plugin.stop()
         await until(lambda: not scanner.is_here)

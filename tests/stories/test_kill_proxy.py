@@ -25,9 +25,10 @@ import pytest
 from kubedevices.device import ReportedDevice
 from kubedevices.errors import KubedevicesError
 from kubedevices.middleware.maintenance_file import add_cordoned, change_cordoned, read_cordoned
-from kubedevices.middleware.saved_list import DIRECTORY, read_saved_lists
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.services.control_client import ControlClient
+from kubedevices.proxy.proxy_config import ProxyRule
+from kubedevices.proxy.saved_list import DIRECTORY, SavedLists
 from tests.fake_plugin import FakePlugin, healthy, unhealthy
 from tests.node_process import ROOT, NodeProcess, node_process
 from tests.waiting import until
@@ -210,9 +211,11 @@ class Story:
         assert not self.has_flapped or flapped, "a cordon of the proxy is lost"
         self.has_flapped = bool(flapped)
         assert entries - flapped == self.cordoned, "cordons are lost or came back"
-        lists, problems = read_saved_lists(self.state, DOMAIN)
-        assert not problems
-        assert set(lists) <= {"once", "again"}
+        files = {*(self.state / DIRECTORY).glob("*.json")}
+        rule = ProxyRule(hold=300.0, hold_over_reboot=True)
+        lists = SavedLists(self.state, lambda _: rule).load()
+        assert {*lists} <= {ONCE, AGAIN}
+        assert len(lists) == len(files), "a saved list is damaged"
         sockets = self.state / "proxy-sockets.json"
         if sockets.exists():
             assert set(json.loads(sockets.read_text())["sockets"]) <= {ONCE, AGAIN}

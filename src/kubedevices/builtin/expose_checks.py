@@ -10,6 +10,7 @@ from types import MappingProxyType
 from kubedevices.builtin.path_patterns import path_problem
 from kubedevices.config.placeholders import fill, placeholders
 from kubedevices.device import DeviceSpec
+from kubedevices.middleware.health_gate import SHORTEST_INTERVAL
 from kubedevices.plugin.allocation_policy import POLICIES
 from kubedevices.resource_name import explain_resource_name
 from kubedevices.words import closest
@@ -32,7 +33,6 @@ BEFORE_CONTAINER_PATH = (*OF_THE_NODE, "index", "id")
 ID_STYLES = ("stable", "path", "index")
 INJECT = ("nodes", "cdi", "both")
 
-_SHORTEST_INTERVAL = 0.1
 _LAST_NUMA_NODE = 1023  # the kernel's limit, as in `numa`, which is not imported to save memory
 
 
@@ -125,7 +125,7 @@ def companion(text: str) -> str:
 
 def interval(seconds: float) -> str:
     """Check the pause between two looks."""
-    return "" if seconds >= _SHORTEST_INTERVAL else "shorter than 100ms"
+    return "" if seconds >= SHORTEST_INTERVAL else "shorter than 100ms"
 
 
 def hex_pattern(text: str) -> str:

@@ -64,8 +64,6 @@ def _problems(deployment: "Deployment") -> "list[str]":
     found = []
     if admin.control_socket_dir and plugin != "simulate":
         found.append("controlSocketDir works with simulate only")
-    if admin.metrics.enabled and plugin == "proxy":
-        found.append("metrics.enabled works with simulate, expose and run only")
     if admin.node_configs and plugin not in _WITH_CONFIG:
         found.append(f"nodeConfigs work with {', '.join(_WITH_CONFIG)} only")
     if admin.node_configs and deployment.has_dra:

@@ -52,7 +52,7 @@ _GO_WITH = {
     "profile": ("expose",),
     "cdi": ("expose",),
     "dev-dir": ("expose",),
-    "metrics": ("simulate", "expose", "run"),
+    "metrics": ("simulate", "expose", "proxy", "run"),
     "node-label": ("simulate", "expose", "proxy", "run"),
     "toleration": ("simulate", "expose", "proxy", "run"),
     "name": ("simulate", "expose", "proxy", "run"),

@@ -12,6 +12,7 @@ from kubedevices.errors import UsageError
 from kubedevices.socket_paths import (
     DEVICE_PLUGIN_DIR,
     INSIDE_DIR,
+    POD_RESOURCES,
     STATE_DIR,
 )
 from kubedevices.terminal import print_line, print_text
@@ -105,6 +106,14 @@ def add_place_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="directory of the proxy's state and of the list that `kubedevices cordon` writes "
         f"(default: DIR.state for --socket-dir DIR; {STATE_DIR} for the kubelet's directory)",
+    )
+    parser.add_argument(
+        "--pod-resources",
+        type=some_path,
+        metavar="SOCKET",
+        help="the kubelet's podresources socket, for `hold`, which asks which devices pods hold "
+        f"(default: {POD_RESOURCES} in the parent directory of --socket-dir); if given with "
+        "--listen, /metrics also says which container holds which device",
     )
     _add_limits(parser)
     _add_mode(parser)
@@ -218,7 +227,7 @@ def serve_rules(args: argparse.Namespace, rules: "LiveRules") -> None:
     if args.listen is not None:
         from kubedevices.plugin_pages import PluginPages
 
-        pages = PluginPages(args.listen, None)
+        pages = PluginPages(args.listen, None, pod_resources=args.pod_resources)
     proxy = Proxy(
         on_allocated=None if pages is None else pages.count_allocation,
         rules=rules,
@@ -228,6 +237,7 @@ def serve_rules(args: argparse.Namespace, rules: "LiveRules") -> None:
         registry_dir=args.plugin_registry and args.plugin_registry.absolute(),
         limits=CallLimits(args.allocate_timeout, args.preferred_timeout, args.pre_start_timeout),
         dra=dra,
+        pod_resources=args.pod_resources,
     )
     if dra is None:
         check_socket_dir(proxy.settings)

@@ -24,7 +24,7 @@ from kubedevices.explain.facts import (
     Socket,
 )
 from kubedevices.explain.finding import Finding, Outcome, Step, in_order, problem, unknown, worst
-from kubedevices.explain.host_paths import POD_RESOURCES, HostPaths, below_kubelet_root
+from kubedevices.explain.host_paths import HostPaths, below_kubelet_root
 from kubedevices.explain.judge_claims import judge_claims
 from kubedevices.explain.judge_directory import (
     judge_directory,
@@ -53,7 +53,7 @@ from kubedevices.explain.look_files import (
 from kubedevices.explain.look_processes import kubelets, pod_names
 from kubedevices.explain.plugin_lists import completed, held_now, judge_rivals
 from kubedevices.host.cdi_specs import read_registry
-from kubedevices.socket_paths import CHECKPOINT_NAME, DEVICE_PLUGIN_DIR
+from kubedevices.socket_paths import CHECKPOINT_NAME, DEVICE_PLUGIN_DIR, POD_RESOURCES
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,8 +62,8 @@ def _judge_served(resource: str, plugin: ProxiedPlugin) -> Iterator[Finding]:
     if plugin.is_here:
         yield ok(Step.PROXY, at, "; ".join([f"its plugin {_place(plugin)}", *words]))
     else:
-        judge = warning if outside.healthy else problem
-        yield judge(
+        # Also while `hold` keeps the list: new pods wait, and soon they stay Pending.
+        yield problem(
             Step.PROXY,
             at,
             "; ".join(["its plugin is not connected to the proxy", *words]),

@@ -6,8 +6,9 @@ capacity and the state of plugins are null.
 """
 
 import asyncio
+import contextlib
 import errno
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,12 +37,27 @@ async def ask_kubelet(socket: Path, *, timeout: float = DEADLINE) -> dict[str, A
 
     `timeout` is in seconds, for the connection and for each of two calls.
     """
+    async with _podresources(socket, timeout) as client:
+        allocatable = await _ask_with_retries(client.get_allocatable, timeout)
+        pods = await _ask_with_retries(client.list_pods, timeout)
+        return describe_pod_resources(allocatable, pods)
+
+
+async def ask_held(socket: Path, *, timeout: float = DEADLINE) -> set[tuple[str, str]]:
+    """Return (resource, device ID) of each device that a container holds; raises `CannotAsk`."""
+    async with _podresources(socket, timeout) as client:
+        pods = await _ask_with_retries(client.list_pods, timeout)
+    containers = (container for pod in pods for container in pod.containers)
+    entries = (entry for container in containers for entry in container.devices)
+    return {(entry.resource, device) for entry in entries for device in entry.device_ids}
+
+
+@contextlib.asynccontextmanager
+async def _podresources(socket: Path, timeout: float) -> AsyncIterator[PodResourcesClient]:
+    """Connect to the kubelet; raises `CannotAsk` in place of every error of a call."""
     try:
         async with await GrpcChannel.dial(socket, timeout=timeout) as channel:
-            client = PodResourcesClient(channel)
-            allocatable = await _ask_with_retries(client.get_allocatable, timeout)
-            pods = await _ask_with_retries(client.list_pods, timeout)
-            return describe_pod_resources(allocatable, pods)
+            yield PodResourcesClient(channel)
     except DialError as error:
         if error.errno == errno.ETIMEDOUT:
             raise KubeletSilent(str(socket), timeout, error.reason) from error

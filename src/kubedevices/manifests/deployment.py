@@ -124,6 +124,14 @@ class Deployment:
         return self.mode != "dra" or self.mode_file is not None
 
     @property
+    def asks_pod_resources(self) -> bool:
+        """Whether the pods ask the kubelet which pod holds which device.
+
+        A proxy always asks: while a plugin is away, `hold` needs to know which devices are free.
+        """
+        return self.metrics or self.plugin == "proxy"
+
+    @property
     def is_alone(self) -> bool:
         """Whether a node must never have two pods of it, not even during an update.
 

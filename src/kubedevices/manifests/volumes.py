@@ -72,7 +72,7 @@ def volumes_of(deployment: Deployment) -> list[Volume]:
         volumes.append(Volume("mode", directory, MODE_DIR, "DirectoryOrCreate", read_only=True))
     if deployment.cdi or deployment.writes_cdi or deployment.has_dra:
         volumes.append(_same("cdi", CDI_DIR, "DirectoryOrCreate"))
-    if deployment.metrics or deployment.has_dra:
+    if deployment.asks_pod_resources or deployment.has_dra:
         path = f"{deployment.kubelet_dir}/pod-resources"
         volumes.append(Volume("pod-resources", path, path, "Directory", read_only=True))
     return volumes

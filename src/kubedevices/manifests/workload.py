@@ -234,7 +234,7 @@ def _arguments(deployment: Deployment) -> list[str]:
         arguments += ["--inject", "cdi"]
     # The kubelet's probes come from outside of the pod, in some clusters by IPv6.
     arguments += ["--listen", f"*:{METRICS_PORT}"]
-    if deployment.metrics and deployment.has_plugin:
+    if deployment.asks_pod_resources and deployment.has_plugin:
         socket = f"{deployment.kubelet_dir}/pod-resources/kubelet.sock"
         arguments += ["--pod-resources", socket]
     if deployment.admin.control_socket_dir:

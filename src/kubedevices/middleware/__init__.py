@@ -2,7 +2,7 @@
 
 Every class is a `Scanner` made of another, so they compose: `Shared(Filtered(found, …), …)`.
 Nearest to the plugin first, the order is: record, mend, filter, split, rename, maintenance,
-health, hold, share, inject, faults.
+health, share, inject, hold, faults.
 
 middleware         the base class: passes trees, abilities and calls on
 record             writes down what a node and a plugin send to each other
@@ -19,9 +19,8 @@ faults             breaks a plugin on purpose, for tests
 step_control       a socket at which simulated devices take steps: service and client
 maintenance        takes devices out of service that a file names
 maintenance_file   reads and writes this file
-absence            decides how long a plugin may be away
-hold               keeps the list of a plugin that is away, and lets calls wait
-saved_list         this list on disk, for the next boot
+absence            decides what a node gets of a plugin that is away
+hold               offers the list of a plugin that is away, and lets calls wait
 device_selector    which devices a rule means: by ID, NUMA node or PCI function
 device_facts       looks up on the host what rules need: NUMA nodes, PCI functions
 filter             leaves devices out

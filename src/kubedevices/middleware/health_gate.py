@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 from kubedevices.device import Health
 
+SHORTEST_INTERVAL = 0.1
+"""Seconds between two checks at least: a shorter pause would only burn a processor."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
@@ -29,6 +32,14 @@ class Check:
 
     ok_after: int = 3
     """So many successes in a row make it Healthy again."""
+
+    def __post_init__(self) -> None:
+        """Refuse an interval and numbers that no door may pass on."""
+        if not self.interval >= SHORTEST_INTERVAL or min(self.fail_after, self.ok_after) < 1:
+            raise ValueError(
+                f"a check needs an interval of {SHORTEST_INTERVAL:g} s or more, fail_after and "
+                "ok_after of 1 or more"
+            )
 
 
 @dataclass

@@ -1,25 +1,24 @@
-"""Keeps the device list while a plugin is away, and lets Allocate wait for the plugin.
+"""Decides what a node gets of a plugin that is away, and lets Allocate wait for the plugin.
 
 A kubelet admits pods one after the other and without a deadline. The next pod in its queue may be
-the plugin's own pod, which a waiting Allocate would block. So all calls of one absence share one
-time limit (`allocateWait`). When the limit is reached, calls fail at once. After `hold` seconds all
-devices turn Unhealthy.
+the plugin's own pod, which a waiting Allocate would block. So calls wait until `allocateWait`
+seconds after the plugin left, and then fail at once.
 
-`presence` of the inner scanner says whether the plugin is away, `absence` decides what to do.
+The scanner of the plugin keeps the last list (see `presence`), so this middleware can be the
+outermost: filters, cordons, checks and replicas work on the kept list as on any other, and no rule
+takes the health that this middleware gives for the health of a device.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeAlias, TypeVar
 
 from kubedevices import deadlines
 from kubedevices.allocation import (
     AllocateRequest,
-    PluginOptions,
     PreferredAllocationRequest,
     PreferredAllocationResponse,
     PreStartContainerRequest,
@@ -27,30 +26,34 @@ from kubedevices.allocation import (
 )
 from kubedevices.device import Health
 from kubedevices.device_tree import DeviceTree
-from kubedevices.errors import PluginAway, RpcError, StatusCode, UsageError
-from kubedevices.middleware.absence import Absence, HoldRule
-from kubedevices.middleware.middleware import Middleware, Relay, innermost
+from kubedevices.errors import KubedevicesError, PluginAway, RpcError, StatusCode
+from kubedevices.middleware.absence import AwayOffer, HoldRule
+from kubedevices.middleware.middleware import Middleware, Relay
 from kubedevices.middleware.presence import Presence, presence_of
-from kubedevices.plugin import hook_threads
 from kubedevices.plugin.capabilities import AllocateAnswer
 from kubedevices.plugin.hooks import Hooks
-from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
 
 Answer = TypeVar("Answer")
 
+Holders: TypeAlias = Callable[[], Awaitable[Collection[tuple[str, str]]]]
+"""Returns (device type, device ID) of every device that a pod holds; raises `KubedevicesError`."""
+
 _NOTICE = 1.0
 """Seconds at most from a failed call until `presence` says that the plugin is away."""
+
+_ASK_AGAIN = 5.0
+"""Seconds between two questions which devices pods hold, while only these devices are offered."""
 
 _log = logging.getLogger(__name__)
 
 
 class Held(Middleware):
-    """Keeps the list of a plugin that is away, and lets its calls wait.
+    """Offers the list of a plugin that is away by `rule`, and lets its calls wait.
 
-    If the inner scanner has no `presence`, its plugin counts as always connected. With
-    `rule.over_reboot` a list per resource (`domain/device type`) is saved in `state_dir`. Events:
-    `absences`, `waited` and `refused` (calls), `failed_writes` (of a saved list).
+    If the inner scanner has no `presence`, its plugin counts as always connected. Without `holders`
+    nobody knows which devices pods hold: then all devices turn Unhealthy when calls wait no longer.
+    Events: `absences`, `waited` and `refused` (calls).
     """
 
     def __init__(
@@ -59,88 +62,102 @@ class Held(Middleware):
         rule: HoldRule | None = None,
         *,
         domain: str = "",
-        state_dir: Path | None = None,
+        holders: Holders | None = None,
     ) -> None:
         super().__init__(scanner)
-        self.absence = Absence(rule or HoldRule())
-        self._domain, self._state_dir = domain, state_dir
-        self._check(self.absence.rule)
+        self.rule = rule or HoldRule()
+        self._domain, self._holders = domain, holders
         self.presence = presence_of(scanner) or Presence(is_away=False)
-        # The last tree of the connected plugin; the tree of an absence has no devices.
-        self._last: DeviceTree | None = None
-        self._has_to_save = asyncio.Event()
+        # What pods hold, by the last answer; None: not asked yet in this absence.
+        self._in_use: frozenset[tuple[str, str]] | None = None
+        self._has_changed = asyncio.Event()
 
     def line(self) -> str:
         """Return the rule in one line."""
-        rule = self.absence.rule
-        if not rule.hold:
+        rule = self.rule
+        if rule.hold is None:
             return ""
-        reboot = ", also over a reboot" if rule.over_reboot else ""
         return (
-            f"hold: a list stays for {rule.hold:g} s while its plugin is away{reboot}; calls wait "
-            f"for {rule.allocate_wait:g} s in all"
+            f"hold: a list stays for {rule.hold:g} s while its plugin is away; calls wait "
+            f"for {rule.allocate_wait:g} s, then free devices are Unhealthy"
         )
 
     def use(self, rule: HoldRule) -> None:
         """Go on with another rule, also for the present absence. From any thread."""
-        self._check(rule)
-        self.absence.rule = rule
-        self.look_again()
-
-    def _check(self, rule: HoldRule) -> None:
-        if rule.over_reboot and not (self._domain and self._state_dir):
-            raise UsageError("hold over a reboot needs a domain and a state directory")
+        self.rule = rule
+        self._reconsider()
 
     # ------------------------------------------------------------ lists
 
     def change(self, tree: DeviceTree, now: float) -> DeviceTree:
-        """Return the last list while the plugin is away; after `hold`, with Unhealthy devices."""
-        absence = self.absence
-        until = absence.holds_until()
-        if until is None:
-            self._last = tree
-            self._save_soon()
+        """Return what a node gets of the last list."""
+        since = self.presence.away_since(now)
+        if since is None:
             return tree
-        held = self._last if self._last is not None else tree
-        if absence.is_held(now):
+        offer, until = self.rule.offer(since, now)
+        if until is not None:
             self.look_again(until)
-            return held
-        self._save_soon()
-        return all_unhealthy(held)
-
-    async def scan(self, notifier: Notifier) -> None:
-        """Offer the saved list, then follow the plugin."""
-        if self.presence.is_away:
-            # Do this before the inner scan starts: its first tree is empty if the plugin is away.
-            self.absence.begin(asyncio.get_running_loop().time())
-            if self.absence.rule.over_reboot:
-                await self._read_saved()
-        await super().scan(notifier)
+        if offer is AwayOffer.ALL:
+            return tree
+        if offer is AwayOffer.NOTHING:
+            return DeviceTree()
+        if offer is AwayOffer.UNHEALTHY:
+            return _unhealthy_except(tree, ())
+        if self._in_use is None:
+            # `run_beside` asks now. Meanwhile the list stays: the devices of running pods must not
+            # look broken for a moment.
+            self._reconsider()
+            return tree
+        return _unhealthy_except(tree, self._in_use)
 
     async def run_beside(self) -> NoReturn:
-        """Record when the plugin leaves and returns, and save its list with `over_reboot`."""
-        with self.presence.listening(self._note_presence):
-            self._note_presence()  # the presence may have changed since the scan began
+        """Record when the plugin leaves and returns; ask what pods hold while that matters."""
+        was_away, looked_at = False, (False, self.rule, self._in_use)
+        with self.presence.listening(self._reconsider):
             while True:
-                await self._has_to_save.wait()
-                self._has_to_save.clear()
-                if self.absence.rule.over_reboot:
-                    await self._write_saved()
+                self._has_changed.clear()
+                if self.presence.is_away is not was_away:
+                    was_away = not was_away
+                    self._record_absence(is_away=was_away)
+                pause = await self._ask_holders()
+                if (seen := (self.presence.is_away, self.rule, self._in_use)) != looked_at:
+                    looked_at = seen
+                    self.look_again()
+                with contextlib.suppress(TimeoutError):
+                    async with deadlines.timeout(pause):
+                        await self._has_changed.wait()
 
-    def _note_presence(self) -> None:
+    def _record_absence(self, *, is_away: bool) -> None:
+        if not is_away:
+            _log.info("the plugin is back")
+            return
+        self.count("absences")
+        if self.rule.hold is not None:
+            _log.warning("the plugin is away: its list stays for %g s", self.rule.hold)
+
+    async def _ask_holders(self) -> float | None:
+        """Ask what pods hold if that matters now; return when to ask again, in seconds."""
         now = asyncio.get_running_loop().time()
-        is_known_away = self.absence.since is not None
-        if self.presence.is_away:
-            self.absence.begin(now)
-            if not is_known_away:
-                self.count("absences")
-                hold = self.absence.rule.hold
-                _log.warning("the plugin is away: its devices stay as they are for %g s", hold)
-        elif is_known_away:
-            away = now - (self.absence.since or now)
-            self.absence.end()
-            _log.info("the plugin is back (it was away for %.1f s)", away)
-        self.look_again()
+        since = self.presence.away_since(now)
+        if since is None or self.rule.offer(since, now)[0] is not AwayOffer.HELD:
+            self._in_use = None
+            return None
+        in_use: Collection[tuple[str, str]] = ()
+        if self._holders is not None:
+            try:
+                in_use = await self._holders()
+            except KubedevicesError as error:
+                if self._in_use is None:
+                    text = "which devices pods hold is unknown, all turn Unhealthy: %s"
+                    _log.warning(text, error)
+        self._in_use = frozenset(in_use)
+        return _ASK_AGAIN
+
+    def _reconsider(self) -> None:
+        loop = self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._has_changed.set)
 
     # ------------------------------------------------------------ calls
 
@@ -150,80 +167,29 @@ class Held(Middleware):
 
     async def wait_for_plugin(self, device_type: str) -> None:
         """Wait for the plugin if it is away; raises `RpcError` when that takes too long."""
-        if not self.presence.is_away:
+        began = asyncio.get_running_loop().time()
+        since = self.presence.away_since(began)
+        if since is None or self.rule.hold is None:
             return
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        until = self.absence.begin_wait(began)
+        until = self.rule.calls_wait_until(since)
         is_back = False
-        try:
-            if until > began:  # when the time is used up, fail at once
-                with contextlib.suppress(TimeoutError):
-                    async with deadlines.timeout_at(until):
-                        await self.presence.wait_here()
-                        is_back = True
-        finally:
-            self.absence.end_wait(loop.time())
+        if until > began:  # when the time is used up, fail at once
+            with contextlib.suppress(TimeoutError):
+                async with deadlines.timeout_at(until):
+                    await self.presence.wait_here()
+                    is_back = True
         self.count("waited" if is_back else "refused", device_type)
         if not is_back:
-            raise RpcError(StatusCode.UNAVAILABLE, self._why_away(device_type, loop.time() - began))
+            raise RpcError(StatusCode.UNAVAILABLE, self._why_away(device_type, since, began))
 
-    def _why_away(self, device_type: str, waited: float) -> str:
+    def _why_away(self, device_type: str, since: float, began: float) -> str:
         resource = f"{self._domain}/{device_type}" if self._domain else device_type
-        since = self.absence.since
         now = asyncio.get_running_loop().time()
-        for_long = f" for {now - since:.0f} s" if since is not None else ""
-        share = f"all calls of an absence together wait for {self.absence.rule.allocate_wait:g} s"
         return (
-            f"the plugin of {resource} has been away{for_long}; waited {waited:.1f} s, {share} "
+            f"the plugin of {resource} has been away for {now - since:.0f} s; waited "
+            f"{now - began:.1f} s, calls wait until {self.rule.allocate_wait:g} s after it left "
             "(allocateWait): look at its pod and its log"
         )
-
-    # ------------------------------------------------------------ over a reboot
-
-    def _save_soon(self) -> None:
-        loop = self._loop
-        if loop is not None and self.absence.rule.over_reboot:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(self._has_to_save.set)
-
-    async def _read_saved(self) -> None:
-        from kubedevices.middleware.saved_list import read_saved_lists  # noqa: PLC0415 - few save any
-
-        assert self._state_dir is not None
-        saved, problems = await hook_threads.call(read_saved_lists, self._state_dir, self._domain)
-        for problem in problems:
-            _log.warning("%s: its devices are offered when the plugin is back", problem)
-        if not saved:
-            return
-        self._inner_tree = DeviceTree({name: each.devices for name, each in saved.items()})
-        _log.info("offering the saved lists: %r", self._inner_tree)
-        plugin: Any = innermost(self.scanner)
-        if isinstance(getattr(plugin, "options", None), PluginOptions):
-            # A kubelet asks for the options before the plugin is back.
-            plugin.options = next(iter(saved.values())).options
-
-    async def _write_saved(self) -> None:
-        from kubedevices.middleware.saved_list import SavedList, write_saved_lists  # noqa: PLC0415
-
-        tree = self._last if self._last is not None else self.inner_tree
-        now = asyncio.get_running_loop().time()
-        if self.absence.since is not None and not self.absence.is_held(now):
-            # After `hold` the devices are Unhealthy. The saved list must not make them healthy
-            # after the next boot.
-            tree = all_unhealthy(tree)
-        saved = {
-            name: SavedList(
-                (*tree.devices(name).values(),), Hooks(self.scanner.abilities_of(name)).options
-            )
-            for name in tree
-        }
-        assert self._state_dir is not None
-        try:
-            await hook_threads.call(write_saved_lists, self._state_dir, self._domain, saved)
-        except OSError as error:
-            self.count("failed_writes")
-            _log.warning("the list cannot be saved for the next boot: %s", error)
 
 
 class HeldRelay(Relay):
@@ -247,13 +213,18 @@ class HeldRelay(Relay):
         self, request: PreferredAllocationRequest
     ) -> PreferredAllocationResponse:
         """Pass the call on if the plugin is connected; otherwise answer at once: no preference."""
-        if not self._held.presence.is_away:
+        held = self._held
+        if held.rule.hold is None:
+            return await super().get_preferred_allocation(request)
+        if not held.presence.is_away:
             with contextlib.suppress(PluginAway):
                 return await super().get_preferred_allocation(request)
         return PreferredAllocationResponse(tuple(() for _ in request.containers))
 
     async def _ask(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
         """Make the call. If the plugin leaves meanwhile, wait for it and make the call again."""
+        if self._held.rule.hold is None:
+            return await call()
         await self._held.wait_for_plugin(self.device_type)
         try:
             return await call()
@@ -268,14 +239,14 @@ class HeldRelay(Relay):
         return await call()
 
 
-def all_unhealthy(tree: DeviceTree) -> DeviceTree:
-    """Return `tree` with every device Unhealthy."""
+def _unhealthy_except(tree: DeviceTree, in_use: Collection[tuple[str, str]]) -> DeviceTree:
+    """Return `tree` with every device Unhealthy that is not `in_use`."""
     return tree.replaced(
         {
             name: {
                 each.id: replace(each, health=Health.UNHEALTHY)
                 for each in tree.devices(name).values()
-                if each.is_healthy
+                if each.is_healthy and (name, each.id) not in in_use
             }
             for name in tree
         }

@@ -21,6 +21,7 @@ from kubedevices.kubelet_api import message_json
 from kubedevices.kubelet_api.convert import OPTIONS
 from kubedevices.kubelet_api.message_json import Json
 from kubedevices.middleware.middleware import Middleware, Relay
+from kubedevices.middleware.presence import presence_of
 from kubedevices.middleware.record_file import MIB, RecordFile
 from kubedevices.middleware.record_format import (
     ALLOCATE,
@@ -77,6 +78,7 @@ class Recorded(Middleware):
         self.numbers = itertools.count(1)
         """Numbers that request and answer of one call have in common."""
         self._types: set[str] = set()
+        self._presence = presence_of(scanner)
 
     def line(self) -> str:
         """Return the file of the record."""
@@ -86,13 +88,16 @@ class Recorded(Middleware):
     def change(self, tree: DeviceTree, now: float) -> DeviceTree:
         """Pass every list to the record; its thread writes to the disk."""
         del now
+        # The tree keeps the last list of a plugin that has left: the record has what is sent.
+        is_away = self._presence is not None and self._presence.is_away
+        sent = DeviceTree() if is_away else tree
         # No list says that a resource is withdrawn, so write a line for it.
-        gone = self._types.difference(tree)
+        gone = self._types.difference(sent)
         for name in gone:
             self.file.add_list(f"{self.domain}/{name}", None)
-        self._types = set(tree)
-        for name in tree:
-            self.file.add_list(f"{self.domain}/{name}", tree.sent(name) or tree.devices(name))
+        self._types = set(sent)
+        for name in sent:
+            self.file.add_list(f"{self.domain}/{name}", sent.sent(name) or sent.devices(name))
         return tree
 
     def relay(self, inner: Hooks, device_type: str, inner_type: str) -> "RecordingRelay":

@@ -19,6 +19,7 @@ device_list         devices in the form ListAndWatch sends them, each device enc
 open_streams        counts the open ListAndWatch streams of a resource
 server              the DevicePlugin service of one resource: ListAndWatch, Allocate and the others
 timing              every waiting time, as one value
+supervised_tasks    tasks that run as long as the process, each again after an error
 register_call       makes one Register call and judges the answer
 registration_state  says when the registration is lost and when to register again
 registration_loop   registers at kubelet.sock, and registers again after each loss

@@ -12,6 +12,7 @@ rule_keys          the schema of the keys of one rule, with their checks
 inside_directory   the directory where plugins register, also after a restart of the proxy
 state_service      answers `kubedevices devices` and `explain` about the plugins behind the proxy
 known_sockets      a file with the sockets of plugins, for a restart of the proxy
+saved_list         files with the last lists of plugins, for the next boot
 dra_bridge         plugins as DRA drivers, one driver for each domain
 plugin_scanner     one plugin as a scanner: its lists as device trees
 plugin_calls       one plugin's calls as abilities, each with a deadline

@@ -8,6 +8,8 @@ chose. Needs h11.
 import asyncio
 import contextlib
 import logging
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +17,24 @@ from kubedevices import deadlines
 from kubedevices.device_tree import DeviceTree
 from kubedevices.dra.driver import DraDriver
 from kubedevices.dra.kubeconfig import find_access
+from kubedevices.dra.names import DeviceKey
 from kubedevices.dra.options import DraOptions, DraSettings
 from kubedevices.dra.state_files import StateFiles
-from kubedevices.errors import KubedevicesError
+from kubedevices.errors import CannotAsk
 from kubedevices.host.shared_directory import SharedDirectory
 from kubedevices.host.state_file import StateFile
+from kubedevices.middleware.hold import Holders
 from kubedevices.plugin import scan_task
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scan_task import TreeUpdates
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.served_type import run_together
-from kubedevices.plugin.timing import back_off
+from kubedevices.plugin.supervised_tasks import SupervisedTasks
 
 FILE_NAME = "dra-domains.json"
 FIRST_LIST_TIMEOUT = 5.0
 """Seconds that plugins have to send a list before the driver begins without them."""
 
-# Seconds until a failed driver is started again: doubled with each failure.
-_FIRST_PAUSE, _LAST_PAUSE = 1.0, 60.0
 _SIZE_LIMIT = 2**20
 _log = logging.getLogger(__name__)
 
@@ -102,6 +104,10 @@ class DraBridge:
         find_access(self._settings.kubeconfig)
         self._scanners: dict[str, DomainScanner] = {}
         self._wanted = asyncio.Event()
+        self._started: set[str] = set()
+        self.tasks = SupervisedTasks()
+        """The task of each driver: a driver that fails is started again after a pause."""
+
         self.drivers: dict[str, DraDriver] = {}
         """The driver of each domain."""
 
@@ -128,40 +134,52 @@ class DraBridge:
             whole.take(scanner, tree)
 
     async def run(self) -> None:
-        """Run the drivers until cancelled; a driver that fails is started again after a pause."""
+        """Run the drivers until cancelled."""
         for domain in self._known():
             if StateFiles(self._settings.data_dir(domain)).need_a_driver():
                 # The kubelet unprepares claims of ended pods, also before the plugin registers.
                 self._scanner_of(domain)
-        tasks: dict[str, asyncio.Task[None]] = {}
         try:
             while True:
                 self._wanted.clear()
-                for domain in self._scanners.keys() - tasks.keys():
-                    tasks[domain] = asyncio.create_task(self._keep(domain), name=f"DRA {domain}")
+                for domain in self._scanners.keys() - self._started:
+                    self._started.add(domain)
+                    self.tasks.start(f"DRA driver {domain}", partial(self._drive, domain))
                 await self._wanted.wait()
         finally:
-            for task in tasks.values():
-                task.cancel()
-            await asyncio.gather(*tasks.values(), return_exceptions=True)
+            await self.tasks.stop()
+            self._started.clear()
+
+    @property
+    def problems(self) -> Iterator[str]:
+        """Why a driver is not ready; nothing if all are."""
+        yield from (f"{name}: {error}" for name, error in self.tasks.failed.items())
+        for domain in self._scanners:
+            driver = self.drivers.get(domain)
+            if driver is None or not driver.is_registered:
+                yield f"DRA driver {domain}: not registered at the kubelet"
+
+    def holders(self, domain: str) -> Holders:
+        """Return the question which devices of `domain` claims hold; raises `CannotAsk`."""
+
+        async def ask() -> set[DeviceKey]:
+            driver = self.drivers.get(domain)
+            if driver is None or (offer := driver.offer) is None:
+                raise CannotAsk(f"the DRA driver {domain} has not read its claims yet")
+            results = (result for claim in driver.claims for result in claim.results)
+            return {offer.key_of(each.device) for each in results if each.device in offer.devices}
+
+        return ask
 
     def unlink_sockets(self) -> None:
         """Remove the drivers' socket files at once."""
         for driver in self.drivers.values():
             driver.unlink_sockets()
 
-    async def _keep(self, domain: str) -> None:
-        failures = 0
-        while True:
-            try:
-                driver = DraDriver(self._scanners[domain], domain=domain, **self._options)
-                self.drivers[domain] = driver
-                await driver.run()
-            except KubedevicesError as error:
-                pause = back_off(_FIRST_PAUSE, _LAST_PAUSE, failures)
-                failures += 1
-                _log.error("%s: no DRA driver: %s (again in %g s)", domain, error, pause)
-                await asyncio.sleep(pause)
+    async def _drive(self, domain: str) -> None:
+        driver = DraDriver(self._scanners[domain], domain=domain, **self._options)
+        self.drivers[domain] = driver
+        await driver.run()
 
     def _scanner_of(self, domain: str) -> DomainScanner:
         if domain not in self._scanners:

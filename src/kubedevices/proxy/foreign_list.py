@@ -70,7 +70,9 @@ def patch_list(reports: Sequence[ReportedDevice], before: ForeignList) -> Foreig
     Return None unless `before` has no faults and few of `reports` are new objects: then `read_list`
     has to read the whole list.
     """
-    if len(reports) != len(before.devices) or before.oddities != Oddities():
+    if not len(reports) == len(before.devices) == len(before.reports):
+        return None
+    if before.oddities != Oddities():
         return None
     are_new = [*map(is_not, before.reports, reports)]
     read_again = zip(compress(before.reports, are_new), compress(reports, are_new), strict=True)

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
 from kubedevices.errors import CannotAsk, DialPluginFailed, RegistrationError, TooManyPlugins
@@ -22,9 +23,11 @@ from kubedevices.node.arrival.plugin_directory import (
 )
 from kubedevices.node.arrival.plugin_watcher import PluginWatcher, device_plugins
 from kubedevices.node.arrival.registration import RegistrationServer, registration_socket
+from kubedevices.plugin.supervised_tasks import SupervisedTasks
 from kubedevices.proxy.known_sockets import KnownSockets
 from kubedevices.proxy.plugin_calls import CallLimits
 from kubedevices.proxy.plugin_scanner import PluginScanner
+from kubedevices.proxy.saved_list import SavedList
 from kubedevices.resource_name import ResourceName
 from kubedevices.wire.unix_grpc import ByteBudget
 
@@ -65,6 +68,7 @@ class InsideDirectory:
             if registry_dir
             else None
         )
+        self.tasks = SupervisedTasks()
         self.scanners: dict[str, PluginScanner] = {}
 
     @contextlib.asynccontextmanager
@@ -75,16 +79,14 @@ class InsideDirectory:
             registration_socket(self.plugin_dir), server="another proxy", option="--plugin-dir"
         )
         self._lock.acquire()
-        tasks: list[asyncio.Task[None]] = []
+        tasks = self.tasks
         try:
             # Before plugins can register: a registration that comes during the load would be
             # overwritten.
             known = self._known.load()
-            tasks = [
-                asyncio.create_task(self._dial_again(name, socket), name=f"known plugin of {name}")
-                for name, socket in known.items()
-            ]
-            tasks.append(asyncio.create_task(self._known.keep(), name="known sockets"))
+            for name, socket in known.items():
+                tasks.start(f"known plugin of {name}", partial(self._dial_again, name, socket))
+            tasks.start("known sockets", self._known.keep)
             await self._registration.start()
             if self._watcher is not None:
                 await self._watcher.start()
@@ -93,9 +95,7 @@ class InsideDirectory:
             if self._watcher is not None:
                 await self._watcher.stop()
             await self._registration.stop()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await tasks.stop()
             await asyncio.gather(*(each.close() for each in self.scanners.values()))
             self._lock.release()
 
@@ -130,10 +130,11 @@ class InsideDirectory:
         # Only an instance that answered is remembered.
         self._known.add(resource, socket)
 
-    def expect(self, resource: str) -> None:
-        """Create the scanner of `resource` before its plugin registers."""
+    def expect(self, resource: str, saved: SavedList) -> None:
+        """Offer a saved list before the plugin of `resource` registers."""
         scanner = PluginScanner(ResourceName.parse(resource), self._limits, budget=self._budget)
         if self.scanners.setdefault(resource, scanner) is scanner:
+            scanner.restore(saved.devices, saved.options)
             scanner.is_announced = True
             self._appeared(scanner)
 

@@ -64,14 +64,6 @@ class LiveRules:
         found = self.config.find(resource)
         return None if found is None else found[1]
 
-    def held_over_reboot(self) -> list[str]:
-        """Return the resources that are offered after a reboot before their plugins register."""
-        return [
-            name
-            for name, rule in self.config.resources.items()
-            if rule.hold_over_reboot and not is_pattern(name)
-        ]
-
     def named(self) -> list[str]:
         """Return the resources that the file names, without patterns."""
         return [name for name in self.config.resources if not is_pattern(name)]
@@ -110,26 +102,18 @@ class LiveRules:
         self._has_news.set()
         self.changed()
 
-    async def follow(self, resources: Collection[str]) -> NoReturn:
-        """Follow the file, and log rules that no resource uses, until cancelled.
+    async def watch(self, resources: Collection[str]) -> NoReturn:
+        """Log rules that no resource uses, until cancelled.
 
         `resources` are the inside resources whose plugins have registered.
         """
-        follower = None
-        if self.follower is not None:
-            follower = asyncio.create_task(self.follower.run(), name="configuration file")
-        try:
-            while True:
-                self._has_news.clear()
-                await asyncio.sleep(UNUSED_AFTER)
-                if not self._has_news.is_set():
-                    for warning in self.unused(resources):
-                        _log.warning("%s", warning)
-                    await self._has_news.wait()
-        finally:
-            if follower is not None:
-                follower.cancel()
-                await asyncio.wait({follower})
+        while True:
+            self._has_news.clear()
+            await asyncio.sleep(UNUSED_AFTER)
+            if not self._has_news.is_set():
+                for warning in self.unused(resources):
+                    _log.warning("%s", warning)
+                await self._has_news.wait()
 
     def unused(self, resources: Collection[str]) -> list[ConfigProblem]:
         """Return the rules that apply to none of `resources`."""

@@ -1,7 +1,8 @@
 """The middleware over one plugin, created from the rule of its resource, in a fixed order.
 
-From the plugin outwards: record, mend, filter, split, rename, maintenance, health, hold, share,
-inject, faults.
+From the plugin outwards: record, mend, filter, split, rename, maintenance, health, share, inject,
+hold, faults. The plugin's scanner keeps the list of a plugin that is away, so all of them work on
+it; `hold` decides near the end what a node gets of it.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from kubedevices.middleware.faults import FaultRule, Faulty, HealthChange, PreSt
 from kubedevices.middleware.filter import Filtered, FilterRule
 from kubedevices.middleware.health import Damped, HealthRule
 from kubedevices.middleware.health_gate import Check
-from kubedevices.middleware.hold import Held
+from kubedevices.middleware.hold import Held, Holders
 from kubedevices.middleware.inject import Injected
 from kubedevices.middleware.maintenance import FILE_NAME, Maintained
 from kubedevices.middleware.mend import Mended
@@ -77,6 +78,8 @@ class ChainContext(NamedTuple):
 
     inside: ResourceName
     state_dir: Path
+    holders: Callable[[str], Holders] | None = None
+    """Domain outside -> the function that asks which of its devices pods hold."""
 
 
 class _Layer(NamedTuple):
@@ -98,13 +101,16 @@ def make_chain(
     rule: ProxyRule,
     state_dir: Path,
     with_place: WithPlace = lambda _key, _glob, text: text,
+    *,
+    holders: Callable[[str], Holders] | None = None,
 ) -> MiddlewareChain:
     """Return the middleware of `rule` over `plugin`, which lists the resource `inside`.
 
-    `with_place` adds the place of a glob in the file to a log text. Raises `UsageError`.
+    `with_place` adds the place of a glob in the file to a log text. `holders` takes the domain
+    outside and returns what `Held` asks. Raises `UsageError`.
     """
     domain = renamed(inside, inside.device_type, rule.rename).domain
-    place = ChainContext(domain, inside, state_dir)
+    place = ChainContext(domain, inside, state_dir, holders)
     scanner: Scanner = plugin
     layers: dict[str, Middleware] = {}
     for layer in _LAYERS:
@@ -195,17 +201,16 @@ def _filled(text: str, inside: ResourceName) -> str:
     return text.replace("{domain}", inside.domain).replace("{name}", inside.device_type)
 
 
-def _hold_rule(rule: ProxyRule) -> HoldRule | None:
-    if rule.hold is None:
-        return None
-    return HoldRule(
-        hold=rule.hold, allocate_wait=rule.allocate_wait, over_reboot=rule.hold_over_reboot
-    )
+def _make_held(scanner: Scanner, rule: HoldRule, place: ChainContext) -> Held:
+    holders = place.holders and place.holders(place.domain)
+    return Held(scanner, rule, domain=place.domain, holders=holders)
 
 
 # The order matters: `record` gets the plugin's own messages, all other layers get corrected
-# messages. `health` writes into the file that `maintenance` below it reads, and `hold` stores a
-# list whose health changes are already damped.
+# messages. `health` writes into the file that `maintenance` below it reads. `hold` is above every
+# rule that judges health, which would count the absence of a plugin as a fault of its devices, and
+# above `share`: which replicas are free is known only outside. It is there without `hold`, too:
+# it withdraws the resource while the plugin is away.
 _LAYERS = (
     _Layer(
         "record",
@@ -248,14 +253,6 @@ _LAYERS = (
         lambda damped, rule: damped.use(rule),
     ),
     _Layer(
-        "hold",
-        _hold_rule,
-        lambda scanner, rule, place: Held(
-            scanner, rule, domain=place.domain, state_dir=place.state_dir
-        ),
-        lambda held, rule: held.use(rule),
-    ),
-    _Layer(
         "share",
         lambda rule: None if rule.share is None else _share_rule(rule.share),
         lambda scanner, rule, _: Shared(scanner, rule),
@@ -266,6 +263,12 @@ _LAYERS = (
         lambda rule: rule.inject and make_inject_rule(rule.inject),
         lambda scanner, rule, place: Injected(scanner, rule, domain=place.domain),
         lambda injected, rule: injected.use(rule),
+    ),
+    _Layer(
+        "hold",
+        lambda rule: HoldRule(hold=rule.hold, allocate_wait=rule.allocate_wait),
+        _make_held,
+        lambda held, rule: held.use(rule),
     ),
     _Layer(
         "faults",

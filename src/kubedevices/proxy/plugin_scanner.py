@@ -2,16 +2,17 @@
 
 A resource has one scanner as long as the proxy runs, while instances of the plugin come and go. A
 new instance replaces the older one when it has sent its first list, so that the kubelet gets no
-empty list in between. While no instance is connected, the tree has no device type.
+empty list in between. While no instance is connected, the tree stays: this scanner is the one owner
+of what the plugin said last, for every chain of rules over it. `hold` decides what a node gets.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from kubedevices.allocation import PluginOptions
-from kubedevices.device import ReportedDevice
+from kubedevices.device import Device, ReportedDevice
 from kubedevices.device_tree import DeviceTree
 from kubedevices.middleware.presence import Presence
 from kubedevices.node.arrival.endpoint import (
@@ -42,7 +43,8 @@ class PluginScanner(Scanner):
     """The lists and calls of the plugin of `resource`. For one event loop.
 
     `options_changed` is called when a new instance offers other calls than the older instance:
-    only a new registration tells a kubelet.
+    only a new registration tells a kubelet. `list_changed` is called at each new list, and when the
+    plugin leaves or returns.
     """
 
     def __init__(
@@ -51,17 +53,21 @@ class PluginScanner(Scanner):
         limits: CallLimits = CallLimits(),  # noqa: B008 - a frozen value
         *,
         options_changed: Callable[[], None] = lambda: None,
+        list_changed: Callable[[], None] = lambda: None,
         budget: ByteBudget | None = None,
     ) -> None:
         self.resource = resource
         self.options = PluginOptions()
         self.limits, self._budget = limits, budget
-        self.options_changed = options_changed
+        self.options_changed, self.list_changed = options_changed, list_changed
         self.is_mended = self.has_options = True
         self.is_announced = False
         """Whether the proxy knows this scanner."""
 
         self.presence = Presence()
+        self.has_list = False
+        """Whether `list` and `options` are those of the plugin, from now or before a reboot."""
+
         self.list = ForeignList()
         self._message = b""
         self._listing: Endpoint | None = None
@@ -94,13 +100,17 @@ class PluginScanner(Scanner):
             return self._listing
         return next((each for each in reversed(self._instances) if not each.is_stopped), None)
 
+    def restore(self, devices: Iterable[Device], options: PluginOptions) -> None:
+        """Begin with a list from before a restart; the plugin counts as away."""
+        self.list, self.options = ForeignList((), {each.id: each for each in devices}), options
+        self.has_list = True
+
     # ------------------------------------------------------------ a scanner
 
     async def scan(self, notifier: Notifier) -> None:
         """Report the last list, then every new list; may be called again after it has ended."""
         self._notifier = notifier
-        if self.is_here:
-            self._report()
+        self._report()
         try:
             await notifier.wait_stopped()
         finally:
@@ -179,13 +189,12 @@ class PluginScanner(Scanner):
         elif read is None:
             read = read_list(devices, self.list)
         is_new = message != self._message or not self.is_here
-        self.list, self._message, self._listing = read, message, endpoint
+        self.list, self._message, self._listing, self.has_list = read, message, endpoint, True
         # Only now, with the new list in force: the end of an older instance removes no device.
         for old in self._instances[: self._instances.index(endpoint)]:
             self._retire(old)
-        self._report()
-        # After the report, as `Presence` demands: tasks that wait for the plugin find the list.
         self.presence.arrive()
+        self._report()
         return is_new
 
     def _may_replace_list(self, endpoint: Endpoint) -> bool:
@@ -200,18 +209,17 @@ class PluginScanner(Scanner):
             self._listing = None
         if self._listing is None and self.current() is None and not self.presence.is_away:
             _log.warning("%s: its plugin is gone: %s", self.resource, reason)
-            # Before the report: `hold` keeps the last list only if it already knows that the plugin
-            # is away.
             self.presence.leave()
             self._report()
         return endpoint in self._instances
 
     def _report(self) -> None:
-        if self._notifier is None:
+        """Report the last list. Other middleware asks `presence` whether the plugin is away."""
+        self.list_changed()
+        if self._notifier is None or not self.has_list:
             return
         tree = DeviceTree()
-        if self.is_here:
-            tree.put_list(self.resource.device_type, self.list.devices, self._message)
+        tree.put_list(self.resource.device_type, self.list.devices, self._message)
         self._notifier.notify(tree)
 
     def _retire(self, endpoint: Endpoint) -> None:

@@ -1,32 +1,23 @@
 """One inside resource on its way to the kubelet: a middleware chain over its plugin, and a runner.
 
-Each resource has a task of its own, so that no resource stops another: the error that ends a runner
-is logged, and the runner is created again after a pause.
+Each resource has a supervised task of its own, so that no resource stops another: the error that
+ends a runner is logged, and the runner is created again after a pause.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
-from kubedevices import deadlines
-from kubedevices.errors import KubedevicesError
 from kubedevices.middleware.faults import Faulty
 from kubedevices.plugin.options import RunnerOptions
 from kubedevices.plugin.runner import PluginRunner
 from kubedevices.plugin.served_type import run_together
-from kubedevices.plugin.timing import back_off
 from kubedevices.proxy.middleware_chain import MiddlewareChain
 from kubedevices.proxy.plugin_scanner import PluginScanner
 from kubedevices.proxy.proxy_config import ProxyRule
 
 if TYPE_CHECKING:
     from kubedevices.proxy.dra_bridge import DraBridge
-
-# Seconds until a failed runner is created again: doubled with each failure.
-_FIRST_PAUSE, _LAST_PAUSE = 1.0, 60.0
-
-_log = logging.getLogger(__name__)
 
 
 MakeChain = Callable[[PluginScanner], MiddlewareChain | None]
@@ -47,12 +38,14 @@ class ProxiedResource:
         self.runner: PluginRunner | None = None
         self.chain: MiddlewareChain | None = None
         self._make_chain, self._options, self._bridge = make_chain, options, bridge
-        self._must_rebuild = asyncio.Event()
+        self.must_rebuild = asyncio.Event()
+        """Set when the rules in force need a new chain."""
+
         plugin.options_changed = self.rebuild
 
     def rebuild(self) -> None:
         """Create a new chain by the rules in force: the resource registers again."""
-        self._must_rebuild.set()
+        self.must_rebuild.set()
 
     def use(self, rule: ProxyRule | None) -> None:
         """Serve by another rule, None to stop serving; an equal rule changes nothing."""
@@ -63,26 +56,16 @@ class ProxiedResource:
             self.rebuild()
 
     async def run(self) -> NoReturn:
-        """Serve until cancelled; a `KubedevicesError` is logged, and serving begins again."""
-        failures = 0
+        """Serve until cancelled, with a new chain whenever the rules need one. May raise."""
         while True:
-            self._must_rebuild.clear()
-            try:
-                await self._serve()
-                failures = 0
-            except KubedevicesError as error:
-                pause = back_off(_FIRST_PAUSE, _LAST_PAUSE, failures)
-                failures += 1
-                _log.error(  # a message for the operator
-                    "%s: not served: %s (again in %g s)", self.plugin.resource, error, pause
-                )
-                await self._wait_rebuild(pause)
+            self.must_rebuild.clear()
+            await self._serve()
 
     async def _serve(self) -> None:
         """Serve until the chain has to be created again."""
         self.chain = self._make_chain(self.plugin)
         if self.chain is None:
-            await self._must_rebuild.wait()
+            await self.must_rebuild.wait()
             return
         if self._bridge is not None:
             await self._serve_by(self._bridge, self.chain)
@@ -92,7 +75,7 @@ class ProxiedResource:
             options["wrap_lists"] = faulty.wrap_lists
         runner = PluginRunner(self.chain.scanner, domain=self.chain.domain, **options)
         rebuild = asyncio.create_task(
-            self._must_rebuild.wait(), name=f"{self.plugin.resource} again"
+            self.must_rebuild.wait(), name=f"{self.plugin.resource} again"
         )
         running = asyncio.create_task(runner.run(), name=f"runner of {self.plugin.resource}")
         self.runner = runner
@@ -113,12 +96,5 @@ class ProxiedResource:
         """Serve the devices by a DRA driver until the chain has to be created again."""
         await run_together(
             ("bridge", bridge.serve(chain.domain, chain.scanner)),
-            ("again", self._must_rebuild.wait()),
+            ("again", self.must_rebuild.wait()),
         )
-
-    async def _wait_rebuild(self, pause: float) -> None:
-        try:
-            async with deadlines.timeout(pause):
-                await self._must_rebuild.wait()
-        except TimeoutError:
-            return

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from kubedevices.errors import DeviceListTooLarge, UsageError
 from kubedevices.host import heap, service_manager
+from kubedevices.kubelet_api.kubelet_devices import ask_held
+from kubedevices.middleware.hold import Holders
 from kubedevices.plugin.config_follower import ConfigFollower
 from kubedevices.plugin.options import RunnerOptions, Settings
 from kubedevices.plugin.runner import PluginRunner
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.server import PluginServer
 from kubedevices.plugin.stop_signals import StopSignals
+from kubedevices.plugin.supervised_tasks import SupervisedTasks
 from kubedevices.plugin.timing import Timing
 from kubedevices.proxy.inside_directory import InsideDirectory
 from kubedevices.proxy.live_rules import LiveRules
@@ -25,8 +28,9 @@ from kubedevices.proxy.plugin_calls import CallLimits
 from kubedevices.proxy.plugin_scanner import PluginScanner
 from kubedevices.proxy.proxied_resource import ProxiedResource
 from kubedevices.proxy.proxy_config import ProxyConfig
+from kubedevices.proxy.saved_list import SavedLists
 from kubedevices.proxy.state_service import serving_state
-from kubedevices.socket_paths import INSIDE_DIR, STATE_DIR
+from kubedevices.socket_paths import INSIDE_DIR, POD_RESOURCES, STATE_DIR
 
 if TYPE_CHECKING:
     from kubedevices.dra.options import DraOptions
@@ -53,11 +57,18 @@ class Proxy:
         limits: CallLimits = CallLimits(),  # noqa: B008 - a frozen value
         timing: Timing | None = None,
         dra: "DraOptions | None" = None,
+        pod_resources: Path | None = None,
     ) -> None:
-        """With `dra`, the plugins become DRA drivers, and the proxy registers no device plugin."""
+        """With `dra`, the plugins become DRA drivers, and the proxy registers no device plugin.
+
+        `pod_resources` is the kubelet's podresources socket, which says which devices pods hold; by
+        default the socket that belongs to `socket_dir`.
+        """
         self.rules = rules or LiveRules()
         self.rules.changed = self._use
         self._state_dir = state_dir
+        self._saved = SavedLists(state_dir, self.rules.of)
+        self._pod_resources = pod_resources or socket_dir.parent / POD_RESOURCES
         self._options: RunnerOptions = {
             "socket_dir": socket_dir,
             "on_server_error": "isolate",
@@ -80,7 +91,7 @@ class Proxy:
             is_mended=self._is_mended,
         )
         self.resources: dict[str, ProxiedResource] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks = SupervisedTasks()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = asyncio.Event()
         self._is_stopped = self.has_started = False
@@ -128,20 +139,24 @@ class Proxy:
         return self.has_started
 
     @property
-    def missing(self) -> list[str]:
-        """The resources that the file names and no plugin lists."""
-        return [
-            name
+    def problems(self) -> list[str]:
+        """What keeps the process from being ready, beside the resources of `servers`."""
+        scanners = self.inside.scanners
+        found = [
+            f"{name}: its plugin is away"
             for name in self.rules.named()
-            if not ((scanner := self.inside.scanners.get(name)) and scanner.is_here)
+            if not ((scanner := scanners.get(name)) and scanner.is_here)
         ]
+        failed = {**self.inside.tasks.failed, **self._tasks.failed}
+        found += [f"{name}: {error}" for name, error in failed.items()]
+        return [*found, *(self.bridge.problems if self.bridge is not None else ())]
 
     @property
     def is_ready(self) -> bool:
-        """Whether the kubelet watches all resources, and plugins list all that the file names."""
+        """Whether kubelets watch all resources, plugins list all of the file, and no part fails."""
         return (
             self.has_started
-            and not self.missing
+            and not self.problems
             and all(runner.is_ready for runner in self.runners.values())
         )
 
@@ -184,33 +199,29 @@ class Proxy:
                 self.inside.serving(),
                 serving_state(self._state_dir, self.resources, self.rules.of),
             ):
-                for name in self.rules.held_over_reboot():
-                    self.inside.expect(name)
+                for name, saved in self._saved.load().items():
+                    self.inside.expect(name, saved)
+                self._tasks.start("saved lists", partial(self._saved.keep, self.inside.scanners))
                 if self.bridge is not None:
-                    self._tasks["bridge"] = asyncio.create_task(self.bridge.run(), name="bridge")
-                rules = asyncio.create_task(self.rules.follow(self.resources), name="rules")
-                self._tasks[""] = rules
+                    self._tasks.start("bridge", self.bridge.run)
+                self._tasks.start("unused rules", partial(self.rules.watch, self.resources))
+                if self.rules.follower is not None:
+                    self._tasks.start("configuration file", self.rules.follower.run)
                 self.has_started = True
                 _log.info("plugins can register in %s", self.inside.plugin_dir)
                 await self._stopped.wait()
                 # Before the plugins inside are disconnected: otherwise the kubelet would see their
                 # devices disappear.
-                await self._end_resources()
+                await self._tasks.stop()
         finally:
-            await self._end_resources()
-
-    async def _end_resources(self) -> None:
-        tasks = [*self._tasks.values()]
-        self._tasks.clear()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            await self._tasks.stop()
 
     def _add(self, plugin: PluginScanner) -> None:
         name = str(plugin.resource)
+        plugin.list_changed = self._saved.look_again
         resource = ProxiedResource(plugin, self._make_chain, self._options, self.bridge)
         self.resources[name] = resource
-        self._tasks[name] = asyncio.create_task(resource.run(), name=f"proxied {name}")
+        self._tasks.start(name, resource.run, hurry=resource.must_rebuild)
 
     def _make_chain(self, plugin: PluginScanner) -> MiddlewareChain | None:
         name = str(plugin.resource)
@@ -218,9 +229,26 @@ class Proxy:
         if rule is None:
             return None
         with_place = partial(self.rules.with_place, name)
-        chain = make_chain(plugin, plugin.resource, rule, self._state_dir, with_place)
+        chain = make_chain(
+            plugin, plugin.resource, rule, self._state_dir, with_place, holders=self._holders
+        )
         self.rules.reserve_names(name, rule)
         return chain
+
+    def _holders(self, domain: str) -> Holders:
+        """Return the question which devices of `domain` pods hold: asked of the kubelet's side."""
+        if self.bridge is not None:
+            return self.bridge.holders(domain)
+
+        async def ask() -> set[tuple[str, str]]:
+            held = await ask_held(self._pod_resources)
+            return {
+                (resource.partition("/")[2], device)
+                for resource, device in held
+                if resource.startswith(f"{domain}/")
+            }
+
+        return ask
 
     def _is_mended(self, resource: str) -> bool:
         rule = self.rules.of(resource)
@@ -228,6 +256,7 @@ class Proxy:
 
     def _use(self) -> None:
         """Apply the rules in force to every resource."""
+        self._saved.look_again()
         for name, resource in self.resources.items():
             resource.use(self.rules.of(name))
 

@@ -13,7 +13,7 @@ from kubedevices.device import DeviceSpec, Health, Mount
 from kubedevices.errors import UsageError
 from kubedevices.middleware.additions import InjectRule
 from kubedevices.middleware.damping import DampingRule
-from kubedevices.middleware.health_gate import Check
+from kubedevices.middleware.health_gate import SHORTEST_INTERVAL, Check
 from kubedevices.middleware.replicas import SPREADINGS
 from kubedevices.middleware.share import REPLICAS_LIMIT
 from kubedevices.resource_name import explain_resource_name
@@ -26,8 +26,15 @@ def _replicas(count: int) -> str:
     return "" if 1 <= count <= REPLICAS_LIMIT else f"must be from 1 to {REPLICAS_LIMIT}"
 
 
-def _at_least_1(count: int) -> str:
-    return "" if count >= 1 else "must be 1 or more"
+def _at_least(least: int) -> Callable[[int], str]:
+    return lambda count: "" if count >= least else f"must be {least} or more"
+
+
+def _interval(seconds: float) -> str:
+    return "" if seconds >= SHORTEST_INTERVAL else "shorter than 100ms"
+
+
+DURATION: Mapping[str, Any] = {"parse": parse_duration, "hint": DURATION_HINT}
 
 
 def one_of(*words: str) -> Callable[[str], str]:
@@ -89,7 +96,7 @@ class ShareKey:
         meaning="replicas of some devices; the first rule that matches counts", default=()
     )
     per_container: int | None = key(
-        meaning="the most replicas that one container may have", default=None, check=_at_least_1
+        meaning="the most replicas that one container may have", default=None, check=_at_least(1)
     )
     distinct: bool = key(
         meaning="whether replicas of one container must be of different devices", default=False
@@ -113,9 +120,9 @@ class RecordKey:
         check=_absolute,
     )
     max_size: int = key(
-        meaning="bytes after which the next file begins", default=10 * 2**20, check=_at_least_1
+        meaning="bytes after which the next file begins", default=10 * 2**20, check=_at_least(1)
     )
-    files: int = key(meaning="how many files are kept", default=5, check=_at_least_1)
+    files: int = key(meaning="how many files are kept", default=5, check=_at_least(1))
     redact_env: bool = key(
         meaning="whether the values of environment variables are left out", default=False
     )
@@ -268,18 +275,18 @@ class CheckKey:
     interval: float = key(
         meaning="pause between two checks",
         default=Check.interval,
-        parse=parse_duration,
-        hint=DURATION_HINT,
+        **DURATION,
+        check=_interval,
     )
     fail_after: int = key(
         meaning="failures in a row that make a device unhealthy",
         default=Check.fail_after,
-        check=_at_least_1,
+        check=_at_least(1),
     )
     ok_after: int = key(
         meaning="successes in a row that make a device healthy again",
         default=Check.ok_after,
-        check=_at_least_1,
+        check=_at_least(1),
     )
 
 
@@ -295,25 +302,23 @@ class HealthKey:
     unhealthy_after: float = key(
         meaning="how long a device must be unhealthy without a break",
         default=DampingRule.unhealthy_after,
-        parse=parse_duration,
-        hint=DURATION_HINT,
+        **DURATION,
     )
     healthy_after: float = key(
         meaning="how long a device must be healthy again without a break",
         default=DampingRule.healthy_after,
-        parse=parse_duration,
-        hint=DURATION_HINT,
+        **DURATION,
     )
     max_flaps: int | None = key(
         meaning="how often a device may turn Unhealthy within an hour; once more puts it out of "
         "service",
         default=DampingRule.max_flaps,
+        check=_at_least(0),
     )
     recover_after: float | None = key(
         meaning="how long until a device that is out of service comes back by itself",
         default=DampingRule.recover_after,
-        parse=parse_duration,
-        hint=DURATION_HINT,
+        **DURATION,
     )
     checks: tuple[CheckKey, ...] = key(
         meaning="a device is healthy if the plugin says Healthy and all of these checks succeed",
@@ -334,10 +339,8 @@ class PreStartRule:
 
     HINT: ClassVar[str] = "write 'preStart: {delay: 1s, failEvery: 3}'"
 
-    delay: float = key(
-        meaning="how long it takes", default=0.0, parse=parse_duration, hint=DURATION_HINT
-    )
-    fail_every: int = key(meaning="every n-th fails", default=0, check=_at_least_1)
+    delay: float = key(meaning="how long it takes", default=0.0, **DURATION)
+    fail_every: int = key(meaning="every n-th fails", default=0, check=_at_least(1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -346,9 +349,7 @@ class TurnKey:
 
     HINT: ClassVar[str] = "write '{at: 30s, id: \"GPU-1*\", health: Unhealthy}'"
 
-    at: float = key(
-        meaning="when, after the start", parse=parse_duration, hint="for example 30s or 5m"
-    )
+    at: float = key(meaning="when, after the start", **DURATION)
     id: str = key(meaning="glob of device IDs", default="*", check=_id)
     health: str = key(
         meaning="Healthy or Unhealthy", check=one_of(*Health), choices=tuple(map(str, Health))
@@ -364,14 +365,13 @@ class FaultsKey:
     allocate_delay: float = key(
         meaning="by how much each answer to Allocate is delayed",
         default=0.0,
-        parse=parse_duration,
-        hint=DURATION_HINT,
+        **DURATION,
     )
     fail_allocate_every: int = key(
-        meaning="every n-th Allocate fails", default=0, check=_at_least_1
+        meaning="every n-th Allocate fails", default=0, check=_at_least(1)
     )
     hang_allocate_every: int = key(
-        meaning="every n-th Allocate is never answered", default=0, check=_at_least_1
+        meaning="every n-th Allocate is never answered", default=0, check=_at_least(1)
     )
     refuse: tuple[str, ...] = key(
         meaning="globs of IDs: Allocate of such a device fails", default=(), check=_id

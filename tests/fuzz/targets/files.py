@@ -24,7 +24,7 @@ from kubedevices.dra.kubeconfig import read_kubeconfig
 from kubedevices.dra.prepared import PreparedClaim, PreparedClaims, PreparedDevice
 from kubedevices.errors import InvalidCdiSpec, KubedevicesError
 from kubedevices.host import cdi_specs
-from kubedevices.middleware import maintenance_file, saved_list
+from kubedevices.middleware import maintenance_file
 from kubedevices.node.checkpoint import file as checkpoint_file
 from kubedevices.node.checkpoint import text as checkpoint_text
 from kubedevices.node.ledger.ledger_file import LedgerFile
@@ -32,8 +32,9 @@ from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices import HeldDevices, Holding
 from kubedevices.node.pods.pod_devices_store import AdmittedPod
 from kubedevices.proxy.known_sockets import FILE_NAME, KnownSockets
-from kubedevices.proxy.proxy_config import load_proxy_config
+from kubedevices.proxy.proxy_config import ProxyRule, load_proxy_config
 from kubedevices.proxy.record_reader import read_recording
+from kubedevices.proxy.saved_list import SavedList, SavedLists, document_of
 from tests.fuzz.target import Target
 
 ROOT = Path(__file__).parents[3]
@@ -115,12 +116,15 @@ def check_cordoned(data: bytes) -> None:
     assert maintenance_file.parse_cordoned(maintenance_file.encode_cordoned(found)) == found
 
 
+HELD = ProxyRule(hold=300.0, hold_over_reboot=True)
+
+
 def check_state(data: bytes) -> None:
     """What the proxy and the driver find in their state directories never ends them."""
     written(FILE_NAME, data)
     KnownSockets(directory()).load()
     written("lists/example.com_gpu.json", data)
-    saved_list.read_saved_lists(directory(), "example.com")
+    SavedLists(directory(), lambda _: HELD).load()
     claim_log.read_refusals(written("refused.json", data))
     PreparedClaims.read(written("prepared.json", data))
 
@@ -158,9 +162,8 @@ def _ledger() -> bytes:
 
 
 def _lists() -> bytes:
-    known = {"gpu": saved_list.SavedList((Device("a"), Device("b")))}
-    saved_list.write_saved_lists(directory(), "example.com", known)
-    return (directory() / "lists/example.com_gpu.json").read_bytes()
+    known = SavedList((Device("a"), Device("b")))
+    return json.dumps(document_of("example.com/gpu", known)).encode()
 
 
 def _texts(*paths: str) -> tuple[bytes, ...]:
