@@ -30,7 +30,7 @@ from kubedevices.wire import grpc_events as ours
 from kubedevices.wire.client_connection import ClientConnection
 from kubedevices.wire.grpc_connection import GrpcConnection
 from kubedevices.wire.http2_frames import PREFACE
-from kubedevices.wire.http2_limits import MAX_FRAME_SIZE, MAX_HEADER_BLOCK, Limits
+from kubedevices.wire.http2_limits import MAX_FRAME_SIZE, Limits
 from kubedevices.wire.server_connection import ServerConnection
 from tests.fuzz.inputs import Numbers
 from tests.fuzz.target import Target
@@ -43,7 +43,7 @@ LIMITS = Limits(
     connection_window=2**17,
     max_buffered=20_000,
 )
-KEPT = LIMITS.max_buffered + LIMITS.max_receive + MAX_FRAME_SIZE + MAX_HEADER_BLOCK
+KEPT = LIMITS.max_buffered + LIMITS.max_receive + MAX_FRAME_SIZE + LIMITS.max_header_block
 _REFUSED_STREAM, _CANCEL = 7, 8
 MOST_STEPS = 60
 
