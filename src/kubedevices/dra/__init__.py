@@ -11,6 +11,7 @@ publisher            writes the ResourceSlices and keeps them up to date
 api_client           the calls to the API server
 kubeconfig           address of the API server, and the credentials of the driver
 service              the DRAPlugin service: the kubelet's calls to prepare and unprepare claims
+claim_work           prepares and unprepares one claim: the guard, the hooks, the files
 claims               reads the allocation and the configuration of a ResourceClaim
 parameters           converts the configuration of a claim to the author's dataclass
 claim_hooks          calls the plugin author's hooks for a claim
@@ -19,7 +20,9 @@ metadata             the files that tell a container about the devices of its cl
 metadata_files       writes and removes these files on the node
 preparation          writes and removes all files of a claim, in an order that survives a kill
 prepared             the checkpoint: the file that lists the prepared claims
+shared_writes        lets steps that change the checkpoint share one write
 claim_lock           lets one process at a time prepare or unprepare a claim
+claim_turns          lets this process work on many claims at the same time
 claim_log            records refused claims and counts failures
 device_plugin_view   the devices that the device plugin API has, from the kubelet's answers
 device_plugin_guard  withholds these devices from ResourceSlices and claims

@@ -75,6 +75,8 @@ class KubeletGuard:
         # Identity of the kubelet's socket, and the time until which this kubelet is young.
         self._young_until: tuple[tuple[int, int, int], float] | None = None
         self._asking, self._hurry = asyncio.Lock(), asyncio.Event()
+        # Numbers of questions: the last that began, and the last that ended.
+        self._questions, self._answered = 0, 0
         self._logged_reasons: Mapping[DeviceKey, str] = {}
         self.view: PluginView | None = None
         """The kubelet's last answers; None before the first reliable answer."""
@@ -139,37 +141,49 @@ class KubeletGuard:
                         await self._hurry.wait()
 
     async def ask(self) -> None:
-        """Update `view`. An error is logged, the same error again is not."""
+        """Update `view`. An error is logged, the same error again is not.
+
+        Calls that wait for a running question share the next question: an answer counts only if the
+        question began after the call.
+        """
+        wanted = self._questions + 1
         async with self._asking:
-            loop = asyncio.get_running_loop()
-            # The time before the questions: changes after this time may be missing in the answers.
-            asked_at, timeout = loop.time(), self._timing.answer
-            try:
-                is_young = self._is_young(loop.time())
-                async with await GrpcChannel.dial(self._socket, timeout=timeout) as channel:
-                    client = PodResourcesClient(channel)
-                    # This order matters. A device that is missing in the first answer can no longer
-                    # be allocated before the second answer. In the other order, a device that is
-                    # allocated and withdrawn in between would be in neither answer.
-                    allocatable = await client.get_allocatable(timeout=timeout)
-                    pods = await client.list_pods(timeout=timeout)
-            except (OSError, WireError) as error:
-                self._log_error(error)
+            if self._answered >= wanted:
                 return
-            self._problem = ""
-            view = _view_of(self._domain, asked_at, allocatable, pods)
-            if not is_young:
-                self.view = view
-            elif self.view is not None:
-                # A kubelet that has just started may not list all its pods yet. So pods from its
-                # answers before the restart still count.
-                self.view = view.with_pods_of(self.view)
-            elif not self._has_logged_youth:
-                self._has_logged_youth = True
-                _log.info(
-                    "the kubelet at %s has just started and may not know all pods yet: devices are "
-                    "published %g s after its start", self._socket, self._timing.young,
-                )  # fmt: skip
+            self._questions += 1
+            await self._ask()
+            self._answered = self._questions
+
+    async def _ask(self) -> None:
+        loop = asyncio.get_running_loop()
+        # The time before the questions: changes after this time may be missing in the answers.
+        asked_at, timeout = loop.time(), self._timing.answer
+        try:
+            is_young = self._is_young(loop.time())
+            async with await GrpcChannel.dial(self._socket, timeout=timeout) as channel:
+                client = PodResourcesClient(channel)
+                # This order matters. A device that is missing in the first answer can no longer
+                # be allocated before the second answer. In the other order, a device that is
+                # allocated and withdrawn in between would be in neither answer.
+                allocatable = await client.get_allocatable(timeout=timeout)
+                pods = await client.list_pods(timeout=timeout)
+        except (OSError, WireError) as error:
+            self._log_error(error)
+            return
+        self._problem = ""
+        view = _view_of(self._domain, asked_at, allocatable, pods)
+        if not is_young:
+            self.view = view
+        elif self.view is not None:
+            # A kubelet that has just started may not list all its pods yet. So pods from its
+            # answers before the restart still count.
+            self.view = view.with_pods_of(self.view)
+        elif not self._has_logged_youth:
+            self._has_logged_youth = True
+            _log.info(
+                "the kubelet at %s has just started and may not know all pods yet: devices are "
+                "published %g s after its start", self._socket, self._timing.young,
+            )  # fmt: skip
 
     def _is_young(self, now: float) -> bool:
         """Whether the kubelet has just started, by the age of its socket.

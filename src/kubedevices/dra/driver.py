@@ -229,7 +229,7 @@ class DraDriver:
                 )
         finally:
             # The health streams never end by themselves: `sockets.stop` would wait for them.
-            service.end_health_streams()
+            service.begin_end()
             grace = max(settings.timing.exit_grace - _STOP_GRACE, _STOP_GRACE)
             await self.sockets.stop(grace)
             await service.settle(_STOP_GRACE)

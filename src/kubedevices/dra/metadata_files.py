@@ -33,8 +33,9 @@ class MetadataFiles:
             try:
                 if not _has_content(path, data):
                     self._directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-                    # World-readable: a container may run as any user.
-                    untrusted_files.replace(path, data, mode=0o644)
+                    # World-readable: a container may run as any user. After a reboot the driver
+                    # writes the file again.
+                    untrusted_files.replace(path, data, mode=0o644, durable=False)
             except OSError as error:
                 raise PreparedUnwritable(str(path), error.strerror or str(error)) from error
 

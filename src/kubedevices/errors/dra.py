@@ -16,6 +16,14 @@ class ClaimRefused(DraError):
         super().__init__(f"claim {claim}: {problem}")
 
 
+class DeviceStillHeld(ClaimRefused):
+    """Another claim, `holder`, has the device of a claim and is not unprepared."""
+
+    def __init__(self, claim: str, holder: str, device: str) -> None:
+        self.holder, self.device = holder, device
+        super().__init__(claim, f"the claim {holder} still holds device {device}")
+
+
 class PreparedUnwritable(DraError):
     """A file of prepared claims cannot be written, so no claim is prepared or unprepared."""
 

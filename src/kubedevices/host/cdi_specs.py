@@ -194,8 +194,10 @@ def write_spec(directory: Path, name: str, spec: CdiSpec) -> bool:
     return write_text(path, text_of(spec, str(path)))
 
 
-def write_text(path: Path, text: str) -> bool:
+def write_text(path: Path, text: str, *, durable: bool = True) -> bool:
     """Write a text from `text_of`; readers see the old or the new file.
+
+    A file that is not `durable` may be empty after a power failure.
 
     Returns False if the content was equal. Equal content is not written again, because a write
     makes every runtime read the directory again. Raises `CdiWriteFailed`.
@@ -208,7 +210,7 @@ def write_text(path: Path, text: str) -> bool:
             path.parent.mkdir(parents=True, exist_ok=True)
             _open_to_all(path.parent)
         # Readable for all: engines without root read it too.
-        untrusted_files.replace(path, data, mode=0o644)
+        untrusted_files.replace(path, data, mode=0o644, durable=durable)
     except OSError as error:
         raise CdiWriteFailed(str(path), error.strerror or str(error)) from error
     return True

@@ -92,12 +92,12 @@ def _check(file: int) -> None:
         raise OSError(errno.EINVAL, f"it is {_KINDS.get(kind, 'something')}, not a regular file")
 
 
-def replace(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+def replace(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
     """Write `data` to `path` in one step: readers see the old or the new content.
 
-    Replaces a file of that name, but no directory. After the return, the file survives a power
-    failure. If the process dies before, `remove_leftovers` removes the temporary file. Raises
-    `OSError`.
+    Replaces a file of that name, but no directory. After the return, a `durable` file survives a
+    power failure; any file survives the end of this process. If the process dies before,
+    `remove_leftovers` removes the temporary file. Raises `OSError`.
     """
     # The lock below shows that the writer is alive: then `remove_leftovers` of another process does
     # not remove the file.
@@ -110,7 +110,8 @@ def replace(path: Path, data: bytes, *, mode: int = 0o600) -> None:
             stream.write(data)
         # Here, not in os.open: the umask would remove bits, and no one shall read half a file.
         os.fchmod(file, mode)
-        os.fsync(file)
+        if durable:
+            os.fsync(file)
         os.rename(temporary, path)  # noqa: PTH104
     except BaseException:
         with contextlib.suppress(OSError):
@@ -119,7 +120,8 @@ def replace(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     finally:
         os.close(file)
     # The content is on disk already. The new name is on disk only after this.
-    sync_directory(path.parent)
+    if durable:
+        sync_directory(path.parent)
 
 
 _ENDING = ".tmp"
