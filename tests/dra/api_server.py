@@ -167,7 +167,8 @@ class ApiServer:
         if path.startswith("/api/v1/nodes/"):
             return _found(self.nodes.get(name))
         if "/resourceclaims/" in path:
-            return _found(self.claims.get(name))
+            message = f'resourceclaims.resource.k8s.io "{name}" not found'
+            return _found(self.claims.get(name), message)
         if path == SLICES and method == "GET":
             version = {"resourceVersion": str(self._version)}
             return 200, {"items": copy.deepcopy([*self.slices.values()]), "metadata": version}
@@ -196,9 +197,9 @@ class ApiServer:
         return copy.deepcopy(made)
 
 
-def _found(found: Object | None) -> tuple[int, Object]:
+def _found(found: Object | None, message: str = "not found") -> tuple[int, Object]:
     if found is None:
-        return 404, {"reason": "NotFound", "message": "not found"}
+        return 404, {"reason": "NotFound", "message": message}
     return 200, found
 
 

@@ -266,8 +266,10 @@ async def test_an_answer_that_is_late_is_logged(
 
 
 @pytest.fixture
-async def waits(tmp_path: Path) -> AsyncIterator[Rig]:
+async def waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
     """Return a service in which ONE has gpu-0 and the scheduler has given gpu-0 to TWO."""
+    monkeypatch.setattr(service_module, "HOLDER_LIMIT", 3600)
+    monkeypatch.setattr(service_module, "ANSWER_LIMIT", 60)
     rig = Rig(tmp_path)
     await rig.service.prepare((ONE,))
     rig.claims["c2"] = claim_of(TWO.uid, "gpu-0")

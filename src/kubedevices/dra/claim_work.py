@@ -6,7 +6,7 @@ author's hooks never overlap, also for different claims.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from kubedevices.allocation import ClaimDevice, ClaimReference
@@ -227,6 +227,15 @@ class ClaimWork:
         async with self.turns.of(claim.uid):
             await self._hooks.wait_for_late_call(claim, 0)
             await self._unprepare_now(claim)
+
+    async def unprepare_if(
+        self, claim: ClaimReference, reason: Callable[[], Awaitable[str]]
+    ) -> None:
+        """Unprepare a claim if `reason`, called in the turn of the claim, returns a text."""
+        async with self.turns.of(claim.uid):
+            await self._hooks.wait_for_late_call(claim, 0)
+            if await reason():
+                await self._unprepare_now(claim)
 
     async def _unprepare_now(self, claim: ClaimReference) -> None:
         """Unprepare a claim in its turn."""

@@ -40,6 +40,12 @@ class Guard(Protocol):
     async def refusal(self, keys: Collection[DeviceKey]) -> str:
         """Return why a claim cannot have devices that are new to it; empty if it can."""
 
+    async def claims_of_pods(self) -> Collection[tuple[str, str]] | None:
+        """Ask the kubelet for the claims of its containers, by namespace and name.
+
+        None if the kubelet does not answer, or may not know all its pods yet.
+        """
+
     async def run(self, changed: Callable[[], None]) -> NoReturn:
         """Call `changed` each time the result of `withheld` may have changed."""
 
@@ -119,6 +125,12 @@ class KubeletGuard:
             if why := self.reason(key):
                 return f"device {key[1]} cannot be used: {why}"
         return ""
+
+    async def claims_of_pods(self) -> Collection[tuple[str, str]] | None:
+        """Ask the kubelet again: an older answer does not count."""
+        began = asyncio.get_running_loop().time()
+        await self.ask()
+        return self.view.claims if self.view is not None and self.view.at >= began else None
 
     async def run(self, changed: Callable[[], None]) -> NoReturn:
         """Ask the kubelet at intervals."""
@@ -215,7 +227,7 @@ class KubeletGuard:
 
 
 def _view_of(
-    domain: str, at: float, allocatable: Iterable[DeviceEntry], pods: Iterable[PodEntry]
+    domain: str, at: float, allocatable: Iterable[DeviceEntry], pods: Collection[PodEntry]
 ) -> PluginView:
     """Return the devices of the resources `domain/…` in two answers of a kubelet."""
     held = {
@@ -224,7 +236,13 @@ def _view_of(
         for container in pod.containers
         for key in _keys(domain, container.devices)
     }
-    return PluginView(at, held, frozenset(_keys(domain, allocatable)))
+    claims = {
+        (claim.namespace, claim.name)
+        for pod in pods
+        for container in pod.containers
+        for claim in container.claims
+    }
+    return PluginView(at, held, frozenset(_keys(domain, allocatable)), frozenset(claims))
 
 
 def _keys(domain: str, entries: Iterable[DeviceEntry]) -> Iterable[DeviceKey]:

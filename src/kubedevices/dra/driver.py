@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn, Unpack
 
 from kubedevices.allocation import PluginInfo
 from kubedevices.device_tree import DeviceTree
+from kubedevices.dra.abandoned_search import AbandonedSearch
 from kubedevices.dra.api_client import ApiClient
 from kubedevices.dra.claim_log import FILE_NAME as REFUSED_FILE
 from kubedevices.dra.claim_log import ClaimLog
@@ -97,6 +98,7 @@ class DraDriver:
             guard=self._guard,
             metadata=settings.metadata,
         )
+        self._abandoned = self._make_search()
         self._state_files = StateFiles(settings.data_dir(domain))
         self.publisher = Publisher(self._api, domain, settings.node_name)
         """Writes the ResourceSlices."""
@@ -109,12 +111,25 @@ class DraDriver:
 
         self._tree: DeviceTree | None = None
         self._offer: Offer | None = None
-        self._guard_changed = asyncio.Event()
+        self._guard_changed, self._stopped = asyncio.Event(), asyncio.Event()
         # Held while the state file changes, so that the file and the published slices agree.
         self._state_lock = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopped = asyncio.Event()
         self._is_stopped = self._knows_claims = False
+
+    def _make_search(self) -> AbandonedSearch:
+        search = AbandonedSearch(
+            self.domain,
+            self._api,
+            claims=lambda: self._preparation.claims,
+            of_pods=self._guard.claims_of_pods,
+            free=self._service.work.unprepare_if,
+            # Another API server, after a mistake in a kubeconfig, knows no claim of this node.
+            is_trusted=lambda: self.publisher.is_published,
+            timing=self.settings.search_timing,
+        )
+        self._service.on_conflict = search.look_soon
+        return search
 
     def __repr__(self) -> str:
         state = "registered" if self.is_registered else "not registered"
@@ -308,7 +323,9 @@ class DraDriver:
         while True:
             await self.sockets.lead()
             await run_together(
-                ("publisher", self.publisher.run()), ("newer", self.sockets.yield_lead())
+                ("publisher", self.publisher.run()),
+                ("abandoned claims", self._abandoned.run()),
+                ("newer", self.sockets.yield_lead()),
             )
             # The newer instance writes now, so the state of the server is unknown when this
             # instance leads again.

@@ -91,6 +91,9 @@ class ClaimService:
         )
         """Prepares and unprepares single claims."""
 
+        self.on_conflict: Callable[[], None] = _ignore
+        """Called when a claim begins to wait for a device that another claim has."""
+
         self._is_ending = False
         self._calls: set[_PrepareCall] = set()
 
@@ -210,6 +213,7 @@ class ClaimService:
         """Wait until no claim has the devices of a claim. Raises `error` at the time `until`."""
         if not self._is_ending:
             _log.info("%s: waiting for its end", error)
+            self.on_conflict()
         while holders_of(wanted.results, self._preparation.holders(call.claim.uid)):
             if self._is_ending or call.is_over:
                 raise error
@@ -248,3 +252,7 @@ class _PrepareCall:
 
     def __init__(self, claim: ClaimReference) -> None:
         self.claim, self.is_over = claim, False
+
+
+def _ignore() -> None:
+    """Used while nobody looks for the holder of a device."""

@@ -24,6 +24,14 @@ class DeviceStillHeld(ClaimRefused):
         super().__init__(claim, f"the claim {holder} still holds device {device}")
 
 
+class ClaimNotReleased(DraError):
+    """`release --claim` cannot free the devices of a claim."""
+
+    def __init__(self, claim: str, problem: str) -> None:
+        self.claim, self.problem = claim, problem
+        super().__init__(f"the claim {claim} is not released: {problem}")
+
+
 class PreparedUnwritable(DraError):
     """A file of prepared claims cannot be written, so no claim is prepared or unprepared."""
 

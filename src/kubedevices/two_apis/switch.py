@@ -360,6 +360,10 @@ class _SwitchGuard:
                 return f"device {key[1]} cannot be used: {why}"
         return await self._kubelet.refusal(keys)
 
+    async def claims_of_pods(self) -> Collection[tuple[str, str]] | None:
+        """Ask the kubelet for the claims of its containers."""
+        return await self._kubelet.claims_of_pods()
+
     async def run(self, changed: Callable[[], None]) -> NoReturn:
         """Follow the kubelet's answers. For a change of the switch it calls `refresh`."""
         self._changed = changed
