@@ -11,12 +11,15 @@ from kubedevices.errors import CannotAsk, DialError, KubeletSilent, RpcError, St
 from kubedevices.kubelet_api import kubelet_devices
 from kubedevices.kubelet_api.kubelet_devices import ask_kubelet, describe_pod_resources
 from kubedevices.kubelet_api.pod_resources import (
+    POD_LIST,
+    ClaimEntry,
     ContainerEntry,
     DeviceEntry,
     PodEntry,
     pod_resources_methods,
 )
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
+from tests.kubelet_api.protobuf_classes import message_class
 
 GPU = "example.com/gpu"
 
