@@ -64,6 +64,7 @@ async def test_a_long_turn_ends_for_another_instance(
 ) -> None:
     """Calls that come without a pause do not keep the lock for ever."""
     monkeypatch.setattr(claim_turns, "TURN_LIMIT", 0.0)
+    monkeypatch.setattr(claim_turns, "_PAUSE", 0.0)
     first, second = Instance(tmp_path), Instance(tmp_path)
     inside, leave = asyncio.Event(), asyncio.Event()
 
@@ -77,6 +78,10 @@ async def test_a_long_turn_ends_for_another_instance(
     other = asyncio.create_task(anext_turn(second))
     late = asyncio.create_task(anext_turn(first, "2"))
     await until(lambda: first.turns._door.locked() and second.turns._door.locked())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not late.done(), "it waits for the next turn"
+    monkeypatch.undo()
     leave.set()
     await other
     await asyncio.gather(using, late)

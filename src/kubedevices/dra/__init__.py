@@ -29,6 +29,7 @@ claim_release        frees the devices of a claim by hand
 claim_log            records refused claims and counts failures
 device_plugin_view   the devices that the device plugin API has, from the kubelet's answers
 device_plugin_guard  withholds these devices from ResourceSlices and claims
+deployment_lock      keeps two deployments from being the same driver on a node
 state_files          files that tell the next process which slices and claims may exist
 driver_metrics       the metrics of a driver
 sockets              the two sockets of a driver, and other instances of the driver

@@ -8,6 +8,7 @@ it.
 import asyncio
 import contextlib
 import logging
+import socket
 from typing import TYPE_CHECKING, NoReturn, Unpack
 
 from kubedevices.allocation import PluginInfo
@@ -16,6 +17,8 @@ from kubedevices.dra.abandoned_search import AbandonedSearch
 from kubedevices.dra.api_client import ApiClient
 from kubedevices.dra.claim_log import FILE_NAME as REFUSED_FILE
 from kubedevices.dra.claim_log import ClaimLog
+from kubedevices.dra.deployment_lock import FILE_NAME as LOCK_OF_DEPLOYMENT
+from kubedevices.dra.deployment_lock import DeploymentLock, deployment_of
 from kubedevices.dra.device_plugin_guard import Guard, KubeletGuard
 from kubedevices.dra.kubeconfig import find_access
 from kubedevices.dra.names import DeviceKey, check_driver_name
@@ -99,6 +102,11 @@ class DraDriver:
             metadata=settings.metadata,
         )
         self._abandoned = self._make_search()
+        self._deployment = DeploymentLock(
+            settings.data_dir(domain) / LOCK_OF_DEPLOYMENT,
+            domain,
+            deployment_of(socket.gethostname(), settings.node_name),
+        )
         self._state_files = StateFiles(settings.data_dir(domain))
         self.publisher = Publisher(self._api, domain, settings.node_name)
         """Writes the ResourceSlices."""
@@ -207,6 +215,7 @@ class DraDriver:
             scan.cancel()
             await scan_task.await_end(scan, self._scanner, _STOP_GRACE)
             await hook_threads.settle(self.settings.timing.hook_grace)
+            self._deployment.release()
 
     async def _wait_for(self, scan: asyncio.Task[None]) -> None:
         await asyncio.shield(scan)
@@ -265,6 +274,8 @@ class DraDriver:
         """Offer a new tree to claims, to the kubelet and to the API server."""
         for device_type in tree:
             self._hooks_of(device_type)
+        # Before the first socket and the first slice: both would harm another deployment.
+        await hook_threads.call(self._deployment.take, list(tree))
         found = await hook_threads.call(lookup.complete, tree)
         offer = offer_of(found, self.domain, self.settings.unhealthy_effect)
         for line in describe_refused(dict(offer.refused.items() - self._refused.items())):

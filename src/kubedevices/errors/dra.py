@@ -32,6 +32,19 @@ class ClaimNotReleased(DraError):
         super().__init__(f"the claim {claim} is not released: {problem}")
 
 
+class DriverTaken(DraError):
+    """Another deployment is the driver of this domain on the node."""
+
+    def __init__(self, driver: str, deployment: str, types: tuple[str, ...]) -> None:
+        self.driver, self.deployment, self.types = driver, deployment, types
+        who = f"the deployment {deployment}" if deployment else "another process"
+        super().__init__(
+            f"{who} is the DRA driver {driver} on this node, for {', '.join(types)}: a domain has "
+            "one deployment in mode dra, so choose another domain, or serve all device types in "
+            "one deployment"
+        )
+
+
 class PreparedUnwritable(DraError):
     """A file of prepared claims cannot be written, so no claim is prepared or unprepared."""
 
