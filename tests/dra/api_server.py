@@ -14,6 +14,7 @@ from kubedevices.dra.kubeconfig import ApiAccess
 
 Object = dict[str, Any]
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 
 
 class Fault(NamedTuple):
@@ -166,9 +167,13 @@ class ApiServer:
         name = path.rpartition("/")[2]
         if path.startswith("/api/v1/nodes/"):
             return _found(self.nodes.get(name))
+        if path == CLAIMS:
+            items = [_named(claim, name) for name, claim in self.claims.items()]
+            return 200, {"items": items, "metadata": {}}
         if "/resourceclaims/" in path:
             message = f'resourceclaims.resource.k8s.io "{name}" not found'
-            return _found(self.claims.get(name), message)
+            found = self.claims.get(name)
+            return _found(found and _named(found, name), message)
         if path == SLICES and method == "GET":
             version = {"resourceVersion": str(self._version)}
             return 200, {"items": copy.deepcopy([*self.slices.values()]), "metadata": version}
@@ -195,6 +200,10 @@ class ApiServer:
         self.slices[name] = made
         self._tell(kind, made)
         return copy.deepcopy(made)
+
+
+def _named(claim: Object, name: str) -> Object:
+    return {**claim, "metadata": {"namespace": "default", "name": name, **claim["metadata"]}}
 
 
 def _found(found: Object | None, message: str = "not found") -> tuple[int, Object]:

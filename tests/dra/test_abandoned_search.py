@@ -122,6 +122,19 @@ async def test_a_claim_that_a_pod_gets_between_the_looks_stays(world: World) -> 
     assert await world.look(times=1) == ["c1", "c2"]
 
 
+async def test_a_claim_that_a_pod_reserves_between_the_looks_stays(world: World) -> None:
+    """The kubelet may not have its containers yet. The time counts anew afterwards."""
+    await world.look(times=1)
+    metadata = {"namespace": "default", "name": "c1", "uid": ONE.uid}
+    used = claim_of(ONE.uid, "gpu-0") | {"metadata": metadata}
+    used["status"]["reservedFor"] = [{"uid": "pod"}]
+    world.rig.claims["c1"] = used
+    assert await world.look(times=1) == ["c1"]
+    world.rig.claims["c1"] = deleted(ONE)
+    assert await world.look(times=1) == ["c1"]
+    assert not await world.look(times=1)
+
+
 async def test_a_claim_that_a_pod_gets_during_the_look_stays(world: World) -> None:
     """Both are asked again in the turn of the claim."""
     await world.look(times=1)
@@ -201,9 +214,12 @@ async def test_the_claims_of_containers_come_from_a_new_answer_of_the_kubelet(
     server = GrpcServer(pod_resources_methods(KubeletWithPods()), name="podresources")
     await server.start(socket)
     assert await guard.claims_of_pods() == {("default", "c1")}
+    await server.stop()
+    assert await guard.claims_of_pods() is None
+    server = GrpcServer(pod_resources_methods(KubeletWithPods()), name="podresources")
+    await server.start(socket)
     guard._timing, guard._young_until = GuardTiming(young=3600), None
     assert await guard.claims_of_pods() is None
     await server.stop()
-    assert await guard.claims_of_pods() is None
     absent = KubeletGuard(DRIVER, short_dir / "none" / "kubelet.sock")
     assert await absent.claims_of_pods() is None

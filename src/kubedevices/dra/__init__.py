@@ -25,6 +25,7 @@ claim_lock           lets one process at a time prepare or unprepare a claim
 claim_turns          lets this process work on many claims at the same time
 abandoned            judges whether a pod can still use a prepared claim
 abandoned_search     finds claims that nobody will unprepare, and unprepares them
+allocations          finds claims to which devices are still allocated
 claim_release        frees the devices of a claim by hand
 claim_log            records refused claims and counts failures
 device_plugin_view   the devices that the device plugin API has, from the kubelet's answers

@@ -25,15 +25,22 @@ def why_abandoned(
     away, does not serve the API, or answers nonsense is no reason.
     """
     if isinstance(answer, ApiRefused):
-        # A server without resource.k8s.io answers 404 too, but without the name of the claim.
-        is_gone = answer.status == 404 and answer.reason == "NotFound"
-        return "it is deleted" if is_gone and f'"{claim.name}" not found' in answer.message else ""
+        return "it is deleted" if is_deleted(claim, answer) else ""
     if isinstance(answer, ApiUnreachable):
         return ""
     try:
         return _why_unused(claim, results, answer, driver)
     except (KeyError, TypeError, AttributeError):  # not a ResourceClaim
         return ""
+
+
+def is_deleted(claim: ClaimReference, answer: ApiRefused) -> bool:
+    """Whether the API server says that a claim does not exist.
+
+    A server without resource.k8s.io answers 404 too, but without the name of the claim.
+    """
+    is_missing = answer.status == 404 and answer.reason == "NotFound"
+    return is_missing and f'"{claim.name}" not found' in answer.message
 
 
 def _why_unused(

@@ -27,6 +27,8 @@ WATCH_SECONDS = 300
 """The driver asks the server to end a watch after this time."""
 
 _SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+_CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
+_PAGE = 500
 # Largest answer in bytes, far more than the slices of a node: an endless answer must not fill the
 # memory.
 _LIMIT = 64 * 2**20
@@ -78,6 +80,16 @@ class ApiClient:
             f"/resourceclaims/{quote(claim.name)}"
         )
         return await self._do(_Call("GET", path, "get", "resourceclaims"))
+
+    async def claim_pages(self) -> AsyncGenerator[list[Object], None]:
+        """Yield all ResourceClaims of the cluster, some at a time."""
+        query = {"limit": str(_PAGE)}
+        while True:
+            answer = await self._do(_Call("GET", _CLAIMS, "list", "resourceclaims", query))
+            yield answer.get("items") or []
+            if not (rest := (answer.get("metadata") or {}).get("continue")):
+                return
+            query = {"limit": str(_PAGE), "continue": rest}
 
     async def list_slices(self, driver: str, node: str) -> tuple[list[Object], str]:
         """Return the slices of a driver on a node, and the version from which to watch."""

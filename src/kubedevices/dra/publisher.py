@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple, NoReturn
 
 from kubedevices.dra.api_client import ApiClient
@@ -60,9 +60,9 @@ class Publisher:
         # be in a slice.
         self._possibly_published: set[str] | None = None
 
-    def assume_no_slices(self) -> None:
-        """Assume that the server has no slices of this driver. Call this before `publish`."""
-        self._possibly_published = set()
+    def assume_only(self, labels: Collection[str]) -> None:
+        """Assume that slices on the server have no other devices. Call this before `publish`."""
+        self._possibly_published = {*labels}
 
     def forget_server_state(self) -> None:
         """Assume nothing about the slices on the server: another instance writes them now."""

@@ -21,7 +21,7 @@ NODE_OF_TOKEN = "authentication.kubernetes.io/node-name"
 
 RULES: list[dict[str, Any]] = [
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
-    {"apiGroups": [DRA], "resources": ["resourceclaims"], "verbs": ["get"]},
+    {"apiGroups": [DRA], "resources": ["resourceclaims"], "verbs": ["get", "list"]},
     {
         "apiGroups": [DRA],
         "resources": ["resourceslices"],
