@@ -239,6 +239,7 @@ def _refusal(call: _Call, response: Any, data: bytes) -> ApiRefused:
         reason, message = str(status.get("reason", "")), str(status.get("message", ""))
     except (ValueError, AttributeError):
         reason, message = "", data[:200].decode(errors="replace").strip()
+    is_policy = "ValidatingAdmissionPolicy" in message
     headers = {bytes(name).lower(): bytes(value) for name, value in response.headers}
     try:
         retry_after = float(headers[b"retry-after"])
@@ -250,7 +251,8 @@ def _refusal(call: _Call, response: Any, data: bytes) -> ApiRefused:
         reason,
         message,
         retry_after=retry_after,
-        missing_rule=call.rule if response.status_code == 403 else "",
+        # A policy refuses a request that RBAC permits: another rule would not help.
+        missing_rule=call.rule if response.status_code == 403 and not is_policy else "",
     )
 
 

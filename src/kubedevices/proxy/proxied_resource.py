@@ -63,6 +63,17 @@ class ProxiedResource:
 
     async def run(self) -> NoReturn:
         """Serve until cancelled; a `KubedevicesError` is logged, and serving begins again."""
+        try:
+            await self._run()
+        finally:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Take the devices out of DRA: without a chain nothing serves them."""
+        if self._bridge is not None:
+            self._bridge.forget(self.plugin)
+
+    async def _run(self) -> NoReturn:
         failures = 0
         while True:
             self._must_rebuild.clear()
@@ -70,6 +81,7 @@ class ProxiedResource:
                 await self._serve()
                 failures = 0
             except KubedevicesError as error:
+                self._forget()
                 pause = back_off(_FIRST_PAUSE, _LAST_PAUSE, failures)
                 failures += 1
                 _log.error(  # a message for the operator
@@ -81,6 +93,7 @@ class ProxiedResource:
         """Serve until the chain has to be created again."""
         self.chain = self._make_chain(self.plugin)
         if self.chain is None:
+            self._forget()
             await self._must_rebuild.wait()
             return
         if self._bridge is not None:
@@ -111,7 +124,7 @@ class ProxiedResource:
     async def _serve_by(self, bridge: "DraBridge", chain: MiddlewareChain) -> None:
         """Serve the devices by a DRA driver until the chain has to be created again."""
         await run_together(
-            ("bridge", bridge.serve(chain.domain, chain.scanner)),
+            ("bridge", bridge.serve(chain.domain, chain.scanner, self.plugin)),
             ("again", self._must_rebuild.wait()),
         )
 
