@@ -42,6 +42,10 @@ class ApiServer:
         self.taken_in: Callable[[Object], None] = lambda _made: None
         self.url = ""
         self.watches = 0
+        self.node_changed = asyncio.Event()
+        self.watch_ends: bytes | None = None
+        """The last bytes of a watch of a node, when it shall end at the next change."""
+
         self._version = 100
         self._history: list[tuple[int, Object]] = []
         self._watches: set[asyncio.Queue[Object]] = set()
@@ -119,6 +123,10 @@ class ApiServer:
                 await reader.read()
             return
         query = parse_qs(parts.query)
+        if fault is None and "watch" in query and parts.path == "/api/v1/nodes":
+            name = query["fieldSelector"][0].partition("=")[2]
+            await self._watch_node(http, writer, name, query.get("resourceVersion", [""])[0])
+            return
         if fault is None and "watch" in query:
             await self._watch(http, writer, int(query["resourceVersion"][0]))
             return
@@ -136,6 +144,36 @@ class ApiServer:
             h11.EndOfMessage(),
         ):
             writer.write(http.send(event) or b"")
+        await writer.drain()
+
+    def change_node(self, name: str) -> None:
+        """Tell the watches of a node that somebody has changed it."""
+        self._version += 1
+        self.nodes[name]["metadata"]["resourceVersion"] = str(self._version)
+        self.node_changed.set()
+        self.node_changed = asyncio.Event()
+
+    def end_node_watch(self, last: bytes) -> None:
+        """End the watch of a node, after these bytes."""
+        self.watch_ends = last
+        self.node_changed.set()
+        self.node_changed = asyncio.Event()
+
+    async def _watch_node(
+        self, http: Any, writer: asyncio.StreamWriter, name: str, seen: str
+    ) -> None:
+        writer.write(http.send(h11.Response(status_code=200, headers=[])) or b"")
+        while self.watch_ends is None:
+            changed, node = self.node_changed, self.nodes[name]
+            if (version := node["metadata"].get("resourceVersion", "")) != seen:
+                seen = version
+                event = {"type": "MODIFIED", "object": node}
+                writer.write(http.send(h11.Data(data=json.dumps(event).encode() + b"\n")) or b"")
+            await writer.drain()
+            await changed.wait()
+        writer.write(http.send(h11.Data(data=self.watch_ends)) or b"")
+        writer.write(http.send(h11.EndOfMessage()) or b"")
+        self.watch_ends = None
         await writer.drain()
 
     async def _watch(self, http: Any, writer: asyncio.StreamWriter, version: int) -> None:

@@ -42,6 +42,20 @@ async def test_a_device_of_a_claim_that_is_not_prepared_yet_stays_in_dra(rig: No
     assert len(lists) <= 3, "all claims are not listed at each look"
 
 
+async def test_the_claims_are_listed_again_after_the_next_change(rig: NodeRig) -> None:
+    """A list from before does not know the claims of today."""
+    rig.choose("dra")
+    async with rig.serving():
+        await until(lambda: rig.published == BOTH)
+        rig.choose("device-plugin")
+        await until(lambda: offered(rig) == BOTH)
+        rig.choose("dra")
+        await until(lambda: rig.published == BOTH)
+        rig.give("1", "w-0")
+        rig.choose("device-plugin")
+        await until(lambda: offered(rig) == {"w-1"})
+
+
 @pytest.mark.parametrize("end", ["deallocated", "replaced", "other device"])
 async def test_a_claim_that_no_longer_has_the_device_lets_it_go(rig: NodeRig, end: str) -> None:
     """The scheduler decided again, or somebody created another claim of the name."""

@@ -126,6 +126,24 @@ class ApiClient:
             "timeoutSeconds": str(WATCH_SECONDS),
         }
         call = _Call("GET", _SLICES, "watch", "resourceslices", query)
+        async with contextlib.aclosing(self._events(call)) as events:
+            async for event in events:
+                yield event
+
+    async def watch_node(self, name: str, version: str) -> AsyncGenerator[Object, None]:
+        """Yield events of one Node until the server ends the watch, after some minutes."""
+        query = {
+            "fieldSelector": f"metadata.name={name}",
+            "watch": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(WATCH_SECONDS),
+        }
+        call = _Call("GET", "/api/v1/nodes", "watch", "nodes", query)
+        async with contextlib.aclosing(self._events(call)) as events:
+            async for event in events:
+                yield event
+
+    async def _events(self, call: _Call) -> AsyncGenerator[Object, None]:
         rest = b""
         with self._translated(WATCH_SECONDS + self._timeout):
             async with self._answer(call) as parts:
