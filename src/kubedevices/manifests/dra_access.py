@@ -20,7 +20,7 @@ NODE_OF_TOKEN = "authentication.kubernetes.io/node-name"
 """The key under which the API server gives the node of the pod that has a token."""
 
 RULES: list[dict[str, Any]] = [
-    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "watch"]},
     {"apiGroups": [DRA], "resources": ["resourceclaims"], "verbs": ["get", "list"]},
     {
         "apiGroups": [DRA],
