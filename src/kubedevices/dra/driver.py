@@ -72,11 +72,8 @@ class DraDriver:
         self.domain = check_driver_name(domain)
         self.settings = settings = DraSettings(**options)
         self._scanner = scanner
-        service, registration = (
-            settings.service_socket(domain),
-            settings.registration_socket(domain),
-        )
-        self.sockets = DriverSockets(domain, service, registration, settings.timing)
+        paths = (settings.service_socket(domain), settings.registration_socket(domain))
+        self.sockets = DriverSockets(domain, *paths, settings.timing)
         """The sockets by which a kubelet finds and calls the driver."""
 
         self._api = ApiClient(find_access(settings.kubeconfig))
