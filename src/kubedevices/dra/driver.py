@@ -24,7 +24,13 @@ from kubedevices.dra.preparation import Preparation
 from kubedevices.dra.prepared import FILE_NAME
 from kubedevices.dra.publisher import Publisher
 from kubedevices.dra.service import ClaimService
-from kubedevices.dra.slices import Offer, describe_refused, offer_of
+from kubedevices.dra.slices import (
+    AttributeKey,
+    Offer,
+    describe_left_out,
+    describe_refused,
+    offer_of,
+)
 from kubedevices.dra.sockets import DriverSockets
 from kubedevices.dra.state_files import StateFiles
 from kubedevices.dra.tree_lookup import TreeLookup
@@ -78,6 +84,7 @@ class DraDriver:
         self._api = ApiClient(find_access(settings.kubeconfig))
         self._hooks: dict[str, Hooks] = {}
         self._refused: Mapping[DeviceKey, str] = {}
+        self._left_out: Mapping[AttributeKey, Mapping[str, str]] = {}
         self._guard = guard or KubeletGuard(domain, settings.pod_resources, settings.guard_timing)
         self._preparation = Preparation(
             domain,
@@ -254,7 +261,10 @@ class DraDriver:
         offer = offer_of(found, self.domain, self.settings.unhealthy_effect)
         for line in describe_refused(dict(offer.refused.items() - self._refused.items())):
             _log.error("%s", line)
-        self._refused = offer.refused
+        news = offer.left_out.keys() - self._left_out.keys()
+        for line in describe_left_out({key: offer.left_out[key] for key in sorted(news)}):
+            _log.warning("%s", line)
+        self._refused, self._left_out = offer.refused, offer.left_out
         self._tree, self._offer = tree, offer
         self._service.update(offer)
         await self._publish()
