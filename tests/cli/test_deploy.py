@@ -295,7 +295,7 @@ def revision(cluster: FakeCluster, number: int) -> dict[str, str]:
     """Add a version to the history of the DaemonSet; return the labels of its pods."""
     labels = {"app.kubernetes.io/name": "kubedevices", "app.kubernetes.io/instance": NAME}
     labels |= {"controller-revision-hash": f"h{number}"}
-    spec = {"template": {"spec": {}}}
+    spec: dict[str, Any] = {"template": {"spec": {}}}
     metadata = {"labels": labels}
     cluster.add(
         "ControllerRevision", f"r{number}", metadata=metadata, revision=number, data={"spec": spec}

@@ -138,6 +138,19 @@ class DraDriver:
         return self.sockets.has_started
 
     @property
+    def why_not_ready(self) -> "Sequence[str]":
+        """The reasons why the driver is not ready; empty if kubelet and API server know it."""
+        if self._offer is None:
+            return (f"driver {self.domain}: the scanner has not reported yet",)
+        missing = []
+        if not self.is_registered:
+            missing.append(f"driver {self.domain}: no kubelet has registered it")
+        if not self.publisher.is_published:
+            why = self.publisher.problem or "the API server has not been asked yet"
+            missing.append(f"driver {self.domain}: its devices are not published: {why}")
+        return missing
+
+    @property
     def offer(self) -> Offer | None:
         """The offer from the scanner's last device tree; None before the first tree."""
         return self._offer
