@@ -157,7 +157,11 @@ def run(args: argparse.Namespace) -> int:
     elif args.patch is not None:
         from kubedevices.cli.proxy_patch import patches
 
-        print_text(manifest_yaml(patches(args.patch, args.plugin_dir, args.inside_dir)))
+        image = args.image or IMAGE
+        found = patches(args.patch, args.plugin_dir, args.inside_dir, image)
+        if note := remark(image):
+            print_line(f"# Image: {note}.")
+        print_text(manifest_yaml(found))
     elif args.what == "kustomize":
         write_files(args.directory, kustomize.files(IMAGE))
     elif args.what == "node":
