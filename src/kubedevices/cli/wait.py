@@ -20,6 +20,7 @@ from kubedevices.cli.node_client import (
 from kubedevices.errors import (
     CannotAsk,
     DialError,
+    KubedevicesError,
     NodeError,
     NoNode,
     NotInTime,
@@ -137,7 +138,7 @@ async def _wait_for_registration(socket: Path, timeout: float) -> None:
                     await channel.close()
                     return
     except TimeoutError:
-        raise CannotAsk(f"plugins cannot register: after {timeout:g} s {problem}") from None
+        raise KubedevicesError(f"plugins cannot register: after {timeout:g} s {problem}") from None
 
 
 def not_reached(

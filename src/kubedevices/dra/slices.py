@@ -111,8 +111,8 @@ def _device_object(
         attributes["id"] = {"string": device.id}
     if device.numa_nodes is not None and len(device.numa_nodes) == 1:
         attributes[NUMA_NODE] = {"int": device.numa_nodes[0]}
-    # A selector that uses a missing attribute does not select the device. So the loss of a
-    # descriptive attribute must not cost the whole device.
+    # Most attributes describe a device, and few claims ask for them: the loss of an attribute must
+    # not cost the device. A claim that asks for it finds out, because CEL knows no such key then.
     left_out: dict[str, str] = {}
     for name, given in device.attributes.items():
         value = _value(given)
