@@ -1,12 +1,12 @@
-"""What the pages of `--listen` show of a DRA driver, alone or together with a device plugin.
+"""What the pages of `--listen` show of DRA drivers: alone, beside a device plugin, in a proxy.
 
 A driver is ready when a kubelet has registered it and the API server has its slices.
 """
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from kubedevices.dra import driver_metrics as metrics
 from kubedevices.dra.driver import DraDriver
@@ -98,103 +98,138 @@ class DriverView:
     @property
     def why_not_ready(self) -> Sequence[str]:
         """The reasons why the driver is not ready; none in mode device-plugin."""
-        driver = self._driver
-        if self._mode == "device-plugin":
-            return ()
-        if driver.offer is None:
-            return ("the scanner has not reported yet",)
-        missing = []
-        if not driver.is_registered:
-            missing.append(f"driver {driver.domain}: no kubelet has registered it")
-        if not driver.publisher.is_published:
-            why = driver.publisher.problem or "the API server has not been asked yet"
-            missing.append(f"driver {driver.domain}: its devices are not published: {why}")
-        return missing
+        return () if self._mode == "device-plugin" else self._driver.why_not_ready
 
     def count_in(self, numbers: PrometheusMetrics) -> None:
         """Record the duration of calls of the kubelet in `numbers`."""
-        for call in CALLS:
-            numbers.begin_histogram(metrics.CLAIM_SECONDS, call)
-
-        def observe(call: str, seconds: float) -> None:
-            numbers.observe(metrics.CLAIM_SECONDS, seconds, call)
-
-        self._driver.claim_log.observe = observe
+        _count_calls(self._driver, numbers)
 
     def samples(self) -> Iterator[Sample]:
         """Yield the metrics of the driver."""
-        driver = self._driver
-        count = Counter((device["type"], device["state"]) for device in self._devices())
-        kinds = {kind for kind, _ in count}
-        for kind in kinds:
-            for state in ("published", "withheld", "refused"):
-                yield Sample(metrics.DRIVER_DEVICES, (kind, state), count[kind, state])
-        yield Sample(metrics.DRIVER_SLICES, (), len(driver.publisher.wanted))
-        yield Sample(metrics.DRIVER_PUBLISHED, (), int(driver.publisher.is_published))
-        yield Sample(metrics.DRIVER_REGISTERED, (), int(driver.is_registered))
-        yield Sample(metrics.PUBLISH_ERRORS, (), driver.publisher.errors)
-        for asked, times in driver.requests.items():
-            yield Sample(metrics.API_REQUESTS, asked, times)
-        yield Sample(metrics.CLAIMS, ("prepared",), len(driver.claims))
-        yield Sample(metrics.CLAIMS, ("refused",), len(driver.claim_log.refused))
-        for call in CALLS:
-            yield Sample(metrics.CLAIM_ERRORS, (call,), driver.claim_log.failures[call])
-        for claim in driver.claims:
-            for result in claim.results:
-                labels = (result.device, claim.reference.namespace, claim.reference.name)
-                yield Sample(metrics.DEVICE_CLAIMED, labels, 1)
+        yield from _samples_of(self._driver)
 
     def state(self) -> dict[str, Any]:
         """Return what /state shows of the driver: the keys `mode` and `driver`."""
-        driver, offer = self._driver, self._driver.offer
-        size = 0 if offer is None else len(offer.devices) + len(offer.refused)
-        claims = [
-            {
-                **claim.reference._asdict(),
-                "devices": [each.device for each in claim.results],
-                "prepared": claim.is_ready,
-                "problem": "",
-            }
-            for claim in driver.claims
-        ]
-        refused = [
-            {**each.claim._asdict(), "devices": [], "prepared": False, "problem": each.reason}
-            for each in driver.claim_log.refused.values()
-        ]
-        return {
-            "mode": self._mode,
-            "driver": {
-                "registered": driver.is_registered,
-                "published": driver.publisher.is_published,
-                "problem": driver.publisher.problem,
-                "slices": len(driver.publisher.wanted),
-                "devices": Described(size, self._devices),
-                "claims": claims + refused,
-            },
-        }
+        return {"mode": self._mode, "driver": _described(self._driver)}
 
-    def _devices(self) -> Iterator[dict[str, str]]:
-        driver = self._driver
-        if driver.offer is None:
-            return
-        published = {each["name"] for part in driver.publisher.wanted for each in part}
-        for label, (kind, device) in driver.offer.devices.items():
-            why = driver.withheld.get((kind, device.id), "")
-            state = "published" if label in published else "withheld"
-            yield {
-                "type": kind,
-                "id": device.id,
-                "name": label,
-                "health": str(device.health),
-                "state": state,
-                "why": "" if label in published else why,
-            }
-        for (kind, name), why in driver.offer.refused.items():
-            yield {
-                "type": kind,
-                "id": name,
-                "name": "",
-                "health": "",
-                "state": "refused",
-                "why": why,
-            }
+
+class Drivers(Protocol):
+    """The drivers of a proxy, one for each domain; they may come and start again at any time."""
+
+    driver_made: Callable[[DraDriver], None]
+
+    @property
+    def drivers(self) -> Mapping[str, DraDriver]:
+        """The driver of each domain."""
+
+
+class DriversView:
+    """What the pages show of all drivers of a proxy, beside the proxy itself."""
+
+    why_not_ready: Sequence[str] = ()
+    """Empty: a proxy with drivers is not ready while one of them is not."""
+
+    def __init__(self, drivers: Drivers) -> None:
+        self._drivers = drivers
+
+    def count_in(self, numbers: PrometheusMetrics) -> None:
+        """Record the duration of calls of the kubelet in `numbers`, also of later drivers."""
+        self._drivers.driver_made = lambda driver: _count_calls(driver, numbers)
+        for driver in self._drivers.drivers.values():
+            _count_calls(driver, numbers)
+
+    def samples(self) -> Iterator[Sample]:
+        """Yield the metrics of each driver."""
+        for driver in [*self._drivers.drivers.values()]:
+            yield from _samples_of(driver)
+
+    def state(self) -> dict[str, Any]:
+        """Return what /state shows of the drivers: the keys `mode` and `drivers`."""
+        drivers = [_described(driver) for _, driver in sorted(self._drivers.drivers.items())]
+        return {"mode": "dra", "drivers": drivers}
+
+
+def _count_calls(driver: DraDriver, numbers: PrometheusMetrics) -> None:
+    for call in CALLS:
+        numbers.begin_histogram(metrics.CLAIM_SECONDS, driver.domain, call)
+
+    def observe(call: str, seconds: float) -> None:
+        numbers.observe(metrics.CLAIM_SECONDS, seconds, driver.domain, call)
+
+    driver.claim_log.observe = observe
+
+
+def _samples_of(driver: DraDriver) -> Iterator[Sample]:
+    own = (driver.domain,)
+    count = Counter((device["type"], device["state"]) for device in _devices_of(driver))
+    kinds = {kind for kind, _ in count}
+    for kind in kinds:
+        for state in ("published", "withheld", "refused"):
+            yield Sample(metrics.DRIVER_DEVICES, (*own, kind, state), count[kind, state])
+    yield Sample(metrics.DRIVER_SLICES, own, len(driver.publisher.wanted))
+    yield Sample(metrics.DRIVER_PUBLISHED, own, int(driver.publisher.is_published))
+    yield Sample(metrics.DRIVER_REGISTERED, own, int(driver.is_registered))
+    yield Sample(metrics.PUBLISH_ERRORS, own, driver.publisher.errors)
+    for asked, times in driver.requests.items():
+        yield Sample(metrics.API_REQUESTS, (*own, *asked), times)
+    yield Sample(metrics.CLAIMS, (*own, "prepared"), len(driver.claims))
+    yield Sample(metrics.CLAIMS, (*own, "refused"), len(driver.claim_log.refused))
+    for call in CALLS:
+        yield Sample(metrics.CLAIM_ERRORS, (*own, call), driver.claim_log.failures[call])
+    for claim in driver.claims:
+        for result in claim.results:
+            labels = (*own, result.device, claim.reference.namespace, claim.reference.name)
+            yield Sample(metrics.DEVICE_CLAIMED, labels, 1)
+
+
+def _described(driver: DraDriver) -> dict[str, Any]:
+    offer = driver.offer
+    size = 0 if offer is None else len(offer.devices) + len(offer.refused)
+    claims = [
+        {
+            **claim.reference._asdict(),
+            "devices": [each.device for each in claim.results],
+            "prepared": claim.is_ready,
+            "problem": "",
+        }
+        for claim in driver.claims
+    ]
+    refused = [
+        {**each.claim._asdict(), "devices": [], "prepared": False, "problem": each.reason}
+        for each in driver.claim_log.refused.values()
+    ]
+    return {
+        "name": driver.domain,
+        "registered": driver.is_registered,
+        "published": driver.publisher.is_published,
+        "problem": driver.publisher.problem,
+        "slices": len(driver.publisher.wanted),
+        "devices": Described(size, lambda: _devices_of(driver)),
+        "claims": claims + refused,
+    }
+
+
+def _devices_of(driver: DraDriver) -> Iterator[dict[str, str]]:
+    if driver.offer is None:
+        return
+    published = {each["name"] for part in driver.publisher.wanted for each in part}
+    for label, (kind, device) in driver.offer.devices.items():
+        why = driver.withheld.get((kind, device.id), "")
+        state = "published" if label in published else "withheld"
+        yield {
+            "type": kind,
+            "id": device.id,
+            "name": label,
+            "health": str(device.health),
+            "state": state,
+            "why": "" if label in published else why,
+        }
+    for (kind, name), why in driver.offer.refused.items():
+        yield {
+            "type": kind,
+            "id": name,
+            "name": "",
+            "health": "",
+            "state": "refused",
+            "why": why,
+        }

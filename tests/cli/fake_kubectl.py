@@ -68,7 +68,9 @@ def chosen(state: Any, namespace: str, names: list[str], options: dict[str, str]
         each
         for each in state["objects"]
         if each["kind"].lower() in kinds
-        and each["metadata"].get("namespace", namespace) == namespace
+        and (
+            "all-namespaces" in options or each["metadata"].get("namespace", namespace) == namespace
+        )
         and name in ("", each["metadata"]["name"])
         and labels.items() <= (each["metadata"].get("labels") or {}).items()
     ]

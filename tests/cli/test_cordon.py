@@ -152,3 +152,35 @@ def test_a_kubelet_that_does_not_answer_is_no_obstacle(
 
     monkeypatch.setattr("kubedevices.cli.cordon.ask_kubelet_of", ask_kubelet_of)
     assert run(directory, "cordon", f"{RESOURCE}/gpu-a", *REASON) == 0
+
+
+def test_a_debugging_pod_cordons_a_device_of_the_host(
+    short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The host's files are below another directory there: all three verbs look there."""
+    root = short_dir / "host"
+    (root / "var/lib").mkdir(parents=True)
+    there = ("--host-root", str(root))
+    # A node in the usual directory has the usual state directory; this one has its own.
+    (root / "var/lib/kubedevices").symlink_to("kubelet/device-plugins.state")
+    (root / "var/lib/kubelet").mkdir()
+    with node_thread(root / "var/lib/kubelet/device-plugins") as node:
+        node.call(node.plugin.send([*healthy("GPU-1")]))
+        node.call(node.plugin.register())
+        node.call(node.manager.wait_for(RESOURCE, capacity=1))
+        assert main(["devices", "-o", "json", *there]) == 0
+        (listed,) = json.loads(capsys.readouterr().out)["resources"]
+        assert listed["resource"] == RESOURCE
+        assert main(["cordon", f"{RESOURCE}/GPU-1", *REASON, *there]) == 0
+        file = root / "var/lib/kubedevices/maintenance.json"
+        assert "GPU-1" in file.read_text()
+        assert main(["uncordon", f"{RESOURCE}/GPU-1", *there]) == 0
+        assert "GPU-1" not in file.read_text()
+
+
+def test_a_directory_that_the_user_names_is_not_below_the_root(
+    directory: str, short_dir: Path
+) -> None:
+    """The user names it as the process sees it."""
+    assert run(directory, "cordon", "a.b/c/d", *REASON, "--host-root", str(short_dir)) == 0
+    assert Path(f"{directory}.state/maintenance.json").is_file()

@@ -291,6 +291,71 @@ def test_the_reason_of_a_pod_is_printed(
     assert f"after 0.1 s {NAME} serves on 1 of 2 nodes" in error
 
 
+def revision(cluster: FakeCluster, number: int) -> dict[str, str]:
+    """Add a version to the history of the DaemonSet; return the labels of its pods."""
+    labels = {"app.kubernetes.io/name": "kubedevices", "app.kubernetes.io/instance": NAME}
+    labels |= {"controller-revision-hash": f"h{number}"}
+    spec: dict[str, Any] = {"template": {"spec": {}}}
+    metadata = {"labels": labels}
+    cluster.add(
+        "ControllerRevision", f"r{number}", metadata=metadata, revision=number, data={"spec": spec}
+    )
+    return labels
+
+
+def test_a_bad_update_advises_to_go_back_to_the_older_version(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The older version still serves two nodes, and `undeploy` would end it there, too."""
+    assert deploy("--timeout", "0") == 0
+    # The tenth version is newer than the ninth: revisions are numbers, not texts.
+    old, new = revision(cluster, 9), revision(cluster, 10)
+    ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}, "spec": {}}
+    for name in ("a", "b"):
+        cluster.add("Pod", name, metadata={"labels": old}, **ready)
+    waiting = container(state={"waiting": {"reason": "ErrImagePull"}})
+    cluster.add("Pod", "p", metadata={"labels": new}, **waiting)
+    cluster.write(status=NOT_DONE)
+    assert deploy("--timeout", "0.1") == 1
+    error = capsys.readouterr().err
+    assert f"new version of {NAME} serves on 0 of 2 nodes, and the older version on 2" in error
+    assert f"`kubectl --namespace lab rollout undo daemonset/{NAME}` goes back" in error
+    assert "undeploy" not in error
+    assert "configuration" not in error  # this plugin has none
+
+
+def test_a_bad_update_says_that_the_configuration_does_not_go_back(
+    cluster: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The ConfigMap has the new text already, unless each text has a ConfigMap of its own."""
+    (tmp_path / "values.yaml").write_text("versionedConfig: true\n")
+    file = tmp_path / "sim.yaml"
+    file.write_text("version: 1\nresources: [{resourceName: example.com/simple-device}]\n")
+    revision(cluster, 1)
+    revision(cluster, 2)
+    cluster.write(status=NOT_DONE)
+    plain = ("--config", str(file), "--timeout", "0.1")
+    assert deploy(*plain) == 1
+    assert "but not to its configuration" in capsys.readouterr().err
+    assert deploy(*plain, "--values", str(tmp_path / "values.yaml")) == 1
+    error = capsys.readouterr().err
+    assert "rollout undo" in error
+    assert "but not to its configuration" not in error
+
+
+def test_a_bad_first_rollout_advises_to_undeploy(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """There is no older version, also if the user may not see the history."""
+    revision(cluster, 1)
+    cluster.write(status=NOT_DONE)
+    assert deploy("--timeout", "0.1") == 1
+    assert "`undeploy` removes it" in capsys.readouterr().err
+    cluster.write(refuse={"get controllerrevisions": "(Forbidden)"})
+    assert deploy("--timeout", "0.1") == 1
+    assert "`undeploy` removes it" in capsys.readouterr().err
+
+
 def test_a_pod_that_may_not_be_created_is_reported(
     cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:

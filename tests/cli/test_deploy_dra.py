@@ -106,3 +106,61 @@ def test_a_second_driver_of_a_domain_is_refused_before_it_is_applied(
     assert deploy("--mode", "dra") == 0
     monkeypatch.setenv("RESOURCE_NAME", "ex.lab/card")
     assert deploy() == 0, "device plugins share a domain"
+
+
+def claim(cluster: FakeCluster, name: str, driver: str, *pods: str, space: str = "jobs") -> None:
+    """Add an allocated claim that `pods` of another namespace than the driver's use."""
+    results = [{"request": "r", "driver": driver, "pool": "n1", "device": "d"}]
+    users = [{"resource": "pods", "name": each, "uid": each} for each in pods]
+    made: dict[str, Any] = {
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": space, "uid": name},
+        "status": {"allocation": {"devices": {"results": results}}, "reservedFor": users},
+    }
+    cluster.write(objects=[*cluster.read()["objects"], made])
+
+
+def test_undeploy_names_the_pods_that_will_hang(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of this driver only, in all namespaces, before the objects are deleted; by --name as well."""
+    assert deploy("--mode", "dra", "--name", "gpus") == 0
+    claim(cluster, "one", "example.com", "train-0", "train-1")
+    claim(cluster, "two", "example.com", "infer", space="web")
+    claim(cluster, "free", "example.com")
+    claim(cluster, "foreign", "other.example", "safe")
+    waiting = {"kind": "ResourceClaim", "metadata": {"name": "w", "namespace": "jobs", "uid": "w"}}
+    cluster.write(objects=[*cluster.read()["objects"], waiting])
+    assert main(["undeploy", "simulate", "--name", "gpus"]) == 0
+    error = capsys.readouterr().err
+    assert "3 pods with claims of the driver example.com: jobs/train-0, jobs/train-1, web" in error
+    assert "will hang in Terminating" in error
+    assert "safe" not in error
+    commands = cluster.read()["commands"]
+    asked = commands.index("get resourceclaims --all-namespaces --ignore-not-found --output=json")
+    assert asked < min(i for i, each in enumerate(commands) if each.startswith("delete"))
+
+
+def test_undeploy_of_an_idle_driver_says_nothing_of_claims(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor does `undeploy` of a device plugin ask for claims at all."""
+    assert deploy("--mode", "dra") == 0
+    assert main(["undeploy", "simulate", "--mode", "dra"]) == 0
+    assert "hang" not in capsys.readouterr().err
+    cluster.write(commands=[])
+    assert deploy() == 0
+    assert main(["undeploy", "simulate"]) == 0
+    assert not [each for each in cluster.read()["commands"] if "resourceclaims" in each]
+
+
+def test_undeploy_without_the_right_to_see_claims_says_so(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The driver is deleted nevertheless."""
+    assert deploy("--mode", "dra") == 0
+    cluster.write(refuse={"get resourceclaims": "(Forbidden)"})
+    assert main(["undeploy", "simulate", "--mode", "dra"]) == 0
+    error = capsys.readouterr().err
+    assert "claims cannot be seen (kubectl get: Error from server (Forbidden)" in error
+    assert not cluster.names()

@@ -51,7 +51,7 @@ def test_contradicting_mode_options_are_refused(
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        ("--mode dra --listen 9400", "--listen has no effect with --mode dra"),
+        ("--mode dra --pod-resources s", "--pod-resources has no effect with --mode dra"),
         ("--kube-node x", "--kube-node has no effect with --mode device-plugin"),
         ("--dra-metadata", "--dra-metadata has no effect with --mode device-plugin"),
         ("--mode dra", "the address of the API server is unknown: give --kubeconfig FILE"),

@@ -47,8 +47,70 @@ def test_only_the_volume_of_the_plugin_directory_changes(
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
         "metadata": {"name": "their-plugin", "namespace": "kube-system"},
-        "spec": {"template": {"spec": {"volumes": [{"name": "plugins", "hostPath": source}]}}},
+        "spec": {
+            "template": {
+                "spec": {
+                    "initContainers": patch["spec"]["template"]["spec"]["initContainers"],
+                    "volumes": [{"name": "plugins", "hostPath": source}],
+                }
+            }
+        },
     }
+
+
+def init_container(patch: dict[str, Any]) -> dict[str, Any]:
+    (found,) = patch["spec"]["template"]["spec"]["initContainers"]
+    assert isinstance(found, dict)
+    return found
+
+
+def test_the_plugin_waits_for_the_proxy(
+    capsys: pytest.CaptureFixture[str], short_dir: Path
+) -> None:
+    """A kubelet is there before its plugins: without one some end, and some never register."""
+    file = short_dir / "theirs.yaml"
+    file.write_text(DAEMON_SET)
+    (patch,) = patched(capsys, file, "--image", "lab.example.com/kubedevices:1")
+    found = init_container(patch)
+    assert found["image"] == "lab.example.com/kubedevices:1"
+    (mount,) = found["volumeMounts"]
+    assert mount["name"] == "plugins"
+    assert found["args"][:4] == ["wait", "--registration", "--socket-dir", mount["mountPath"]]
+    assert found["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    # The words are those of the verb: with nobody at the socket, it gives up after its time.
+    arguments = [*found["args"][:3], str(short_dir), "--timeout", "1ms"]
+    assert main(arguments) == 1
+    assert "plugins cannot register: after 0.001 s nothing answers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("theirs", "mine"),
+    [
+        ("{privileged: true, runAsUser: 0}", {"privileged": True, "runAsUser": 0}),
+        (
+            "{runAsUser: 7, runAsGroup: 8, seLinuxOptions: {type: spc_t, level: s0}}",
+            {"runAsUser": 7, "runAsGroup": 8, "seLinuxOptions": {"type": "spc_t", "level": "s0"}},
+        ),
+    ],
+)
+def test_the_init_container_may_connect_where_the_plugin_may(
+    theirs: str, mine: dict[str, Any], capsys: pytest.CaptureFixture[str], short_dir: Path
+) -> None:
+    """Its user, privilege and SELinux label are those of the container with the volume."""
+    file = short_dir / "theirs.yaml"
+    other = "      - {name: sidecar, image: x, securityContext: {runAsUser: 9}}\n"
+    text = DAEMON_SET.replace("      - name: main\n", f"{other}      - name: main\n")
+    image = "        image: theirs:1\n"
+    text = text.replace(image, f"{image}        securityContext: {theirs}\n")
+    file.write_text(text)
+    (patch,) = patched(capsys, file)
+    found = init_container(patch)["securityContext"]
+    assert found.items() >= mine.items()
+    assert ("privileged" in found) is not ("capabilities" in found)
 
 
 def test_every_daemon_set_and_every_volume_of_the_directory_is_patched(
@@ -89,7 +151,7 @@ def test_every_daemon_set_and_every_volume_of_the_directory_is_patched(
         ("", "1:1: the file has no object"),
         ("[]\n", "1:1: this is not a Kubernetes object"),
         ("a: b: c\n", "1:5: not valid YAML: mapping values"),
-        ("\xff\n", "1:1: not valid YAML"),
+        ("\xff\n", "1:1: this is not UTF-8 text"),
     ],
 )
 def test_an_object_without_a_patch_is_reported_with_its_line(

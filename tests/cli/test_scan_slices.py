@@ -28,8 +28,13 @@ class Nothing(kd.PolledScanner):
 
 class Bad(kd.PolledScanner):
     def list_devices(self):
-        bad = kd.Device("bad", numa_nodes=(), attributes={"a-b": 1})
+        bad = kd.Device("bad", numa_nodes=(), capacity={"a-b": 1})
         return kd.DeviceTree({"widget": [bad, kd.Device("good", numa_nodes=())]})
+
+class Long(kd.PolledScanner):
+    def list_devices(self):
+        named = kd.Device("named", numa_nodes=(), attributes={"model": "x" * 65})
+        return kd.DeviceTree({"widget": [named]})
 """
 
 TABLE = """\
@@ -88,7 +93,15 @@ def test_a_device_that_the_api_server_would_refuse_is_reported(
     assert scan("Bad") == 1
     captured = capsys.readouterr()
     assert "good" in captured.out
-    assert "kubedevices: widget: device bad is not offered: the attribute 'a-b'" in captured.err
+    assert "kubedevices: widget: device bad is not offered: the capacity 'a-b'" in captured.err
+
+
+def test_an_attribute_that_is_left_out_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    """The device is offered, so the exit code is 0."""
+    assert scan("Long") == 0
+    captured = capsys.readouterr()
+    assert "named" in captured.out
+    assert "device named: the attribute 'model' is not published: 65 bytes" in captured.err
 
 
 @pytest.mark.parametrize(

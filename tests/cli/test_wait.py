@@ -1,5 +1,6 @@
 """`kubedevices wait`."""
 
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -111,3 +112,41 @@ def test_wrong_arguments_are_refused_before_the_node_is_asked(
     """Exit code 2."""
     assert main(["wait", *arguments]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_wait_for_registration_needs_no_resource(
+    node: NodeThread, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It asks nothing but whether a server answers at kubelet.sock."""
+    assert main(["wait", "--registration", "--socket-dir", str(node.socket_dir)]) == 0
+    assert capsys.readouterr().out == f"plugins can register in {node.socket_dir}\n"
+
+
+def test_wait_for_registration_waits_for_an_answer(short_dir: Path) -> None:
+    """A socket whose process was killed, and one that accepts and says nothing, do not count."""
+    directory = short_dir / "p"
+    directory.mkdir()
+    words = ["wait", "--registration", "--socket-dir", str(directory), *LONG]
+    with ThreadPoolExecutor() as pool, socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(directory / "kubelet.sock"))
+        assert main([*words[:-1], "300ms"]) == 1
+        silent.listen()
+        assert main([*words[:-1], "300ms"]) == 1
+        silent.close()
+        (directory / "kubelet.sock").unlink()
+        waiting = pool.submit(main, words)
+        with node_thread(directory):
+            assert waiting.result(60) == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["--registration", RESOURCE], ["--registration", "--allocatable", "1"]],
+    ids=" ".join,
+)
+def test_wait_needs_a_resource_or_registration(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not both, not neither."""
+    assert main(["wait", *words]) == 2
+    assert "--registration" in capsys.readouterr().err

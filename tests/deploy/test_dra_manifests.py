@@ -2,6 +2,7 @@
 
 import json
 import posixpath
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -189,11 +190,32 @@ def test_the_author_of_a_scanner_names_the_device_types(capsys: pytest.CaptureFi
     [
         ("simulate --mode split", "needs --dra-devices"),
         ("simulate --dra-devices gpu", "--dra-devices needs --mode split"),
-        ("simulate --mode-file mode", "neither an absolute path nor 'configmap'"),
+        ("simulate --mode-file mode", "is not an absolute path, nor 'configmap'"),
+        ("simulate --mode-file mode --systemd", "'mode' is not an absolute path\n"),
+        ("simulate --mode-file configmap --systemd", "'configmap' is not an absolute path\n"),
+        ("simulate --mode-file /d/m --mode-label a", "exclude each other"),
+        ("simulate --mode-label a/b/c", "--mode-label: 'a/b/c' is not a key of a label"),
+        ("simulate --mode dra --extended-resource-name gpu", "gives 'gpu': "),
+        ("simulate --mode dra --extended-resource-name a.b/{{kind}}", "gives 'a.b/{kind}': "),
+        ("simulate --extended-resource-name none", "--extended-resource-name needs --mode dra"),
+        (
+            (
+                "run a:B --domain a.b --mode dra --device-type g --device-type h "
+                "--extended-resource-name a.b/x"
+            ),
+            "two types would get one name",
+        ),
+        ("simulate --systemd --kubeconfig /k", "--kubeconfig needs --mode dra"),
+        ("simulate --systemd --mode dra --kubeconfig k", "--kubeconfig 'k' is not an absolute"),
+        ("simulate --mode dra --kubeconfig /k", "--kubeconfig works with --systemd only"),
         ("simulate --mode-file /etc/mode", "its directory /etc is mounted into the pod"),
-        ("simulate --mode dra --systemd", "--mode cannot be used with --systemd"),
-        ("simulate --mode dra --device-type gpu", "--device-type works with run only"),
-        ("proxy --mode dra", "--mode works with simulate, expose, run only"),
+        ("simulate --mode dra --device-type gpu", "--device-type works with run, proxy only"),
+        ("proxy --mode dra", "proxy --mode dra needs --domain"),
+        ("proxy --mode dra --domain a.b", "proxy with DRA needs --device-type"),
+        ("proxy --mode dra --domain A --device-type g", "A/…"),
+        ("proxy --mode split --domain a.b", "a proxy has the modes device-plugin and dra"),
+        ("proxy --mode-label a", "--mode-label works with simulate, expose, run only"),
+        ("proxy --domain a.b", "proxy needs it only with --mode dra"),
         ("run a:B --domain example.com --mode dra", "run with DRA needs --device-type"),
         ("run a:B --domain example.com --device-type gpu", "--device-type needs --mode dra"),
         ("run a:B --domain example.com --mode dra --device-type g/u", "example.com/g/u"),
@@ -206,3 +228,91 @@ def test_dra_options_that_cannot_start_are_refused(
     """By the command, before the manifest reaches the cluster."""
     assert main(["manifests", *words.format(long="a.b" * 22).split()]) == 2
     assert problem in capsys.readouterr().err
+
+
+def test_the_mode_of_a_node_is_one_of_its_labels(capsys: pytest.CaptureFixture[str]) -> None:
+    """The pod needs no file. It may be in either API, and an update ends the old pod first."""
+    words = ("simulate", "--mode-label", "example.com/mode", "--dra-devices", "simple-device/1*")
+    found = printed(capsys, *words)
+    assert "ConfigMap" not in found
+    arguments = args_of(found["DaemonSet"])
+    assert arguments[arguments.index("--mode-label") + 1] == "example.com/mode"
+    assert arguments[arguments.index("--mode") + 1] == "device-plugin"
+    assert "ClusterRole" in found
+    pod = found["DaemonSet"]["spec"]["template"]["spec"]
+    volumes = {each["name"] for each in pod["volumes"]}
+    assert {"plugins", "registry", "driver"} <= volumes
+    assert "mode" not in volumes
+    strategy = found["DaemonSet"]["spec"]["updateStrategy"]["rollingUpdate"]
+    assert strategy == {"maxSurge": 0, "maxUnavailable": 1}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [("none", None), ("dra.{domain}/{type}", "dra.example.com/gpu"), ("a.b/x", "a.b/x")],
+)
+def test_the_name_for_limits_is_a_choice(
+    pattern: str, name: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a plugin's name, a scheduler may refuse pods on nodes with the plugin."""
+    run = ("run", "a:B", "--domain", "example.com", "--mode", "dra", "--device-type", "gpu")
+    found = printed(capsys, *run, "--extended-resource-name", pattern)
+    assert found["DeviceClass"]["spec"].get("extendedResourceName") == name
+    assert found["DeviceClass"]["metadata"]["name"] == "gpu.example.com"
+
+
+def test_a_proxy_as_a_driver_has_its_rights_and_probes(capsys: pytest.CaptureFixture[str]) -> None:
+    """It serves pages, so the kubelet can ask for its readiness; it registers no device plugin."""
+    words = ("proxy", "--mode", "dra", "--domain", "vendor.example", "--device-type", "card")
+    found = printed(capsys, *words)
+    assert found["DeviceClass"]["metadata"]["name"] == "card.vendor.example"
+    pod = found["DaemonSet"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "pages"}
+    assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "pages"}
+    assert "--listen *:9400" in " ".join(container["args"])
+    paths = {each["hostPath"]["path"] for each in pod["volumes"]}
+    assert "/var/lib/kubelet/plugins/vendor.example" in paths
+    assert "/var/lib/kubedevices/plugins" in paths
+    assert "/var/lib/kubelet/device-plugins" not in paths
+    assert pod["automountServiceAccountToken"] is True
+
+
+SERVICES = {
+    "simulate --mode dra": "--mode dra --kubeconfig /etc/kubernetes/kubelet.conf --listen",
+    "simulate --mode split --dra-devices 'simple-device/1*' --plugin-dir /p --metrics": (
+        "--socket-dir /p --mode split --dra-devices simple-device/1* --kubeconfig "
+        "/etc/kubernetes/kubelet.conf --pod-resources /var/lib/kubelet/pod-resources/kubelet.sock"
+    ),
+    "simulate --mode-file /etc/mode --kubeconfig /root/k": (
+        "--mode device-plugin --mode-file /etc/mode --kubeconfig /root/k"
+    ),
+    "simulate --mode-label a.b/mode --mode dra --kubelet-dir /k": (
+        "--mode dra --mode-label a.b/mode --kubelet-dir /k --kubeconfig /etc/kubernetes/kubelet"
+    ),
+    # A driver alone has no socket of a device plugin, and knows its claims by itself.
+    "simulate --mode dra --plugin-dir /p --metrics": (
+        "simulate --mode dra --kubeconfig /etc/kubernetes/kubelet.conf --listen"
+    ),
+    "proxy --mode dra --domain a.b --device-type c --inside-dir /in": (
+        "proxy --plugin-dir /in --mode dra --kubeconfig /etc/kubernetes/kubelet.conf --listen"
+    ),
+}
+
+
+@pytest.mark.parametrize("words", SERVICES)
+def test_a_driver_can_be_a_service_of_the_host(
+    words: str, capsys: pytest.CaptureFixture[str], short_dir: Path
+) -> None:
+    """With credentials that such a process has; the command accepts its own unit's arguments."""
+    assert main(["manifests", *shlex.split(words), "--systemd"]) == 0
+    text = capsys.readouterr().out
+    assert "Description=Kubernetes DRA driver" in text
+    (command,) = [each for each in text.splitlines() if each.startswith("ExecStart=")]
+    assert SERVICES[words] in command
+    # No such kubeconfig is here: every other word is accepted before it is read.
+    gone = str(short_dir / "gone")
+    arguments = command.partition(" ")[2].replace("/etc/kubernetes/kubelet.conf", gone)
+    arguments = arguments.replace("/root/k", gone)
+    assert main(shlex.split(arguments)) == 3
+    assert f"{gone}: No such file" in capsys.readouterr().err

@@ -70,6 +70,17 @@ CASES: dict[str, tuple[str, str]] = {
     ),
     "mode of the ConfigMap": ("expose --mode-file configmap", "versionedConfig: true"),
     "mode of a file": ("simulate --mode-file /etc/kubedevices/mode", ""),
+    "mode of a label": (
+        "expose --mode-label example.com/mode --mode dra --extended-resource-name none",
+        "",
+    ),
+    "proxy as a driver": (
+        (
+            "proxy --mode dra --domain lab.example.com --device-type gpu "
+            "--extended-resource-name dra.{{domain}}/{{type}}"
+        ),
+        "",
+    ),
     "nodes": (
         "expose --node-label a=b --node-label c=e --toleration x=y:NoExecute --toleration z",
         AFFINITY + "arch: [amd64, arm64]\nnodeSelector: {c: d}\ntolerateControlPlane: false\n"
@@ -189,6 +200,8 @@ MISTAKES = {
     "controlSocketDir: /run/x": "simulate only",
     "plugin: run": "needs arguments",
     "mode: dra": "needs domain",
+    "modeFile: configmap\nmodeLabel: a\ndomain: a.b": "modeFile and modeLabel exclude each other",
+    "plugin: proxy\nmode: split\ndraDevices: [a]\ndomain: a.b": "a proxy has the modes",
     "hostDirs: [/run/devices, /etc/ssh/keys]": '"/etc/ssh/keys" has secrets or sockets of the host',
     "mounts: [{path: /etc, inside: /e}]": '"/etc" has secrets',
     "mounts: [{path: /dev}]": "hide the container's own /dev",

@@ -161,7 +161,7 @@ async def test_a_claim_is_prepared_and_unprepared(rig: Rig) -> None:
 async def test_a_new_device_is_published(rig: Rig) -> None:
     """A refused device is logged."""
     async with rig.driver():
-        rig.scanner.devices += [kd.Device("w-2"), kd.Device("bad", attributes={"a-b": 1})]
+        rig.scanner.devices += [kd.Device("w-2"), kd.Device("bad", capacity={"a-b": 1})]
         rig.scanner.trigger()
         await until(lambda: rig.api.devices == [["w-0", "w-1", "w-2"]])
 
@@ -214,6 +214,21 @@ async def test_a_scanner_that_fails_ends_the_driver(rig: Rig) -> None:
     with pytest.raises(kd.KubedevicesError, match="DeviceTree"):
         await DraDriver(rig.scanner, domain=DRIVER, **rig.options).run()
     assert not rig.registration.exists()
+
+
+async def test_an_attribute_that_is_left_out_is_warned_of_once(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two devices lack the attribute, later a third: one warning, and all devices are offered."""
+    long = {"model": "x" * 65}
+    rig.scanner.devices = [kd.Device(f"w-{number}", attributes=long) for number in range(2)]
+    async with rig.driver():
+        await until(lambda: rig.api.devices == [["w-0", "w-1"]])
+        rig.scanner.devices.append(kd.Device("w-2", attributes=long))
+        rig.scanner.trigger()
+        await until(lambda: rig.api.devices == [["w-0", "w-1", "w-2"]])
+    (line,) = [each.message for each in caplog.records if "not published" in each.message]
+    assert line.startswith("widget: device w-0 and 1 other device: the attribute 'model' is not")
 
 
 class Editor(Widgets, kd.PostAllocator):

@@ -4,7 +4,13 @@ import pytest
 
 from kubedevices.device import Device, Health
 from kubedevices.device_tree import DeviceTree
-from kubedevices.dra.slices import NUMA_NODE, TypedDevice, describe_refused, offer_of
+from kubedevices.dra.slices import (
+    NUMA_NODE,
+    TypedDevice,
+    describe_left_out,
+    describe_refused,
+    offer_of,
+)
 
 DRIVER = "example.com"
 
@@ -96,16 +102,49 @@ def test_devices_are_divided_into_slices(count: int, unhealthy: int, sizes: list
 
 
 @pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("model", "x" * 65, "65 bytes of text, at most 64"),
+        ("firmware", {"version": "1.0"}, "'1.0' is not a semantic version"),
+        ("a-b", 1, "a name has at most 32 letters"),
+        ("Bad_Domain/a", 1, "no DNS subdomain"),
+        ("a", [1], "[1] is not a number, text or truth value"),
+        ("a", 2**63, "more than 64 bits"),
+        ("type", "other", "the framework sets this attribute"),
+        ("example.com/id", "other", "the framework sets this attribute"),
+    ],
+)
+def test_an_attribute_that_the_server_would_refuse_costs_only_itself(
+    name: str, value: object, reason: str
+) -> None:
+    """The device is offered with its other attributes, and a line names attribute and reason."""
+    device = Device("d", attributes={name: value, "vendor": "15b3"})
+    offer = offer_of(tree_of(device), DRIVER)
+    (made,) = offer.objects
+    own = {"type": {"string": "gpu"}, "id": {"string": "d"}}
+    assert made["attributes"] == {**own, "vendor": {"string": "15b3"}}
+    assert not offer.refused
+    (line,) = describe_left_out(offer.left_out)
+    assert line.startswith(f"gpu: device d: the attribute {name!r} is not published: ")
+    assert reason in line
+
+
+def test_an_attribute_that_many_devices_lack_is_one_line() -> None:
+    """A thousand devices of one model must not write a thousand lines."""
+    devices = [Device(f"d{number}", attributes={"model": "x" * 65}) for number in range(1000)]
+    offer = offer_of(tree_of(*devices), DRIVER)
+    assert len(offer.objects) == 1000
+    (line,) = describe_left_out(offer.left_out)
+    assert line.startswith("gpu: device d0 and 999 other devices: the attribute 'model' is not")
+
+
+@pytest.mark.parametrize(
     "bad",
     [
-        Device("bad", attributes={"a-b": 1}),
-        Device("bad", attributes={"a": [1]}),
-        Device("bad", attributes={"type": "other"}),
-        Device("bad", attributes={"example.com/id": "other"}),
-        Device("bad", attributes={"firmware": {"version": "1.0"}}),
+        Device("bad", attributes={f"a{number}": number for number in range(33)}),
         Device("bad", capacity={"memory": "a lot"}),
     ],
-    ids=repr,
+    ids=["attributes", "capacity"],
 )
 def test_a_refused_device_does_not_affect_the_other_devices(bad: Device) -> None:
     """It is reported with the reason, and the others are offered."""

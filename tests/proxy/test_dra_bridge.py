@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import json
+import re
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -10,18 +12,23 @@ from typing import Any
 import pytest
 
 from kubedevices.allocation import AllocateResponse, ContainerAllocateResponse
+from kubedevices.api_stub.http import ApiFault
 from kubedevices.bench.dra_node import DraNode
 from kubedevices.device import Device, DeviceSpec, Mount
 from kubedevices.device_tree import DeviceTree
 from kubedevices.dra import driver as driver_module
 from kubedevices.dra.device_plugin_guard import GuardTiming
+from kubedevices.dra.driver import DraDriver
+from kubedevices.driver_pages import DriversView
 from kubedevices.errors import DynamicResourcesFailed, RpcError, StatusCode
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
+from kubedevices.plugin_pages import PluginPages
 from kubedevices.proxy.dra_bridge import DraBridge
 from tests import waiting
 from tests.fake_plugin import RESOURCE, healthy
 from tests.proxy_rig import ProxyRig
+from tests.test_plugin_pages import numbers, page
 from tests.widgets import QUICK
 
 until = partial(waiting.until, timeout=60)
@@ -250,3 +257,87 @@ async def test_a_claim_is_unprepared_without_its_plugin(
                 await asyncio.sleep(0.01)
         assert not [*rig.node.cdi_dir.iterdir()]
         assert RESOURCE not in rig.proxy.resources
+
+
+@contextlib.asynccontextmanager
+async def paged(rig: Rig, caplog: pytest.LogCaptureFixture) -> AsyncIterator[str]:
+    """Serve the pages of the proxy, as `--listen` does; give their address."""
+    caplog.set_level("INFO")
+    bridge = rig.proxy.bridge
+    assert bridge is not None
+    async with PluginPages("127.0.0.1:0", None).beside(rig.proxy, DriversView(bridge)):
+        yield re.findall(r"pages at (http://\S+):", caplog.text)[-1]
+
+
+async def test_the_pages_show_the_drivers_of_all_domains(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each with its own numbers, devices and claims; the proxy is ready when both drivers are."""
+    async with bridged(short_dir) as rig, paged(rig, caplog) as url:
+        assert await asyncio.to_thread(page, url, "/healthz") == (200, "ok\n")
+        await rig.plugin(*healthy("a"))
+        await rig.plugin(*healthy("o", "p"), resource="other.example/card", socket_name="o.sock")
+        drivers = rig.proxy.bridge
+        assert drivers is not None
+        await until(lambda: rig.proxy.is_ready and len(drivers.drivers) == 2)
+        assert await asyncio.to_thread(page, url, "/readyz") == (200, "ok\n")
+        await rig.claim("pod", widget=1)
+        found = await asyncio.to_thread(numbers, url)
+        found = {
+            (name.removeprefix("kubedevices_driver_"), *rest): value
+            for (name, *rest), value in found.items()
+        }
+        assert found["devices", "widget", "example.com", "published"] == 1
+        assert found["devices", "card", "other.example", "published"] == 2
+        assert found["claims", "example.com", "prepared"] == 1
+        assert found["claims", "other.example", "prepared"] == 0
+        assert found["claim_seconds_count", "prepare", "example.com"] == 1
+        assert found["registered", "example.com"] == found["published", "other.example"] == 1
+        told = json.loads((await asyncio.to_thread(page, url, "/state"))[1])
+        assert (told["mode"], told["ready"]) == ("dra", True)
+        shown = {each["name"]: each for each in told["drivers"]}
+        assert [*shown] == ["example.com", "other.example"]
+        assert [each["id"] for each in shown["other.example"]["devices"]] == ["o", "p"]
+        assert [each["prepared"] for each in shown["example.com"]["claims"]] == [True]
+        assert shown["other.example"]["claims"] == []
+
+
+async def test_a_proxy_is_not_ready_while_a_driver_is_not(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No slice reaches the API server: /readyz says which driver and why, once."""
+    async with bridged(short_dir) as rig, paged(rig, caplog) as url:
+        rig.node.api.fault = lambda _: ApiFault(500, "out of order")
+        await rig.plugin(*healthy("a"))
+        bridge = rig.proxy.bridge
+        assert bridge is not None
+        await until(lambda: any("out of order" in each for each in bridge.problems))
+        status, text = await asyncio.to_thread(page, url, "/readyz")
+        assert status == 503
+        assert text.count("driver example.com: its devices are not published: ") == 1
+        told = json.loads((await asyncio.to_thread(page, url, "/state"))[1])
+        assert told["ready"] is False
+        rig.node.api.fault = lambda _: None
+        await until(lambda: rig.proxy.is_ready)
+        assert (await asyncio.to_thread(page, url, "/readyz"))[0] == 200
+
+
+async def test_calls_of_a_driver_that_started_again_are_counted(
+    short_dir: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that failed is another object afterwards; its histogram goes on."""
+    run = DraDriver.run
+
+    async def fail_once(driver: DraDriver) -> None:
+        monkeypatch.setattr(DraDriver, "run", run)
+        raise RuntimeError("once")
+
+    monkeypatch.setattr(DraDriver, "run", fail_once)
+    async with bridged(short_dir) as rig, paged(rig, caplog) as url:
+        await rig.plugin(*healthy("a"))
+        await until(lambda: rig.node.published("example.com"))
+        assert "once" in caplog.text
+        await rig.claim("pod", widget=1)
+        found = await asyncio.to_thread(numbers, url)
+        name = "kubedevices_driver_claim_seconds_count"
+        assert found[name, "prepare", "example.com"] == 1

@@ -1,5 +1,6 @@
 """The units of `kubedevices manifests --systemd`, under a real systemd."""
 
+import base64
 import json
 import re
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kubedevices.api_stub import ApiServer
 from kubedevices.cli import main
 from kubedevices.manifests.units import plugin_unit
 from tests.systemd_host import systemd
@@ -90,3 +92,22 @@ def test_a_plugin_that_ends_often_is_started_again(capsys: pytest.CaptureFixture
         until_sync(
             lambda: starts.exists() and starts.read_text().count("x") > 7, timeout=60, what="starts"
         )
+
+
+@pytest.mark.parametrize("mode", ["dra", "split"])
+def test_a_driver_has_its_sockets_when_the_kubelet_starts(
+    capsys: pytest.CaptureFixture[str], mode: str
+) -> None:
+    """The limits of the unit let it, and it waits neither for a kubelet nor for the API server."""
+    more = ["--dra-devices", "simple-device"] if mode == "split" else []
+    text = unit(capsys, "simulate", "--mode", mode, *more, "--kubeconfig", "/run/test/kubeconfig")
+    registry = "/var/lib/kubelet/plugins_registry"
+    # Nobody listens at this address.
+    access = base64.b64encode(ApiServer().kubeconfig().replace(":0", ":1").encode()).decode()
+    before = f"mkdir -p {registry}; echo {access} | base64 -d > /run/test/kubeconfig"
+    text = text.replace("[Service]\n", f"[Service]\nExecStartPre=/bin/sh -c '{before}'\n")
+    units = {"kubelet.service": KUBELET.replace(PLUGINS, registry), "kd.service": text}
+    with systemd(units) as directory:
+        until_sync((directory / "kubelet").exists, timeout=60, what="the kubelet's start")
+        assert "example.com-reg." in (directory / "kubelet").read_text(), log(directory)
+        assert "cannot be reached" in log(directory)

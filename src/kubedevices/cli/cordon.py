@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kubedevices.cli.node_client import (
+    add_host_root_argument,
     add_node_arguments,
     ask,
     ask_kubelet_of,
+    look_below_host_root,
     state_directory,
 )
 from kubedevices.cli.output import Column, add_output_argument, print_listing
@@ -55,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_output_argument(parser)
     add_node_arguments(parser)
+    add_host_root_argument(parser)
 
 
 def add_devices_argument(parser: argparse.ArgumentParser) -> None:
@@ -71,6 +74,7 @@ def run(args: argparse.Namespace) -> int:
     """Cordon devices, or list the cordoned devices."""
     from kubedevices.middleware.maintenance_file import add_cordoned, read_cordoned
 
+    look_below_host_root(args)
     file = maintenance_file(args)
     if args.list:
         if args.devices or args.reason is not None:

@@ -13,6 +13,7 @@ from kubedevices.words import counted
 
 if TYPE_CHECKING:
     from kubedevices.manifests.deployment import Deployment
+    from kubedevices.manifests.rollout import Progress
     from kubedevices.manifests.values import AdminValues
 
 NAME = "deploy"
@@ -242,10 +243,39 @@ def wait_for_rollout(kubectl: Kubectl, deployment: "Deployment", timeout: float)
         if is_late:
             show_logs(kubectl, [each for each in pods if not rollout.is_ready(each)])
             raise KubedevicesError(
-                f"after {timeout:g} s {deployment.name} serves on {reached.available} of "
-                f"{counted(reached.wanted, 'node')}; `undeploy` removes it"
+                f"after {timeout:g} s {_what_serves(kubectl, deployment, pods, reached)}"
             )
         time.sleep(PERIOD)
+
+
+def _what_serves(
+    kubectl: Kubectl, deployment: "Deployment", pods: "list[dict[str, Any]]", reached: "Progress"
+) -> str:
+    """Return what serves after a bad rollout, and the command that ends the rollout.
+
+    An update leaves the older version on the nodes that have no new pod yet, so the way back is to
+    the older version: `undeploy` would end that version, too.
+    """
+    from kubedevices.manifests import rollout
+
+    try:
+        history = kubectl.get("controllerrevisions", f"--selector={_selector(deployment)}")
+    except ClusterRefused:
+        history = []
+    found = rollout.versions(pods, history)
+    nodes = counted(reached.wanted, "node")
+    if not found.has_older:
+        return f"{deployment.name} serves on {reached.available} of {nodes}; `undeploy` removes it"
+    back = (
+        f"`kubectl --namespace {kubectl.namespace} rollout undo daemonset/{deployment.name}` goes "
+        "back to the older version"
+    )
+    if deployment.map_data and not deployment.admin.versioned_config:
+        back += ", but not to its configuration (versionedConfig in --values would keep that)"
+    return (
+        f"the new version of {deployment.name} serves on {found.newest} of {nodes}, and the older "
+        f"version on {found.older}; {back}"
+    )
 
 
 def say_done(deployment: "Deployment", nodes: int) -> None:

@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kubedevices.cli.node_client import (
+    add_host_root_argument,
     add_node_arguments,
     add_pod_resources_argument,
     add_proxy_argument,
     ask,
     ask_kubelet_of,
     ask_to_allocate,
+    look_below_host_root,
     note,
     proxy_socket,
     unknown_resource,
@@ -126,12 +128,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_node_arguments(parser)
     add_pod_resources_argument(parser)
     add_proxy_argument(parser)
+    add_host_root_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the listing once or, with `--watch`, after every change."""
     if args.resource is not None:
         ResourceName.parse(args.resource)
+    look_below_host_root(args)
     if args.watch and args.pod_resources:
         raise UsageError(
             "--watch cannot be used with --pod-resources: a kubelet reports no changes"

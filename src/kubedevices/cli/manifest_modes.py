@@ -12,7 +12,12 @@ from kubedevices.errors import UsageError
 if TYPE_CHECKING:
     from kubedevices.manifests.deployment import Deployment
 
-MODE_OPTIONS = ("mode", "mode-file", "dra-devices")
+FOLLOWED_MODES = ("mode-file", "mode-label", "dra-devices")
+"""The options of a mode that may change. A proxy has none of them: its mode is fixed."""
+
+NO_NAME = "none"
+"""The value of `--extended-resource-name` for DeviceClasses without such a name."""
+
 CONFIG_MAP = "configmap"
 # Directories with more than the mode of the node: the pod must not see them.
 _TOO_MUCH = ("/", "/dev", "/etc", "/proc", "/run", "/sys", "/usr", "/var", "/var/lib", "/var/run")
@@ -23,9 +28,9 @@ def add_mode_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--mode",
         choices=("device-plugin", "dra", "split"),
-        help="simulate, expose, run: be a device plugin (default), a driver for Dynamic Resource "
-        "Allocation, or both (--dra-devices); for dra and split, also the rights of the driver "
-        "and a DeviceClass for each device type",
+        help="be a device plugin (default), a driver for Dynamic Resource Allocation, or both "
+        "(--dra-devices, not for a proxy); for dra and split, also the rights of the driver and a "
+        "DeviceClass for each device type",
     )
     parser.add_argument(
         "--mode-file",
@@ -34,13 +39,25 @@ def add_mode_arguments(parser: argparse.ArgumentParser) -> None:
         "/etc/kubedevices/mode, or the key `mode` of our ConfigMap, for all nodes; --mode is the "
         "first mode",
     )
+    parser.add_argument(
+        "--mode-label",
+        metavar="LABEL",
+        help="label of the node with the mode, instead of a file: the mode changes without a "
+        "restart; --mode is the first mode",
+    )
     add_split_argument(parser)
+    parser.add_argument(
+        "--extended-resource-name",
+        metavar="PATTERN",
+        help="name of a device type under `limits:` of pods, in its DeviceClass, with {domain} and "
+        f"{{type}}; {NO_NAME}: pods can only use claims (default: {{domain}}/{{type}})",
+    )
     parser.add_argument(
         "--device-type",
         action="append",
         default=[],
         metavar="TYPE",
-        help="run with DRA: a device type of the scanner; it gets a DeviceClass; may be repeated",
+        help="run and proxy with DRA: a device type; it gets a DeviceClass; may be repeated",
     )
 
 
@@ -55,16 +72,15 @@ def with_mode(
     from kubedevices.two_apis.modes_of_devices import DraSelector, parse_mode
 
     mode = parse_mode(args.mode or "device-plugin", "--mode")
-    if mode == "device-plugin" and not args.mode_file:
-        if args.dra_devices:
-            raise UsageError("--dra-devices needs --mode split or --mode-file")
-        if args.device_type:
-            raise UsageError("--device-type needs --mode dra, --mode split or --mode-file")
+    if mode == "device-plugin" and not is_followed(args):
+        _refuse_options_of_dra(args)
         return deployment
     if mode == "split" and not args.dra_devices:
         raise UsageError("--mode split needs --dra-devices: which devices are in DRA")
-    if args.dra_devices and mode != "split" and not args.mode_file:
-        raise UsageError("--dra-devices needs --mode split or --mode-file")
+    if args.dra_devices and mode != "split" and not is_followed(args):
+        raise UsageError("--dra-devices needs --mode split, --mode-file or --mode-label")
+    if args.mode_file and args.mode_label:
+        raise UsageError("--mode-file and --mode-label exclude each other: use one of them")
     DraSelector.of(args.dra_devices)
     resources = [*resources]
     if template := next((name for name in resources if "{" in name), None):
@@ -76,24 +92,74 @@ def with_mode(
             f"{', '.join(sorted(domains)) or 'none'}"
         )
     (domain,) = domains
+    device_types = tuple(dict.fromkeys(name.partition("/")[2] for name in resources))
     return replace(
         deployment,
         mode=mode,
-        mode_file=_mode_file(args.mode_file),
+        mode_file=_mode_file(args.mode_file, is_of_host=getattr(args, "systemd", False)),
+        mode_label=_mode_label(args.mode_label),
         dra_devices=tuple(args.dra_devices),
         domain=check_driver_name(domain),
-        device_types=tuple(dict.fromkeys(name.partition("/")[2] for name in resources)),
+        device_types=device_types,
+        extended_resource_name=_pattern(args.extended_resource_name, domain, device_types),
     )
 
 
-def _mode_file(given: str | None) -> str | None:
+def is_followed(args: argparse.Namespace) -> bool:
+    """Whether the mode may change while the plugin runs."""
+    return bool(args.mode_file or args.mode_label)
+
+
+def _refuse_options_of_dra(args: argparse.Namespace) -> None:
+    followed = "--mode split, --mode-file or --mode-label"
+    if args.dra_devices:
+        raise UsageError(f"--dra-devices needs {followed}")
+    for option, given in (
+        ("--device-type", args.device_type),
+        ("--extended-resource-name", args.extended_resource_name is not None),
+    ):
+        if given:
+            raise UsageError(f"{option} needs --mode dra, {followed}")
+
+
+def _pattern(given: str | None, domain: str, device_types: Iterable[str]) -> str:
+    """Return the pattern of the names under `limits:`; raises `UsageError`."""
+    from kubedevices.manifests.deployment import EXTENDED_RESOURCE_NAME
+    from kubedevices.manifests.dra_access import extended_resource_name
+    from kubedevices.resource_name import explain_resource_name
+
+    if given is None:
+        return EXTENDED_RESOURCE_NAME
+    if given == NO_NAME:
+        return ""
+    names = [extended_resource_name(given, domain, each) for each in device_types]
+    for name in names:
+        if problem := explain_resource_name(name):
+            raise UsageError(f"--extended-resource-name {given!r} gives {name!r}: {problem}")
+    if len({*names}) < len(names):
+        raise UsageError(f"--extended-resource-name {given!r}: two types would get one name")
+    return given
+
+
+def _mode_label(given: str | None) -> str:
+    from kubedevices.manifests.values import label_key
+
+    if given is not None and (problem := label_key(given)):
+        raise UsageError(f"--mode-label: {problem}")
+    return given or ""
+
+
+def _mode_file(given: str | None, *, is_of_host: bool) -> str | None:
     from kubedevices.manifests.secret_directories import ADVICE, is_secret
 
-    if given is None or given == CONFIG_MAP:
+    if given is None or (given == CONFIG_MAP and not is_of_host):
         return given
     directory = posixpath.dirname(given)
     if not given.startswith("/") or posixpath.normpath(given) != given:
-        raise UsageError(f"--mode-file {given!r} is neither an absolute path nor {CONFIG_MAP!r}")
+        other = "" if is_of_host else f", nor {CONFIG_MAP!r}"
+        raise UsageError(f"--mode-file {given!r} is not an absolute path{other}")
+    if is_of_host:
+        return given
     if directory in _TOO_MUCH:
         raise UsageError(
             f"--mode-file {given!r}: its directory {directory} is mounted into the pod: use a "

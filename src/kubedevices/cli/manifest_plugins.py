@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from kubedevices.cli.manifest_modes import with_mode
+from kubedevices.cli.manifest_modes import is_followed, with_mode
 from kubedevices.errors import CannotRead, ConfigError, InvalidResourceName, UsageError
 from kubedevices.resource_name import explain_resource_name
 from kubedevices.terminal import print_to_stderr
@@ -67,9 +67,19 @@ def with_simulator(deployment: "Deployment", args: argparse.Namespace) -> "tuple
 
 
 def with_proxy(deployment: "Deployment", args: argparse.Namespace) -> "Deployment":
-    """Add the checked configuration of a proxy."""
+    """Add the checked configuration of a proxy, and its mode."""
     from kubedevices.proxy.proxy_config import load_proxy_config
 
+    if args.mode == "split":
+        raise UsageError("--mode split: a proxy has the modes device-plugin and dra")
+    if args.mode == "dra":
+        if not args.domain:
+            raise UsageError("proxy --mode dra needs --domain: of which resources is it the driver")
+        if problem := explain_resource_name(f"{args.domain}/any"):
+            raise InvalidResourceName(f"{args.domain}/…", problem)
+    elif args.domain:
+        raise UsageError("--domain: proxy needs it only with --mode dra")
+    deployment = with_mode(deployment, args, author_resources(args))
     if args.config is None:
         return deployment
     for warning in load_proxy_config(args.config)[1].warnings:
@@ -115,7 +125,7 @@ def with_author(deployment: "Deployment", args: argparse.Namespace) -> "tuple[De
 
 
 def author_resources(args: argparse.Namespace) -> list[str]:
-    """Return the resources of `--device-type`: the scanner cannot run here, it is in the image.
+    """Return the resources of `--device-type`: the plugin that has them does not run here.
 
     Raises `UsageError` and `InvalidResourceName`.
     """
@@ -123,8 +133,8 @@ def author_resources(args: argparse.Namespace) -> list[str]:
     for each in found:
         if problem := explain_resource_name(each):
             raise InvalidResourceName(each, problem)
-    if not found and (args.mode in ("dra", "split") or args.mode_file):
-        raise UsageError("run with DRA needs --device-type for each device type of the scanner")
+    if not found and (args.mode in ("dra", "split") or is_followed(args)):
+        raise UsageError(f"{args.what} with DRA needs --device-type for each of its device types")
     return found
 
 

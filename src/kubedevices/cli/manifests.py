@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from kubedevices import __version__, socket_paths
 from kubedevices.cli.manifest_arguments import (
     AUTHOR_OPTIONS,
-    PLUGIN_DIR,
     add_author_arguments,
     add_deployment_arguments,
     label,
@@ -19,7 +18,7 @@ from kubedevices.cli.manifest_arguments import (
     plugin_name,
     taint,
 )
-from kubedevices.cli.manifest_modes import MODE_OPTIONS, with_mode
+from kubedevices.cli.manifest_modes import FOLLOWED_MODES, with_mode
 from kubedevices.cli.manifest_plugins import (
     author_resources,
     with_author,
@@ -27,6 +26,7 @@ from kubedevices.cli.manifest_plugins import (
     with_proxy,
     with_simulator,
 )
+from kubedevices.cli.manifest_units import add_unit_arguments, unit_of
 from kubedevices.cli.manifest_values import (
     NAME_LIMIT,
     node_deployments,
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 NAME = "manifests"
 IMAGE = f"localhost/kubedevices:{__version__}"
 """The image of `make image`: a cluster cannot pull it from the registry of somebody else."""
-PROGRAM = "/usr/local/bin/kubedevices"
 INSIDE_DIR = str(socket_paths.INSIDE_DIR)
 _GO_WITH = {
     "config": ("simulate", "expose", "proxy"),
@@ -65,9 +64,11 @@ _GO_WITH = {
     "as-values": ("simulate", "expose", "proxy", "run"),
     "values-schema": ("simulate", "expose", "proxy", "run"),
     **dict.fromkeys(AUTHOR_OPTIONS, ("run",)),
-    "domain": ("expose", "run"),
-    **dict.fromkeys(MODE_OPTIONS, ("simulate", "expose", "run")),
-    "device-type": ("run",),
+    "domain": ("expose", "run", "proxy"),
+    "mode": ("simulate", "expose", "run", "proxy"),
+    **dict.fromkeys(FOLLOWED_MODES, ("simulate", "expose", "run")),
+    "extended-resource-name": ("simulate", "expose", "run", "proxy"),
+    "device-type": ("run", "proxy"),
 }
 HELP = """\
 print the Kubernetes manifests that deploy a plugin
@@ -90,6 +91,7 @@ examples:
   kubedevices manifests expose --config host-devices.yaml --mode-file configmap
   kubedevices manifests node | podman kube play -
   kubedevices manifests expose --systemd --config /etc/kubedevices/devices.yaml
+  kubedevices manifests expose --systemd --config /etc/kubedevices/devices.yaml --mode dra
   kubedevices manifests proxy --config proxy.yaml | kubectl apply -f -
   kubedevices manifests run widgets:Widgets --domain example.com --image lab.example.com/widgets:1
   kubedevices manifests proxy --patch their-plugin.yaml > patch.yaml
@@ -108,17 +110,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_author_arguments(parser)
     add_deployment_arguments(parser)
-    parser.add_argument(
-        "--systemd",
-        action="store_true",
-        help="simulate, expose, proxy, node: print a systemd unit for the host instead",
-    )
-    parser.add_argument(
-        "--program",
-        metavar="PATH",
-        default=PROGRAM,
-        help="--systemd: where kubedevices is installed (default: %(default)s)",
-    )
+    add_unit_arguments(parser)
     parser.add_argument(
         "--directory",
         type=some_path,
@@ -161,11 +153,15 @@ def run(args: argparse.Namespace) -> int:
     if args.values_schema:
         print_schema()
     elif args.systemd:
-        print_text(_unit_of(args))
+        print_text(unit_of(args, deployment_of))
     elif args.patch is not None:
         from kubedevices.cli.proxy_patch import patches
 
-        print_text(manifest_yaml(patches(args.patch, args.plugin_dir, args.inside_dir)))
+        image = args.image or IMAGE
+        found = patches(args.patch, args.plugin_dir, args.inside_dir, image)
+        if note := remark(image):
+            print_line(f"# Image: {note}.")
+        print_text(manifest_yaml(found))
     elif args.what == "kustomize":
         write_files(args.directory, kustomize.files(IMAGE))
     elif args.what == "node":
@@ -193,6 +189,8 @@ def check_arguments(args: argparse.Namespace) -> None:
     for name in ("kubelet-dir", "plugin-dir", "inside-dir"):
         if not (given := getattr(args, name.replace("-", "_"), "/")).startswith("/"):
             raise UsageError(f"--{name} {given!r} is not an absolute path")
+    if getattr(args, "kubeconfig", None) is not None and not args.systemd:
+        raise UsageError("--kubeconfig works with --systemd only: a pod has a service account")
     if args.image is not None and not re.fullmatch(r"[^\s]+", args.image):
         raise UsageError(f"--image {args.image!r} is not an image name")
 
@@ -262,56 +260,3 @@ def write_files(directory: Path, files: dict[str, list[dict[str, Any]]]) -> None
             path.write_text(manifest_yaml(documents), encoding="utf-8")
         except OSError as error:
             raise CannotAsk(f"cannot write {path}: {error.strerror}") from error
-
-
-# ---------------------------------------------------------------- --systemd
-
-
-# Options that do not exist for a service of the host.
-_OF_A_POD = (
-    "name",
-    "namespace",
-    "image",
-    "node_label",
-    "toleration",
-    "dev_dir",
-    "selinux",
-    "preset",
-    "profile",
-    "patch",
-    "mode",
-    "mode_file",
-    "values",
-    "as_values",
-)
-
-
-def _unit_of(args: argparse.Namespace) -> str:
-    """Return the systemd unit; raises `KubedevicesError` if the service would not start."""
-    from kubedevices.manifests.deployment import METRICS_PORT
-    from kubedevices.manifests.units import node_unit, plugin_unit
-
-    for name in _OF_A_POD:
-        if getattr(args, name):
-            raise UsageError(f"--{name.replace('_', '-')} cannot be used with --systemd")
-    if not args.program.startswith("/"):
-        raise UsageError(f"--program {args.program!r} is not an absolute path")
-    if args.what == "node":
-        return node_unit(args.program)
-    if args.config is None and args.what == "expose":
-        raise UsageError("--systemd: which devices? Give --config FILE, with its absolute path")
-    if args.config is not None and not args.config.is_absolute():
-        raise UsageError(f"--config {args.config}: a service needs the absolute path")
-    arguments = [args.what]
-    if args.config is not None:
-        arguments += ["--config", str(args.config)]
-    if args.plugin_dir != PLUGIN_DIR:
-        arguments += ["--socket-dir", args.plugin_dir]
-    if args.what == "proxy" and args.inside_dir != INSIDE_DIR:
-        arguments += ["--plugin-dir", args.inside_dir]
-    if args.cdi:
-        arguments += ["--inject", "cdi"]
-    if args.metrics:
-        arguments += ["--pod-resources", f"{args.kubelet_dir}/pod-resources/kubelet.sock"]
-    arguments += ["--listen", f"127.0.0.1:{METRICS_PORT}", "--log-format", "json"]
-    return plugin_unit(args.program, arguments, deployment_of(args).env)

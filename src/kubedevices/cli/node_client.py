@@ -70,6 +70,35 @@ def add_proxy_argument(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def add_host_root_argument(parser: argparse._ActionsContainer) -> None:
+    """Add `--host-root`; `look_below_host_root` applies it."""
+    parser.add_argument(
+        "--host-root",
+        type=absolute_path,
+        metavar="DIR",
+        help="root of the host's files, for the usual directories (default: /, or /host in a pod "
+        "of `kubectl debug node`)",
+    )
+
+
+def look_below_host_root(args: argparse.Namespace) -> None:
+    """Replace the usual directories by those of the host whose files are below `--host-root`.
+
+    A directory that the user names is not replaced: the user names it as this process sees it.
+    """
+    from kubedevices.explain.host_paths import find_host_root
+    from kubedevices.explain.look_processes import HOST_ROOT, in_root
+
+    if args.socket_dir != DEVICE_PLUGIN_DIR:
+        return
+    root = args.host_root or find_host_root()
+    if root == HOST_ROOT:
+        return
+    args.socket_dir = in_root(root, DEVICE_PLUGIN_DIR)
+    if args.state_dir is None:
+        args.state_dir = in_root(root, STATE_DIR)
+
+
 def proxy_socket(args: argparse.Namespace) -> Path:
     """Return the path of the proxy's control socket. Without a proxy, the socket does not exist."""
     given: Path | None = args.proxy_state_dir

@@ -2,6 +2,7 @@
 
 import argparse
 import signal
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kubedevices.cli.dra_serving import add_driver_arguments
@@ -19,7 +20,11 @@ from kubedevices.terminal import print_line, print_text
 from kubedevices.words import counted
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from kubedevices.plugin_pages import PluginPages
     from kubedevices.proxy.live_rules import LiveRules
+    from kubedevices.proxy.proxy import Proxy
 
 NAME = "proxy"
 HELP = """\
@@ -219,8 +224,8 @@ def serve_rules(args: argparse.Namespace, rules: "LiveRules") -> None:
     pages = None
     dra = None
     if args.mode == "dra":
-        if args.listen is not None:
-            raise UsageError("--listen has no effect with --mode dra")
+        if args.pod_resources is not None:
+            raise UsageError("--pod-resources has no effect with --mode dra: drivers know claims")
         dra = driver_options(args)
     elif wrong := [each for each in OF_DRIVERS if getattr(args, each) is not None]:
         raise UsageError(f"--{wrong[0].replace('_', '-')} has no effect with --mode device-plugin")
@@ -241,4 +246,13 @@ def serve_rules(args: argparse.Namespace, rules: "LiveRules") -> None:
     )
     if dra is None:
         check_socket_dir(proxy.settings)
-    run_until_signal(proxy, None if pages is None else pages.beside)
+    run_until_signal(proxy, None if pages is None else partial(_beside, pages))
+
+
+def _beside(pages: "PluginPages", proxy: "Proxy") -> "AbstractAsyncContextManager[object]":
+    """Return the context in which the pages of `proxy` and of its drivers are served."""
+    if proxy.bridge is None:
+        return pages.beside(proxy)
+    from kubedevices.driver_pages import DriversView
+
+    return pages.beside(proxy, DriversView(proxy.bridge))

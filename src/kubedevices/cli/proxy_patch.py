@@ -1,8 +1,9 @@
 """`kubedevices manifests proxy --patch`: the patch that moves another plugin behind the proxy.
 
-Only a volume changes: instead of the kubelet's directory, the plugin gets the directory in which
-the proxy accepts registrations. The path in the container is the same, so the plugin needs no
-change.
+A volume changes: instead of the kubelet's directory, the plugin gets the directory in which the
+proxy accepts registrations. The path in the container is the same, so the plugin needs no change.
+An init container waits until the proxy answers: a kubelet always starts before its plugins, so some
+plugins end, or never register, if nobody answers at kubelet.sock.
 """
 
 import posixpath
@@ -14,21 +15,27 @@ import yaml
 
 from kubedevices.config.yaml_source import parse_documents, read_content
 from kubedevices.errors import ConfigError, ConfigProblem
+from kubedevices.manifests import memory
+from kubedevices.manifests.deployment import PLUGIN_DIR
+
+WAITS = "wait-for-kubedevices-proxy"
+"""The name of the init container."""
 
 
-def patches(file: Path, plugin_dir: str, inside_dir: str) -> list[dict[str, Any]]:
+def patches(file: Path, plugin_dir: str, inside_dir: str, image: str) -> list[dict[str, Any]]:
     """Return a strategic-merge patch for each DaemonSet of `file` that mounts `plugin_dir`.
 
-    Raises `CannotRead`, and `ConfigError` with the line if there is none.
+    `image` is the image of kubedevices, for the init container. Raises `CannotRead`, and
+    `ConfigError` with the line if there is none.
     """
     found, problems = [], []
     for node in _objects(file):
         kind = _text(node, "kind")
         volumes = _get(_get(_get(_get(node, "spec"), "template"), "spec"), "volumes")
-        items = volumes.value if isinstance(volumes, yaml.SequenceNode) else []
+        items = _items(volumes)
         names = [_text(each, "name") for each in items if _path(each) == plugin_dir]
         if kind == "DaemonSet" and names:
-            found.append(_patch(node, names, inside_dir))
+            found.append(_patch(node, names, inside_dir, image))
         else:
             problems.append(_problem(file, node, kind, items, plugin_dir))
     if found:
@@ -43,10 +50,10 @@ def _objects(file: Path) -> Iterator[yaml.Node]:
     """Yield every object of the file, and every item of a List."""
     for node in parse_documents(read_content(file), file):
         items = _get(node, "items")
-        yield from items.value if isinstance(items, yaml.SequenceNode) else [node]
+        yield from _items(items) if isinstance(items, yaml.SequenceNode) else [node]
 
 
-def _patch(node: yaml.Node, names: Sequence[str], inside_dir: str) -> dict[str, Any]:
+def _patch(node: yaml.Node, names: Sequence[str], inside_dir: str, image: str) -> dict[str, Any]:
     about = _get(node, "metadata")
     metadata = {key: _text(about, key) for key in ("name", "namespace") if _text(about, key)}
     # Create the directory like the proxy does: the plugin may start before the proxy.
@@ -56,7 +63,51 @@ def _patch(node: yaml.Node, names: Sequence[str], inside_dir: str) -> dict[str, 
         "apiVersion": _text(node, "apiVersion") or "apps/v1",
         "kind": "DaemonSet",
         "metadata": metadata,
-        "spec": {"template": {"spec": {"volumes": volumes}}},
+        "spec": {
+            "template": {
+                "spec": {"initContainers": [_waits(node, names, image)], "volumes": volumes}
+            }
+        },
+    }
+
+
+def _waits(node: yaml.Node, names: Sequence[str], image: str) -> dict[str, Any]:
+    """Return the container that ends when the proxy answers, with the rights of the plugin's."""
+    containers = _get(_get(_get(_get(node, "spec"), "template"), "spec"), "containers")
+    items = _items(containers)
+    theirs = next((each for each in items if names[0] in _mounts(each)), None)
+    arguments = ["wait", "--registration", "--socket-dir", PLUGIN_DIR, "--timeout", "24h"]
+    return {
+        "name": WAITS,
+        "image": image,
+        "args": arguments,
+        "securityContext": _rights(_get(theirs, "securityContext")),
+        "resources": memory.resources(0),
+        "volumeMounts": [{"name": names[0], "mountPath": PLUGIN_DIR}],
+    }
+
+
+def _mounts(container: yaml.Node) -> list[str]:
+    return [_text(each, "name") for each in _items(_get(container, "volumeMounts"))]
+
+
+def _rights(theirs: yaml.Node | None) -> dict[str, Any]:
+    """Return user, privilege and SELinux label of the plugin's container, by which it may connect.
+
+    Everything else is as little as the command needs.
+    """
+    users = {key: int(text) for key in ("runAsUser", "runAsGroup") if (text := _text(theirs, key))}
+    if _text(theirs, "privileged") == "true":
+        return {"privileged": True, **users}
+    labels = _get(theirs, "seLinuxOptions")
+    keys = [each for each in ("user", "role", "type", "level") if _text(labels, each)]
+    selinux = {"seLinuxOptions": {each: _text(labels, each) for each in keys}} if keys else {}
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+        **users,
+        **selinux,
     }
 
 
@@ -83,6 +134,10 @@ def _problem(
         str(file), *place, name, f"no volume is the kubelet's directory {plugin_dir}",
         f"its hostPath volumes: {paths or 'none'}; for another directory give --plugin-dir",
     )  # fmt: skip
+
+
+def _items(node: yaml.Node | None) -> Sequence[yaml.Node]:
+    return node.value if isinstance(node, yaml.SequenceNode) else ()
 
 
 def _path(volume: yaml.Node) -> str:

@@ -298,12 +298,13 @@ _SLICE_COLUMNS = (
 def print_slices(tree: DeviceTree, domain: str | None, args: argparse.Namespace) -> int:
     """Print the ResourceSlices of `tree`; return 1 if a device is in none of them.
 
-    Such a device is reported on stderr: the API server would refuse it. Needs no cluster.
+    Such a device is reported on stderr: the API server would refuse it. So is an attribute that is
+    left out. Needs no cluster.
     """
     from kubedevices.dra.names import check_driver_name
     from kubedevices.dra.options import DraSettings
     from kubedevices.dra.reconcile import Pool, plan_writes
-    from kubedevices.dra.slices import describe_refused, offer_of
+    from kubedevices.dra.slices import describe_left_out, describe_refused, offer_of
     from kubedevices.dra.tree_lookup import TreeLookup
 
     if domain is None:
@@ -319,7 +320,7 @@ def print_slices(tree: DeviceTree, domain: str | None, args: argparse.Namespace)
         document={"apiVersion": "v1", "kind": "List", "items": list(slices)},
         empty="one empty slice: the driver has no devices",
     )
-    for line in describe_refused(offer.refused):
+    for line in (*describe_left_out(offer.left_out), *describe_refused(offer.refused)):
         print_to_stderr(f"kubedevices: {line}")
     return 1 if offer.refused else 0
 

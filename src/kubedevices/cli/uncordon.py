@@ -9,7 +9,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kubedevices.cli.cordon import add_devices_argument, maintenance_file, parse_devices
-from kubedevices.cli.node_client import add_node_arguments
+from kubedevices.cli.node_client import (
+    add_host_root_argument,
+    add_node_arguments,
+    look_below_host_root,
+)
 from kubedevices.cli.output import add_output_argument, print_document
 from kubedevices.errors import KubedevicesError, UsageError
 from kubedevices.terminal import print_line
@@ -33,12 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="uncordon every device")
     add_output_argument(parser)
     add_node_arguments(parser)
+    add_host_root_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Uncordon the devices; if one of them is not cordoned, raise an error and change nothing."""
     from kubedevices.middleware.maintenance_file import change_cordoned
 
+    look_below_host_root(args)
     if args.all and args.devices:
         raise UsageError("--all uncordons every device: leave out RESOURCE/ID")
     wanted = () if args.all else parse_devices(args.devices)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from kubedevices.cli.deploy import add_target_arguments, say
 from kubedevices.cli.kubectl import ClusterRefused, Kubectl
 from kubedevices.cli.manifests import check_arguments, target_of
-from kubedevices.terminal import print_line
+from kubedevices.terminal import print_line, print_to_stderr
+from kubedevices.words import counted, some_of
 
 if TYPE_CHECKING:
     from kubedevices.manifests.deployment import Deployment
@@ -17,7 +18,8 @@ HELP = """\
 remove a plugin from the cluster of kubectl
 
 Finds by label the objects that `deploy`, or `manifests` and kubectl, created for this plugin, and
-deletes them, also the rights and DeviceClasses of a DRA driver. Deletes the namespace only if
+deletes them, also the rights and DeviceClasses of a DRA driver. Names the pods that still have a
+claim of the driver: they cannot end without the driver. Deletes the namespace only if
 `deploy` created it and nothing else is in it. Give the same options as to `deploy`, or --name.
 """
 EXAMPLES = """\
@@ -46,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
         chosen = f"--selector={ownership.selector(labels)}"
         if some := kubectl.get(kinds, chosen):
             found += some
+            warn_of_claims(kubectl, some)
             how = ("--cascade=foreground", "--ignore-not-found", DELETE_TIMEOUT)
             say(kubectl.run("delete", kinds, chosen, *how))
     for labels in ownership.belonging(deployment):
@@ -60,6 +63,32 @@ def run(args: argparse.Namespace) -> int:
     remove_from_cluster(kubectl, deployment)
     remove_namespace(kubectl, found)
     return 0
+
+
+def warn_of_claims(kubectl: Kubectl, deleted: list[Any]) -> None:
+    """Print which pods cannot end without the driver in `deleted`; nothing for a device plugin."""
+    from kubedevices.manifests.held_claims import drivers_of, holders
+
+    if not (drivers := drivers_of(deleted)):
+        return
+    name = " and ".join(drivers)
+    then = (
+        "Without the driver these pods will hang in Terminating when they are deleted. Delete them "
+        "before `undeploy`; or deploy the driver again, and they end"
+    )
+    try:
+        pods = holders(kubectl.get("resourceclaims", "--all-namespaces"), drivers)
+    except ClusterRefused as error:
+        print_to_stderr(
+            f"kubedevices: pods may hold devices of the driver {name}; their claims cannot be seen "
+            f"({error}). {then}"
+        )
+        return
+    if pods:
+        print_to_stderr(
+            f"kubedevices: {counted(len(pods), 'pod')} with claims of the driver {name}: "
+            f"{some_of(pods)}. {then}"
+        )
 
 
 def remove_from_cluster(kubectl: Kubectl, deployment: "Deployment") -> None:

@@ -1,12 +1,13 @@
 """`kubedevices wait`: returns as soon as a resource has the wanted number of allocatable devices.
 
-The verb asks ten times a second. It also waits for a node or a kubelet that does not run yet or
-restarts.
+With `--registration` it returns as soon as plugins can register. The verb asks ten times a second.
+It also waits for a node or a kubelet that does not run yet or restarts.
 """
 
 import argparse
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 
 from kubedevices import deadlines
 from kubedevices.cli.node_client import (
@@ -16,8 +17,18 @@ from kubedevices.cli.node_client import (
     state_directory,
     unknown_resource,
 )
-from kubedevices.errors import CannotAsk, NodeError, NoNode, NotInTime, NotPermitted
+from kubedevices.errors import (
+    CannotAsk,
+    DialError,
+    KubedevicesError,
+    NodeError,
+    NoNode,
+    NotInTime,
+    NotPermitted,
+    UsageError,
+)
 from kubedevices.resource_name import ResourceName
+from kubedevices.socket_paths import KUBELET_SOCKET_NAME
 from kubedevices.terminal import print_line
 from kubedevices.words import counted
 
@@ -26,21 +37,33 @@ HELP = """\
 wait until a resource has devices to allocate
 
 Asks the `kubedevices node` of the socket directory, or else the kubelet that serves the directory.
-Also waits for a node, kubelet or plugin that has not started yet. Exit code 1 after --timeout.
+Also waits for a node, kubelet or plugin that has not started yet. Exit code 1 after --timeout. With
+--registration, waits only until a kubelet, a node or a proxy answers at kubelet.sock.
 """
 EXAMPLES = """\
 examples:
   kubedevices wait example.com/widget --socket-dir ~/kd
   kubedevices wait example.com/widget --allocatable 4 --timeout 10s --socket-dir ~/kd
+  kubedevices wait --registration --socket-dir ~/kd
 """
 
 PAUSE = 0.1
 """Seconds between two questions."""
 
+ANSWER_LIMIT = 5.0
+"""Seconds that a server has for its first answer, then it is asked again."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
-    parser.add_argument("resource", metavar="RESOURCE", help="for example example.com/widget")
+    parser.add_argument(
+        "resource", nargs="?", metavar="RESOURCE", help="for example example.com/widget"
+    )
+    parser.add_argument(
+        "--registration",
+        action="store_true",
+        help="wait until plugins can register in the socket directory; needs no RESOURCE",
+    )
     parser.add_argument(
         "--allocatable",
         type=_count,
@@ -59,7 +82,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Wait, then print the number of devices."""
+    """Wait, then print the number of devices, or that plugins can register."""
+    if args.registration:
+        if args.resource is not None or args.allocatable is not None or args.pod_resources:
+            raise UsageError("--registration waits for no resource, only for --socket-dir")
+        asyncio.run(_wait_for_registration(args.socket_dir / KUBELET_SOCKET_NAME, args.timeout))
+        print_line(f"plugins can register in {args.socket_dir}")
+        return 0
+    if args.resource is None:
+        raise UsageError("which resource? Write its name, or --registration")
     ResourceName.parse(args.resource)
 
     number = asyncio.run(_wait(args))
@@ -88,6 +119,26 @@ async def _wait(args: argparse.Namespace) -> int:
         if numbers is None:
             raise problem from None
         raise not_reached(args.resource, args.allocatable, args.timeout, numbers) from None
+
+
+async def _wait_for_registration(socket: Path, timeout: float) -> None:
+    """Return when a server answers at `socket`; a socket of a killed process does not count."""
+    from kubedevices.wire.unix_grpc import GrpcChannel
+
+    problem = f"nothing answers at {socket}"
+    try:
+        async with deadlines.timeout(timeout):
+            while True:
+                try:
+                    channel = await GrpcChannel.dial(socket, timeout=ANSWER_LIMIT)
+                except DialError as error:
+                    problem = f"nothing answers at {socket}: {error}"
+                    await asyncio.sleep(PAUSE)
+                else:
+                    await channel.close()
+                    return
+    except TimeoutError:
+        raise KubedevicesError(f"plugins cannot register: after {timeout:g} s {problem}") from None
 
 
 def not_reached(

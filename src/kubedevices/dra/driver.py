@@ -29,7 +29,13 @@ from kubedevices.dra.preparation import Preparation
 from kubedevices.dra.prepared import FILE_NAME
 from kubedevices.dra.publisher import Publisher, Slices
 from kubedevices.dra.service import ClaimService
-from kubedevices.dra.slices import Offer, describe_refused, offer_of
+from kubedevices.dra.slices import (
+    AttributeKey,
+    Offer,
+    describe_left_out,
+    describe_refused,
+    offer_of,
+)
 from kubedevices.dra.sockets import DriverSockets
 from kubedevices.dra.state_files import StateFiles
 from kubedevices.dra.tree_lookup import TreeLookup
@@ -79,6 +85,7 @@ class DraDriver:
         self._api = ApiClient(find_access(settings.kubeconfig))
         self._hooks: dict[str, Hooks] = {}
         self._refused: Mapping[DeviceKey, str] = {}
+        self._left_out: Mapping[AttributeKey, Mapping[str, str]] = {}
         self._guard = guard or KubeletGuard(domain, settings.pod_resources, settings.guard_timing)
         directory, node = settings.data_dir(domain), settings.node_name
         self._preparation = Preparation(
@@ -147,6 +154,19 @@ class DraDriver:
     def has_started(self) -> bool:
         """Whether both sockets are served. A kubelet may come later."""
         return self.sockets.has_started
+
+    @property
+    def why_not_ready(self) -> "Sequence[str]":
+        """The reasons why the driver is not ready; empty if kubelet and API server know it."""
+        if self._offer is None:
+            return (f"driver {self.domain}: the scanner has not reported yet",)
+        missing = []
+        if not self.is_registered:
+            missing.append(f"driver {self.domain}: no kubelet has registered it")
+        if not self.publisher.is_published:
+            why = self.publisher.problem or "the API server has not been asked yet"
+            missing.append(f"driver {self.domain}: its devices are not published: {why}")
+        return missing
 
     @property
     def offer(self) -> Offer | None:
@@ -286,7 +306,10 @@ class DraDriver:
         offer = offer_of(found, self.domain, self.settings.unhealthy_effect)
         for line in describe_refused(dict(offer.refused.items() - self._refused.items())):
             _log.error("%s", line)
-        self._refused = offer.refused
+        news = offer.left_out.keys() - self._left_out.keys()
+        for line in describe_left_out({key: offer.left_out[key] for key in sorted(news)}):
+            _log.warning("%s", line)
+        self._refused, self._left_out = offer.refused, offer.left_out
         self._tree, self._offer = tree, offer
         self._service.update(offer)
         await self._publish()

@@ -1,8 +1,8 @@
 """The limits of the API server for a device of a ResourceSlice. Pure.
 
 The driver checks each device before it sends a slice: for one bad device the API server refuses the
-whole slice, and its message has only the index of the device. Source of the limits:
-resource.k8s.io/v1 in Kubernetes 1.36.
+whole slice, and its message has only the index of the device. A bad attribute of an author costs
+only this attribute (`slices`). Source of the limits: resource.k8s.io/v1 in Kubernetes 1.36.
 """
 
 import re
@@ -43,6 +43,11 @@ def device_problem(device: Mapping[str, Any]) -> str:
     return next(_problems(device), "")
 
 
+def attribute_problem(name: str, value: Mapping[str, Any]) -> str:
+    """Return why an API server would refuse an attribute; empty if valid."""
+    return _name_problem(name) or _value_problem(value)
+
+
 def _problems(device: Mapping[str, Any]) -> Iterator[str]:
     if not LABEL.fullmatch(device["name"]):
         yield f"the name {device['name']!r} is no DNS label"
@@ -51,7 +56,7 @@ def _problems(device: Mapping[str, Any]) -> Iterator[str]:
         count = len(attributes) + len(capacity)
         yield f"{count} attributes and capacities, at most {_ENTRY_LIMIT} are allowed"
     for name, value in attributes.items():
-        if problem := _name_problem(name) or _value_problem(value):
+        if problem := attribute_problem(name, value):
             yield f"the attribute {name!r}: {problem}"
     for name, value in capacity.items():
         if problem := _name_problem(name) or _quantity_problem(value["value"]):

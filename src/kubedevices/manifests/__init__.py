@@ -20,5 +20,6 @@ kustomize           the files below deploy/kustomize
 units               systemd units for a host
 image               which image a name means, and from which registry a cluster pulls it
 ownership           which objects `deploy` and `undeploy` may change and delete
+held_claims         which pods would hang without a DRA driver
 rollout             how far a roll-out is, and why it does not go on
 """

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, get_args
 from kubedevices.config.yaml_config import key, key_names
 from kubedevices.manifests.deployment import (
     DEV,
+    EXTENDED_RESOURCE_NAME,
     INSIDE_DIR,
     KUBELET_DIR,
     PLUGIN_DIR,
@@ -114,12 +115,22 @@ class ChartValues(CommonValues):
         meaning="file of each node with the mode, or configmap: the plugin follows a change of it",
         default="",
     )
+    mode_label: str = key(
+        meaning="label of the node with the mode, instead of a file: the plugin follows a change "
+        "of it",
+        default="",
+    )
     dra_devices: tuple[str, ...] = key(
         meaning="split: globs of the devices that are in DRA", default=()
     )
     domain: str = key(meaning="DRA: name of the driver", default="")
     device_types: tuple[str, ...] = key(
         meaning="DRA: device types, each of which gets a DeviceClass", default=()
+    )
+    extended_resource_name: str = key(
+        meaning="DRA: pattern of the name that pods write under limits; an empty text for none, so "
+        "that pods can only use claims",
+        default=EXTENDED_RESOURCE_NAME,
     )
     selinux: bool = key(meaning="true: SELinux type container_device_plugin_t", default=False)
     node_configs: tuple[ChartNodeConfig, ...] = key(
@@ -205,7 +216,7 @@ def as_written(value: Any) -> Any:
 _SAME = (
     *("plugin", "env", "arguments", "cdi", "writes_cdi", "dev_dirs", "host_dirs", "devices"),
     *("kubelet_dir", "plugin_dir", "inside_dir", "mode", "dra_devices", "domain", "device_types"),
-    "selinux",
+    *("selinux", "mode_label", "extended_resource_name"),
 )
 """Fields of a deployment that the chart has as values with the same name and content."""
 _COMMON = dataclasses.fields(CommonValues)

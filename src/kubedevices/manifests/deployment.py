@@ -25,6 +25,9 @@ CONFIG_FILE = "config.yaml"
 CONFIG_MAP = "configmap"
 """The value of `mode_file` if the mode comes from the ConfigMap, not from a file of the host."""
 
+EXTENDED_RESOURCE_NAME = "{domain}/{type}"
+"""The name under `limits:` of pods that a DeviceClass gets, as for a device plugin."""
+
 MODE_DIR = "/etc/kubedevices-mode"
 """The path in the container of the directory with the host's mode file."""
 
@@ -75,8 +78,10 @@ class Deployment:
     follows from it. `arguments` and `mounts` belong to `run`, a plugin in its author's image.
 
     `mode` is the mode of the first start. `mode_file` says where a later mode comes from: a file of
-    the host, or `configmap` for the ConfigMap. `dra_devices` are the globs of mode split. `domain`
-    is the name of the DRA driver; each of `device_types` gets a DeviceClass.
+    the host, or `configmap` for the ConfigMap. `mode_label` is the label of the node that has the
+    mode instead. `dra_devices` are the globs of mode split. `domain` is the name of the DRA driver;
+    each of `device_types` gets a DeviceClass. `extended_resource_name` is the pattern of its name
+    under `limits:`; if it is empty, pods can only use claims.
 
     `admin` is the content of `--values`. Each of its configurations for labelled nodes becomes a
     deployment of its own with this deployment as `part_of` and the configuration's name as
@@ -105,23 +110,30 @@ class Deployment:
     mounts: tuple[HostMount, ...] = ()
     mode: Mode = "device-plugin"
     mode_file: str | None = None
+    mode_label: str = ""
     dra_devices: tuple[str, ...] = ()
     domain: str = ""
     device_types: tuple[str, ...] = ()
+    extended_resource_name: str = EXTENDED_RESOURCE_NAME
     admin: AdminValues = DEFAULT_VALUES
     part_of: str = ""
     node_config: str = ""
     other_configs: tuple[str, ...] = ()
 
     @property
+    def follows_mode(self) -> bool:
+        """Whether the mode may change while the pods run."""
+        return self.mode_file is not None or bool(self.mode_label)
+
+    @property
     def has_dra(self) -> bool:
         """Whether devices may be in DRA, now or later."""
-        return self.mode != "device-plugin" or self.mode_file is not None
+        return self.mode != "device-plugin" or self.follows_mode
 
     @property
     def has_plugin(self) -> bool:
         """Whether devices may be those of a device plugin, now or later."""
-        return self.mode != "dra" or self.mode_file is not None
+        return self.mode != "dra" or self.follows_mode
 
     @property
     def asks_pod_resources(self) -> bool:

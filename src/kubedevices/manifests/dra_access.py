@@ -146,15 +146,21 @@ def _device_class(deployment: Deployment, device_type: str) -> dict[str, Any]:
     expression = (
         f'device.driver == "{domain}" && device.attributes["{domain}"].type == "{device_type}"'
     )
+    extended = extended_resource_name(deployment.extended_resource_name, domain, device_type)
     return {
         "apiVersion": f"{DRA}/v1",
         "kind": "DeviceClass",
         "metadata": cluster_metadata(deployment) | {"name": class_name(domain, device_type)},
         "spec": {
             "selectors": [{"cel": {"expression": expression}}],
-            "extendedResourceName": f"{domain}/{device_type}",
+            **({"extendedResourceName": extended} if extended else {}),
         },
     }
+
+
+def extended_resource_name(pattern: str, domain: str, device_type: str) -> str:
+    """Return the name that `pattern` gives a device type, such as example.com/gpu."""
+    return pattern.replace("{domain}", domain).replace("{type}", device_type)
 
 
 def class_name(domain: str, device_type: str) -> str:

@@ -28,6 +28,29 @@ def progress(daemon_set: dict[str, Any]) -> Progress:
     return Progress(wanted, available, is_seen and available >= wanted)
 
 
+class Versions(NamedTuple):
+    """The numbers of ready pods of the newest version, and of older versions."""
+
+    newest: int
+    older: int
+    has_older: bool
+    """Whether the history has an older version, to which `kubectl rollout undo` goes back."""
+
+
+def versions(pods: Sequence[dict[str, Any]], revisions: Sequence[dict[str, Any]]) -> Versions:
+    """Return which versions the ready pods of a DaemonSet have; `revisions` is its history."""
+    newest = max(revisions, key=lambda each: int(each["revision"]), default=None)
+    ready = [_version(each) for each in pods if is_ready(each)]
+    count = len(ready) if newest is None else ready.count(_version(newest))
+    return Versions(count, len(ready) - count, len(revisions) > 1)
+
+
+def _version(document: dict[str, Any]) -> str:
+    """Return the label that connects a pod with the revision from which it was made."""
+    labels = document["metadata"].get("labels") or {}
+    return str(labels.get("controller-revision-hash", ""))
+
+
 def obstacles(
     daemon_set: dict[str, Any], pods: Sequence[dict[str, Any]], events: Sequence[dict[str, Any]]
 ) -> list[str]:

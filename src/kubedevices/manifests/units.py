@@ -53,8 +53,10 @@ SystemCallFilter=@system-service
 _RELOADED = ("expose", "proxy")  # read their configuration again at SIGHUP
 
 
-def plugin_unit(program: str, arguments: Sequence[str], env: Mapping[str, str]) -> str:
-    """Return the unit of a plugin beside a kubelet or a kubedevices node."""
+def plugin_unit(
+    program: str, arguments: Sequence[str], env: Mapping[str, str], *, has_dra: bool = False
+) -> str:
+    """Return the unit of a plugin, or of a DRA driver, beside a kubelet or a kubedevices node."""
     service = [
         *(f"Environment={_assignment(name, value)}" for name, value in env.items()),
         f"ExecStart={_command(program, arguments)}",
@@ -69,7 +71,8 @@ def plugin_unit(program: str, arguments: Sequence[str], env: Mapping[str, str]) 
         "Nice=-10",
     ]
     about = [
-        "Description=Kubernetes device plugin, kubedevices " + arguments[0],
+        f"Description=Kubernetes {'DRA driver' if has_dra else 'device plugin'}, kubedevices "
+        + arguments[0],
         "After=local-fs.target",
         "# After a reboot, pods get their devices again only if the plugin starts first.",
         f"Before={' '.join(KUBELETS)}",

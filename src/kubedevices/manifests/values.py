@@ -33,7 +33,8 @@ def one_of(*words: str) -> dict[str, Any]:
     return {"choices": words, "check": check}
 
 
-def _label_key(text: str) -> str:
+def label_key(text: str) -> str:
+    """Return why a text is no key of a label or annotation; empty if it is one."""
     prefix, slash, name = text.rpartition("/")
     is_key = LABEL_VALUE.fullmatch(name) and len(name) <= LABEL_LIMIT
     if is_key and (not slash or DOMAIN.fullmatch(prefix)):
@@ -76,7 +77,7 @@ def config_name(text: str) -> str:
 
 _LABELS: dict[str, Any] = {
     "default_factory": dict,
-    "check_key": _label_key,
+    "check_key": label_key,
     "check": _label_value,
 }
 
@@ -160,11 +161,11 @@ class CommonValues:
 
     labels: Mapping[str, str] = key(meaning="further labels of all objects", **_LABELS)
     annotations: Mapping[str, str] = key(
-        meaning="further annotations of all objects", default_factory=dict, check_key=_label_key
+        meaning="further annotations of all objects", default_factory=dict, check_key=label_key
     )
     pod_labels: Mapping[str, str] = key(meaning="further labels of the pods", **_LABELS)
     pod_annotations: Mapping[str, str] = key(
-        meaning="further annotations of the pods", default_factory=dict, check_key=_label_key
+        meaning="further annotations of the pods", default_factory=dict, check_key=label_key
     )
     image_pull_policy: str = key(
         meaning="Always, IfNotPresent or Never",
@@ -241,7 +242,7 @@ class CommonValues:
     node_config_label: str = key(
         meaning="label of nodes; its value is the name of one of `nodeConfigs`",
         default="kubedevices-config",
-        check=_label_key,
+        check=label_key,
     )
 
     @classmethod

@@ -1,6 +1,7 @@
 """Which directories of the host a container sees: only those that it needs. Pure."""
 
 import posixpath
+import re
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -13,6 +14,9 @@ from kubedevices.manifests.deployment import (
     STATE_DIR,
     Deployment,
 )
+
+OF_DRIVER = re.compile("driver(-[0-9]+)?")
+"""The name of the volume with a DRA driver's own directory, of which the last part is its name."""
 
 Kind: TypeAlias = Literal["Directory", "DirectoryOrCreate"]
 

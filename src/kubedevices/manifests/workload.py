@@ -251,6 +251,8 @@ def _dra_arguments(deployment: Deployment) -> list[str]:
         if deployment.mode_file != CONFIG_MAP:
             directory, file = MODE_DIR, posixpath.basename(deployment.mode_file)
         arguments += ["--mode-file", f"{directory}/{file}"]
+    if deployment.mode_label:
+        arguments += ["--mode-label", deployment.mode_label]
     for glob in deployment.dra_devices:
         arguments += ["--dra-devices", glob]
     if deployment.kubelet_dir != KUBELET_DIR:

@@ -8,7 +8,7 @@ chose. Needs h11.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -115,6 +115,9 @@ class DraBridge:
         self.drivers: dict[str, DraDriver] = {}
         """The driver of each domain."""
 
+        self.driver_made: Callable[[DraDriver], None] = lambda _: None
+        """Called with each new driver before it runs, also with one that starts again."""
+
     async def serve(self, domain: str, scanner: Scanner, plugin: object) -> None:
         """Give the trees of `scanner` to the driver of `domain`, until cancelled.
 
@@ -172,8 +175,10 @@ class DraBridge:
         yield from (f"{name}: {error}" for name, error in self.tasks.failed.items())
         for domain in self._scanners:
             driver = self.drivers.get(domain)
-            if driver is None or not driver.is_registered:
-                yield f"DRA driver {domain}: not registered at the kubelet"
+            if driver is None:
+                yield f"driver {domain}: has not started"
+            else:
+                yield from driver.why_not_ready
 
     def holders(self, domain: str) -> Holders:
         """Return the question which devices of `domain` claims hold; raises `CannotAsk`."""
@@ -195,6 +200,7 @@ class DraBridge:
     async def _drive(self, domain: str) -> None:
         driver = DraDriver(self._scanners[domain], domain=domain, **self._options)
         self.drivers[domain] = driver
+        self.driver_made(driver)
         await driver.run()
 
     def _scanner_of(self, domain: str) -> DomainScanner:

@@ -66,6 +66,8 @@ spec:
   selectors:
   - cel:
       expression: {{ printf "device.driver == \"%s\" && device.attributes[\"%s\"].type == \"%s\"" $.v.domain $.v.domain $type | toJson }}
-  extendedResourceName: {{ printf "%s/%s" $.v.domain $type | toJson }}
+  {{- with $.v.extendedResourceName }}
+  extendedResourceName: {{ . | replace "{domain}" $.v.domain | replace "{type}" $type | toJson }}
+  {{- end }}
 {{- end }}
 {{- end }}

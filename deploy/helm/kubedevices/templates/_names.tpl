@@ -47,6 +47,12 @@
 {{- if and (eq $v.mode "split") (not $v.draDevices) }}
 {{- fail "mode split needs draDevices: which devices are in DRA" }}
 {{- end }}
+{{- if and $v.modeFile $v.modeLabel }}
+{{- fail "modeFile and modeLabel exclude each other: the mode of a node has one source" }}
+{{- end }}
+{{- if and (eq $v.plugin "proxy") (include "kubedevices.hasPlugin" .) }}
+{{- fail "a proxy has the modes device-plugin and dra, and its mode does not change" }}
+{{- end }}
 {{- end }}
 {{- range $labels := list $v.labels $v.podLabels $v.metrics.labels }}
 {{- range $key, $_ := $labels }}
@@ -86,12 +92,17 @@
 
 {{/* Whether devices may be in DRA, now or after a change of the mode; not empty means yes. */}}
 {{- define "kubedevices.hasDra" -}}
-{{- if or (ne .v.mode "device-plugin") .v.modeFile }}yes{{ end }}
+{{- if or (ne .v.mode "device-plugin") .v.modeFile .v.modeLabel }}yes{{ end }}
 {{- end }}
 
 {{/* Whether devices may be in the device plugin API, now or after a change of the mode. */}}
 {{- define "kubedevices.hasPlugin" -}}
-{{- if or (ne .v.mode "dra") .v.modeFile }}yes{{ end }}
+{{- if or (ne .v.mode "dra") .v.modeFile .v.modeLabel }}yes{{ end }}
+{{- end }}
+
+{{/* Whether the pods ask the kubelet which pod holds which device. */}}
+{{- define "kubedevices.asksPodResources" -}}
+{{- if or .v.metrics.enabled (eq .v.plugin "proxy") }}yes{{ end }}
 {{- end }}
 
 {{/* Whether a node must not have two pods, not even during an update. */}}

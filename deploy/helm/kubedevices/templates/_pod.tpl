@@ -142,6 +142,7 @@ volumes:
 {{- else if $v.modeFile }}
 {{- $found = concat $found (list "--mode-file" (printf "/etc/kubedevices-mode/%s" (base $v.modeFile))) }}
 {{- end }}
+{{- with $v.modeLabel }}{{ $found = concat $found (list "--mode-label" .) }}{{ end }}
 {{- range $v.draDevices }}{{ $found = concat $found (list "--dra-devices" .) }}{{ end }}
 {{- if ne $v.kubeletDir "/var/lib/kubelet" }}
 {{- $found = concat $found (list "--kubelet-dir" $v.kubeletDir) }}
@@ -151,7 +152,7 @@ volumes:
 {{- $found = concat $found (list "--state-dir" "/var/lib/kubedevices") }}
 {{- if $v.cdi }}{{ $found = concat $found (list "--inject" "cdi") }}{{ end }}
 {{- $found = concat $found (list "--listen" "*:9400") }}
-{{- if and $v.metrics.enabled (include "kubedevices.hasPlugin" .) }}
+{{- if and (include "kubedevices.asksPodResources" .) (include "kubedevices.hasPlugin" .) }}
 {{- $found = concat $found (list "--pod-resources" (printf "%s/pod-resources/kubelet.sock" $v.kubeletDir)) }}
 {{- end }}
 {{- with $v.controlSocketDir }}
@@ -198,7 +199,7 @@ volumes:
 {{- if or $v.cdi $v.writesCdi (include "kubedevices.hasDra" .) }}
 {{- $found = append $found (dict "name" "cdi" "path" "/var/run/cdi" "type" "DirectoryOrCreate") }}
 {{- end }}
-{{- if or $v.metrics.enabled (include "kubedevices.hasDra" .) }}
+{{- if or (include "kubedevices.asksPodResources" .) (include "kubedevices.hasDra" .) }}
 {{- $found = append $found (dict "name" "pod-resources" "path" (printf "%s/pod-resources" $v.kubeletDir) "type" "Directory" "readOnly" true) }}
 {{- end }}
 {{- $whole := list }}
