@@ -216,17 +216,6 @@ async def test_a_scanner_that_fails_ends_the_driver(rig: Rig) -> None:
     assert not rig.registration.exists()
 
 
-class Editor(Widgets, kd.PostAllocator):
-    def post_allocate(self, response: kd.AllocateResponse, request: kd.AllocateRequest) -> None:
-        """Never called."""
-
-
-async def test_a_hook_that_dra_never_calls_is_refused(rig: Rig) -> None:
-    """It is not ignored silently."""
-    with pytest.raises(UsageError, match=r"Editor\.post_allocate\(\) cannot be used in mode dra"):
-        await DraDriver(Editor(kd.Device("w")), domain=DRIVER, **rig.options).run()
-
-
 @pytest.mark.parametrize(
     ("changes", "error"),
     [

@@ -1,13 +1,14 @@
 """Calls the plugin author's hooks for a claim. asyncio.
 
-`allocate` and `pre_start_container` say what containers get; `prepare_claim` and `unprepare_claim`
-prepare the devices and undo this. Every call has a deadline. A late call, which has passed its
-deadline, goes on in its thread. No other hook is called for its claim until the late call returns.
+`allocate`, `post_allocate` and `pre_start_container` say what containers get; `prepare_claim` and
+`unprepare_claim` prepare the devices and undo this. Every call has a deadline. A late call, which
+has passed its deadline, goes on in its thread. No other hook is called for its claim until the late
+call returns.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,13 +21,22 @@ from kubedevices.allocation import (
     PreStartContainerRequest,
 )
 from kubedevices.cdi import ContainerEdits
-from kubedevices.dra.claim_cdi import CdiEdits, annotations_left_out, edits_for, edits_of_answer
+from kubedevices.device import Device
+from kubedevices.dra.claim_cdi import (
+    CdiEdits,
+    annotations_left_out,
+    cdi_part,
+    edits_for,
+    edits_of_answer,
+    plain_part,
+)
 from kubedevices.dra.claims import Configuration, DeviceGroup, Result
 from kubedevices.dra.parameters import ParametersInvalid, decode
 from kubedevices.dra.slices import TypedDevice
 from kubedevices.errors import ClaimRefused, HookHangs, HookTimedOut
 from kubedevices.host.device_links import with_real_files
 from kubedevices.plugin import hook_threads
+from kubedevices.plugin.allocate_response import default_response
 from kubedevices.plugin.hook_threads import Deadline
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.timing import HookTimeouts
@@ -91,22 +101,12 @@ class ClaimHooks:
     ) -> dict[Result, CdiEdits]:
         """Return what a container gets with each device.
 
-        If the author's `allocate` answers for several devices, the answer belongs to the first.
+        An answer about several devices belongs to the first.
         """
         given: dict[Result, CdiEdits] = {}
         for (_, device_type), members in _grouped(results, offered).items():
             devices = [offered[each.device].device for each in members]
-            answer = await self._ask(device_type, tuple(each.id for each in devices))
-            if answer is None:
-                for result, device in zip(members, devices, strict=True):
-                    real = await hook_threads.call(with_real_files, device, self._dev_root)
-                    given[result] = edits_for(real)
-            else:
-                self._warn_of_annotations(device_type, answer)
-                empty = edits_of_answer(AllocateResponse())
-                # The answer is about all devices of the call. With each device, a container would
-                # get it several times.
-                given |= dict.fromkeys(members, empty) | {members[0]: edits_of_answer(answer)}
+            given |= zip(members, await self._ask(device_type, devices), strict=True)
         return {each: given[each] for each in results}
 
     def _warn_of_annotations(self, device_type: str, answer: AllocateResponse) -> None:
@@ -178,18 +178,53 @@ class ClaimHooks:
         resource = f"{self._driver}/{claimed.device_type}"
         raise HookTimedOut(resource, name, seconds, "prepare_timeout")
 
-    async def _ask(self, device_type: str, ids: tuple[str, ...]) -> AllocateResponse | None:
-        """Call `allocate` and `pre_start_container` for devices of one type.
+    async def _ask(self, device_type: str, devices: Sequence[Device]) -> Sequence[CdiEdits]:
+        """Call `allocate`, `post_allocate` and `pre_start_container` for devices of one type.
 
-        Return the author's answer; None means that the framework builds the answer.
+        Return what a container gets with each device.
         """
         hooks = self._hooks_of(device_type)
+        ids = tuple(each.id for each in devices)
         request = AllocateRequest((ContainerAllocateRequest(ids),))
         answer = await self._in_time(hooks.allocate, request, device_type, "allocate")
+        if isinstance(answer, AllocateResponse):
+            found = self._joint(device_type, answer, [ContainerEdits()] * len(devices))
+        else:
+            real = [
+                await hook_threads.call(with_real_files, each, self._dev_root) for each in devices
+            ]
+            found = await self._default(hooks, device_type, request, real)
         if hooks.can_pre_start:
             start = PreStartContainerRequest(ids)
             await self._in_time(hooks.pre_start_container, start, device_type, "pre_start")
-        return answer if isinstance(answer, AllocateResponse) else None
+        return found
+
+    async def _default(
+        self, hooks: Hooks, device_type: str, request: AllocateRequest, devices: Sequence[Device]
+    ) -> Sequence[CdiEdits]:
+        """Return the framework's answer for each device, after `post_allocate` has edited it."""
+        if not hooks.can_post_allocate:
+            return [*map(edits_for, devices)]
+        # `post_allocate` edits an answer for a container, as in a device plugin. Edits that the
+        # author defines in `Device.cdi` are no part of such an answer.
+        answer = default_response(request, {each.id: plain_part(each) for each in devices})
+
+        async def post_allocate(request: AllocateRequest, deadline: Deadline) -> None:
+            await hooks.post_allocate(answer, request, deadline)
+
+        await self._in_time(post_allocate, request, device_type, "allocate")
+        return self._joint(device_type, answer, [*map(cdi_part, devices)])
+
+    def _joint(
+        self, device_type: str, answer: AllocateResponse, edits: Sequence[ContainerEdits]
+    ) -> Sequence[CdiEdits]:
+        """Add an answer about several devices to the `edits` of the first device.
+
+        With each device, a container would get it several times.
+        """
+        self._warn_of_annotations(device_type, answer)
+        (first, *others), (joint, names) = edits, edits_of_answer(answer)
+        return [(first.plus(joint), names), *((each, ()) for each in others)]
 
     async def _in_time(
         self,
