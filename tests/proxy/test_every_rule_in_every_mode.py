@@ -255,11 +255,11 @@ async def observe(mode: Mode, presence: Presence, event: Event, directory: Path)
         waiting = {name: start(world, name, mode) for name in ROWS if seen[name].listed != {}}
         if presence == "returning":
             await world.start_plugins()
-        for name in ROWS:
+        for name, row in ROWS.items():
             wanted = expected(name, mode, presence, event)
             seen[name].listed = await world.listed(wanted.listed)
             seen[name].gets, error = await waiting[name]
-            seen[name].error = ROWS[name].error if error and ROWS[name].error in error else error
+            seen[name].error = row.error if row.error and row.error in error else error
         seen["record"].recorded = await recorded(directory / "seen.jsonl")
         return seen
 
