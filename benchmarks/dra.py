@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import measure
+from benchmarks.dra_burst import burst_rows, pod_resources
 from benchmarks.plugin_process import Kubelet
 from kubedevices.api_stub import ApiServer
 from kubedevices.bench.dra_node import NODE_NAME, DraNode
@@ -151,6 +152,20 @@ async def claim_table(size: Size) -> None:
     measure.table("A claim with one device: milliseconds", ["", "p50", "p99"], rows)
 
 
+async def burst_table(size: Size) -> None:
+    """Print how long many claims take that come at the same time."""
+    async with (
+        dra_node() as node,
+        pod_resources(node),
+        simulator(*driver_of(node), devices=size.claims),
+    ):
+        # A kubelet counts as old after ten seconds; until then the driver publishes nothing.
+        await node.wait_published(DOMAIN, size.claims, DEADLINE)
+        rows = await burst_rows(node, RESOURCE, size.claims)
+    header = ["", "seconds", "ms per claim", "slowest in s", "failed"]
+    measure.table(f"{size.claims} claims, each in a call of its own", header, rows)
+
+
 async def api_table(size: Size) -> None:
     """Print the requests to the API server: for many devices, and of an idle driver."""
     async with dra_node() as node:
@@ -208,4 +223,5 @@ async def main(*, quick: bool = False) -> None:
     size = QUICK if quick else FULL
     await memory_table(size)
     await claim_table(size)
+    await burst_table(size)
     await api_table(size)

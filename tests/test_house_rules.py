@@ -197,6 +197,7 @@ MAY_CHANGE_FILES = {
     "node/pods/hold_owner.py": "works relative to the open directory",
     # A lock on a file that the rule has opened.
     "dra/claim_lock.py": "locks a file of SharedDirectory",
+    "dra/deployment_lock.py": "locks a file of SharedDirectory",
     "host/cdi_inventory.py": "locks a file that was inspected",
     "middleware/maintenance_file.py": "locks a file of SharedDirectory",
     # Sockets of our own, identified before.

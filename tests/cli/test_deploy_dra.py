@@ -87,3 +87,22 @@ def test_a_mode_file_needs_no_second_deployment(cluster: FakeCluster) -> None:
     assert config["data"] == {"mode": "device-plugin"}
     assert main(["undeploy", "simulate"]) == 0
     assert not cluster.names()
+
+
+def test_a_second_driver_of_a_domain_is_refused_before_it_is_applied(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would take the devices of the first out of the slices. On other nodes it does no harm."""
+    monkeypatch.setenv("RESOURCE_NAME", "ex.lab/gpu")
+    assert deploy("--mode", "dra", "--node-label", "pool=a") == 0
+    before = cluster.names()
+    monkeypatch.setenv("RESOURCE_NAME", "ex.lab/nic")
+    assert deploy("--mode", "dra") == 1
+    assert "is the DRA driver ex.lab already: a domain has one" in capsys.readouterr().err
+    assert deploy("--mode", "dra", "--node-label", "pool=a", "--node-label", "x=y") == 1
+    assert cluster.names() == before
+    assert deploy("--mode", "dra", "--node-label", "pool=b") == 0
+    monkeypatch.setenv("RESOURCE_NAME", "other.lab/nic")
+    assert deploy("--mode", "dra") == 0
+    monkeypatch.setenv("RESOURCE_NAME", "ex.lab/card")
+    assert deploy() == 0, "device plugins share a domain"

@@ -70,6 +70,7 @@ def test_the_policy_covers_this_account_and_this_driver() -> None:
     }
     (condition,) = policy["spec"]["matchConditions"]
     assert '"system:serviceaccount:kubedevices:gpus"' in condition["expression"]
+    assert {each["reason"] for each in policy["spec"]["validations"]} == {"Forbidden"}
     assert 'driver == "example.com"' in json.dumps(policy["spec"]["validations"]).replace("\\", "")
     assert policy["spec"]["failurePolicy"] == "Fail"
 

@@ -14,6 +14,7 @@ from kubedevices.dra.kubeconfig import ApiAccess
 
 Object = dict[str, Any]
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 
 
 class Fault(NamedTuple):
@@ -43,6 +44,10 @@ class ApiServer:
         self.taken_in: Callable[[Object], None] = lambda _made: None
         self.url = ""
         self.watches = 0
+        self.node_changed = asyncio.Event()
+        self.watch_ends: bytes | None = None
+        """The last bytes of a watch of a node, when it shall end at the next change."""
+
         self._version = 100
         self._history: list[tuple[int, Object]] = []
         self._watches: set[asyncio.Queue[Object]] = set()
@@ -124,6 +129,10 @@ class ApiServer:
                 await reader.read()
             return
         query = parse_qs(parts.query)
+        if fault is None and "watch" in query and parts.path == "/api/v1/nodes":
+            name = query["fieldSelector"][0].partition("=")[2]
+            await self._watch_node(http, writer, name, query.get("resourceVersion", [""])[0])
+            return
         if fault is None and "watch" in query:
             await self._watch(http, writer, int(query["resourceVersion"][0]))
             return
@@ -141,6 +150,36 @@ class ApiServer:
             h11.EndOfMessage(),
         ):
             writer.write(http.send(event) or b"")
+        await writer.drain()
+
+    def change_node(self, name: str) -> None:
+        """Tell the watches of a node that somebody has changed it."""
+        self._version += 1
+        self.nodes[name]["metadata"]["resourceVersion"] = str(self._version)
+        self.node_changed.set()
+        self.node_changed = asyncio.Event()
+
+    def end_node_watch(self, last: bytes) -> None:
+        """End the watch of a node, after these bytes."""
+        self.watch_ends = last
+        self.node_changed.set()
+        self.node_changed = asyncio.Event()
+
+    async def _watch_node(
+        self, http: Any, writer: asyncio.StreamWriter, name: str, seen: str
+    ) -> None:
+        writer.write(http.send(h11.Response(status_code=200, headers=[])) or b"")
+        while self.watch_ends is None:
+            changed, node = self.node_changed, self.nodes[name]
+            if (version := node["metadata"].get("resourceVersion", "")) != seen:
+                seen = version
+                event = {"type": "MODIFIED", "object": node}
+                writer.write(http.send(h11.Data(data=json.dumps(event).encode() + b"\n")) or b"")
+            await writer.drain()
+            await changed.wait()
+        writer.write(http.send(h11.Data(data=self.watch_ends)) or b"")
+        writer.write(http.send(h11.EndOfMessage()) or b"")
+        self.watch_ends = None
         await writer.drain()
 
     async def _watch(self, http: Any, writer: asyncio.StreamWriter, version: int) -> None:
@@ -172,8 +211,13 @@ class ApiServer:
         name = path.rpartition("/")[2]
         if path.startswith("/api/v1/nodes/"):
             return _found(self.nodes.get(name))
+        if path == CLAIMS:
+            items = [_named(claim, name) for name, claim in self.claims.items()]
+            return 200, {"items": items, "metadata": {}}
         if "/resourceclaims/" in path:
-            return _found(self.claims.get(name))
+            message = f'resourceclaims.resource.k8s.io "{name}" not found'
+            found = self.claims.get(name)
+            return _found(found and _named(found, name), message)
         if path == SLICES and method == "GET":
             version = {"resourceVersion": str(self._version)}
             return 200, {"items": copy.deepcopy([*self.slices.values()]), "metadata": version}
@@ -202,9 +246,13 @@ class ApiServer:
         return copy.deepcopy(made)
 
 
-def _found(found: Object | None) -> tuple[int, Object]:
+def _named(claim: Object, name: str) -> Object:
+    return {**claim, "metadata": {"namespace": "default", "name": name, **claim["metadata"]}}
+
+
+def _found(found: Object | None, message: str = "not found") -> tuple[int, Object]:
     if found is None:
-        return 404, {"reason": "NotFound", "message": "not found"}
+        return 404, {"reason": "NotFound", "message": message}
     return 200, found
 
 

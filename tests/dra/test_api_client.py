@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,9 +26,27 @@ async def server() -> AsyncIterator[ApiServer]:
 async def test_a_claim_is_read(server: ApiServer) -> None:
     """By namespace and name."""
     server.claims["one"] = claim_of("uid-1", "gpu-0")
-    assert await ApiClient(server.access).get_claim(CLAIM) == server.claims["one"]
+    found = await ApiClient(server.access).get_claim(CLAIM)
+    assert found["metadata"] == {"namespace": "default", "name": "one", "uid": "uid-1"}
+    assert found["status"] == server.claims["one"]["status"]
     path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/one"
     assert server.requests == [("GET", path)]
+
+
+async def test_all_claims_are_listed_page_by_page(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster may have very many claims."""
+    client, asked = ApiClient(server.access), []
+    pages = iter([{"items": [{}], "metadata": {"continue": "next"}}, {"items": None}])
+
+    async def answer(call: Any) -> Any:
+        asked.append(call.query)
+        return next(pages)
+
+    monkeypatch.setattr(client, "_do", answer)
+    assert [page async for page in client.claim_pages()] == [[{}], []]
+    assert asked == [{"limit": "500"}, {"limit": "500", "continue": "next"}]
 
 
 async def test_a_slice_is_created_replaced_watched_and_deleted(server: ApiServer) -> None:
@@ -53,6 +72,15 @@ async def test_a_refusal_has_the_text_of_the_server(server: ApiServer) -> None:
         await ApiClient(server.access).get_node("node1")
     assert (refused.value.status, refused.value.reason) == (429, "Fault")
     assert refused.value.retry_after == 3
+
+
+async def test_a_refusal_by_a_policy_names_no_rule(server: ApiServer) -> None:
+    """RBAC permits the request, so another rule would not help."""
+    text = "resourceslices is forbidden: ValidatingAdmissionPolicy 'a' with binding 'a' denied"
+    server.fault = lambda *_: Fault(403, text)
+    with pytest.raises(ApiRefused, match="denied") as caught:
+        await ApiClient(server.access).list_slices("example.com", "node1")
+    assert not caught.value.missing_rule
 
 
 async def test_a_missing_permission_names_the_rule(server: ApiServer) -> None:

@@ -152,8 +152,11 @@ async def test_a_failed_prepare_is_undone(rig: Rig, author: Author) -> None:
     assert isinstance(await prepare(rig, TWO), tuple)
 
 
-async def test_a_failed_undo_keeps_the_devices_of_the_claim(rig: Rig, author: Author) -> None:
+async def test_a_failed_undo_keeps_the_devices_of_the_claim(
+    rig: Rig, author: Author, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No other claim gets a device in an unknown state; the kubelet repeats its call."""
+    monkeypatch.setattr("kubedevices.dra.service.HOLDER_LIMIT", 0.01)
     await prepare(rig, ONE)
     author.fails = {"unprepare"}
     assert "OSError: cannot unprepare" in await unprepare(rig, ONE)
@@ -174,7 +177,7 @@ async def test_a_late_prepare_is_undone_after_it_returns(rig: Rig, author: Autho
     retry = asyncio.ensure_future(unprepare(rig, ONE))
     author.hangs.pop("prepare").set()
     assert not await retry
-    await until(lambda: not rig.service._work)
+    await until(lambda: rig.service.work.is_idle)
     assert set(author.calls[1:]) == {"unprepare c1 gpu-0"}
     assert rig.service._preparation.known(ONE.uid) is None
     assert isinstance(await prepare(rig, ONE), tuple)
@@ -187,13 +190,13 @@ async def test_a_claim_waits_a_limited_time_for_its_late_call(
     author.hangs["prepare"] = release = threading.Event()
     rig.service._claim_hooks.timeouts = HookTimeouts(prepare=0.05)
     await prepare(rig, ONE)
-    monkeypatch.setattr("kubedevices.dra.service.LATE_CALL_LIMIT", 0.01)
+    monkeypatch.setattr("kubedevices.dra.claim_work.LATE_CALL_LIMIT", 0.01)
     assert "Author.prepare_claim has still not returned" in await prepare(rig, ONE)
     author.hangs.clear()
     rig.service._claim_hooks.timeouts = HookTimeouts(prepare=60)
     assert isinstance(await prepare(rig, TWO), tuple), "another claim has its turn"
     release.set()
-    await until(lambda: not rig.service._work)
+    await until(lambda: rig.service.work.is_idle)
     assert author.calls.count("unprepare c1 gpu-0") == 1
 
 

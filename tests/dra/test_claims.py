@@ -129,7 +129,7 @@ def test_a_held_device_is_refused_to_another_claim(
     asked: Result, held: Result, is_free: bool
 ) -> None:
     """Except with administrator access, and for a shared device."""
-    holders = [ClaimHolder("default/other", (held,))]
+    holders = [ClaimHolder(ClaimReference("default", "another-uid", "other"), (held,))]
     if is_free:
         check_free(WANTED, [asked], holders)
     else:

@@ -107,6 +107,36 @@ async def test_sockets_of_a_killed_instance_are_removed(rig: Rig) -> None:
         assert driver.has_started
 
 
+async def test_sockets_with_usual_names_of_a_killed_driver_are_removed(rig: Rig) -> None:
+    """Of this driver only. A socket on which somebody listens, and other files, stay."""
+    first, second, third = (f"0000000{n}-0000-4000-8000-000000000000" for n in range(3))
+    rig.registry.mkdir(parents=True)
+    dead = [rig.registry / f"example.com-{first}-reg.sock", rig.registry / "example.com-reg.sock"]
+    stay = [
+        rig.registry / name
+        for name in (
+            f"another.com-{first}-reg.sock",
+            f"example.com-a-{first}-reg.sock",
+            "example.com-other-reg.sock",
+        )
+    ]
+    for path in (*dead, *stay):
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(str(path))
+        os.utime(path, (1, 1))
+    file = rig.registry / f"example.com-{second}-reg.sock"
+    file.touch()
+    os.utime(file, (1, 1))
+    live = rig.registry / f"example.com-{third}-reg.sock"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(live))
+        listening.listen()
+        os.utime(live, (1, 1))
+        async with rig.driver():
+            await until(lambda: not any(path.exists() for path in dead))
+            assert all(path.exists() for path in (*stay, file, live))
+
+
 @pytest.mark.parametrize("length", range(8, DRIVER_LIMIT + 1, 5))
 def test_sockets_of_long_names_are_shortened(length: int) -> None:
     """Linux binds paths of 107 bytes; two drivers never share a path."""

@@ -21,9 +21,11 @@ def slices(*parts: str) -> list[list[Object]]:
 
 
 @contextlib.asynccontextmanager
-async def publishing(server: ApiServer, *parts: str) -> AsyncIterator[Publisher]:
+async def publishing(
+    server: ApiServer, *parts: str, timing: PublishTiming | None = None
+) -> AsyncIterator[Publisher]:
     publisher = Publisher(
-        ApiClient(server.access), "example.com", "node1", PublishTiming(0.01, 0.05)
+        ApiClient(server.access), "example.com", "node1", timing or PublishTiming(0.01, 0.05)
     )
     if parts:
         publisher.publish(slices(*parts))
@@ -113,20 +115,46 @@ async def test_a_retry_waits_as_long_as_the_server_says(server: ApiServer) -> No
         assert len(server.requests) == 1
 
 
-async def test_an_invalid_slice_is_not_sent_again(
+LONG = PublishTiming(0.01, 0.05, invalid=3600, last_invalid=3600)
+
+
+async def test_an_invalid_slice_is_sent_again_after_a_long_pause(
     server: ApiServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The server would refuse it again. Other devices are sent."""
+    """An administrator may have changed a policy. Other devices are sent at once."""
     caplog.set_level(logging.INFO)
     server.fault = lambda method, _path: Fault(422, "too odd") if method == "POST" else None
-    async with publishing(server, "a") as publisher:
-        await until(lambda: "too odd" in caplog.text)
+    async with publishing(server, "a", timing=LONG) as publisher:
+        await until(lambda: server.watches)
         server.fault = lambda *_: None
         for _ in range(20):
             await asyncio.sleep(0.01)
         assert server.writes == ["POST"]
         publisher.publish(slices("b"))
         await until(lambda: server.devices == [["b"]])
+    server.slices.clear()
+    server.fault = lambda method, _path: Fault(422, "too odd") if method == "POST" else None
+    quick = PublishTiming(0.01, 0.05, invalid=0.01, last_invalid=0.02)
+    async with publishing(server, "a", timing=quick):
+        await until(lambda: server.writes.count("POST") > 6)
+        server.fault = lambda *_: None
+        await until(lambda: server.devices == [["a"]])
+    assert caplog.text.count("too odd") == 2, "the same error again is not logged"
+
+
+async def test_after_an_invalid_update_the_log_says_what_is_still_published(
+    server: ApiServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Slices that others delete meanwhile are noticed."""
+    async with publishing(server, "a b", timing=LONG) as publisher:
+        await until(lambda: publisher.is_published)
+        server.fault = lambda method, _path: Fault(422, "too odd") if method == "PUT" else None
+        publisher.publish(slices("a c"))
+        left = "the API server still has 1 slice with 2 devices from before"
+        await until(lambda: left in caplog.text)
+        assert all(map(publisher.may_have, "abc"))
+        server.delete(*server.slices)
+        await until(lambda: server.devices == [["a", "c"]])
 
 
 async def test_a_dropped_field_is_logged_once_and_not_sent_again(

@@ -87,7 +87,20 @@ def test_one_changed_slice_is_one_update_of_the_same_generation() -> None:
     assert server.generations == [(1, 2), (1, 2)]
 
 
-def test_two_changed_slices_are_a_new_generation() -> None:
+def test_changes_of_devices_that_stay_in_their_slices_keep_the_generation() -> None:
+    """However many: between the updates a consumer sees each device once."""
+    wanted = [devices("a", "b"), devices("c"), devices("d")]
+    server = Server(*wanted)
+    wanted[0][1] |= {"taints": [{"key": "k", "effect": "NoSchedule"}]}
+    wanted[2][0] |= {"x": 1}
+    plan = plan_writes(server.slices, wanted, POOL)
+    assert (len(plan.delete), len(plan.update), len(plan.create)) == (0, 2, 0)
+    server.apply(plan)
+    assert server.generations == [(1, 3)] * 3
+    assert plan_writes(server.slices, wanted, POOL).is_empty
+
+
+def test_two_slices_with_other_devices_are_a_new_generation() -> None:
     """Consumers wait until both are written."""
     server = Server(devices("a"), devices("b"))
     server.apply(plan_writes(server.slices, [devices("c"), devices("d")], POOL))
@@ -103,6 +116,13 @@ def test_more_and_fewer_slices_are_a_new_generation() -> None:
     assert [each["spec"]["devices"] for each in plan.delete] == [devices("b")]
     server.apply(plan)
     assert server.generations == [(3, 1)]
+
+
+def test_a_device_that_moves_to_another_slice_needs_a_new_generation() -> None:
+    """Otherwise a consumer could see it twice."""
+    server = Server(devices("a", "b"), devices("c"))
+    server.apply(plan_writes(server.slices, [devices("a"), devices("b", "c")], POOL))
+    assert server.generations == [(2, 2), (2, 2)]
 
 
 @pytest.mark.parametrize("lost", [0, 1])

@@ -1,8 +1,9 @@
 """The DRAPlugin service: each claim has its answer, and no failure affects another claim."""
 
 import asyncio
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import kubedevices as kd
 from kubedevices.allocation import ClaimReference
 from kubedevices.dra import service as service_module
 from kubedevices.dra.preparation import Preparation
+from kubedevices.dra.prepared import PreparedClaim, PreparedClaims
 from kubedevices.dra.service import ClaimService
 from kubedevices.dra.slices import offer_of
 from kubedevices.errors import ApiRefused, ApiUnreachable
@@ -213,6 +215,173 @@ async def test_a_cancelled_call_finishes_its_work(
     monkeypatch.setattr(service_module, "ANSWER_LIMIT", 60)
     assert isinstance((await rig.service.prepare((ONE,)))[ONE.uid], tuple)
     assert author.calls.count("allocate gpu-0") == 1
+
+
+async def test_claims_that_come_together_share_questions_and_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixty claims in calls of their own need a few writes of the checkpoint, not 120."""
+    rig = Rig(tmp_path)
+    claims = [
+        ClaimReference("default", f"{n:08}-0000-4000-8000-000000000000", f"c{n}") for n in range(60)
+    ]
+    rig.claims = {each.name: claim_of(each.uid, f"gpu-{n}") for n, each in enumerate(claims)}
+    tree = kd.DeviceTree({"gpu": [kd.Device(f"gpu-{n}", env={"N": "1"}) for n in range(60)]})
+    rig.service.update(offer_of(tree, DRIVER))
+    writes: list[int] = []
+    write = PreparedClaims._write
+
+    def counted(self: PreparedClaims, made: dict[str, PreparedClaim]) -> None:
+        writes.append(len(made))
+        write(self, made)
+
+    monkeypatch.setattr(PreparedClaims, "_write", counted)
+    answers = await asyncio.gather(*(rig.service.prepare((each,)) for each in claims))
+    assert all(isinstance(each, tuple) for answer in answers for each in answer.values())
+    assert len(rig.texts) == 60
+    assert len(writes) <= 20
+    writes.clear()
+    await asyncio.gather(*(rig.service.unprepare((each,)) for each in claims))
+    assert not rig.texts
+    assert len(writes) <= 10
+
+
+async def test_an_answer_that_is_late_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each refusal of a claim has a line in the log."""
+    release = threading.Event()
+    rig = Rig(tmp_path, Author(lambda: release.wait(60) and kd.USE_DEFAULT))
+    monkeypatch.setattr(service_module, "ANSWER_LIMIT", 0.05)
+    try:
+        answer = (await rig.service.prepare((ONE,)))[ONE.uid]
+        assert "not ready within" in str(answer)
+        assert str(answer) in caplog.text
+    finally:
+        release.set()
+        await rig.service.settle(60)
+
+
+# ------------------------------------------------------------ a device that another claim has
+
+
+@pytest.fixture
+async def waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
+    """Return a service in which ONE has gpu-0 and the scheduler has given gpu-0 to TWO."""
+    monkeypatch.setattr(service_module, "HOLDER_LIMIT", 3600)
+    monkeypatch.setattr(service_module, "ANSWER_LIMIT", 60)
+    rig = Rig(tmp_path)
+    await rig.service.prepare((ONE,))
+    rig.claims["c2"] = claim_of(TWO.uid, "gpu-0")
+    yield rig
+    rig.service.begin_end()
+    await rig.service.settle(60)
+
+
+async def waiting_for_holder(rig: Rig, caplog: pytest.LogCaptureFixture) -> "asyncio.Task[Any]":
+    """Return the call that prepares TWO, after it has begun to wait for ONE."""
+    caplog.set_level(logging.INFO)
+    call = asyncio.create_task(rig.service.prepare((TWO,)))
+    await until(lambda: "waiting for its end" in caplog.text)
+    return call
+
+
+async def test_a_claim_gets_its_device_when_the_holder_is_unprepared(
+    waits: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a forced deletion, Prepare comes before Unprepare. Other claims do not wait."""
+    call = await waiting_for_holder(waits, caplog)
+    assert isinstance((await waits.service.prepare((THREE,)))[THREE.uid], tuple)
+    assert not call.done()
+    assert await waits.service.unprepare((ONE,)) == {ONE.uid: ""}
+    assert isinstance((await call)[TWO.uid], tuple)
+
+
+async def test_a_claim_waits_for_its_holder_a_limited_time(
+    waits: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The kubelet gets the name of the holder, and the log has it too."""
+    monkeypatch.setattr(service_module, "HOLDER_LIMIT", 0.05)
+    answer = (await waits.service.prepare((TWO,)))[TWO.uid]
+    assert f"the claim {ONE} still holds device gpu-0" in answer
+    assert [each for each in caplog.records if each.getMessage() == answer]
+
+
+async def test_a_waiting_claim_reads_its_allocation_again(
+    waits: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The scheduler may have decided again during the wait."""
+    call = await waiting_for_holder(waits, caplog)
+    waits.claims["c2"] = claim_of(TWO.uid, "gpu-2")
+    await waits.service.unprepare((ONE,))
+    (device,) = (await call)[TWO.uid]
+    assert device.device == "gpu-2"
+
+
+async def test_a_cancelled_call_does_not_wait_any_longer(
+    waits: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody would unprepare the claim of a pod that is gone."""
+    call = await waiting_for_holder(waits, caplog)
+    call.cancel()
+    await asyncio.wait({call})
+    await waits.service.unprepare((ONE,))
+    await waits.service.settle(60)
+    assert waits.service._preparation.is_empty
+
+
+async def test_unprepare_ends_the_wait_of_the_same_claim(
+    waits: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The pod of the waiting claim was deleted."""
+    call = await waiting_for_holder(waits, caplog)
+    await waits.service.unprepare((TWO,))
+    assert "still holds device" in (await call)[TWO.uid]
+    await waits.service.unprepare((ONE,))
+    assert waits.service._preparation.is_empty
+
+
+async def test_the_end_of_the_driver_ends_the_wait(
+    waits: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The kubelet has its answer at once, and asks the next process."""
+    call = await waiting_for_holder(waits, caplog)
+    waits.service.begin_end()
+    assert "still holds device" in (await call)[TWO.uid]
+
+
+async def test_a_claim_waits_while_the_unprepare_of_the_holder_fails(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It gets the device when the kubelet's next call succeeds."""
+    broken = [True]
+
+    class Undoing(kd.ClaimPreparer):
+        def prepare_claim(self, claimed: kd.ClaimedDevices) -> None:
+            """Do nothing."""
+
+        def unprepare_claim(self, claimed: kd.ClaimedDevices) -> None:
+            if broken:
+                raise OSError(f"{broken.pop()}: the card is busy")
+
+    rig = Rig(tmp_path, Undoing())
+    await rig.service.prepare((ONE,))
+    rig.claims["c2"] = claim_of(TWO.uid, "gpu-0")
+    call = await waiting_for_holder(rig, caplog)
+    assert "the card is busy" in (await rig.service.unprepare((ONE,)))[ONE.uid]
+    assert not call.done()
+    assert await rig.service.unprepare((ONE,)) == {ONE.uid: ""}
+    assert isinstance((await call)[TWO.uid], tuple)
+
+
+async def test_an_unprepare_by_another_instance_ends_the_wait(
+    waits: Rig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The kubelet may call either instance of a driver during an update."""
+    call = await waiting_for_holder(waits, caplog)
+    await Rig(tmp_path).service.unprepare((ONE,))
+    await waits.service.ensure_files()  # the driver calls it when the file has changed
+    assert isinstance((await call)[TWO.uid], tuple)
 
 
 async def test_a_health_change_is_reported_at_once(tmp_path: Path) -> None:

@@ -78,14 +78,14 @@ def test_the_taint_has_the_effect_that_was_chosen(effect: str) -> None:
     ("count", "unhealthy", "sizes"),
     [
         (0, 0, [0]),
-        (128, 0, [128]),
-        (129, 0, [128, 1]),
+        (64, 0, [64]),
+        (129, 0, [64, 64, 1]),
         (64, 1, [64]),
         (129, 1, [64, 64, 1]),
     ],
 )
 def test_devices_are_divided_into_slices(count: int, unhealthy: int, sizes: list[int]) -> None:
-    """128 in a slice, 64 with taints; an empty tree is one empty slice."""
+    """64 in a slice, so that a taint moves no device; an empty tree is one empty slice."""
     healths = [Health.UNHEALTHY] * unhealthy + [Health.HEALTHY] * (count - unhealthy)
     tree = tree_of(*(Device(f"d{i}", health=health) for i, health in enumerate(healths)))
     offer = offer_of(tree, DRIVER)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,19 @@ from kubedevices.cli import main
 from kubedevices.dra.claim_log import ClaimLog
 from kubedevices.dra.claims import Result
 from kubedevices.dra.prepared import FILE_NAME, PreparedClaim, PreparedClaims, PreparedDevice
+from kubedevices.explain.ask import ask_use
 from kubedevices.explain.facts import ClaimFacts, DriverFacts, RefusedClaim
 from kubedevices.explain.judge_claims import judge_claims
 from kubedevices.explain.look_drivers import look_at_drivers
 from kubedevices.host.boot_id import read_boot_id
+from kubedevices.kubelet_api.pod_resources import (
+    LIST,
+    ClaimEntry,
+    ContainerEntry,
+    PodEntry,
+    pod_to_wire,
+)
+from kubedevices.wire.unix_grpc import GrpcServer, UnaryMethod
 from tests.dra.test_claim_log import Service
 
 DRIVER = "example.com"
@@ -53,6 +63,39 @@ async def test_the_files_of_a_driver_say_who_has_what(host: Path) -> None:
     (driver,) = look_at_drivers([host], [host / "cdi"])
     assert driver.is_listening
     assert not driver.claims[0].lacks_file
+
+
+def test_a_claim_that_no_container_has_is_named_with_the_command_that_frees_it() -> None:
+    """Also as the advice for the claim that waits for its device."""
+    unused = ClaimFacts("lab/c1", ("gpu-0",), is_ready=True, is_unused=True)
+    used = ClaimFacts("lab/c0", ("gpu-1",), is_ready=True)
+    reason = "claim lab/c2: the claim lab/c1 still holds device gpu-0"
+    refused = (RefusedClaim("lab", "c2", reason), RefusedClaim("lab", "c3", "lab/c11 still holds"))
+    driver = DriverFacts(DRIVER, True, True, (unused, used), refused)
+    _, warned, waits, other = [*judge_claims([driver])]
+    assert warned.result == "warning"
+    assert "lab/c1 is prepared and has gpu-0" in warned.found
+    free = "kubedevices release --claim lab/c1"
+    assert warned.command == waits.command == free
+    assert "the kubelet tries again" in other.advice
+
+
+async def test_explain_asks_the_kubelet_which_claims_containers_have(host: Path) -> None:
+    """Without an answer nothing is said about the use of a claim."""
+    drivers = look_at_drivers([host], [])
+    socket = host / "kubelet.sock"
+    assert await ask_use(drivers, socket) == drivers
+    for claims, is_unused in (((ClaimEntry("c1", "lab"),), False), ((), True)):
+        pod = PodEntry("p", "lab", (ContainerEntry("main", (), claims),))
+        server = GrpcServer({LIST: UnaryMethod(partial(answer, pod_to_wire(pod)))}, name="kubelet")
+        await server.start(socket)
+        (driver,) = await ask_use(drivers, socket)
+        await server.stop()
+        assert [each.is_unused for each in driver.claims] == [is_unused]
+
+
+async def answer(data: bytes, _payload: bytes) -> bytes:
+    return data
 
 
 def test_a_claim_that_is_not_prepared_is_a_problem_with_its_reason() -> None:

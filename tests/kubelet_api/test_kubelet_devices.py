@@ -11,6 +11,8 @@ from kubedevices.errors import CannotAsk, DialError, KubeletSilent, RpcError, St
 from kubedevices.kubelet_api import kubelet_devices
 from kubedevices.kubelet_api.kubelet_devices import ask_kubelet, describe_pod_resources
 from kubedevices.kubelet_api.pod_resources import (
+    POD_LIST,
+    ClaimEntry,
     ContainerEntry,
     DeviceEntry,
     PodEntry,
@@ -18,6 +20,7 @@ from kubedevices.kubelet_api.pod_resources import (
     pod_resources_methods,
 )
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
+from tests.kubelet_api.protobuf_classes import message_class
 
 GPU = "example.com/gpu"
 
@@ -144,3 +147,14 @@ async def test_a_user_without_permission_is_told_to_ask_as_root(
     with pytest.raises(CannotAsk, match="no permission to ask the kubelet") as caught:
         await ask_kubelet(short_dir / "s")
     assert str(caught.value).endswith(": ask again as root")
+
+
+def test_the_claims_of_containers_are_read_from_the_kubelets_message() -> None:
+    """The fields have the numbers of the API."""
+    claim = {"claim_name": "c1", "claim_namespace": "lab"}
+    container = {"name": "main", "dynamic_resources": [claim]}
+    message = message_class("v1.ListPodResourcesResponse")(
+        pod_resources=[{"name": "p", "namespace": "lab", "containers": [container]}]
+    )
+    (pod,) = POD_LIST.from_wire(message.SerializeToString())
+    assert pod.containers[0].claims == (ClaimEntry("c1", "lab"),)

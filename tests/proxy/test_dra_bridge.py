@@ -11,10 +11,14 @@ import pytest
 
 from kubedevices.allocation import AllocateResponse, ContainerAllocateResponse
 from kubedevices.bench.dra_node import DraNode
-from kubedevices.device import DeviceSpec, Mount
+from kubedevices.device import Device, DeviceSpec, Mount
+from kubedevices.device_tree import DeviceTree
 from kubedevices.dra import driver as driver_module
 from kubedevices.dra.device_plugin_guard import GuardTiming
 from kubedevices.errors import DynamicResourcesFailed, RpcError, StatusCode
+from kubedevices.plugin.notifier import Notifier
+from kubedevices.plugin.scanner import Scanner
+from kubedevices.proxy.dra_bridge import DraBridge
 from tests import waiting
 from tests.fake_plugin import RESOURCE, healthy
 from tests.proxy_rig import ProxyRig
@@ -148,6 +152,72 @@ async def test_plugins_of_one_domain_are_one_driver(short_dir: Path) -> None:
         await others.stop()
         await until(lambda: [each["name"] for each in rig.node.published("example.com")] == ["a"])
         await rig.node.release("pod")
+
+
+class OtherRule(Scanner):
+    """Reports a tree when it is told to; the framework's default answers."""
+
+    def __init__(self) -> None:
+        self.notifier: Notifier | None = None
+
+    async def scan(self, notifier: Notifier) -> None:
+        self.notifier = notifier
+        await asyncio.Event().wait()
+
+
+def tree(*names: str) -> DeviceTree:
+    return DeviceTree({"widget": [Device(name) for name in names]})
+
+
+async def test_a_change_of_a_rule_keeps_the_devices_until_the_successor_has_a_list(
+    tmp_path: Path,
+) -> None:
+    """A tree without them would take all of them out of the slices for a moment."""
+    node = DraNode(tmp_path / "k", tmp_path / "cdi")
+    await node.start()
+    bridge = DraBridge({"kubeconfig": node.kubeconfig, "node_name": "bench"}, tmp_path)
+    plugin, domain = object(), "example.com"
+    seen: list[list[str]] = []
+    whole = bridge._scanner_of(domain)
+
+    class Seen(Notifier):
+        def notify(self, tree: DeviceTree) -> None:
+            seen.append([*tree.devices("widget")])
+
+    scanning = asyncio.create_task(whole.scan(Seen()))
+    try:
+        for names in (["a", "b"], ["a"]):
+            rule = OtherRule()
+            serving = asyncio.create_task(bridge.serve(domain, rule, plugin))
+            await until(lambda: rule.notifier)  # noqa: B023
+            assert rule.notifier is not None
+            rule.notifier.notify(tree(*names))
+            await until(lambda: seen and seen[-1] == names)  # noqa: B023
+            serving.cancel()
+            await asyncio.wait({serving})
+        assert [] not in seen
+        bridge.forget(plugin)
+        await until(lambda: seen[-1] == [])
+    finally:
+        scanning.cancel()
+        await asyncio.wait({scanning})
+        await node.stop()
+
+
+async def test_a_rule_that_moves_a_plugin_to_another_domain_takes_its_devices_along(
+    tmp_path: Path,
+) -> None:
+    """Nothing serves them in the old domain any more."""
+    node = DraNode(tmp_path / "k", tmp_path / "cdi")
+    await node.start()
+    bridge = DraBridge({"kubeconfig": node.kubeconfig, "node_name": "bench"}, tmp_path)
+    old, plugin = bridge._scanner_of("example.com"), object()
+    old.take(plugin, OtherRule(), tree("a"))
+    serving = asyncio.create_task(bridge.serve("other.com", OtherRule(), plugin))
+    await until(lambda: not old._trees)
+    serving.cancel()
+    await asyncio.wait({serving})
+    await node.stop()
 
 
 async def test_the_pod_gets_the_error_of_the_plugin(short_dir: Path) -> None:

@@ -190,6 +190,12 @@ class NodeRig:
     async def unprepare(self, *claims: str) -> dict[str, str]:
         return await self._call("NodeUnprepareResources", claims)
 
+    async def end(self, claim: str) -> dict[str, str]:
+        """Unprepare a claim after its last pod, and deallocate it as Kubernetes does."""
+        answer = await self.unprepare(claim)
+        self.api.claims.pop(claim, None)
+        return answer
+
     def give(self, claim: str, *devices: str) -> None:
         """Let the scheduler give devices to a claim."""
         self.api.claims[claim] = claim_of(uid_of(claim), *devices)

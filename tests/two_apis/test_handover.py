@@ -6,8 +6,10 @@ KEY = ("gpu", "0")
 TIMING = HandoverTiming(look=1, drain=2, withdrawn=1, allocated=3)
 
 
-def decide(handover: Handover, now: float, *, dra: bool = False, kept: str = "") -> bool:
-    handover.decide([KEY], lambda _key: dra, lambda _key: kept, now)
+def decide(
+    handover: Handover, now: float, *, dra: bool = False, kept: str = "", allocated: str = ""
+) -> bool:
+    handover.decide([KEY], lambda _key: dra, lambda _key: kept, lambda *_: allocated, now)
     return KEY in handover.offered
 
 
@@ -18,6 +20,24 @@ def test_the_device_plugin_waits_for_the_drain_time_after_dra() -> None:
     assert not decide(handover, 11)
     assert not decide(handover, 11.9)
     assert decide(handover, 12)
+
+
+def test_the_device_plugin_waits_for_claims_that_are_not_prepared_yet() -> None:
+    """Only for a device that was in DRA; it is asked for the time after the drain."""
+    handover = Handover(TIMING)
+    assert decide(handover, 9, allocated="to a claim"), "the device was never in DRA"
+    decide(handover, 10, kept="a slice has it")
+    asked: list[float] = []
+
+    def allocated(_key: object, since: float) -> str:
+        asked.append(since)
+        return "a claim has it"
+
+    handover.decide([KEY], lambda _: False, lambda _: "", allocated, 20)
+    assert not handover.offered
+    assert asked == [12]
+    assert decide(handover, 30)
+    assert decide(handover, 31, allocated="asked no more")
 
 
 def test_a_device_that_dra_never_had_is_offered_at_once() -> None:
@@ -55,6 +75,6 @@ def test_a_removed_device_is_not_offered() -> None:
     """The device may come back in either API."""
     handover = Handover(TIMING)
     decide(handover, 10)
-    handover.decide([], lambda _key: False, lambda _key: "", 11)
+    handover.decide([], lambda _key: False, lambda _key: "", lambda *_: "", 11)
     assert not handover.offered
     assert decide(handover, 12)

@@ -23,6 +23,11 @@ def _quick(rig: NodeRig, monkeypatch: pytest.MonkeyPatch) -> None:
 def label(rig: NodeRig, value: str) -> None:
     metadata: dict[str, Any] = rig.api.nodes["node1"]["metadata"]
     metadata["labels"] = {LABEL: value} if value else {}
+    rig.api.change_node("node1")
+
+
+def calls(rig: NodeRig, path: str) -> int:
+    return [each for _, each in rig.api.requests].count(path)
 
 
 async def test_the_label_is_followed_without_a_restart(
@@ -36,11 +41,55 @@ async def test_the_label_is_followed_without_a_restart(
         label(rig, "DRA")
         await until(lambda: "the mode stays dra" in caplog.text)
         label(rig, "")
-        asked = len(rig.api.requests)
-        await until(lambda: len(rig.api.requests) > asked + 3)
-        assert rig.published == BOTH
         label(rig, "device-plugin")
         await until(lambda: rig.pods.offered == BOTH)
+    assert calls(rig, "/api/v1/nodes") == 1, "one watch has told all changes"
+
+
+async def test_a_node_without_the_label_keeps_its_mode(rig: NodeRig) -> None:
+    """Also a node that changes in other ways."""
+    label(rig, "dra")
+    async with rig.serving():
+        await until(lambda: rig.published == BOTH)
+        label(rig, "")
+        steps = rig.steps
+        rig.api.change_node("node1")
+        await until(lambda: rig.has_made(20, since=steps))
+        assert rig.published == BOTH
+
+
+@pytest.mark.parametrize(
+    "last", [b"", b'{"type": "ERROR", "object": {"code": 410}}\n', b'{"type": "DELETED"}\n']
+)
+async def test_a_watch_that_ends_is_begun_again(
+    rig: NodeRig, monkeypatch: pytest.MonkeyPatch, last: bytes
+) -> None:
+    """The node is read first: a change in between is not missed."""
+    monkeypatch.setattr(mode_source, "_REREAD_PAUSE", 0.01)
+    label(rig, "device-plugin")
+    async with rig.serving():
+        await until(lambda: calls(rig, "/api/v1/nodes"))
+        rig.api.nodes["node1"]["metadata"]["labels"] = {LABEL: "dra"}
+        rig.api.end_node_watch(last)
+        await until(lambda: rig.published == BOTH)
+
+
+async def test_without_the_right_to_watch_the_label_is_read_at_intervals(
+    rig: NodeRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log has the missing rule, once."""
+
+    def fault(_method: str, path: str) -> Fault | None:
+        return Fault(403, "no") if path == "/api/v1/nodes" else None
+
+    rig.api.fault = fault
+    async with rig.serving():
+        await until(lambda: calls(rig, "/api/v1/nodes") > 3)
+        label(rig, "dra")
+        await until(lambda: rig.published == BOTH)
+    lines = [each.message for each in caplog.records if "the mode stays" in each.message]
+    assert len(lines) == 1
+    assert "resources: [nodes], verbs: [watch]" in lines[0]
 
 
 async def test_the_last_known_mode_counts_without_the_api_server(rig: NodeRig) -> None:

@@ -193,7 +193,7 @@ async def test_a_device_of_a_claim_is_withheld_until_the_claim_is_unprepared(rig
         with pytest.raises(RpcError):
             await rig.allocate("w-1", "thief")
         assert offered(rig) == {"w-0"}
-        await rig.unprepare("1")
+        await rig.end("1")
         await until(lambda: offered(rig) == BOTH)
 
 
@@ -214,9 +214,9 @@ async def test_a_claim_that_comes_too_late_is_refused(rig: NodeRig) -> None:
     rig.choose("dra")
     async with rig.serving():
         await until(lambda: rig.published == BOTH)
-        rig.give("1", "w-1")
         rig.choose("device-plugin")
         await until(lambda: offered(rig) == BOTH)
+        rig.give("1", "w-1")
         assert "the device plugin offers it" in (await rig.prepare("1"))["1"]
         assert not rig.claimed
 
@@ -361,7 +361,7 @@ async def test_the_next_process_waits_for_slices_and_claims_of_the_previous(rig:
         await until(lambda: offered(rig) == {"w-0"})
         assert not rig.published
         await until(rig.service.exists)
-        await rig.unprepare("1")
+        await rig.end("1")
         await until(lambda: offered(rig) == BOTH)
     rig.api.requests.clear()
     async with rig.serving():

@@ -83,7 +83,7 @@ class Story:
         if self.dice.random() < 0.5:
             self.rig.pods.held.clear()
         if self.claim and self.dice.random() < 0.5:
-            await self.ask(self.rig.unprepare)
+            await self.ask(self.rig.end)
             self.claim = ""
 
     async def ask(self, call: Callable[[str], Awaitable[dict[str, str]]]) -> None:

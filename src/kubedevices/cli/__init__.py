@@ -69,7 +69,7 @@ VERBS = {
     "wait": "wait until a resource has devices to allocate",
     "allocate": "allocate devices for a container, as a kubelet does",
     "with": "run a command with devices, and release the devices when the command ends",
-    "release": "release a pod's devices",
+    "release": "release the devices of a pod, or of a claim that no pod uses",
     "cordon": (
         "take a device out of service: it is Unhealthy, and Allocate refuses it with the reason"
     ),

@@ -70,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
     for deployment in deployments:
         documents = objects(deployment)
         refuse_foreign(kubectl, documents)
+        refuse_second_driver(kubectl, documents, deployment)
         wanted += documents
     every_object = [*wanted]
     # A user without the right to create quotas can deploy all other objects.
@@ -195,6 +196,26 @@ def refuse_foreign(kubectl: Kubectl, wanted: "list[dict[str, Any]]") -> None:
             f"{names} was created for another driver of kubedevices: one deployment has "
             "the classes of a device type; apply what `kubedevices manifests` prints without them"
         )
+
+
+def refuse_second_driver(
+    kubectl: Kubectl, wanted: "list[dict[str, Any]]", deployment: "Deployment"
+) -> None:
+    """Raise `KubedevicesError` if another deployment is the driver of our domain on our nodes.
+
+    The newer process would take the devices of the other deployment out of the ResourceSlices.
+    """
+    from kubedevices.manifests import ownership
+
+    classes = kubectl.get_known(["deviceclass"], ownership.selector({}))
+    for (namespace, name), domain in ownership.drivers_of_others(classes, wanted).items():
+        found = Kubectl(namespace).get(f"daemonset/{name}")
+        if not any(ownership.is_on_other_nodes(each, deployment.node_labels) for each in found):
+            raise KubedevicesError(
+                f"{name} in namespace {namespace} is the DRA driver {domain} already: a domain has "
+                "one deployment in mode dra on a node. Choose another domain, serve all device "
+                "types in one deployment, or choose other nodes with --node-label"
+            )
 
 
 def wait_for_rollout(kubectl: Kubectl, deployment: "Deployment", timeout: float) -> None:

@@ -13,6 +13,7 @@ api_answers          checks the answers of the API server
 kubeconfig           address of the API server, and the credentials of the driver
 secret               a token or key that no message shows
 service              the DRAPlugin service: the kubelet's calls to prepare and unprepare claims
+claim_work           prepares and unprepares one claim: the guard, the hooks, the files
 claims               reads the allocation and the configuration of a ResourceClaim
 parameters           converts the configuration of a claim to the author's dataclass
 claim_hooks          calls the plugin author's hooks for a claim
@@ -21,10 +22,17 @@ metadata             the files that tell a container about the devices of its cl
 metadata_files       writes and removes these files on the node
 preparation          writes and removes all files of a claim, in an order that survives a kill
 prepared             the checkpoint: the file that lists the prepared claims
+shared_writes        lets steps that change the checkpoint share one write
 claim_lock           lets one process at a time prepare or unprepare a claim
+claim_turns          lets this process work on many claims at the same time
+abandoned            judges whether a pod can still use a prepared claim
+abandoned_search     finds claims that nobody will unprepare, and unprepares them
+allocations          finds claims to which devices are still allocated
+claim_release        frees the devices of a claim by hand
 claim_log            records refused claims and counts failures
 device_plugin_view   the devices that the device plugin API has, from the kubelet's answers
 device_plugin_guard  withholds these devices from ResourceSlices and claims
+deployment_lock      keeps two deployments from being the same driver on a node
 state_files          files that tell the next process which slices and claims may exist
 driver_metrics       the metrics of a driver
 sockets              the two sockets of a driver, and other instances of the driver

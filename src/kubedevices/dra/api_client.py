@@ -22,6 +22,7 @@ from kubedevices.documents.shape import Shape
 from kubedevices.dra.api_answers import (
     ANY_OBJECT,
     CLAIM,
+    CLAIMS,
     NODE,
     SLICE,
     SLICES,
@@ -41,6 +42,8 @@ WATCH_SECONDS = 300
 """The driver asks the server to end a watch after this time."""
 
 _SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+_CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
+_PAGE = 500
 # Largest answers in bytes: an endless answer must not fill the memory.
 _LIST_LIMIT = 64 * 2**20
 _OBJECT_LIMIT = 4 * 2**20  # an API server stores objects of at most 1.5 MiB
@@ -98,6 +101,17 @@ class ApiClient:
         )
         return await self._do(_Call("GET", path, "get", "resourceclaims", shape=CLAIM))
 
+    async def claim_pages(self) -> AsyncGenerator[list[Object], None]:
+        """Yield all ResourceClaims of the cluster, some at a time."""
+        query = {"limit": str(_PAGE)}
+        while True:
+            call = _Call("GET", _CLAIMS, "list", "resourceclaims", query, shape=CLAIMS)
+            answer = await self._do(call._replace(limit=_LIST_LIMIT))
+            yield answer.get("items") or []
+            if not (rest := answer["metadata"].get("continue")):
+                return
+            query = {"limit": str(_PAGE), "continue": rest}
+
     async def list_slices(self, driver: str, node: str) -> tuple[list[Object], str]:
         """Return the slices of a driver on a node, and the version from which to watch."""
         query = _selector(driver, node)
@@ -135,6 +149,24 @@ class ApiClient:
             "timeoutSeconds": str(WATCH_SECONDS),
         }
         call = _Call("GET", _SLICES, "watch", "resourceslices", query)
+        async with contextlib.aclosing(self._events(call)) as events:
+            async for event in events:
+                yield event
+
+    async def watch_node(self, name: str, version: str) -> AsyncGenerator[Object, None]:
+        """Yield events of one Node until the server ends the watch, after some minutes."""
+        query = {
+            "fieldSelector": f"metadata.name={name}",
+            "watch": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(WATCH_SECONDS),
+        }
+        call = _Call("GET", "/api/v1/nodes", "watch", "nodes", query)
+        async with contextlib.aclosing(self._events(call)) as events:
+            async for event in events:
+                yield event
+
+    async def _events(self, call: _Call) -> AsyncGenerator[Object, None]:
         # The server ends the watch after `timeoutSeconds`. If the watch takes longer, the
         # connection is dead, or somebody keeps it open with single bytes.
         end = asyncio.get_running_loop().time() + WATCH_SECONDS + self._timeout

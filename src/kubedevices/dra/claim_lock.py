@@ -48,6 +48,10 @@ class ClaimLock:
 
     async def __aexit__(self, *_: object) -> None:
         """Release the lock for the next call."""
+        self.release()
+
+    def release(self) -> None:
+        """Release the lock."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

@@ -41,6 +41,7 @@ class ClaimLog:
     def __init__(self, service: DraService, file: Path) -> None:
         self._service, self._file = service, StateFile.at(file, limit=_SIZE_LIMIT)
         self._writing = asyncio.Lock()
+        self._written: Mapping[str, str] = {}
         self.refused: dict[str, UnpreparedClaim] = {}
         """The claims that the kubelet wants and that could not be prepared, by UID."""
 
@@ -93,7 +94,11 @@ class ClaimLog:
         if _reasons(before) == _reasons(self.refused):
             return
         async with self._writing:
-            await hook_threads.call(_write, self._file, tuple(self.refused.values()))
+            # Calls that waited for a write share the next write.
+            if _reasons(self.refused) != self._written:
+                written = _reasons(self.refused)
+                await hook_threads.call(_write, self._file, tuple(self.refused.values()))
+                self._written = written
 
 
 def read_refusals(file: Path) -> list[UnpreparedClaim]:

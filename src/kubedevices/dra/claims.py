@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kubedevices.allocation import ClaimReference
-from kubedevices.errors import ClaimRefused
+from kubedevices.errors import ClaimRefused, DeviceStillHeld
 
 Configuration = Mapping[str, Any]
 """The configuration of a request, as a JSON object."""
@@ -100,25 +100,34 @@ def _driver_of(entry: Mapping[str, Any]) -> str:
 
 
 class ClaimHolder(NamedTuple):
-    """A claim that holds devices: its name and its devices."""
+    """A claim that holds devices, and its devices."""
 
-    claim: str
+    claim: ClaimReference
     results: tuple[Result, ...]
 
 
-def check_free(
-    claim: ClaimReference, results: Iterable[Result], holders: Iterable[ClaimHolder]
-) -> None:
-    """Raise `ClaimRefused` if another claim, one of `holders`, holds a device of `results`."""
+def holders_of(
+    results: Iterable[Result], holders: Iterable[ClaimHolder]
+) -> Mapping[str, ClaimReference]:
+    """Return which of `holders` has a device of `results`, by the name of the device.
+
+    Empty if a claim may have all `results`.
+    """
     taken = {
         result.device: holder.claim
         for holder in holders
         for result in holder.results
         if not result.is_shared
     }
-    for result in results:
-        # This should never happen: the scheduler allocates such a device only once.
-        if not result.is_shared and result.device in taken:
-            raise ClaimRefused(
-                str(claim), f"the claim {taken[result.device]} still holds device {result.device}"
-            )
+    names = [each.device for each in results if not each.is_shared]
+    return {name: taken[name] for name in names if name in taken}
+
+
+def check_free(
+    claim: ClaimReference, results: Iterable[Result], holders: Iterable[ClaimHolder]
+) -> None:
+    """Raise `DeviceStillHeld` if another claim, one of `holders`, has a device of `results`."""
+    for device, holder in holders_of(results, holders).items():
+        # The scheduler has allocated the device to both claims, one after the other: the first
+        # claim is deallocated, but not unprepared yet.
+        raise DeviceStillHeld(str(claim), str(holder), device)

@@ -41,6 +41,12 @@ class Guard(Protocol):
     async def refusal(self, keys: Collection[DeviceKey]) -> str:
         """Return why a claim cannot have devices that are new to it; empty if it can."""
 
+    async def claims_of_pods(self) -> Collection[tuple[str, str]] | None:
+        """Ask the kubelet for the claims of its containers, by namespace and name.
+
+        None if the kubelet does not answer, or may not know all its pods yet.
+        """
+
     async def run(self, changed: Callable[[], None]) -> NoReturn:
         """Call `changed` each time the result of `withheld` may have changed."""
 
@@ -76,6 +82,8 @@ class KubeletGuard:
         # Identity of the kubelet's socket, and the time until which this kubelet is young.
         self._young_until: tuple[tuple[int, int, int], float] | None = None
         self._asking, self._hurry = asyncio.Lock(), asyncio.Event()
+        # Numbers of questions: the last that began, and the last that ended.
+        self._questions, self._answered = 0, 0
         self._logged_reasons: Mapping[DeviceKey, str] = {}
         self.view: PluginView | None = None
         """The kubelet's last answers; None before the first reliable answer."""
@@ -119,6 +127,12 @@ class KubeletGuard:
                 return f"device {key[1]} cannot be used: {why}"
         return ""
 
+    async def claims_of_pods(self) -> Collection[tuple[str, str]] | None:
+        """Ask the kubelet again: an older answer does not count."""
+        began = asyncio.get_running_loop().time()
+        await self.ask()
+        return self.view.claims if self.view is not None and self.view.at >= began else None
+
     async def run(self, changed: Callable[[], None]) -> NoReturn:
         """Ask the kubelet at intervals."""
         while True:
@@ -140,37 +154,49 @@ class KubeletGuard:
                         await self._hurry.wait()
 
     async def ask(self) -> None:
-        """Update `view`. An error is logged, the same error again is not."""
+        """Update `view`. An error is logged, the same error again is not.
+
+        Calls that wait for a running question share the next question: an answer counts only if the
+        question began after the call.
+        """
+        wanted = self._questions + 1
         async with self._asking:
-            loop = asyncio.get_running_loop()
-            # The time before the questions: changes after this time may be missing in the answers.
-            asked_at, timeout = loop.time(), self._timing.answer
-            try:
-                is_young = self._is_young(loop.time())
-                async with await GrpcChannel.dial(self._socket, timeout=timeout) as channel:
-                    client = PodResourcesClient(channel)
-                    # This order matters. A device that is missing in the first answer can no longer
-                    # be allocated before the second answer. In the other order, a device that is
-                    # allocated and withdrawn in between would be in neither answer.
-                    allocatable = await client.get_allocatable(timeout=timeout)
-                    pods = await client.list_pods(timeout=timeout)
-            except (OSError, WireError) as error:
-                self._log_error(error)
+            if self._answered >= wanted:
                 return
-            self._problem = ""
-            view = _view_of(self._domain, asked_at, allocatable, pods)
-            if not is_young:
-                self.view = view
-            elif self.view is not None:
-                # A kubelet that has just started may not list all its pods yet. So pods from its
-                # answers before the restart still count.
-                self.view = view.with_pods_of(self.view)
-            elif not self._has_logged_youth:
-                self._has_logged_youth = True
-                _log.info(
-                    "the kubelet at %s has just started and may not know all pods yet: devices are "
-                    "published %g s after its start", self._socket, self._timing.young,
-                )  # fmt: skip
+            self._questions += 1
+            await self._ask()
+            self._answered = self._questions
+
+    async def _ask(self) -> None:
+        loop = asyncio.get_running_loop()
+        # The time before the questions: changes after this time may be missing in the answers.
+        asked_at, timeout = loop.time(), self._timing.answer
+        try:
+            is_young = self._is_young(loop.time())
+            async with await GrpcChannel.dial(self._socket, timeout=timeout) as channel:
+                client = PodResourcesClient(channel)
+                # This order matters. A device that is missing in the first answer can no longer
+                # be allocated before the second answer. In the other order, a device that is
+                # allocated and withdrawn in between would be in neither answer.
+                allocatable = await client.get_allocatable(timeout=timeout)
+                pods = await client.list_pods(timeout=timeout)
+        except (OSError, WireError) as error:
+            self._log_error(error)
+            return
+        self._problem = ""
+        view = _view_of(self._domain, asked_at, allocatable, pods)
+        if not is_young:
+            self.view = view
+        elif self.view is not None:
+            # A kubelet that has just started may not list all its pods yet. So pods from its
+            # answers before the restart still count.
+            self.view = view.with_pods_of(self.view)
+        elif not self._has_logged_youth:
+            self._has_logged_youth = True
+            _log.info(
+                "the kubelet at %s has just started and may not know all pods yet: devices are "
+                "published %g s after its start", self._socket, self._timing.young,
+            )  # fmt: skip
 
     def _is_young(self, now: float) -> bool:
         """Whether the kubelet has just started, by the age of its socket.
@@ -202,7 +228,7 @@ class KubeletGuard:
 
 
 def _view_of(
-    domain: str, at: float, allocatable: Iterable[DeviceEntry], pods: Iterable[PodEntry]
+    domain: str, at: float, allocatable: Iterable[DeviceEntry], pods: Collection[PodEntry]
 ) -> PluginView:
     """Return the devices of the resources `domain/…` in two answers of a kubelet."""
     held = {
@@ -211,7 +237,13 @@ def _view_of(
         for container in pod.containers
         for key in _keys(domain, container.devices)
     }
-    return PluginView(at, held, frozenset(_keys(domain, allocatable)))
+    claims = {
+        (claim.namespace, claim.name)
+        for pod in pods
+        for container in pod.containers
+        for claim in container.claims
+    }
+    return PluginView(at, held, frozenset(_keys(domain, allocatable)), frozenset(claims))
 
 
 def _keys(domain: str, entries: Iterable[DeviceEntry]) -> Iterable[DeviceKey]:

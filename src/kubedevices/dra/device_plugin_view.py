@@ -16,12 +16,14 @@ class PluginView:
     """The kubelet's answers about the device types of one domain.
 
     `at` is the time of the question, from the clock of the event loop. `held` has the pod of each
-    held device.
+    held device. `claims` has the namespace and the name of each ResourceClaim that a container of
+    a pod has; None if the kubelet may not know all its pods.
     """
 
     at: float
     held: Mapping[DeviceKey, str] = field(default_factory=dict)
     allocatable: Collection[DeviceKey] = frozenset()
+    claims: Collection[tuple[str, str]] | None = None
 
     def reason(self, key: DeviceKey) -> str:
         """Return why a DRA driver must not offer a device; empty if it may."""

@@ -8,13 +8,18 @@ it.
 import asyncio
 import contextlib
 import logging
+import socket
 from typing import TYPE_CHECKING, NoReturn, Unpack
 
 from kubedevices.allocation import PluginInfo
 from kubedevices.device_tree import DeviceTree
+from kubedevices.dra.abandoned_search import AbandonedSearch
+from kubedevices.dra.allocations import Allocations
 from kubedevices.dra.api_client import ApiClient
 from kubedevices.dra.claim_log import FILE_NAME as REFUSED_FILE
 from kubedevices.dra.claim_log import ClaimLog
+from kubedevices.dra.deployment_lock import FILE_NAME as LOCK_OF_DEPLOYMENT
+from kubedevices.dra.deployment_lock import DeploymentLock, deployment_of
 from kubedevices.dra.device_plugin_guard import Guard, KubeletGuard
 from kubedevices.dra.kubeconfig import find_access
 from kubedevices.dra.names import DeviceKey, check_driver_name
@@ -22,7 +27,7 @@ from kubedevices.dra.options import DraOptions, DraSettings
 from kubedevices.dra.parameters import check_schema
 from kubedevices.dra.preparation import Preparation
 from kubedevices.dra.prepared import FILE_NAME
-from kubedevices.dra.publisher import Publisher
+from kubedevices.dra.publisher import Publisher, Slices
 from kubedevices.dra.service import ClaimService
 from kubedevices.dra.slices import Offer, describe_refused, offer_of
 from kubedevices.dra.sockets import DriverSockets
@@ -38,7 +43,7 @@ from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.served_type import run_together
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from kubedevices.dra.prepared import PreparedClaim
 
@@ -95,6 +100,15 @@ class DraDriver:
             guard=self._guard,
             metadata=settings.metadata,
         )
+        self._abandoned = self._make_search()
+        self.allocations = Allocations(self._api, domain, settings.node_name)
+        """Finds claims with devices that are in no slice any more."""
+
+        self._deployment = DeploymentLock(
+            settings.data_dir(domain) / LOCK_OF_DEPLOYMENT,
+            domain,
+            deployment_of(socket.gethostname(), settings.node_name),
+        )
         self._state_files = StateFiles(settings.data_dir(domain))
         self.publisher = Publisher(self._api, domain, settings.node_name)
         """Writes the ResourceSlices."""
@@ -107,12 +121,25 @@ class DraDriver:
 
         self._tree: DeviceTree | None = None
         self._offer: Offer | None = None
-        self._guard_changed = asyncio.Event()
+        self._guard_changed, self._stopped = asyncio.Event(), asyncio.Event()
         # Held while the state file changes, so that the file and the published slices agree.
         self._state_lock = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopped = asyncio.Event()
         self._is_stopped = self._knows_claims = False
+
+    def _make_search(self) -> AbandonedSearch:
+        search = AbandonedSearch(
+            self.domain,
+            self._api,
+            claims=lambda: self._preparation.claims,
+            of_pods=self._guard.claims_of_pods,
+            free=self._service.work.unprepare_if,
+            # Another API server, after a mistake in a kubeconfig, knows no claim of this node.
+            is_trusted=lambda: self.publisher.is_published,
+            timing=self.settings.search_timing,
+        )
+        self._service.on_conflict = search.look_soon
+        return search
 
     def __repr__(self) -> str:
         state = "registered" if self.is_registered else "not registered"
@@ -159,6 +186,16 @@ class DraDriver:
             return "a claim has it"
         return "a ResourceSlice may still have it" if self.publisher.may_have(label) else ""
 
+    @property
+    def knows_claims(self) -> bool:
+        """Whether the checkpoint has been read: until then `reason_to_keep` keeps all devices."""
+        return self._knows_claims
+
+    async def forget_devices(self, labels: "Collection[str]") -> None:
+        """Record that these devices have left DRA, so that the next process need not ask."""
+        async with self._state_lock:
+            await hook_threads.call(self._state_files.forget_devices, labels)
+
     async def forget_slices(self) -> None:
         """If no slice is left, record this, so that the next process need not look for slices."""
         async with self._state_lock:
@@ -190,6 +227,7 @@ class DraDriver:
             scan.cancel()
             await scan_task.await_end(scan, self._scanner, _STOP_GRACE)
             await hook_threads.settle(self.settings.timing.hook_grace)
+            self._deployment.release()
 
     async def _wait_for(self, scan: asyncio.Task[None]) -> None:
         await asyncio.shield(scan)
@@ -205,8 +243,9 @@ class DraDriver:
         await service.start()
         # The sockets come last: a kubelet calls as soon as it finds them, and the driver must know
         # claims, state files and devices by then.
-        if not await hook_threads.call(self._state_files.may_have_slices):
-            self.publisher.assume_no_slices()
+        published = await hook_threads.call(self._state_files.published)
+        if published is not None:
+            self.publisher.assume_only(published)
         self._knows_claims = True
         await self.claim_log.begin()
         lookup = TreeLookup(settings.sysfs_root, settings.dev_root)
@@ -227,7 +266,7 @@ class DraDriver:
                 )
         finally:
             # The health streams never end by themselves: `sockets.stop` would wait for them.
-            service.end_health_streams()
+            service.begin_end()
             grace = max(settings.timing.exit_grace - _STOP_GRACE, _STOP_GRACE)
             await self.sockets.stop(grace)
             await service.settle(_STOP_GRACE)
@@ -248,6 +287,8 @@ class DraDriver:
         """Offer a new tree to claims, to the kubelet and to the API server."""
         for device_type in tree:
             self._hooks_of(device_type)
+        # Before the first socket and the first slice: both would harm another deployment.
+        await hook_threads.call(self._deployment.take, list(tree))
         found = await hook_threads.call(lookup.complete, tree)
         offer = offer_of(found, self.domain, self.settings.unhealthy_effect)
         for line in describe_refused(dict(offer.refused.items() - self._refused.items())):
@@ -261,19 +302,33 @@ class DraDriver:
         """Publish the devices that the guard does not withhold."""
         assert self._tree is not None
         assert self._offer is not None
+        noted: frozenset[str] = frozenset()
         async with self._state_lock:
-            if self._guard.publishes:
-                # Write the state file before the first slice. After a kill in between, the next
-                # process looks for slices that do not exist; in the other order it would not know
-                # of slices that exist.
-                await hook_threads.call(self._state_files.note_slices)
+            while (slices := self._wanted_slices()) is not None:
+                names = frozenset(device["name"] for part in slices for device in part)
+                if names <= noted:
+                    self.publisher.publish(slices)
+                    return
+                # Write the state file before the slices. After a kill in between, the next process
+                # looks for slices that do not exist; in the other order it would not know of slices
+                # that exist. During the write other devices may become wanted.
+                await hook_threads.call(self._state_files.note_slices, names)
+                noted = names
+
+    def _wanted_slices(self) -> Slices | None:
+        """Return the slices that the guard allows now.
+
+        None means that the kubelet has not answered yet: slices of an earlier process stay
+        unchanged.
+        """
+        if self._tree is None or self._offer is None:
+            return None
         if not self._guard.publishes:
-            self.publisher.publish(())
-        # None means that the kubelet has not answered yet: slices of an earlier process stay
-        # unchanged.
-        elif (withheld := self._guard.withheld(self._tree)) is not None:
-            self.withheld = withheld
-            self.publisher.publish(self._offer.slices_without(withheld))
+            return ()
+        if (withheld := self._guard.withheld(self._tree)) is None:
+            return None
+        self.withheld = withheld
+        return self._offer.slices_without(withheld)
 
     def renew_abilities(self) -> None:
         """Forget the hooks of each device type: the scanner may return others from now on."""
@@ -301,7 +356,9 @@ class DraDriver:
         while True:
             await self.sockets.lead()
             await run_together(
-                ("publisher", self.publisher.run()), ("newer", self.sockets.yield_lead())
+                ("publisher", self.publisher.run()),
+                ("abandoned claims", self._abandoned.run()),
+                ("newer", self.sockets.yield_lead()),
             )
             # The newer instance writes now, so the state of the server is unknown when this
             # instance leads again.

@@ -12,11 +12,12 @@ from typing import Any
 from kubedevices.cdi.names import SUBDOMAIN
 from kubedevices.dra.names import LABEL
 
-DEVICES_PER_SLICE = 128
-"""The largest number of devices in a slice in which no device has a taint."""
+DEVICES_PER_SLICE = 64
+"""The number of devices in a full slice.
 
-TAINTED_DEVICES_PER_SLICE = 64
-"""The largest number of devices in a slice in which a device has a taint."""
+The API server accepts 128, but only 64 in a slice with a taint. With 128, a device that becomes
+unhealthy would move devices to other slices, and the whole pool would be written again.
+"""
 
 TEXT_LIMIT = 64
 """Bytes of an attribute with a text or a version."""

@@ -34,8 +34,9 @@ class MetadataFiles:
             try:
                 if not self._directory.has(name, data):
                     self._directory.create()
-                    # World-readable: a container may run as any user.
-                    self._directory.replace(name, data, mode=0o644)
+                    # World-readable: a container may run as any user. After a reboot the driver
+                    # writes the file again.
+                    self._directory.replace(name, data, mode=0o644, durable=False)
             except OSError as error:
                 path = str(self.path_of(uid, each.request))
                 raise PreparedUnwritable(path, error.strerror or str(error)) from error

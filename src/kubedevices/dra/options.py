@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, TypedDict
 
 from kubedevices.cdi.names import SUBDOMAIN
+from kubedevices.dra.abandoned_search import SearchTiming
 from kubedevices.dra.device_plugin_guard import GuardTiming
 from kubedevices.dra.limits import EFFECTS
 from kubedevices.errors import SocketPathTooLong, UsageError
@@ -37,6 +38,7 @@ class DraOptions(TypedDict, total=False):
         "NoExecute", with which Kubernetes evicts the pods that have the device.
     metadata: whether containers get files with the attributes of their devices (default: no).
     guard_timing: how often the driver asks the kubelet for devices of device plugins, for tests.
+    search_timing: how often the driver looks for claims that nobody unprepares, for tests.
     timing: all waiting times, for tests.
     """
 
@@ -52,6 +54,7 @@ class DraOptions(TypedDict, total=False):
     unhealthy_effect: Literal["NoSchedule", "NoExecute", "None"]
     metadata: bool
     guard_timing: GuardTiming
+    search_timing: SearchTiming
     timing: Timing
 
 
@@ -71,6 +74,7 @@ class DraSettings:
     unhealthy_effect: str = "NoSchedule"
     metadata: bool = False
     guard_timing: GuardTiming = field(default_factory=GuardTiming)
+    search_timing: SearchTiming = field(default_factory=SearchTiming)
     timing: Timing = field(default_factory=lambda: Timing(exit_grace=25.0))
     instance: str = field(default_factory=new_instance, init=False)
 

@@ -11,9 +11,10 @@ The kubelet repeats a call that got no answer.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from kubedevices.allocation import ClaimDevice, ClaimReference
 from kubedevices.device import Mount
@@ -23,6 +24,7 @@ from kubedevices.dra.metadata import RequestMetadata
 from kubedevices.dra.metadata_files import DIRECTORY_NAME, MetadataFiles
 from kubedevices.dra.names import cdi_kind
 from kubedevices.dra.prepared import PreparedClaim, PreparedClaims, PreparedDevice
+from kubedevices.dra.shared_writes import WriteStep
 from kubedevices.dra.slices import TypedDevice
 from kubedevices.errors import CdiWriteFailed, ClaimRefused, PreparedUnwritable
 from kubedevices.host import cdi_specs
@@ -81,9 +83,26 @@ class Preparation:
                 problem = "an instance of another version of the driver wrote it"
                 raise PreparedUnwritable(str(self._file), problem)
 
+    def together(self, steps: Sequence[WriteStep[Any]]) -> None:
+        """Run steps, which call methods of this object, in their order and with one write.
+
+        If the write fails, each step runs again with a write of its own: a claim that frees space
+        may still succeed.
+        """
+        try:
+            with self._claims.one_write():
+                for each in steps:
+                    each.run()
+        except PreparedUnwritable as error:
+            for each in steps:
+                if len(steps) > 1:
+                    self.together([each])
+                else:
+                    each.error = each.error or error
+
     def ensure_files(self) -> None:
         """Write every file that is missing or was changed; log each file that cannot be written."""
-        for claim in self._claims:
+        for claim in self._claims.with_draft:
             if self._is_of_this_boot(claim):
                 try:
                     self._ensure_files_of(claim)
@@ -140,16 +159,7 @@ class Preparation:
             if result.device not in offered or result.pool != self._node:
                 device = f"{result.pool}/{result.device}"
                 raise ClaimRefused(str(claim), f"there is no device {device} on this node (now)")
-        others = [each for each in self._claims if each.reference.uid != claim.uid]
-        check_free(
-            claim,
-            results,
-            (
-                ClaimHolder(str(each.reference), each.results)
-                for each in others
-                if self._is_of_this_boot(each)
-            ),
-        )
+        check_free(claim, results, self._holders(claim.uid, self._claims.with_draft))
         devices = tuple(PreparedDevice(each) for each in results)
         self._claims.put(
             PreparedClaim(claim, self._boot_id, is_ready=False, devices=devices, groups=groups)
@@ -193,6 +203,15 @@ class Preparation:
         self._claims.put(ready)
         return answer_of(ready.devices)
 
+    def holders(self, uid: str) -> tuple[ClaimHolder, ...]:
+        """Return the claims, other than the claim `uid`, that hold their devices in this boot."""
+        return tuple(self._holders(uid, self._claims))
+
+    def _holders(self, uid: str, claims: Iterable[PreparedClaim]) -> Iterator[ClaimHolder]:
+        for each in claims:
+            if each.reference.uid != uid and self._is_of_this_boot(each):
+                yield ClaimHolder(each.reference, each.results)
+
     def remove(self, uid: str) -> None:
         """Remove a claim and its files; nothing happens for an unknown claim."""
         # The files first: after a kill in between, the checkpoint still has the claim, and the
@@ -208,7 +227,9 @@ class Preparation:
     def _ensure_files_of(self, claim: PreparedClaim) -> None:
         # The metadata before the CDI file: a runtime cannot mount a file that does not exist.
         self._metadata.ensure(claim.reference.uid, claim.metadata)
-        if claim.cdi and cdi_specs.write_text(self._path_of(claim.reference.uid), claim.cdi):
+        path = self._path_of(claim.reference.uid)
+        # After a reboot `start` removes the file, so it need not survive a power failure.
+        if claim.cdi and cdi_specs.write_text(path, claim.cdi, durable=False):
             _log.info("wrote the CDI file of the claim %s", claim.reference)
 
     def _path_of(self, uid: str) -> Path:

@@ -5,6 +5,7 @@ other numbers, so the claim must be prepared again; its allocation is still vali
 lost CDI file of a claim is written again from its text in the checkpoint.
 """
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -70,6 +71,8 @@ class PreparedClaims:
         """Whether `read` found a file with a version that this program does not know."""
 
         self._claims = {each.reference.uid: each for each in claims}
+        # The claims as the next write will have them; None outside of `one_write`.
+        self._draft: dict[str, PreparedClaim] | None = None
 
     @classmethod
     def read(cls, path: Path) -> "tuple[PreparedClaims, bool]":
@@ -107,9 +110,15 @@ class PreparedClaims:
         """Return the claim with this UID."""
         return self._claims.get(uid)
 
+    @property
+    def with_draft(self) -> tuple[PreparedClaim, ...]:
+        """The claims, with the changes that `one_write` has collected. Only for its thread."""
+        return tuple((self._claims if self._draft is None else self._draft).values())
+
     def put(self, claim: PreparedClaim) -> None:
         """Add or replace a claim. If it raises `PreparedUnwritable`, nothing has changed."""
-        self._write({**self._claims, claim.reference.uid: claim})
+        with self.one_write() as draft:
+            draft[claim.reference.uid] = claim
 
     def begin_anew(self, claims: Iterable[PreparedClaim]) -> None:
         """Store `claims` in the place of a file that cannot be read; the file is kept for people.
@@ -125,8 +134,25 @@ class PreparedClaims:
 
     def remove(self, uid: str) -> None:
         """Remove a claim. If it raises `PreparedUnwritable`, nothing has changed."""
-        if uid in self._claims:
-            self._write({name: each for name, each in self._claims.items() if name != uid})
+        with self.one_write() as draft:
+            draft.pop(uid, None)
+
+    @contextlib.contextmanager
+    def one_write(self) -> "Iterator[dict[str, PreparedClaim]]":
+        """Collect the changes of the body and write them at its end, if there are any.
+
+        Raises `PreparedUnwritable`; nothing has changed then.
+        """
+        if self._draft is not None:  # a part of a larger write
+            yield self._draft
+            return
+        self._draft = dict(self._claims)
+        try:
+            yield self._draft
+            if self._draft != self._claims:
+                self._write(self._draft)
+        finally:
+            self._draft = None
 
     def _write(self, claims: Mapping[str, PreparedClaim]) -> None:
         try:

@@ -9,15 +9,15 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Sequence
-from typing import NamedTuple, NoReturn
+from collections.abc import Collection, Coroutine, Sequence
+from typing import Any, NamedTuple, NoReturn
 
-from kubedevices import deadlines
 from kubedevices.dra.api_client import ApiClient
 from kubedevices.dra.reconcile import Pool, StoredForms, plan_writes
 from kubedevices.dra.slices import DeviceObject
 from kubedevices.errors import ApiRefused, ApiUnreachable
 from kubedevices.plugin.timing import back_off
+from kubedevices.words import counted
 
 Slices = Sequence[Sequence[DeviceObject]]
 
@@ -37,8 +37,11 @@ class PublishTiming(NamedTuple):
 
     last_retry: float = 30.0
 
-    invalid_retry: float = 300.0
-    """Pause after the server called a slice invalid, if no device changes."""
+    invalid: float = 60.0
+    """Pause after slices that the API server refuses as invalid; the pause doubles up to
+    `last_invalid`. An administrator may change an admission policy meanwhile."""
+
+    last_invalid: float = 600.0
 
 
 class Publisher:
@@ -53,7 +56,7 @@ class Publisher:
         self._changed = asyncio.Event()
         self._stored_forms = StoredForms()
         self._logged_fields: set[str] = set()
-        self._last_error = ""
+        self._last_error = self._last_left = ""
         self.errors = 0
         """How many calls the API server refused or did not answer."""
 
@@ -64,9 +67,9 @@ class Publisher:
         # be in a slice.
         self._possibly_published: set[str] | None = None
 
-    def assume_no_slices(self) -> None:
-        """Assume that the server has no slices of this driver. Call this before `publish`."""
-        self._possibly_published = set()
+    def assume_only(self, labels: Collection[str]) -> None:
+        """Assume that slices on the server have no other devices. Call this before `publish`."""
+        self._possibly_published = {*labels}
 
     def forget_server_state(self) -> None:
         """Assume nothing about the slices on the server: another instance writes them now."""
@@ -103,18 +106,17 @@ class Publisher:
 
     async def run(self) -> NoReturn:
         """Keep the slices up to date until cancelled. Errors are logged, and the call repeated."""
-        failures = 0
+        failures = refusals = 0
         while self._wanted is None:
             await self._changed.wait()
         while True:
             self._changed.clear()
             try:
                 version = await self._sync()
+                refusals = 0
                 self._log_success()
-                began = asyncio.get_running_loop().time()
-                is_changed = await self._wait_for_change(version)
-                took = asyncio.get_running_loop().time() - began
-                if is_changed or (took < self._timing.last_retry and not self._changed.is_set()):
+                waiting = self._wait_for_change(version, None)
+                if await self._is_early(waiting, self._timing.last_retry):
                     # The pause grows, in case another client changes the slices again and again,
                     # or the server ends each watch at once.
                     await self._pause(failures, None)
@@ -124,10 +126,8 @@ class Publisher:
             except ApiRefused as error:
                 self._log_error(error)
                 if error.status == _INVALID:
-                    # The server would refuse the same slices again, until its settings change.
-                    with contextlib.suppress(TimeoutError):
-                        async with deadlines.timeout(self._timing.invalid_retry):
-                            await self._changed.wait()
+                    await self._wait_after_refusal(refusals)
+                    refusals += 1
                 else:
                     await self._pause(failures, error.retry_after)
                     failures += 1
@@ -135,6 +135,28 @@ class Publisher:
                 self._log_error(error)
                 await self._pause(failures, None)
                 failures += 1
+
+    async def _wait_after_refusal(self, refusals: int) -> None:
+        """Wait until other slices are wanted, or the slices on the server change, or for long.
+
+        The server would refuse the same slices again, but another client may delete the slices that
+        are still there.
+        """
+        timing = self._timing
+        pause = back_off(timing.invalid, timing.last_invalid, refusals) * random.uniform(0.5, 1)
+        try:
+            found, version = await self._api.list_slices(self._driver, self._node)
+            names = _names([each["spec"].get("devices", []) for each in found])
+            self._possibly_published = names | _names(self._wanted or ())
+            slices, devices = counted(len(found), "slice"), counted(len(names), "device")
+            if (left := f"{slices} with {devices}" if found else "no slice") != self._last_left:
+                _log.error("%s: the API server still has %s from before", self._driver, left)
+            self._last_left = left
+            if await self._is_early(self._wait_for_change(version, pause), pause):
+                await self._pause(refusals, None)
+        except (ApiRefused, ApiUnreachable) as error:
+            self._log_error(error)
+            await self._pause(refusals, None)
 
     async def _sync(self) -> str:
         """Write until the server has the wanted slices; return the version to watch from."""
@@ -176,20 +198,33 @@ class Publisher:
                 ", ".join(sorted(dropped)),
             )
 
-    async def _wait_for_change(self, version: str) -> bool:
+    async def _wait_for_change(self, version: str, timeout: float | None) -> bool:
         """Wait until other slices are wanted, the slices on the server change, or the watch ends.
 
-        Return True if another client changed the slices.
+        Return after `timeout` seconds at the latest. Return True if another client changed the
+        slices.
         """
         watch = asyncio.create_task(self._watch(version), name="watch of slices")
         changed = asyncio.create_task(self._changed.wait(), name="change of devices")
         try:
-            await asyncio.wait({watch, changed}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {watch, changed}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
+            )
         finally:
             for task in (watch, changed):
                 task.cancel()
             await asyncio.wait({watch, changed})
         return not watch.cancelled() and watch.result()
+
+    async def _is_early(self, waiting: Coroutine[Any, Any, bool], usual: float) -> bool:
+        """Whether another client changed the slices, or the server ended the watch before `usual`.
+
+        `usual` is in seconds.
+        """
+        began = asyncio.get_running_loop().time()
+        is_changed = await waiting
+        took = asyncio.get_running_loop().time() - began
+        return is_changed or (took < usual and not self._changed.is_set())
 
     async def _watch(self, version: str) -> bool:
         """Return True at the first event. It is never our own write: these precede `version`."""
@@ -206,7 +241,7 @@ class Publisher:
             _log.info("%s: %d devices are published on node %s", self._driver, count, self._node)
         elif self._last_error:
             _log.info("%s: the devices are published again", self._driver)
-        self.is_published, self._last_error = True, ""
+        self.is_published, self._last_error, self._last_left = True, "", ""
 
     def _log_error(self, error: ApiRefused | ApiUnreachable) -> None:
         """Count and log an error; the same error again is logged at level debug."""

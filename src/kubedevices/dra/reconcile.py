@@ -1,8 +1,9 @@
 """Computes the writes that bring the API server to the ResourceSlices a driver wants. Pure.
 
 Consumers use only the highest generation of a pool, and only when all slices of this generation
-exist. One changed slice keeps the generation, because one update is atomic. Every other change
-needs a new generation.
+exist. One changed slice keeps the generation, because one update is atomic. Several changed slices
+keep the generation too if each keeps its devices: then no consumer can see a device twice or miss
+it, whichever updates it has seen. Every other change needs a new generation.
 """
 
 import copy
@@ -102,9 +103,9 @@ def plan_writes(
     is_complete = len(kept) == len(wanted) and all(
         each["spec"]["pool"]["resourceSliceCount"] == len(wanted) for each in kept.values()
     )
-    # One update is atomic. Between two updates a scheduler could see only the first, so two updates
-    # need a new generation.
-    if is_complete and len(changed) <= 1:
+    # One update is atomic. Between two updates a scheduler could see only the first: if a device
+    # moves to another slice, it could see the device in both or in none.
+    if is_complete and (len(changed) <= 1 or all(_has_names(kept[i], wanted[i]) for i in changed)):
         update = [_updated(kept[i], wanted[i], highest, len(wanted)) for i in changed]
         return SlicePlan(tuple(delete), tuple(update))
     generation = highest + 1
@@ -117,6 +118,11 @@ def plan_writes(
             if i not in kept
         ),
     )
+
+
+def _has_names(found: Object, wanted: Sequence[DeviceObject]) -> bool:
+    names = [each["name"] for each in found["spec"].get("devices", [])]
+    return names == [each["name"] for each in wanted]
 
 
 def index_of(found: Object) -> int | None:

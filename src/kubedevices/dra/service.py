@@ -1,36 +1,34 @@
 """The DRAPlugin service: the kubelet's calls to prepare and unprepare claims. asyncio.
 
 The service reads the allocation of a claim from the API server. If the API server does not answer,
-the service uses the checkpoint for a claim that was prepared before. The author's hooks are called
-under the lock, so that preparing and unpreparing a claim never overlap.
+the service uses the checkpoint for a claim that was prepared before. A claim whose device another
+claim still has waits for the end of the other claim.
 """
 
 import asyncio
-import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from kubedevices import deadlines
-from kubedevices.allocation import ClaimDevice, ClaimReference
+from kubedevices.allocation import ClaimReference
 from kubedevices.dra.claim_hooks import ClaimHooks
-from kubedevices.dra.claim_lock import ClaimLock
-from kubedevices.dra.claims import Configuration, DeviceGroup, Result, configuration_of, results_of
+from kubedevices.dra.claim_work import ClaimWork, Ready, Wanted
+from kubedevices.dra.claims import configuration_of, holders_of, results_of
 from kubedevices.dra.device_plugin_guard import Guard
-from kubedevices.dra.metadata import (
-    ClaimNames,
-    RequestMetadata,
-    metadata_of,
-    names_in_files,
-    names_of,
-)
+from kubedevices.dra.metadata import names_in_files, names_of
 from kubedevices.dra.preparation import Preparation
-from kubedevices.dra.slices import Offer, TypedDevice
-from kubedevices.errors import ApiRefused, ApiUnreachable, ClaimRefused, KubedevicesError
+from kubedevices.dra.slices import Offer
+from kubedevices.errors import (
+    ApiRefused,
+    ApiUnreachable,
+    ClaimRefused,
+    DeviceStillHeld,
+    KubedevicesError,
+)
 from kubedevices.kubelet_api.dra import ClaimAnswer, DeviceHealth, HealthStatus
-from kubedevices.plugin import hook_threads
 from kubedevices.plugin.author_errors import describe
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.timing import HookTimeouts
@@ -38,14 +36,15 @@ from kubedevices.plugin.timing import HookTimeouts
 ANSWER_LIMIT = 40.0
 """Seconds until the kubelet gets an answer or an error. The kubelet's deadline is 45 s."""
 
-LATE_CALL_LIMIT = ANSWER_LIMIT / 2
-"""Seconds that a claim waits for its late call, see `claim_hooks`."""
+HOLDER_LIMIT = 20.0
+"""Seconds that a claim waits for another claim that has its device.
+
+After a forced deletion the kubelet prepares the next pod before it unprepares the deleted pod.
+"""
 
 HEALTH_INTERVAL = 5.0
 """Seconds between two lists of health. For the kubelet, a health older than 30 s is unknown."""
 
-T = TypeVar("T")
-Ready = tuple[ClaimDevice, ...]
 _log = logging.getLogger(__name__)
 
 
@@ -83,18 +82,25 @@ class ClaimService:
         )
         self._offer: Offer | None = None
         self._offered = asyncio.Event()
-        self._lock = ClaimLock(preparation.lock_file)
+        self.work = ClaimWork(
+            driver,
+            preparation,
+            self._claim_hooks,
+            lambda: self._offer,
+            guard=guard,
+            metadata=metadata,
+        )
+        """Prepares and unprepares single claims."""
+
+        self.on_conflict: Callable[[], None] = _ignore
+        """Called when a claim begins to wait for a device that another claim has."""
+
         self._is_ending = False
-        self._work: set[asyncio.Task[Any]] = set()
-        self._guard, self._has_metadata = guard, metadata
-        # Labels of the devices of the claim that is being prepared, from before the question to the
-        # guard until the checkpoint has them. `is_held` is True meanwhile, so a device plugin of
-        # the same scanner cannot get them in between.
-        self._being_allocated: frozenset[str] = frozenset()
+        self._calls: set[_PrepareCall] = set()
 
     def is_held(self, label: str) -> bool:
         """Whether a claim has the device `label`, or is getting it now."""
-        return label in self._being_allocated or self._preparation.is_held(label)
+        return self.work.is_held(label)
 
     def update(self, offer: Offer) -> None:
         """Set the offered devices."""
@@ -104,21 +110,21 @@ class ClaimService:
 
     async def start(self) -> None:
         """Read the checkpoint and repair the files that earlier processes left."""
-        await self._locked(self._preparation.start)
+        await self.work.start()
 
-    def end_health_streams(self) -> None:
-        """End the health streams, which would otherwise never end."""
+    def begin_end(self) -> None:
+        """End the health streams, which would never end, and the claims that wait for others."""
         self._is_ending = True
         self._offered.set()
+        self.work.wake()
 
     async def settle(self, timeout: float) -> None:
         """Wait for claims that are being prepared or unprepared, at most `timeout` seconds."""
-        if self._work:
-            await asyncio.wait(self._work, timeout=timeout)
+        await self.work.settle(timeout)
 
     async def ensure_files(self) -> None:
         """Write missing CDI and metadata files again."""
-        await self._run_to_end(self._locked(self._preparation.ensure_files))
+        await self.work.run_to_end(self.work.ensure_files())
 
     # ------------------------------------------------------------ called by the kubelet
 
@@ -129,6 +135,9 @@ class ClaimService:
 
     async def unprepare(self, claims: tuple[ClaimReference, ...]) -> Mapping[str, str]:
         """Unprepare each claim; an unknown claim succeeds."""
+        for call in self._calls:
+            call.is_over = call.is_over or call.claim in claims
+        self.work.wake()
         answers = await asyncio.gather(*(self._answer(each, self._unprepare) for each in claims))
         return {
             claim.uid: answer if isinstance(answer, str) else ""
@@ -158,25 +167,20 @@ class ClaimService:
 
     # ------------------------------------------------------------ one claim
 
-    @contextlib.asynccontextmanager
-    async def _turn(self) -> AsyncIterator[None]:
-        """Hold the lock, and read the checkpoint again if another instance changed it."""
-        async with self._lock:
-            await hook_threads.call(self._preparation.refresh)
-            yield
-
     async def _answer(
         self, claim: ClaimReference, work: Callable[[ClaimReference], Coroutine[Any, Any, Ready]]
     ) -> ClaimAnswer:
         """Return the result of `work`, or an error text after a failure or `ANSWER_LIMIT` seconds.
 
-        `work` goes on after the limit, and after the kubelet has cancelled its call.
+        What `work` has begun goes on after the limit, and after the kubelet has cancelled its call.
         """
         try:
             async with deadlines.timeout(ANSWER_LIMIT):
-                return await self._run_to_end(work(claim))
+                return await work(claim)
         except TimeoutError:
-            return f"claim {claim}: not ready within {ANSWER_LIMIT:g} s, the work goes on"
+            problem = f"claim {claim}: not ready within {ANSWER_LIMIT:g} s, the work goes on"
+            _log.warning("%s", problem)
+            return problem
         except KubedevicesError as error:
             _log.warning("%s", error)
             return str(error)
@@ -184,137 +188,49 @@ class ClaimService:
             _log.exception("claim %s", claim)
             return f"claim {claim}: {describe(error)}"
 
-    async def _run_to_end(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` as a task, which runs to its end even if the caller is cancelled."""
-        return await asyncio.shield(self._start(work))
-
-    def _start(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        task = asyncio.create_task(work)
-        self._work.add(task)
-        task.add_done_callback(self._forget)
-        return task
-
-    def _forget(self, task: asyncio.Task[Any]) -> None:
-        self._work.discard(task)
-        if not task.cancelled():
-            task.exception()  # mark as read: if nobody waits, the kubelet repeats its call anyway
-
     async def _prepare(self, claim: ClaimReference) -> Ready:
-        # Read before taking the lock: the API server may be slow, and other claims go on meanwhile.
-        results, configuration, names = await self._read(claim)
-        await self._claim_hooks.wait_for_late_call(claim, LATE_CALL_LIMIT)
-        async with self._turn():
-            await self._claim_hooks.wait_for_late_call(claim, 0)
-            ready = await hook_threads.call(self._preparation.answer_if_ready, claim, results)
-            if ready is not None:
-                return ready
-            offer = self._offer
-            offered = offer.devices if offer else {}
-            if self._has_metadata and names is None:
-                problem = "the path of its metadata is unknown without the API server"
-                raise ClaimRefused(str(claim), problem)
-            groups = self._claim_hooks.plan(claim, results, offered, configuration)
-            self._being_allocated = frozenset(each.device for each in results)
-            try:
-                await self._check_guard(claim, results, offer)
-                known = self._preparation.known(claim.uid)
-                # The scheduler allocated other devices than before: first the author's hooks
-                # unprepare the old devices.
-                if known is not None and known.results != results:
-                    await self._claim_hooks.unprepare(claim, known.groups)
-                await hook_threads.call(self._preparation.begin, claim, results, offered, groups)
-            finally:
-                self._being_allocated = frozenset()
-            return await self._make_ready(claim, results, offer, groups, names)
-
-    async def _make_ready(
-        self,
-        claim: ClaimReference,
-        results: tuple[Result, ...],
-        offer: Offer | None,
-        groups: Sequence[DeviceGroup],
-        names: ClaimNames | None,
-    ) -> Ready:
-        """Call the author's hooks for a claim that was begun, and write its files.
-
-        If a step fails, the steps before are undone.
-        """
-        begun: list[DeviceGroup] = []
-        offered: Mapping[str, TypedDevice] = offer.devices if offer else {}
+        call = _PrepareCall(claim)
+        self._calls.add(call)
+        until = asyncio.get_running_loop().time() + HOLDER_LIMIT
         try:
-            given = await self._claim_hooks.allocate(results, offered)
-            for group in groups:
-                begun.append(group)
-                first = next(
-                    each
-                    for each in results
-                    if each.request == group.request
-                    and offered[each.device].device_type == group.device_type
-                )
-                edits, others = given[first]
-                given[first] = edits.plus(await self._claim_hooks.prepare(claim, group)), others
-            metadata: tuple[RequestMetadata, ...] = ()
-            if self._has_metadata and offer is not None and names is not None:
-                metadata = metadata_of(self._driver, claim, names, results, offer.attributes)
-            return await hook_threads.call(self._preparation.finish, claim, given.items(), metadata)
-        except BaseException:
-            # A late hook still runs in its thread: undo its work only after it has returned.
-            if self._claim_hooks.is_late(claim):
-                self._start(self._undo_later(claim, tuple(begun)))
-            else:
-                await self._undo(claim, begun)
-            raise
+            while True:
+                # Read before taking a turn: the API server may be slow, and other claims go on
+                # meanwhile.
+                wanted = await self._read(claim)
+                work = self.work.prepare(claim, wanted, lambda: call.is_over)
+                try:
+                    return await self.work.run_to_end(work)
+                except DeviceStillHeld as error:
+                    # In no turn: the holder may be unprepared by the other instance of the driver.
+                    # Not as a task of its own: if the kubelet cancels its call, the pod may be
+                    # gone, and nobody would unprepare the claim.
+                    await self._wait_for_holder(call, wanted, error, until)
+        finally:
+            self._calls.discard(call)
 
-    async def _check_guard(
-        self, claim: ClaimReference, results: tuple[Result, ...], offer: Offer | None
+    async def _wait_for_holder(
+        self, call: "_PrepareCall", wanted: Wanted, error: DeviceStillHeld, until: float
     ) -> None:
-        """Raise `ClaimRefused` if the device plugin API has a device that is new to the claim."""
-        if self._guard is None or offer is None:
-            return
-        known = {each.device for each in self._preparation.results_of(claim.uid)}
-        labels = [each.device for each in results if each.device not in known]
-        keys = [offer.key_of(each) for each in labels if each in offer.devices]
-        if keys and (why := await self._guard.refusal(keys)):
-            raise ClaimRefused(str(claim), why)
-
-    async def _undo(self, claim: ClaimReference, groups: Sequence[DeviceGroup]) -> None:
-        """Undo what was begun. If this fails, the claim keeps its devices until the next call."""
-        try:
-            await self._claim_hooks.unprepare(claim, groups)
-        except Exception as error:
-            _log.error("claim %s: not undone, it keeps its devices: %s", claim, describe(error))
-        else:
-            await hook_threads.call(self._preparation.remove, claim.uid)
-
-    async def _undo_later(self, claim: ClaimReference, groups: Sequence[DeviceGroup]) -> None:
-        """Undo what was begun, after the late call has returned."""
-        await self._claim_hooks.wait_for_late_call(claim, None)
-        async with self._turn():
-            known = self._preparation.known(claim.uid)
-            if known is not None and not known.is_ready:
-                await self._undo(claim, groups)
+        """Wait until no claim has the devices of a claim. Raises `error` at the time `until`."""
+        if not self._is_ending:
+            _log.info("%s: waiting for its end", error)
+            self.on_conflict()
+        while holders_of(wanted.results, self._preparation.holders(call.claim.uid)):
+            if self._is_ending or call.is_over:
+                raise error
+            changed = self.work.changed
+            try:
+                async with deadlines.timeout_at(until):
+                    await changed.wait()
+            except TimeoutError:
+                raise error from None
 
     async def _unprepare(self, claim: ClaimReference) -> Ready:
-        await self._claim_hooks.wait_for_late_call(claim, LATE_CALL_LIMIT)
-        async with self._turn():
-            await self._claim_hooks.wait_for_late_call(claim, 0)
-            known = self._preparation.known(claim.uid)
-            if known is not None:
-                await self._claim_hooks.unprepare(known.reference, known.groups)
-            await hook_threads.call(self._preparation.remove, claim.uid)
+        await self.work.run_to_end(self.work.unprepare(claim))
         return ()
 
-    async def _locked(self, function: Callable[..., None], *arguments: object) -> None:
-        async with self._turn():
-            await hook_threads.call(function, *arguments)
-
-    async def _read(
-        self, claim: ClaimReference
-    ) -> tuple[tuple[Result, ...], Mapping[str, Configuration], ClaimNames | None]:
-        """Return the allocation of a claim, its configuration by request, and its names.
-
-        The names are None if metadata is off, and if they are unknown without the API server.
-        """
+    async def _read(self, claim: ClaimReference) -> Wanted:
+        """Return the allocation of a claim, its configuration by request, and its names."""
         try:
             found = await self._source.get_claim(claim)
         except (ApiUnreachable, ApiRefused) as error:
@@ -326,7 +242,18 @@ class ClaimService:
                 raise ClaimRefused(str(claim), str(error)) from error
             _log.warning("claim %s: prepared from the checkpoint: %s", claim, error)
             configuration = {each.request: each.configuration for each in known.groups}
-            return known.results, configuration, names_in_files(known.metadata)
+            return Wanted(known.results, configuration, names_in_files(known.metadata))
         results = results_of(found, claim, self._driver)
-        names = names_of(found, claim, self._driver) if self._has_metadata else None
-        return results, configuration_of(found, self._driver), names
+        names = names_of(found, claim, self._driver) if self.work.has_metadata else None
+        return Wanted(results, configuration_of(found, self._driver), names)
+
+
+class _PrepareCall:
+    """A call of the kubelet to prepare a claim; `is_over` if the claim was unprepared meanwhile."""
+
+    def __init__(self, claim: ClaimReference) -> None:
+        self.claim, self.is_over = claim, False
+
+
+def _ignore() -> None:
+    """Used while nobody looks for the holder of a device."""

@@ -60,9 +60,7 @@ class Offer:
         objects = self.objects
         if withheld:
             objects = tuple(each for each in objects if self.key_of(each["name"]) not in withheld)
-        tainted = any("taints" in each for each in objects)
-        # The API server accepts fewer devices in a slice if any device of the slice has a taint.
-        size = limits.TAINTED_DEVICES_PER_SLICE if tainted else limits.DEVICES_PER_SLICE
+        size = limits.DEVICES_PER_SLICE
         starts = range(0, max(1, len(objects)), size)
         return [objects[start : start + size] for start in starts]
 

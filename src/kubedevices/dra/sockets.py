@@ -9,7 +9,9 @@ instance touches the sockets of another running instance.
 
 import asyncio
 import contextlib
+import glob
 import logging
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -36,6 +38,7 @@ _LISTEN_LIMIT = 1.0
 A younger socket may be bound by a process that does not listen yet.
 """
 
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _REQUEST_LIMIT = 2**18
 """Bytes of a request: a thousand claims."""
 
@@ -49,6 +52,8 @@ class DriverSockets:
         self._driver, self._timing = driver, timing
         self.service, self.registration = service, registration
         self._servers: dict[Path, GrpcServer] = {}
+        # The names that other libraries for drivers choose, some with the UID of the pod.
+        self._usual_names = re.compile(rf"{re.escape(driver)}(-{_UUID})?-reg\.sock")
         self._other_instances = OtherInstances(service, driver, timing)
         self._other_instances.on_change, self._other_instances.leave = self._wake, self._leave
         self._is_serving, self._is_known = asyncio.Event(), asyncio.Event()
@@ -144,6 +149,7 @@ class DriverSockets:
     async def _remove_dead_sockets(self) -> NoReturn:
         """Remove the sockets of killed instances: the kubelet would dial them."""
         await self._is_known.wait()
+        await hook_threads.call(self._remove_dead_predecessors)
         rounds = 0
         while True:
             if await hook_threads.call(self._remove_dead):
@@ -154,6 +160,16 @@ class DriverSockets:
             else:
                 await self._wait("clear", None)
                 rounds = 0
+
+    def _remove_dead_predecessors(self) -> None:
+        """Remove registration sockets with usual names for this driver that nobody listens on.
+
+        A killed process of another program left them, such as the driver that this one replaces.
+        """
+        for path in self.registration.parent.glob(f"{glob.escape(self._driver)}-*.sock"):
+            is_ours = self._usual_names.fullmatch(path.name)
+            if is_ours and path.is_socket() and unlink_if_dead(path, min_age=_LISTEN_LIMIT):
+                _log.info("%s: removed %s, whose driver was killed", self._driver, path)
 
     def _remove_dead(self) -> bool:
         """Return whether sockets of other instances are left: live, or too young to be judged."""

@@ -1,13 +1,20 @@
 """Files that tell the next process which slices and claims of a driver may exist. Blocking."""
 
+import json
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 from kubedevices.dra.prepared import FILE_NAME, PreparedClaims
-from kubedevices.errors import PreparedUnwritable
+from kubedevices.errors import CannotRead, PreparedUnwritable
 from kubedevices.host.state_file import StateFile
+from kubedevices.wire.unix_socket import FileIdentity
 
 SLICES_FILE = "has-slices"
+_MOST_DEVICES = 20_000
+"""With more devices the file does not name them."""
+
+_SIZE_LIMIT = 2**24
 
 
 class StateFiles:
@@ -15,24 +22,54 @@ class StateFiles:
 
     def __init__(self, directory: Path) -> None:
         self._claims = directory / FILE_NAME
-        self._slices = StateFile.at(directory / SLICES_FILE, limit=0)
+        self._slices = StateFile.at(directory / SLICES_FILE, limit=_SIZE_LIMIT)
+        # The content of the file with this identity.
+        self._known: tuple[FileIdentity | None, frozenset[str]] | None = None
 
-    def note_slices(self) -> None:
-        """Record that slices may exist. Call this before the first slice is published.
+    def note_slices(self, labels: Collection[str]) -> None:
+        """Record that slices may have these devices. Call this before they are published.
 
         Raises `PreparedUnwritable`.
         """
-        if self.may_have_slices():
-            return
-        try:
-            self._slices.store(b"")
-        except OSError as error:
-            path = str(self._slices.path)
-            raise PreparedUnwritable(path, error.strerror or str(error)) from error
+        known = self.published()
+        if known is not None and not (known >= {*labels} and self.may_have_slices()):
+            self._write(known | {*labels})
+
+    def forget_devices(self, labels: Collection[str]) -> None:
+        """Record that no slice has these devices any more. Raises `PreparedUnwritable`."""
+        known = self.published()
+        if known and known & {*labels}:
+            self._write(known - {*labels})
 
     def forget_slices(self) -> None:
         """Record that no slices exist."""
         self._slices.remove()
+        self._known = None
+
+    def published(self) -> frozenset[str] | None:
+        """Return the devices that slices may have, by name; None if any device may be in a slice.
+
+        An empty file, from an older version, and a damaged file mean any device.
+        """
+        try:
+            identity = FileIdentity.of(self._slices.path)
+            if self._known is None or identity is None or self._known[0] != identity:
+                found = self._slices.read(lambda found: frozenset(map(str, found["devices"])))
+                self._known = identity, found
+        except FileNotFoundError:
+            return frozenset()
+        except CannotRead:
+            return None
+        return self._known[1]
+
+    def _write(self, labels: Collection[str]) -> None:
+        content = {"devices": sorted(labels)[:_MOST_DEVICES]}
+        data = json.dumps(content).encode() if len(labels) <= _MOST_DEVICES else b""
+        try:
+            self._slices.store(data)
+        except OSError as error:
+            path = str(self._slices.path)
+            raise PreparedUnwritable(path, error.strerror or str(error)) from error
 
     def may_have_slices(self) -> bool:
         """Whether the API server may have slices of the driver."""

@@ -16,6 +16,35 @@ class ClaimRefused(DraError):
         super().__init__(f"claim {claim}: {problem}")
 
 
+class DeviceStillHeld(ClaimRefused):
+    """Another claim, `holder`, has the device of a claim and is not unprepared."""
+
+    def __init__(self, claim: str, holder: str, device: str) -> None:
+        self.holder, self.device = holder, device
+        super().__init__(claim, f"the claim {holder} still holds device {device}")
+
+
+class ClaimNotReleased(DraError):
+    """`release --claim` cannot free the devices of a claim."""
+
+    def __init__(self, claim: str, problem: str) -> None:
+        self.claim, self.problem = claim, problem
+        super().__init__(f"the claim {claim} is not released: {problem}")
+
+
+class DriverTaken(DraError):
+    """Another deployment is the driver of this domain on the node."""
+
+    def __init__(self, driver: str, deployment: str, types: tuple[str, ...]) -> None:
+        self.driver, self.deployment, self.types = driver, deployment, types
+        who = f"the deployment {deployment}" if deployment else "another process"
+        super().__init__(
+            f"{who} is the DRA driver {driver} on this node, for {', '.join(types)}: a domain has "
+            "one deployment in mode dra, so choose another domain, or serve all device types in "
+            "one deployment"
+        )
+
+
 class PreparedUnwritable(DraError):
     """A file of prepared claims cannot be written, so no claim is prepared or unprepared."""
 

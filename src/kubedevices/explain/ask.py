@@ -25,6 +25,7 @@ from kubedevices.errors import (
 from kubedevices.explain.facts import (
     Allocation,
     DeviceState,
+    DriverFacts,
     PluginAnswer,
     RefusedPlugin,
     RegistrySocket,
@@ -33,7 +34,7 @@ from kubedevices.explain.facts import (
 )
 from kubedevices.kubelet_api.clients import DevicePluginClient, PluginRegistrationClient
 from kubedevices.kubelet_api.convert import CONTAINER_RESPONSE
-from kubedevices.kubelet_api.kubelet_devices import ask_kubelet
+from kubedevices.kubelet_api.kubelet_devices import ask_claims, ask_kubelet
 from kubedevices.kubelet_api.proxy_client import ask_proxy
 from kubedevices.node.arrival.registry_scan import find_sockets
 from kubedevices.node.checkpoint.file import read_bytes
@@ -70,6 +71,23 @@ async def ask(
             unasked.append(str(refused))
     answers = read_checkpoint(checkpoint, answers)
     return replace(answers, unasked=tuple(unasked), proxied=proxied)
+
+
+async def ask_use(drivers: Sequence[DriverFacts], pod_resources: Path) -> tuple[DriverFacts, ...]:
+    """Return the drivers with the kubelet's answer whether containers have their claims."""
+    if not any(each.claims for each in drivers):
+        return tuple(drivers)
+    try:
+        used = {"/".join(each) for each in await ask_claims(pod_resources, timeout=DEADLINE)}
+    except CannotAsk:  # `ask` reports this
+        return tuple(drivers)
+    return tuple(
+        replace(
+            driver,
+            claims=tuple(replace(each, is_unused=each.name not in used) for each in driver.claims),
+        )
+        for driver in drivers
+    )
 
 
 async def _ask_node(socket_dir: Path, state_dir: Path) -> ResourceFacts:

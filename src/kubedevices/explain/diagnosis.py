@@ -123,12 +123,14 @@ async def explain(places: HostPaths, resource: str = "", *, ask_plugins: bool = 
         pods=names,
     )
     # A kubelet with another --root-dir still has its plugin directory at the usual path.
-    is_kubelets = places.socket_dir == places.on_host(DEVICE_PLUGIN_DIR)
-    own_roots = [*roots] if is_kubelets else []
+    own_roots = [*roots] if places.socket_dir == places.on_host(DEVICE_PLUGIN_DIR) else []
+    pod_resources = places.pod_resources or below_kubelet_root(
+        places.socket_dir, own_roots, POD_RESOURCES
+    )
     answers = await ask.ask(
         places.socket_dir,
         places.state_dir,
-        places.pod_resources or below_kubelet_root(places.socket_dir, own_roots, POD_RESOURCES),
+        pod_resources,
         places.socket_dir / CHECKPOINT_NAME,
         places.proxy_state_dir,
     )
@@ -142,9 +144,9 @@ async def explain(places: HostPaths, resource: str = "", *, ask_plugins: bool = 
         answers = replace(answers, topology_policy=_policy(directory, running))
     if ask_plugins:
         directory = await _with_plugins_asked(directory)
-    drivers = await asyncio.to_thread(
-        look_at_drivers, (places.socket_dir.parent, *own_roots), places.cdi_dirs
-    )
+    driver_roots = (places.socket_dir.parent, *own_roots)
+    drivers = await asyncio.to_thread(look_at_drivers, driver_roots, places.cdi_dirs)
+    drivers = await ask.ask_use(drivers, pod_resources)
     findings = [
         *judge_directory(directory, running),
         *judge_kubelet_socket(directory, running, answers),

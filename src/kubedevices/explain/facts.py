@@ -262,12 +262,14 @@ class ClaimFacts:
     """A claim in the checkpoint of a DRA driver; `name` is NAMESPACE/NAME.
 
     `is_ready` says whether the claim is prepared, `lacks_file` whether its CDI file is missing.
+    `is_unused` is True if the kubelet answered, and has no container with the claim.
     """
 
     name: str
     devices: tuple[str, ...]
     is_ready: bool
     lacks_file: bool = False
+    is_unused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,11 +44,28 @@ def _judge(driver: DriverFacts) -> Iterator[Finding]:
                 "not start",
                 "a driver that runs writes the file again within a second: see its log",
             )
+    unused = [each for each in driver.claims if each.is_unused]
+    for claim in unused:
+        yield warning(
+            Step.CLAIM,
+            at,
+            f"{claim.name} is prepared and has {', '.join(claim.devices)}, but the kubelet has no "
+            "container with this claim",
+            "if its pod is gone, the driver asks the API server and frees the devices within "
+            "minutes; to free them now:",
+            f"kubedevices release --claim {claim.name}",
+        )
     for each in driver.refused:
+        holder = next((claim for claim in unused if f" {claim.name} " in each.reason), None)
+        advice = "the kubelet tries again by itself; the events of the pod have the same reason"
+        command = f"kubectl --namespace {each.namespace} describe resourceclaim {each.name}"
+        if holder is not None:
+            advice = f"no container has {holder.name}: if its pod is gone, free its devices"
+            command = f"kubedevices release --claim {holder.name}"
         yield problem(
             Step.CLAIM,
             at,
             f"{each.namespace}/{each.name} is not prepared: {each.reason}",
-            "the kubelet tries again by itself; the events of the pod have the same reason",
-            f"kubectl --namespace {each.namespace} describe resourceclaim {each.name}",
+            advice,
+            command,
         )

@@ -190,8 +190,10 @@ def write_spec(directory: Path, name: str, spec: CdiSpec) -> bool:
     return write_text(path, text_of(spec, str(path)))
 
 
-def write_text(path: Path, text: str) -> bool:
+def write_text(path: Path, text: str, *, durable: bool = True) -> bool:
     """Write a text from `text_of`; readers see the old or the new file.
+
+    A file that is not `durable` may be empty after a power failure.
 
     Returns False if the content was equal. Equal content is not written again, because a write
     makes every runtime read the directory again. Raises `CdiWriteFailed`.
@@ -203,7 +205,7 @@ def write_text(path: Path, text: str) -> bool:
             return False
         # Readable for all: engines without root read it too.
         directory.create(mode=0o755, for_all=True)
-        directory.replace(path.name, data, mode=0o644)
+        directory.replace(path.name, data, mode=0o644, durable=durable)
     except OSError as error:
         raise CdiWriteFailed(str(path), error.strerror or str(error)) from error
     return True

@@ -121,11 +121,11 @@ class SharedDirectory:
 
     # ------------------------------------------------------------ writing
 
-    def replace(self, name: str, data: bytes, *, mode: int = 0o600) -> None:
+    def replace(self, name: str, data: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
         """Write `data` to `name` in one step: readers see the old or the new content.
 
-        After the return, the file survives a power failure. If the process dies before,
-        `remove_leftovers` removes the temporary file.
+        After the return, a `durable` file survives a power failure; any file survives the end of
+        this process. If the process dies before, `remove_leftovers` removes the temporary file.
         """
         temporary = f"{name}.{os.urandom(8).hex()}.tmp"
         create = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -141,7 +141,8 @@ class SharedDirectory:
                 # Here, not in os.open: the umask would remove bits, and no one shall read half a
                 # file.
                 os.fchmod(file, mode)
-                os.fsync(file)
+                if durable:
+                    os.fsync(file)
                 self._rename(place, temporary, name)
             except BaseException:
                 with contextlib.suppress(OSError):
@@ -150,7 +151,8 @@ class SharedDirectory:
             finally:
                 os.close(file)
             # The content is on disk already. The new name is on disk only after this.
-            untrusted_files.sync(place)
+            if durable:
+                untrusted_files.sync(place)
 
     def _rename(self, place: int, first: str, name: str) -> None:
         for _ in range(_ATTEMPTS):

@@ -70,6 +70,24 @@ async def _podresources(socket: Path, timeout: float) -> AsyncIterator[PodResour
         raise CannotAsk(f"the kubelet at {socket} did not answer: {error}") from error
 
 
+async def ask_claims(socket: Path, *, timeout: float = DEADLINE) -> frozenset[tuple[str, str]]:
+    """Return namespace and name of each ResourceClaim that a container has.
+
+    Raises `CannotAsk`. `timeout` is in seconds.
+    """
+    try:
+        async with await GrpcChannel.dial(socket, timeout=timeout) as channel:
+            pods = await _ask_with_retries(PodResourcesClient(channel).list_pods, timeout)
+    except WireError as error:
+        raise CannotAsk(f"the kubelet at {socket} did not answer: {error}") from error
+    return frozenset(
+        (claim.namespace, claim.name)
+        for pod in pods
+        for container in pod.containers
+        for claim in container.claims
+    )
+
+
 async def _ask_with_retries(question: Callable[..., Awaitable[_Answer]], timeout: float) -> _Answer:
     """Call again after a pause while the kubelet refuses because of too many calls."""
     for pause in _PAUSES:

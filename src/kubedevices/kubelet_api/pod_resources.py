@@ -28,11 +28,19 @@ class DeviceEntry(NamedTuple):
     numa_nodes: tuple[int, ...] | None = None
 
 
+class ClaimEntry(NamedTuple):
+    """A DynamicResource message: a ResourceClaim whose devices a container has."""
+
+    name: str
+    namespace: str
+
+
 class ContainerEntry(NamedTuple):
-    """A container and the devices it holds."""
+    """A container, the devices of device plugins that it holds, and its claims."""
 
     name: str
     devices: tuple[DeviceEntry, ...] = ()
+    claims: tuple[ClaimEntry, ...] = ()
 
 
 class PodEntry(NamedTuple):
@@ -50,11 +58,18 @@ _DEVICES = Message(
     Field(2, "device_ids", "texts"),
     Field(3, "numa_nodes", "optional", of=TOPOLOGY),
 )
+_CLAIM = Message(
+    "v1.DynamicResource",
+    ClaimEntry,
+    Field(2, "name", "text"),
+    Field(3, "namespace", "text"),
+)
 _CONTAINER = Message(
     "v1.ContainerResources",
     ContainerEntry,
     Field(1, "name", "text"),
     Field(2, "devices", "messages", of=_DEVICES),
+    Field(5, "claims", "messages", of=_CLAIM),
 )
 _NAME, _NAMESPACE = Field(1, "name", "text"), Field(2, "namespace", "text")
 POD = Message(

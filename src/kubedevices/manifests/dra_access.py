@@ -20,8 +20,8 @@ NODE_OF_TOKEN = "authentication.kubernetes.io/node-name"
 """The key under which the API server gives the node of the pod that has a token."""
 
 RULES: list[dict[str, Any]] = [
-    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
-    {"apiGroups": [DRA], "resources": ["resourceclaims"], "verbs": ["get"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "watch"]},
+    {"apiGroups": [DRA], "resources": ["resourceclaims"], "verbs": ["get", "list"]},
     {
         "apiGroups": [DRA],
         "resources": ["resourceslices"],
@@ -117,7 +117,8 @@ def admission_policy(deployment: Deployment) -> dict[str, Any]:
                 {"name": "driver", "expression": f'request.userInfo.username == "{account}"'}
             ],
             "variables": [{"name": "node", "expression": node}],
-            "validations": validations,
+            # By default the API server answers 422 Invalid, as for a mistake in the slice.
+            "validations": [{**each, "reason": "Forbidden"} for each in validations],
         },
     }
 

@@ -59,6 +59,38 @@ def is_of_another(found: dict[str, Any], wanted: dict[str, Any]) -> bool:
     return any(theirs.get(key) != mine.get(key) for key in (OF_NAMESPACE, INSTANCE, PART_OF))
 
 
+def drivers_of_others(
+    classes: Iterable[dict[str, Any]], wanted: Iterable[dict[str, Any]]
+) -> dict[tuple[str, str], str]:
+    """Return the other deployments whose DRA driver has a domain of ours, each with the domain.
+
+    `classes` are own DeviceClasses in the cluster. A deployment is its namespace and its name.
+    """
+    mine = [each for each in wanted if each["kind"] == "DeviceClass"]
+    domains = {_domain_of(each) for each in mine}
+    return {
+        _deployment_of(each): _domain_of(each)
+        for each in classes
+        if _domain_of(each) in domains and is_of_another(each, mine[0])
+    }
+
+
+def _domain_of(device_class: dict[str, Any]) -> str:
+    spec = device_class.get("spec") or {}
+    return str(spec.get("extendedResourceName", "")).partition("/")[0]
+
+
+def _deployment_of(document: dict[str, Any]) -> tuple[str, str]:
+    labels = document["metadata"]["labels"]
+    return labels.get(OF_NAMESPACE, ""), labels.get(PART_OF) or labels.get(INSTANCE, "")
+
+
+def is_on_other_nodes(daemon_set: dict[str, Any], node_labels: Mapping[str, str]) -> bool:
+    """Whether no node can have `node_labels` and the labels that a DaemonSet selects."""
+    theirs = daemon_set["spec"]["template"]["spec"].get("nodeSelector") or {}
+    return any(theirs.get(key, value) != value for key, value in node_labels.items())
+
+
 def belonging(deployment: Deployment) -> list[dict[str, str]]:
     """Return the labels of a plugin's objects, and of its objects for some nodes only."""
     return [deployment.selector, {PART_OF: deployment.name}]

@@ -43,26 +43,30 @@ class DomainScanner(Scanner):
     """Joins the scanners of all resources of a domain."""
 
     def __init__(self) -> None:
-        self._trees: dict[Scanner, DeviceTree | None] = {}
+        # The last tree of each plugin, None before the first.
+        self._trees: dict[object, DeviceTree | None] = {}
         # By device type, also of removed plugins: the driver may still have to unprepare claims of
         # their devices.
         self._types: dict[str, Scanner] = {}
         self._changed = asyncio.Event()
 
-    def add(self, scanner: Scanner) -> None:
-        """Expect trees from `scanner`."""
-        self._trees[scanner] = None
+    def add(self, plugin: object) -> None:
+        """Expect trees of a plugin. A tree from before, by an older rule, counts until then."""
+        self._trees.setdefault(plugin, None)
 
-    def remove(self, scanner: Scanner) -> None:
-        """Remove the devices of `scanner`; its calls stay, for claims that are unprepared later."""
-        self._trees.pop(scanner, None)
-        self._changed.set()
+    def remove(self, plugin: object) -> None:
+        """Remove the devices of a plugin; its calls stay, for claims that are unprepared later."""
+        if plugin in self._trees:
+            del self._trees[plugin]
+            self._changed.set()
 
-    def take(self, scanner: Scanner, tree: DeviceTree) -> None:
-        """Store the newest tree of `scanner`."""
-        self._trees[scanner] = tree
+    def take(self, plugin: object, scanner: Scanner, tree: DeviceTree) -> bool:
+        """Store the newest tree of a plugin; return whether a type has another scanner now."""
+        self._trees[plugin] = tree
+        is_new = any(self._types.get(kind) is not scanner for kind in tree)
         self._types |= dict.fromkeys(tree, scanner)
         self._changed.set()
+        return is_new
 
     async def scan(self, notifier: Notifier) -> None:
         """Report all trees when every scanner has one, or after `FIRST_LIST_TIMEOUT`."""
@@ -111,27 +115,39 @@ class DraBridge:
         self.drivers: dict[str, DraDriver] = {}
         """The driver of each domain."""
 
-    async def serve(self, domain: str, scanner: Scanner) -> None:
-        """Give the trees of `scanner` to the driver of `domain`, until cancelled."""
+    async def serve(self, domain: str, scanner: Scanner, plugin: object) -> None:
+        """Give the trees of `scanner` to the driver of `domain`, until cancelled.
+
+        Afterwards the last tree stays, until `serve` for the same plugin has another, or `forget`.
+        So a change of a rule takes no device out of the slices for a moment.
+        """
         whole = self._scanner_of(domain)
+        for each in self._scanners.values():
+            if each is not whole:
+                each.remove(plugin)
         updates = TreeUpdates()
-        whole.add(scanner)
-        if domain in self.drivers:
-            # A new middleware chain has its own abilities: the driver must not call the old ones.
-            self.drivers[domain].renew_abilities()
+        whole.add(plugin)
         try:
             await run_together(
                 ("scan", scan_task.scan(scanner, updates.notifier)),
-                ("lists", self._pass_on(whole, scanner, updates)),
+                ("lists", self._pass_on(domain, scanner, plugin, updates)),
             )
         finally:
             updates.stop()
-            whole.remove(scanner)
 
-    async def _pass_on(self, whole: DomainScanner, scanner: Scanner, updates: TreeUpdates) -> None:
+    def forget(self, plugin: object) -> None:
+        """Remove the devices of a plugin that is gone, or that no rule serves."""
+        for each in self._scanners.values():
+            each.remove(plugin)
+
+    async def _pass_on(
+        self, domain: str, scanner: Scanner, plugin: object, updates: TreeUpdates
+    ) -> None:
         while True:
             tree, _ = await updates.next()
-            whole.take(scanner, tree)
+            if self._scanners[domain].take(plugin, scanner, tree) and domain in self.drivers:
+                # A new middleware chain has its own abilities: the driver must not call the old.
+                self.drivers[domain].renew_abilities()
 
     async def run(self) -> None:
         """Run the drivers until cancelled."""

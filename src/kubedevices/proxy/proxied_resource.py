@@ -57,14 +57,23 @@ class ProxiedResource:
 
     async def run(self) -> NoReturn:
         """Serve until cancelled, with a new chain whenever the rules need one. May raise."""
-        while True:
-            self.must_rebuild.clear()
-            await self._serve()
+        try:
+            while True:
+                self.must_rebuild.clear()
+                await self._serve()
+        finally:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Take the devices out of DRA: without a chain nothing serves them."""
+        if self._bridge is not None:
+            self._bridge.forget(self.plugin)
 
     async def _serve(self) -> None:
         """Serve until the chain has to be created again."""
         self.chain = self._make_chain(self.plugin)
         if self.chain is None:
+            self._forget()
             await self.must_rebuild.wait()
             return
         if self._bridge is not None:
@@ -95,6 +104,6 @@ class ProxiedResource:
     async def _serve_by(self, bridge: "DraBridge", chain: MiddlewareChain) -> None:
         """Serve the devices by a DRA driver until the chain has to be created again."""
         await run_together(
-            ("bridge", bridge.serve(chain.domain, chain.scanner)),
+            ("bridge", bridge.serve(chain.domain, chain.scanner, self.plugin)),
             ("again", self.must_rebuild.wait()),
         )

@@ -54,11 +54,13 @@ class Handover:
         devices: Collection[DeviceKey],
         wants_dra: Callable[[DeviceKey], bool],
         kept_by_dra: Callable[[DeviceKey], str],
+        allocated: Callable[[DeviceKey, float], str],
         now: float,
     ) -> None:
         """Decide again which of `devices`, all devices of the scanner, are `offered`.
 
-        `kept_by_dra` returns why a device is still in DRA; empty if it is not.
+        `kept_by_dra` returns why a device is still in DRA; empty if it is not. `allocated` returns
+        why a claim may still have a device that no scheduler allocates since a time; else empty.
         """
         offered = set()
         for key in devices:
@@ -68,7 +70,9 @@ class Handover:
                 # The device is no longer in DRA, but the scheduler may still allocate it by slices
                 # that it read before.
                 in_slices = self._in_slices.get(key)
-                if in_slices is None or now - in_slices >= self._timing.drain:
+                drained = None if in_slices is None else in_slices + self._timing.drain
+                if drained is None or (now >= drained and not allocated(key, drained)):
+                    self._in_slices.pop(key, None)
                     offered.add(key)
         self._withdrawn |= dict.fromkeys(self.offered - offered, now)
         self.offered = frozenset(offered)

@@ -1,13 +1,21 @@
 """Reads the mode of the node from a file or a node label, and follows changes. asyncio."""
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
+import random
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from kubedevices import deadlines
-from kubedevices.errors import ApiRefused, ApiUnreachable, CannotRead, UsageError
+from kubedevices.errors import (
+    ApiRefused,
+    ApiUnreachable,
+    CannotRead,
+    KubedevicesError,
+    UsageError,
+)
 from kubedevices.host import untrusted_files
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.host.state_file import StateFile
@@ -15,10 +23,13 @@ from kubedevices.plugin import hook_threads
 from kubedevices.two_apis.modes_of_devices import Mode, parse_mode
 
 LABEL_INTERVAL = 10.0
-"""Seconds between two reads of the node's label."""
+"""Seconds until the next read of the node's label, after a watch of the node has failed."""
 
 _FIRST_READ_LIMIT = 5.0
 """Seconds that the API server has for the first answer. Not longer: pods may wait for devices."""
+
+_REREAD_PAUSE = 1.0
+"""Seconds until the node is read again after a watch that cannot go on."""
 
 _SIZE_LIMIT = 4096
 _log = logging.getLogger(__name__)
@@ -102,6 +113,9 @@ class NodeSource(Protocol):
     async def get_node(self, name: str) -> dict[str, Any]:
         """Return a Node; raises `ApiRefused` or `ApiUnreachable`."""
 
+    def watch_node(self, name: str, version: str) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield events of a Node; raises `ApiRefused` or `ApiUnreachable`."""
+
 
 class NodeLabel:
     """The mode is the value of a node label. Without the label the mode does not change.
@@ -114,7 +128,10 @@ class NodeLabel:
         self.mode = mode
         self._api, self._node, self._label = api, node, label
         self._memory = StateFile.at(memory, limit=_SIZE_LIMIT)
-        self._problem = ""
+        # The last error of a call and of the label, so that the same error is logged once.
+        self._problems: dict[str, str] = {}
+        # The mode in the file `memory`, once this process has written it.
+        self._stored: Mode | None = None
 
     async def begin(self) -> None:
         """Read the label. Raises `UsageError` for a value that is no mode."""
@@ -130,27 +147,62 @@ class NodeLabel:
             self.mode = remembered or self.mode
 
     async def run(self, changed: Callable[[], None]) -> NoReturn:
-        """Follow the label. A failed read and a value that is no mode are only logged."""
+        """Follow the label. A failed call and a value that is no mode are only logged.
+
+        Without the right to watch nodes, the label is read at intervals.
+        """
         while True:
-            await asyncio.sleep(LABEL_INTERVAL)
-            before = self.mode
             try:
-                await self._read()
-                self._problem = ""
-            except (ApiRefused, ApiUnreachable, UsageError) as error:
-                if str(error) != self._problem:
-                    _log.error("%s; the mode stays %s", error, before)
-                self._problem = str(error)
-            if self.mode != before:
-                _log.info("the mode of this node is now %s, from its label", self.mode)
-                changed()
+                await self._follow(changed)
+                self._problems.pop("call", None)
+            except (ApiRefused, ApiUnreachable) as error:
+                self._log("call", error)
+                # Random, so that the nodes of a cluster do not ask at the same time.
+                await asyncio.sleep(LABEL_INTERVAL * random.uniform(0.5, 1))
+
+    async def _follow(self, changed: Callable[[], None]) -> None:
+        """Read the node, and follow it until the server ends the watch."""
+        node = await self._api.get_node(self._node)
+        await self._apply(node, changed)
+        version = str(node["metadata"].get("resourceVersion", ""))
+        async with contextlib.aclosing(self._api.watch_node(self._node, version)) as events:
+            async for event in events:
+                if event.get("type") != "MODIFIED":
+                    # The version is too old, or the node was deleted and created again.
+                    await asyncio.sleep(_REREAD_PAUSE)
+                    return
+                self._problems.pop("call", None)
+                await self._apply(event["object"], changed)
+
+    async def _apply(self, node: dict[str, Any], changed: Callable[[], None]) -> None:
+        before = self.mode
+        try:
+            await self._take(node)
+            self._problems.pop("label", None)
+        except UsageError as error:
+            self._log("label", error)
+        if self.mode != before:
+            _log.info("the mode of this node is now %s, from its label", self.mode)
+            changed()
+
+    def _log(self, of: str, error: KubedevicesError) -> None:
+        if str(error) != self._problems.get(of):
+            _log.error("%s; the mode stays %s", error, self.mode)
+        self._problems[of] = str(error)
 
     async def _read(self) -> None:
-        node = await self._api.get_node(self._node)
+        await self._take(await self._api.get_node(self._node))
+
+    async def _take(self, node: dict[str, Any]) -> None:
+        """Take the mode from the label; raises `UsageError`."""
         text = (node["metadata"].get("labels") or {}).get(self._label, "")
         if text:
-            self.mode = parse_mode(text, f"the label {self._label} of the node {self._node}")
-            await hook_threads.call(self._remember)
+            mode = parse_mode(text, f"the label {self._label} of the node {self._node}")
+            if mode != self._stored:
+                self.mode = mode
+                await hook_threads.call(self._remember)
+                self._stored = mode
+            self.mode = mode
 
     def _remember(self) -> None:
         if self._remembered() == self.mode:

@@ -19,7 +19,7 @@ class TwoApisOptions(RunnerOptions, DraOptions, total=False):
 
     mode_file: a file with the mode of the node: `device-plugin`, `dra` or `split`. A change needs
         no restart. While the file does not exist, the mode is the argument `mode`.
-    mode_label: a label of the node with the mode, instead of a file; read every ten seconds.
+    mode_label: a label of the node with the mode, instead of a file; the process watches the node.
     dra_devices: the devices that are in DRA in mode `split`: globs such as `gpu/GPU-1*` for device
         type and ID, or `gpu` for all devices of a type.
     handover_timing: how long a device is in neither API when it changes the API, for tests.

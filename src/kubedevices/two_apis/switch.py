@@ -150,6 +150,7 @@ class ApiSwitch:
                 ("handover", self._run_handover()),
                 ("device plugin", self._run_when(self._plugin_needed, self.plugin.run)),
                 ("DRA driver", self._run_when(self._driver_needed, self.driver.run)),
+                ("allocated claims", self.driver.allocations.run(self._woken.set)),
                 ("end of the scan", self._wait_for(scan)),
                 ("stop", self._wait_stopped(updates)),
             )
@@ -184,20 +185,32 @@ class ApiSwitch:
             # these.
             is_pending = self._decide()
             pause = self._timing.look if await self._write_held_file() or is_pending else None
-            if self._driver_needed.is_set() and self.mode == "device-plugin":
-                await self.driver.forget_slices()
+            await self._forget_slices(is_pending=is_pending)
             with contextlib.suppress(TimeoutError):
                 async with deadlines.timeout(pause):
                     await self._woken.wait()
             self._woken.clear()
+
+    async def _forget_slices(self, *, is_pending: bool) -> None:
+        """Record which devices have left DRA: the next process offers them at once."""
+        if not self._driver_needed.is_set() or not self.driver.knows_claims:
+            return
+        offered = [self._labels[key] for key in self._handover.offered if key in self._labels]
+        await self.driver.forget_devices(offered)
+        if self.mode == "device-plugin" and not is_pending:
+            await self.driver.forget_slices()
 
     def _decide(self) -> bool:
         """Give each API its devices; return True if a device is not yet in its wanted API."""
         if (tree := self._tree) is None:
             return False
         mode, now = self.mode, asyncio.get_running_loop().time()
+        if self._driver_needed.is_set() and not self.driver.knows_claims:
+            self._driver_scanner.report(tree)  # the driver begins with the first tree
+            return True
         self._update_returning()
-        self._handover.decide(self._labels, self.wants_dra, self._kept_by_dra, now)
+        allocated = self._allocated
+        self._handover.decide(self._labels, self.wants_dra, self._kept_by_dra, allocated, now)
         offered = self._handover.offered
         plugin_tree = self._plugin_tree(tree)
         # Report to the device plugin before the driver publishes (`refresh` below): a device leaves
@@ -286,6 +299,10 @@ class ApiSwitch:
             return ""
         return self.driver.reason_to_keep(self._labels[key]) if self._driver_needed.is_set() else ""
 
+    def _allocated(self, key: DeviceKey, since: float) -> str:
+        """Return why a claim may have a device: its pod is not started yet, or has just ended."""
+        return self.driver.allocations.reason(self._labels[key], since)
+
     def wants_dra(self, key: DeviceKey) -> bool:
         """Whether a device is wanted in DRA. It is not while its pod returns after a reboot."""
         return key not in self._returning and self._selector.wants_dra(key, self.mode)
@@ -343,6 +360,10 @@ class _SwitchGuard:
             if why := self._switch.kept_by_plugin(key, now):
                 return f"device {key[1]} cannot be used: {why}"
         return await self._kubelet.refusal(keys)
+
+    async def claims_of_pods(self) -> Collection[tuple[str, str]] | None:
+        """Ask the kubelet for the claims of its containers."""
+        return await self._kubelet.claims_of_pods()
 
     async def run(self, changed: Callable[[], None]) -> NoReturn:
         """Follow the kubelet's answers. For a change of the switch it calls `refresh`."""

@@ -1,0 +1,99 @@
+"""`kubedevices release --claim` frees the devices of a claim that no container has."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kubedevices.cli import main
+from kubedevices.kubelet_api.pod_resources import pod_resources_methods
+from kubedevices.wire.unix_grpc import GrpcServer
+from tests.dra.api_server import ApiServer, claim_of
+from tests.dra.test_abandoned_search import KubeletWithPods
+from tests.dra.test_device_plugin_guard import SlowKubelet
+from tests.dra.test_driver import DRIVER, UID, Rig, until
+
+
+@pytest.fixture
+async def rig(short_dir: Path) -> AsyncIterator[Rig]:
+    async with ApiServer().running() as api:
+        api.claims["one"] = claim_of(UID, "w-1")
+        (short_dir / "k" / "device-plugins").mkdir(parents=True)
+        yield Rig(short_dir, api)
+
+
+async def release(rig: Rig, claim: str, *more: str) -> int:
+    sockets = str(rig.directory / "k" / "device-plugins")
+    return await asyncio.to_thread(
+        main, ["release", "--claim", claim, "--socket-dir", sockets, *more]
+    )
+
+
+async def prepare(rig: Rig) -> None:
+    await until(lambda: rig.api.devices)
+    assert not (await rig.call("NodePrepareResources")).error
+
+
+def kubelet(pods: SlowKubelet) -> GrpcServer:
+    return GrpcServer(pod_resources_methods(pods), name="podresources")
+
+
+async def serve(rig: Rig, pods: SlowKubelet) -> GrpcServer:
+    socket = rig.directory / "k" / "pod-resources" / "kubelet.sock"
+    socket.parent.mkdir(exist_ok=True)
+    server = kubelet(pods)
+    await server.start(socket)
+    return server
+
+
+@pytest.mark.parametrize("name", ["default/one", UID])
+async def test_the_devices_of_an_unused_claim_are_freed(
+    rig: Rig, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By its name or its UID; the driver undoes its work as for a kubelet."""
+    async with rig.driver() as driver:
+        await prepare(rig)
+        server = await serve(rig, SlowKubelet())
+        assert await release(rig, name, "-o", "json") == 0
+        await server.stop()
+        assert not driver.claims
+        assert not [*rig.cdi_dir.iterdir()]
+    released = [{"driver": DRIVER, "claim": "default/one", "devices": ["w-1"]}]
+    assert json.loads(capsys.readouterr().out) == {"released": released}
+
+
+class Used(KubeletWithPods):
+    """Lists a container with the claim."""
+
+    claim = "one"
+
+
+async def test_a_claim_of_a_container_is_not_freed(
+    rig: Rig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The advice is to delete the pod. Without the kubelet nothing is freed either."""
+    async with rig.driver() as driver:
+        await prepare(rig)
+        assert await release(rig, "default/one") == 3
+        assert "did not answer" in capsys.readouterr().err
+        server = await serve(rig, Used())
+        assert await release(rig, "default/one") == 1
+        assert "a container on this node has it: delete its pod" in capsys.readouterr().err
+        assert await release(rig, "default/onne") == 1
+        assert "no driver on this host has prepared it" in capsys.readouterr().err
+        await server.stop()
+        assert driver.claims
+
+
+async def test_without_the_driver_the_error_says_to_start_it(
+    rig: Rig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only the driver can undo its work."""
+    async with rig.driver():
+        await prepare(rig)
+    server = await serve(rig, SlowKubelet())
+    assert await release(rig, "default/one") == 3
+    assert f"the driver {DRIVER} does not run: start it" in capsys.readouterr().err
+    await server.stop()

@@ -1,0 +1,105 @@
+"""Two deployments are never the same driver on a node; instances of one deployment may be."""
+
+from pathlib import Path
+
+import pytest
+
+import kubedevices as kd
+from kubedevices.dra.deployment_lock import DeploymentLock, DriverUser, deployment_of
+from kubedevices.errors import DriverTaken, PreparedUnwritable
+from tests.dra.api_server import ApiServer
+from tests.dra.test_driver import DRIVER, Rig, until
+
+
+class Nics(kd.PolledScanner):
+    """Another device type than the scanner of the rig."""
+
+    def list_devices(self) -> kd.DeviceTree:
+        return kd.DeviceTree({"nic": [kd.Device("n-0")]})
+
+
+async def test_a_second_deployment_is_refused_before_it_takes_devices_out_of_the_slices(
+    short_dir: Path,
+) -> None:
+    """The first goes on; after its end the second may be the driver."""
+    async with ApiServer().running() as api:
+        rig = Rig(short_dir, api)
+        async with rig.driver() as first:
+            await until(lambda: api.devices == [["w-0", "w-1"]])
+            writes = len(api.writes)
+            with pytest.raises(
+                DriverTaken, match=r"another process is the DRA driver .* for widget"
+            ):
+                async with rig.driver(Nics()):
+                    pass
+            assert len(api.writes) == writes
+            assert first.has_started
+            assert rig.registration == first.sockets.registration
+        async with rig.driver(Nics()):
+            await until(lambda: api.devices == [["n-0"]])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_excluded"),
+    [
+        (DriverUser("", ("gpu",)), DriverUser("", ("nic",)), True),
+        (DriverUser("a", ("gpu",)), DriverUser("b", ("nic",)), True),
+        (DriverUser("", ("gpu", "nic")), DriverUser("", ("nic",)), False),
+        (DriverUser("a", ("gpu",)), DriverUser("a", ("nic",)), False),
+        (DriverUser("a", ("gpu",)), DriverUser("b", ("gpu",)), False),
+        (DriverUser("", ()), DriverUser("", ("nic",)), False),
+    ],
+)
+def test_deployments_with_other_device_types_exclude_each_other(
+    tmp_path: Path, first: DriverUser, second: DriverUser, is_excluded: bool
+) -> None:
+    """An update may replace all device types of its own deployment."""
+    file = tmp_path / "made" / "lock"
+    holder = DeploymentLock(file, DRIVER, first.deployment)
+    holder.take(first.types)
+    other = DeploymentLock(file, DRIVER, second.deployment)
+    if is_excluded:
+        with pytest.raises(DriverTaken):
+            other.take(second.types)
+        holder.release()
+    other.take(second.types)
+
+
+def test_the_types_of_the_newest_instance_count(tmp_path: Path) -> None:
+    """Also the types that a process finds later, while an older instance lives."""
+    locks = [DeploymentLock(tmp_path / "lock", DRIVER, "") for _ in range(4)]
+    locks[0].take(["gpu"])
+    locks[1].take(["gpu"])
+    locks[1].take(["gpu", "nic"])
+    locks[2].take(["nic"])
+    with pytest.raises(DriverTaken):
+        locks[3].take(["gpu"])
+
+
+def test_a_damaged_file_refuses_nobody(tmp_path: Path) -> None:
+    """The lock is what counts; a link in its place is an error with its path."""
+    file = tmp_path / "lock"
+    DeploymentLock(file, DRIVER, "").take(["gpu"])
+    file.write_text("{")
+    DeploymentLock(file, DRIVER, "").take(["nic"])
+    file.unlink()
+    file.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(PreparedUnwritable, match="lock"):
+        DeploymentLock(file, DRIVER, "").take(["nic"])
+
+
+@pytest.mark.parametrize(
+    ("host_name", "expected"),
+    [
+        ("kubedevices-simulate-x7k2p", "kubedevices-simulate"),
+        ("node1", ""),
+        ("the-node-abcde", ""),
+        ("a" * 57 + "-12345", "a" * 57),
+        ("a" * 63, "a" * 57),
+    ],
+)
+def test_the_host_name_of_a_pod_has_the_name_of_its_daemon_set(
+    host_name: str, expected: str
+) -> None:
+    """The name of the node has not, whatever it looks like."""
+    assert deployment_of(host_name, "the-node-abcde") == expected
