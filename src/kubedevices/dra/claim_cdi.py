@@ -8,10 +8,13 @@ too.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from kubedevices.allocation import AllocateResponse
 from kubedevices.cdi import CdiDevice, CdiSpec, ContainerEdits, edits_of
 from kubedevices.cdi.annotations import PREFIX, parse_annotations
+from kubedevices.cdi.parse import from_dict
+from kubedevices.cdi.values import to_dict
 from kubedevices.device import Device, Health, Mount
 from kubedevices.dra.claims import Result
 from kubedevices.dra.names import cdi_device_name, cdi_kind, cdi_metadata_name
@@ -80,6 +83,26 @@ def annotations_left_out(answer: AllocateResponse) -> tuple[str, ...]:
     """Return the names of the annotations that `edits_of_answer` ignores."""
     keys = dict.fromkeys(key for each in answer.containers for key in each.annotations)
     return tuple(key for key in keys if not key.startswith(PREFIX))
+
+
+def edits_as_json(edits: ContainerEdits) -> Mapping[str, Any]:
+    """Return edits as a JSON object, for the checkpoint."""
+    return to_dict(edits)
+
+
+def edits_from_json(content: Mapping[str, Any]) -> ContainerEdits:
+    """Return the edits of `edits_as_json`; raises `InvalidCdiSpec`."""
+    return from_dict({"containerEdits": content}, strict=False).container_edits
+
+
+def answer_as_json(answer: CdiEdits) -> Mapping[str, Any]:
+    """Return what a container gets with a device as a JSON object, for the checkpoint."""
+    return {"edits": to_dict(answer[0]), "names": [*answer[1]]}
+
+
+def answer_from_json(content: Mapping[str, Any]) -> CdiEdits:
+    """Return the value of `answer_as_json`; raises `InvalidCdiSpec`."""
+    return edits_from_json(content["edits"]), tuple(content["names"])
 
 
 def claim_spec(
