@@ -152,6 +152,12 @@ class World:
         scanners = self.rig.proxy.inside.scanners
         await until(lambda: all(each.presence.is_away for each in scanners.values()))
 
+    async def wait_saved(self) -> None:
+        """Wait until the lists are on disk for `holdOverReboot`."""
+        saved = sum("holdOverReboot" in row.base for row in ROWS.values())
+        lists = self.rig.state / "lists"
+        await until(lambda: len([*lists.glob("*.json")]) == saved)
+
     async def listed(self, wanted: Listed, seconds: float = 6) -> Listed:
         """Wait for a list; return what there is in the end."""
         with contextlib.suppress(AssertionError):
@@ -239,6 +245,7 @@ async def observe(mode: Mode, presence: Presence, event: Event, directory: Path)
             plain = one(name, {each.id: each.health for each in row.devices})
             want = plain if event == "reload" else expected(name, mode, "there", event).listed
             await world.listed(want)
+        await world.wait_saved()
         if presence != "there" and event != "reboot":
             await world.stop_plugins()
             await world.wait_away()
