@@ -1,10 +1,14 @@
-"""`--dist=loadgroup`: one worker runs all tests that share our image, or a cluster."""
+"""`--dist=loadgroup`: one worker runs all tests that share our image, a cluster, or worlds."""
 
 import pytest
 from xdist.scheduler import LoadGroupScheduling
 from xdist.workermanage import WorkerController
 
-GROUPS = {"tests/deploy/test_image": "image", "tests/kubernetes/": "cluster"}
+GROUPS = {
+    "tests/deploy/test_image": "image",
+    "tests/kubernetes/": "cluster",
+    "tests/proxy/test_every_rule": "every rule",
+}
 """The groups of tests, by the start of their IDs."""
 
 

@@ -125,6 +125,8 @@ class Device:
     numa_nodes: Sequence[int] | None = field(default=None, kw_only=True)
     attributes: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, kw_only=True)
     capacity: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, kw_only=True)
+    replica_of: str = field(default="", kw_only=True, compare=False, repr=False)
+    """The ID of the device of which this is a replica; DRA makes one device of all replicas."""
 
     unknown: ClassVar[bytes] = b""
     topology: ClassVar[bytes] = b""
@@ -190,12 +192,13 @@ class Device:
         }
         return (_rebuild, (type(self), self.id, state))
 
-    def with_id(self, device_id: str) -> "Device":
+    def with_id(self, device_id: str, replica_of: str = "") -> "Device":
         """Return the same device with another ID. The ID is not checked: quicker than `replace`."""
         copy = object.__new__(Device)
         for name in self.__slots__:
             object.__setattr__(copy, name, getattr(self, name))
         object.__setattr__(copy, "id", device_id)
+        object.__setattr__(copy, "replica_of", replica_of)
         return copy
 
     @property
@@ -223,9 +226,9 @@ class ForeignDevice(Device):
     unknown: bytes = field(default=b"", kw_only=True)  # type: ignore[misc]
     topology: bytes = field(default=b"", kw_only=True)  # type: ignore[misc]
 
-    def with_id(self, device_id: str) -> "ForeignDevice":
+    def with_id(self, device_id: str, replica_of: str = "") -> "ForeignDevice":
         """Return the same device with another ID."""
-        return replace(self, id=device_id)
+        return replace(self, id=device_id, replica_of=replica_of)
 
     __hash__ = Device.__hash__
 

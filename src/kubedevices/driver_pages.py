@@ -213,8 +213,9 @@ def _devices_of(driver: DraDriver) -> Iterator[dict[str, str]]:
     if driver.offer is None:
         return
     published = {each["name"] for part in driver.publisher.wanted for each in part}
-    for label, (kind, device) in driver.offer.devices.items():
-        why = driver.withheld.get((kind, device.id), "")
+    for label, offered in driver.offer.devices.items():
+        kind, device = offered.device_type, offered.device
+        why = next(filter(None, map(driver.withheld.get, offered.keys)), "")
         state = "published" if label in published else "withheld"
         yield {
             "type": kind,

@@ -198,3 +198,41 @@ async def test_a_claim_waits_a_limited_time_for_its_late_call(
     release.set()
     await until(lambda: rig.service.work.is_idle)
     assert author.calls.count("unprepare c1 gpu-0") == 1
+
+
+class Editing(kd.PostAllocator):
+    """Edits the framework's answer."""
+
+    def post_allocate(self, response: kd.AllocateResponse, request: kd.AllocateRequest) -> None:
+        (container,) = response.containers
+        container.env["IDS"] = ",".join(request.containers[0].device_ids)
+        container.annotations["example.com/note"] = "x"
+
+
+async def test_an_authors_post_allocate_edits_what_a_container_gets(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the framework gives stays; the log names what CDI cannot do."""
+    rig = Rig(tmp_path, Editing())
+    assert isinstance(await prepare(rig, ONE), tuple)
+    assert '"IDS=gpu-0"' in edits_of(rig)
+    assert '"GPU=0"' in edits_of(rig)
+    assert "do not get annotations such as example.com/note" in caplog.text
+
+
+class Answering(kd.Allocator, kd.PostAllocator):
+    """Answers itself."""
+
+    def allocate(self, request: kd.AllocateRequest) -> kd.AllocateResponse:
+        return kd.AllocateResponse([kd.ContainerAllocateResponse(env={"MINE": "1"})])
+
+    def post_allocate(self, response: kd.AllocateResponse, request: kd.AllocateRequest) -> None:
+        response.containers[0].env["EDITED"] = "1"
+
+
+async def test_an_authors_own_answer_is_not_edited(tmp_path: Path) -> None:
+    """As in a device plugin: `post_allocate` is for the answer of the framework."""
+    rig = Rig(tmp_path, Answering())
+    assert isinstance(await prepare(rig, ONE), tuple)
+    assert '"MINE=1"' in edits_of(rig)
+    assert "EDITED" not in edits_of(rig)

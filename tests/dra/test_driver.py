@@ -231,17 +231,6 @@ async def test_an_attribute_that_is_left_out_is_warned_of_once(
     assert line.startswith("widget: device w-0 and 1 other device: the attribute 'model' is not")
 
 
-class Editor(Widgets, kd.PostAllocator):
-    def post_allocate(self, response: kd.AllocateResponse, request: kd.AllocateRequest) -> None:
-        """Never called."""
-
-
-async def test_a_hook_that_dra_never_calls_is_refused(rig: Rig) -> None:
-    """It is not ignored silently."""
-    with pytest.raises(UsageError, match=r"Editor\.post_allocate\(\) cannot be used in mode dra"):
-        await DraDriver(Editor(kd.Device("w")), domain=DRIVER, **rig.options).run()
-
-
 @pytest.mark.parametrize(
     ("changes", "error"),
     [

@@ -384,19 +384,6 @@ async def test_a_wrong_mode_changes_nothing(rig: NodeRig, caplog: pytest.LogCapt
         assert rig.published == BOTH
 
 
-class Editor(Widgets, kd.PostAllocator):
-    def post_allocate(self, response: kd.AllocateResponse, request: kd.AllocateRequest) -> None:
-        """Never called."""
-
-
-async def test_a_hook_that_dra_never_calls_is_refused_at_the_start(rig: NodeRig) -> None:
-    """Not later at the switch, when pods run."""
-    rig.scanner = Editor()
-    with pytest.raises(UsageError, match=r"Editor\.post_allocate\(\) cannot be used"):
-        async with rig.serving():
-            await asyncio.Event().wait()
-
-
 @pytest.mark.parametrize(
     "options", [{"mode": "split"}, {"mode": "split", "dra_devices": "widget"}], ids=str
 )

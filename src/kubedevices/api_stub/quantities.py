@@ -14,6 +14,19 @@ _DECIMAL = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
+def amount(text: str) -> Fraction:
+    """Return the value of a quantity; raises `ValueError`."""
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a quantity")
+    suffix, number = match["suffix"] or "", Fraction(match["number"])
+    if suffix in _BINARY[1:]:
+        return Fraction(number * 1024 ** _BINARY.index(suffix))
+    if suffix in _DECIMAL:
+        return Fraction(number * Fraction(1000) ** (_DECIMAL.index(suffix) - 3))
+    return Fraction(number * Fraction(10) ** int(suffix[1:]))
+
+
 def canonical(text: str) -> str | None:
     """Return the canonical form of a quantity, None if `text` is no quantity."""
     match = _QUANTITY.fullmatch(text)

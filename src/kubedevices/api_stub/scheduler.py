@@ -1,15 +1,19 @@
 """Allocates devices to claims, as a scheduler for a single node. Pure.
 
 It tries devices in the order of the slices' names and of their lists, and takes the first that
-fits. Incomplete pools do not count. Constraints between requests, counters and capacity are not
-supported.
+fits. Incomplete pools do not count. A device that allows multiple allocations is taken as often as
+its capacities allow, also several times for one request. Constraints between requests and counters
+are not supported.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kubedevices.api_stub.capacities import Consumed, Key
 from kubedevices.api_stub.cel import BadExpression, is_selected
 from kubedevices.api_stub.kinds import Object
+
+_SHARE_PREFIX = "00000000-0000-4000-8000-"
 
 
 class NotAllocatable(Exception):
@@ -65,13 +69,15 @@ def allocate(
     `claims` are all claims: their devices are not free.
     """
     devices = complete_devices(slices, node_name)
-    taken = set(_taken(claims))
+    known = list(_results(claims))
+    state = _State({_key(each) for each in known if not each.get("shareID")}, Consumed(known))
+    share = max((_share_number(each) for each in known), default=0)
     results: list[Object] = []
     config: list[Object] = []
     spec = claim["spec"].get("devices", {})
     for request in spec.get("requests", ()):
-        name, exact, chosen = _choose(request, devices, taken, classes)
-        for each in chosen:
+        name, exact, chosen = _choose(request, devices, state, classes)
+        for each, consumed in chosen:
             result = {
                 "request": name,
                 "driver": each.driver,
@@ -80,10 +86,10 @@ def allocate(
             }
             if exact.get("adminAccess"):
                 result["adminAccess"] = True
-            elif each.device.get("allowMultipleAllocations"):
-                result["shareID"] = f"00000000-0000-4000-8000-{len(taken) + len(results):012}"
-            else:
-                taken.add(each.key)
+            if consumed is not None:
+                share += 1
+                result["shareID"] = f"{_SHARE_PREFIX}{share:012}"
+                result["consumedCapacity"] = consumed
             if exact.get("tolerations"):
                 result["tolerations"] = exact["tolerations"]
             results.append(result)
@@ -100,9 +106,9 @@ def allocate(
 def _choose(
     request: Object,
     devices: Sequence[PoolDevice],
-    taken: set[tuple[str, str, str]],
+    state: "_State",
     classes: Mapping[str, Object],
-) -> tuple[str, Object, list[PoolDevice]]:
+) -> tuple[str, Object, list["_Choice"]]:
     """Return the request name for results, the chosen (sub)request, and its devices."""
     choices = request.get("firstAvailable") or [request["exactly"]]
     problems = []
@@ -111,7 +117,7 @@ def _choose(
             f"{request['name']}/{each['name']}" if "firstAvailable" in request else request["name"]
         )
         try:
-            return name, each, _fitting(name, each, devices, taken, classes)
+            return name, each, _fitting(name, each, devices, state, classes)
         except NotAllocatable as error:
             problems.append(str(error))
     raise NotAllocatable("; ".join(problems))
@@ -121,9 +127,9 @@ def _fitting(
     name: str,
     exact: Object,
     devices: Sequence[PoolDevice],
-    taken: set[tuple[str, str, str]],
+    state: "_State",
     classes: Mapping[str, Object],
-) -> list[PoolDevice]:
+) -> list["_Choice"]:
     if exact["deviceClassName"] not in classes:
         problem = f"the DeviceClass {exact['deviceClassName']} does not exist"
         raise NotAllocatable(f"request {name}: {problem}")
@@ -140,22 +146,29 @@ def _fitting(
         ]
     except BadExpression as error:
         raise NotAllocatable(f"request {name}: {error}") from error
-    free = [
-        each
-        for each in selected
-        if (exact.get("adminAccess") or each.key not in taken) and _is_tolerated(each, exact)
-    ]
+    tolerated = [each for each in selected if _is_tolerated(each, exact)]
+    before = state.copy()
     if exact.get("allocationMode") == "All":
-        if not selected or len(free) < len(selected):
-            raise NotAllocatable(f"request {name}: {len(free)} of {len(selected)} devices are free")
-        return free
+        every = [found for each in tolerated if (found := state.take(each, exact))]
+        if not selected or len(every) < len(selected):
+            state.restore(before)
+            problem = f"{len(every)} of {len(selected)} devices are free"
+            raise NotAllocatable(f"request {name}: {problem}")
+        return every
     count = exact.get("count", 1)
-    if len(free) < count:
+    chosen: list[_Choice] = []
+    for each in tolerated:
+        while len(chosen) < count and (found := state.take(each, exact)):
+            chosen.append(found)
+            if found.consumed is None:
+                break
+    if len(chosen) < count:
+        state.restore(before)
         raise NotAllocatable(
-            f"request {name}: {count} wanted, {len(free)} free of {len(selected)} selected, "
+            f"request {name}: {count} wanted, {len(chosen)} free of {len(selected)} selected, "
             f"{len(devices)} published"
         )
-    return free[:count]
+    return chosen
 
 
 def _is_tolerated(offered: PoolDevice, exact: Mapping[str, Any]) -> bool:
@@ -175,9 +188,58 @@ def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
     return bool(exists or toleration.get("value", "") == taint.get("value", ""))
 
 
-def _taken(claims: Iterable[Object]) -> Iterator[tuple[str, str, str]]:
+class _Choice(NamedTuple):
+    """A device for a request; `consumed` are its consumed capacities if it is shared."""
+
+    device: PoolDevice
+    consumed: Mapping[str, str] | None = None
+
+
+class _State:
+    """What is allocated: whole devices, and parts of shared devices."""
+
+    def __init__(self, taken: set[Key], consumed: Consumed) -> None:
+        self.taken, self.consumed = taken, consumed
+
+    def copy(self) -> "_State":
+        return _State(set(self.taken), self.consumed.copy())
+
+    def restore(self, before: "_State") -> None:
+        self.taken, self.consumed = before.taken, before.consumed
+
+    def take(self, offered: PoolDevice, exact: Object) -> _Choice | None:
+        """Take a device, or a share of it; return None if it is not free."""
+        is_admin, is_shared = exact.get("adminAccess"), _is_shared(offered)
+        if not is_admin and offered.key in self.taken:
+            return None
+        if not is_shared:
+            if not is_admin:
+                if self.consumed.has(offered.key):
+                    return None
+                self.taken.add(offered.key)
+            return _Choice(offered)
+        consumed = self.consumed.of_request(offered.key, offered.device, exact)
+        if consumed is None:
+            return None
+        self.consumed.add(offered.key, consumed)
+        return _Choice(offered, consumed)
+
+
+def _is_shared(offered: PoolDevice) -> bool:
+    return bool(offered.device.get("allowMultipleAllocations"))
+
+
+def _results(claims: Iterable[Object]) -> Iterator[Object]:
     for claim in claims:
         allocation = claim.get("status", {}).get("allocation") or {}
         for each in allocation.get("devices", {}).get("results", ()):
-            if not each.get("adminAccess") and not each.get("shareID"):
-                yield each["driver"], each["pool"], each["device"]
+            if not each.get("adminAccess") or each.get("shareID"):
+                yield each
+
+
+def _key(result: Object) -> Key:
+    return result["driver"], result["pool"], result["device"]
+
+
+def _share_number(result: Object) -> int:
+    return int(result.get("shareID", "").removeprefix(_SHARE_PREFIX) or 0)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from kubedevices.api_stub.capacities import policy_problems
 from kubedevices.api_stub.kinds import Object
 from kubedevices.api_stub.quantities import canonical
 from kubedevices.cdi.names import SUBDOMAIN
@@ -143,8 +144,8 @@ def _capacity(value: Mapping[str, Any], is_divided: bool) -> Iterator[str]:
         yield f"{text!r} is not a quantity"
     if policy is not None and not is_divided:
         yield "requestPolicy must not be set without allowMultipleAllocations"
-    if policy is not None and len(policy.get("validValues") or []) > 10:
-        yield "requestPolicy.validValues must have at most 10 items"
+    elif policy is not None and isinstance(text, str) and canonical(text) is not None:
+        yield from policy_problems(text, policy)
 
 
 def _taint(taint: Mapping[str, Any]) -> Iterator[str]:

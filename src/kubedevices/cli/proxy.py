@@ -44,6 +44,7 @@ examples:
   kubedevices proxy
   kubedevices proxy --config proxy.yaml
   kubedevices proxy --config proxy.yaml --check
+  kubedevices proxy --config proxy.yaml --check --mode dra
   kubedevices proxy --config proxy.yaml --dry-run --record gpu.jsonl
   kubedevices proxy --plugin-dir ~/inside --socket-dir ~/kd
 """
@@ -171,9 +172,10 @@ def run(args: argparse.Namespace) -> int:
         from kubedevices.cli.proxy_dry_run import print_dry_run
         from kubedevices.proxy.live_rules import LiveRules
 
-        print_dry_run(
-            args, LiveRules() if args.config is None else LiveRules.from_file(args.config)
-        )
+        rules = LiveRules() if args.config is None else LiveRules.from_file(args.config)
+        if args.mode == "dra":
+            rules.use_in_dra()
+        print_dry_run(args, rules)
     elif args.check:
         check(args)
     else:
@@ -191,12 +193,15 @@ def print_schema() -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Read the file; raises `ConfigError` with every mistake."""
+    """Read the file; raises `ConfigError` with every mistake, and what the mode cannot do."""
+    from kubedevices.proxy.dra_rules import refuse_in_dra
     from kubedevices.proxy.proxy_config import load_proxy_config
 
     if args.config is None:
         raise UsageError("--check needs --config FILE")
-    config, _ = load_proxy_config(args.config)
+    config, report = load_proxy_config(args.config)
+    if args.mode == "dra":
+        refuse_in_dra(config, report)
     print_line(f"{args.config}: {counted(len(config.resources), 'rule')}, no mistakes")
 
 

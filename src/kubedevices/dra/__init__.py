@@ -17,6 +17,7 @@ claim_work           prepares and unprepares one claim: the guard, the hooks, th
 claims               reads the allocation and the configuration of a ResourceClaim
 parameters           converts the configuration of a claim to the author's dataclass
 claim_hooks          calls the plugin author's hooks for a claim
+shared_devices       the work on devices that several claims have
 claim_cdi            the CDI file of a claim
 metadata             the files that tell a container about the devices of its claim (KEP-5304)
 metadata_files       writes and removes these files on the node

@@ -6,12 +6,16 @@ too.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from kubedevices.allocation import AllocateResponse
 from kubedevices.cdi import CdiDevice, CdiSpec, ContainerEdits, edits_of
 from kubedevices.cdi.annotations import PREFIX, parse_annotations
-from kubedevices.device import Device, Mount
+from kubedevices.cdi.parse import from_dict
+from kubedevices.cdi.values import to_dict
+from kubedevices.device import Device, Health, Mount
 from kubedevices.dra.claims import Result
 from kubedevices.dra.names import cdi_device_name, cdi_kind, cdi_metadata_name
 
@@ -25,20 +29,37 @@ def edits_for(device: Device) -> CdiEdits:
     If `device.cdi` has the same variable, device file or mount as the other fields of `device`, the
     value of `device.cdi` counts.
     """
-    if isinstance(device.cdi, str):
-        return _own_edits(device, ContainerEdits()), (device.cdi,)
-    given = getattr(device.cdi, "container_edits", device.cdi) or ContainerEdits()
-    return given.plus(_own_edits(device, given)), ()
+    plain = plain_part(device)
+    names = (plain.cdi,) if plain.cdi is not None else ()
+    own = edits_of(env=plain.env.items(), devices=plain.all_specs, mounts=plain.mounts)
+    return cdi_part(device).plus(own), names
 
 
-def _own_edits(device: Device, given: ContainerEdits) -> ContainerEdits:
+def cdi_part(device: Device) -> ContainerEdits:
+    """Return the edits in `device.cdi`; no edits for the name of a CDI device."""
+    if device.cdi is None or isinstance(device.cdi, str):
+        return ContainerEdits()
+    found: ContainerEdits = getattr(device.cdi, "container_edits", device.cdi)
+    return found
+
+
+def plain_part(device: Device) -> Device:
+    """Return `device` without the edits in its `cdi`, and without what these edits replace.
+
+    The result is healthy: whether a claim may have an unhealthy device is the scheduler's decision.
+    """
+    given = cdi_part(device)
     names = {each.partition("=")[0] for each in given.env}
     paths = {each.path for each in given.device_nodes}
     places = {each.container_path for each in given.mounts}
-    return edits_of(
-        env=[(name, value) for name, value in device.env.items() if name not in names],
-        devices=[each for each in device.all_specs if each.container_path not in paths],
+    return replace(
+        device,
+        health=Health.HEALTHY,
+        env={name: value for name, value in device.env.items() if name not in names},
+        paths=(),
+        specs=[each for each in device.all_specs if each.container_path not in paths],
         mounts=[each for each in device.mounts if each.container_path not in places],
+        cdi=device.cdi if isinstance(device.cdi, str) else None,
     )
 
 
@@ -62,6 +83,26 @@ def annotations_left_out(answer: AllocateResponse) -> tuple[str, ...]:
     """Return the names of the annotations that `edits_of_answer` ignores."""
     keys = dict.fromkeys(key for each in answer.containers for key in each.annotations)
     return tuple(key for key in keys if not key.startswith(PREFIX))
+
+
+def edits_as_json(edits: ContainerEdits) -> Mapping[str, Any]:
+    """Return edits as a JSON object, for the checkpoint."""
+    return to_dict(edits)
+
+
+def edits_from_json(content: Mapping[str, Any]) -> ContainerEdits:
+    """Return the edits of `edits_as_json`; raises `InvalidCdiSpec`."""
+    return from_dict({"containerEdits": content}, strict=False).container_edits
+
+
+def answer_as_json(answer: CdiEdits) -> Mapping[str, Any]:
+    """Return what a container gets with a device as a JSON object, for the checkpoint."""
+    return {"edits": to_dict(answer[0]), "names": [*answer[1]]}
+
+
+def answer_from_json(content: Mapping[str, Any]) -> CdiEdits:
+    """Return the value of `answer_as_json`; raises `InvalidCdiSpec`."""
+    return edits_from_json(content["edits"]), tuple(content["names"])
 
 
 def claim_spec(

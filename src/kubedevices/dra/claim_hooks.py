@@ -1,13 +1,15 @@
 """Calls the plugin author's hooks for a claim. asyncio.
 
-`allocate` and `pre_start_container` say what containers get; `prepare_claim` and `unprepare_claim`
-prepare the devices and undo this. Every call has a deadline. A late call, which has passed its
-deadline, goes on in its thread. No other hook is called for its claim until the late call returns.
+`allocate`, `post_allocate` and `pre_start_container` say what containers get; `prepare_claim` and
+`unprepare_claim` prepare the devices and undo this. Every call has a deadline. A late call, which
+has passed its deadline, goes on in its thread. No other hook is called for its claim until the late
+call returns.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,13 +22,27 @@ from kubedevices.allocation import (
     PreStartContainerRequest,
 )
 from kubedevices.cdi import ContainerEdits
-from kubedevices.dra.claim_cdi import CdiEdits, annotations_left_out, edits_for, edits_of_answer
+from kubedevices.device import Device
+from kubedevices.dra.claim_cdi import (
+    CdiEdits,
+    annotations_left_out,
+    answer_as_json,
+    answer_from_json,
+    cdi_part,
+    edits_as_json,
+    edits_for,
+    edits_from_json,
+    edits_of_answer,
+    plain_part,
+)
 from kubedevices.dra.claims import Configuration, DeviceGroup, Result
 from kubedevices.dra.parameters import ParametersInvalid, decode
+from kubedevices.dra.shared_devices import Work, check_configuration
 from kubedevices.dra.slices import TypedDevice
 from kubedevices.errors import ClaimRefused, HookHangs, HookTimedOut
 from kubedevices.host.device_links import with_real_files
 from kubedevices.plugin import hook_threads
+from kubedevices.plugin.allocate_response import default_response
 from kubedevices.plugin.hook_threads import Deadline
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.timing import HookTimeouts
@@ -56,6 +72,8 @@ class ClaimHooks:
         # The late call of each claim, by UID. Meanwhile no other hook is called for the claim: both
         # could change the same device.
         self._late: dict[str, asyncio.Task[Any]] = {}
+        # By the same UID: the name of the call, and the device type and IDs that it works on.
+        self._late_devices: dict[str, tuple[str, str, frozenset[str]]] = {}
         self._logged_annotations: set[tuple[str, str]] = set()
 
     def plan(
@@ -79,35 +97,75 @@ class ClaimHooks:
                     f"request {request}: the claim or its DeviceClass has configuration for "
                     f"{self._driver}, which takes none for {device_type}: remove it",
                 )
-            if hooks.can_prepare:
-                ids = tuple(offered[each.device].device.id for each in group)
-                planned = DeviceGroup(request, device_type, ids, given)
-                _parameters_of(hooks, claim, planned)
-                found.append(planned)
+            for planned in _planned(request, device_type, group, offered, given):
+                if planned.label or hooks.can_prepare:
+                    _parameters_of(hooks, claim, planned)
+                    found.append(planned)
         return tuple(found)
 
-    async def allocate(
-        self, results: tuple[Result, ...], offered: Mapping[str, TypedDevice]
-    ) -> dict[Result, CdiEdits]:
-        """Return what a container gets with each device.
+    async def make_ready(
+        self,
+        claim: ClaimReference,
+        results: tuple[Result, ...],
+        offered: Mapping[str, TypedDevice],
+        groups: Sequence[DeviceGroup],
+        *,
+        others: Work,
+        begun: list[DeviceGroup],
+    ) -> tuple[dict[Result, CdiEdits], tuple[DeviceGroup, ...]]:
+        """Call the hooks for a claim; return what a container gets with each device, and the work.
 
-        If the author's `allocate` answers for several devices, the answer belongs to the first.
+        The work of `others` on shared devices is taken over. `begun` gets each group before its
+        work begins or is taken over.
+        """
+        self._check_no_late_call(claim, groups)
+        given = await self._allocate(results, offered, others)
+        done = []
+        for group in groups:
+            members = [each for each in results if _is_member(each, group, offered)]
+            if other := others.get(group.label):
+                check_configuration(claim, group, other)
+                finished = other._replace(request=group.request)
+                begun.append(finished)
+            else:
+                begun.append(group)
+                edits = ContainerEdits()
+                if self._hooks_of(group.device_type).can_prepare:
+                    edits = await self.prepare(claim, group)
+                is_alone = all(each.device == group.label for each in _siblings(results, group))
+                answer = given[members[0]] if group.label and is_alone else None
+                finished = group._replace(
+                    first=claim,
+                    answer=None if answer is None else answer_as_json(answer),
+                    edits=edits_as_json(edits),
+                )
+            plain, names = given[members[0]]
+            given[members[0]] = plain.plus(edits_from_json(finished.edits or {})), names
+            done.append(finished if group.label else group)
+        return given, tuple(done)
+
+    async def _allocate(
+        self, results: tuple[Result, ...], offered: Mapping[str, TypedDevice], others: Work
+    ) -> dict[Result, CdiEdits]:
+        """Return what a container gets with each device by `allocate`.
+
+        An answer about several devices belongs to the first. With one shared device that another
+        claim has, it is the answer to the other claim.
         """
         given: dict[Result, CdiEdits] = {}
         for (_, device_type), members in _grouped(results, offered).items():
-            devices = [offered[each.device].device for each in members]
-            answer = await self._ask(device_type, tuple(each.id for each in devices))
-            if answer is None:
-                for result, device in zip(members, devices, strict=True):
-                    real = await hook_threads.call(with_real_files, device, self._dev_root)
-                    given[result] = edits_for(real)
-            else:
-                self._warn_of_annotations(device_type, answer)
-                empty = edits_of_answer(AllocateResponse())
-                # The answer is about all devices of the call. With each device, a container would
-                # get it several times.
-                given |= dict.fromkeys(members, empty) | {members[0]: edits_of_answer(answer)}
-        return {each: given[each] for each in results}
+            # A request may have several shares of one device: a container gets the device once.
+            firsts = list({each.device: each for each in reversed(members)}.values())[::-1]
+            given |= dict.fromkeys(members, (ContainerEdits(), ()))
+            alone = others.get(firsts[0].device) if len(firsts) == 1 else None
+            if alone is not None and alone.answer is not None:
+                given[firsts[0]] = answer_from_json(alone.answer)
+                continue
+            devices = [offered[each.device] for each in firsts]
+            started = {each.device for each in firsts} & others.keys()
+            is_new = [each.device not in started for each in firsts]
+            given |= zip(firsts, await self._ask(device_type, devices, is_new), strict=True)
+        return given
 
     def _warn_of_annotations(self, device_type: str, answer: AllocateResponse) -> None:
         lost = [
@@ -140,7 +198,15 @@ class ClaimHooks:
                 # example after an update of the driver.
                 _log.warning("%s: unprepared without parameters", error)
                 parameters = None
-            await self._finish(hooks.unprepare_claim, _claimed(claim, group, parameters))
+            whose = group.first or claim
+            await self._finish(hooks.unprepare_claim, _claimed(whose, group, parameters))
+
+    def _check_no_late_call(self, claim: ClaimReference, groups: Sequence[DeviceGroup]) -> None:
+        """Raise `ClaimRefused` if a late call of another claim works on a device of `groups`."""
+        for name, device_type, device_ids in self._late_devices.values():
+            for each in groups:
+                if each.device_type == device_type and not device_ids.isdisjoint(each.device_ids):
+                    raise ClaimRefused(str(claim), f"{name} has still not returned")
 
     def is_late(self, claim: ClaimReference) -> bool:
         """Whether the claim has a late call."""
@@ -173,23 +239,66 @@ class ClaimHooks:
         # The task is not cancelled: an interrupted change of a device would be worse than a late
         # change.
         self._late[uid] = task
-        task.add_done_callback(lambda _: self._late.pop(uid))
+        self._late_devices[uid] = name, claimed.device_type, frozenset(claimed.device_ids)
+        task.add_done_callback(lambda _: (self._late.pop(uid), self._late_devices.pop(uid)))
         task.add_done_callback(_log_failure)
         resource = f"{self._driver}/{claimed.device_type}"
         raise HookTimedOut(resource, name, seconds, "prepare_timeout")
 
-    async def _ask(self, device_type: str, ids: tuple[str, ...]) -> AllocateResponse | None:
-        """Call `allocate` and `pre_start_container` for devices of one type.
+    async def _ask(
+        self, device_type: str, offered: Sequence[TypedDevice], is_new: Sequence[bool]
+    ) -> Sequence[CdiEdits]:
+        """Call `allocate`, `post_allocate` and `pre_start_container` for devices of one type.
 
-        Return the author's answer; None means that the framework builds the answer.
+        Return what a container gets with each device. Devices that are not new are in use by other
+        claims, so `pre_start_container` is not called for them.
         """
         hooks = self._hooks_of(device_type)
+        devices = [each.device for each in offered]
+        # The middleware knows a shared device by the names of its replicas.
+        ids = tuple(each.keys[0][1] for each in offered)
         request = AllocateRequest((ContainerAllocateRequest(ids),))
         answer = await self._in_time(hooks.allocate, request, device_type, "allocate")
-        if hooks.can_pre_start:
-            start = PreStartContainerRequest(ids)
+        if isinstance(answer, AllocateResponse):
+            found = self._joint(device_type, answer, [ContainerEdits()] * len(devices))
+        else:
+            real = [
+                (await hook_threads.call(with_real_files, each, self._dev_root)).with_id(name)
+                for each, name in zip(devices, ids, strict=True)
+            ]
+            found = await self._default(hooks, device_type, request, real)
+        new = tuple(compress(ids, is_new))
+        if hooks.can_pre_start and new:
+            start = PreStartContainerRequest(new)
             await self._in_time(hooks.pre_start_container, start, device_type, "pre_start")
-        return answer if isinstance(answer, AllocateResponse) else None
+        return found
+
+    async def _default(
+        self, hooks: Hooks, device_type: str, request: AllocateRequest, devices: Sequence[Device]
+    ) -> Sequence[CdiEdits]:
+        """Return the framework's answer for each device, after `post_allocate` has edited it."""
+        if not hooks.can_post_allocate:
+            return [*map(edits_for, devices)]
+        # `post_allocate` edits an answer for a container, as in a device plugin. Edits that the
+        # author defines in `Device.cdi` are no part of such an answer.
+        answer = default_response(request, {each.id: plain_part(each) for each in devices})
+
+        async def post_allocate(request: AllocateRequest, deadline: Deadline) -> None:
+            await hooks.post_allocate(answer, request, deadline)
+
+        await self._in_time(post_allocate, request, device_type, "allocate")
+        return self._joint(device_type, answer, [*map(cdi_part, devices)])
+
+    def _joint(
+        self, device_type: str, answer: AllocateResponse, edits: Sequence[ContainerEdits]
+    ) -> Sequence[CdiEdits]:
+        """Add an answer about several devices to the `edits` of the first device.
+
+        With each device, a container would get it several times.
+        """
+        self._warn_of_annotations(device_type, answer)
+        (first, *others), (joint, names) = edits, edits_of_answer(answer)
+        return [(first.plus(joint), names), *((each, ()) for each in others)]
 
     async def _in_time(
         self,
@@ -210,6 +319,34 @@ def _grouped(results: Iterable[Result], offered: Mapping[str, TypedDevice]) -> _
     for each in results:
         members.setdefault((each.request, offered[each.device].device_type), []).append(each)
     return members
+
+
+def _planned(
+    request: str,
+    device_type: str,
+    members: Sequence[Result],
+    offered: Mapping[str, TypedDevice],
+    given: Configuration,
+) -> Iterator[DeviceGroup]:
+    """Yield the groups of a request: its devices together, but each shared device alone."""
+    together = [each for each in members if not each.share_id]
+    if together:
+        ids = tuple(offered[each.device].device.id for each in together)
+        yield DeviceGroup(request, device_type, ids, given)
+    for label in dict.fromkeys(each.device for each in members if each.share_id):
+        yield DeviceGroup(request, device_type, (offered[label].device.id,), given, label)
+
+
+def _siblings(results: Iterable[Result], group: DeviceGroup) -> list[Result]:
+    return [each for each in results if each.request == group.request]
+
+
+def _is_member(result: Result, group: DeviceGroup, offered: Mapping[str, TypedDevice]) -> bool:
+    if result.request != group.request:
+        return False
+    if group.label:
+        return result.device == group.label
+    return not result.share_id and offered[result.device].device_type == group.device_type
 
 
 def _parameters_of(hooks: Hooks, claim: ClaimReference, group: DeviceGroup) -> Any:

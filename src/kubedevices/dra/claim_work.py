@@ -17,6 +17,7 @@ from kubedevices.dra.claims import Configuration, DeviceGroup, Result
 from kubedevices.dra.device_plugin_guard import Guard
 from kubedevices.dra.metadata import ClaimNames, RequestMetadata, metadata_of
 from kubedevices.dra.preparation import Preparation
+from kubedevices.dra.shared_devices import SharedDevices, groups_to_undo
 from kubedevices.dra.shared_writes import SharedWrites
 from kubedevices.dra.slices import Offer, TypedDevice
 from kubedevices.errors import ClaimRefused
@@ -62,6 +63,7 @@ class ClaimWork:
         """The turns of this process, and of each claim in it."""
 
         self._calling_hooks = asyncio.Lock()
+        self._shared = SharedDevices()
         # Labels of the devices of the claims that are being prepared, by UID, from before the
         # question to the guard until the checkpoint has them. `is_held` is True meanwhile, so a
         # device plugin of the same scanner cannot get them in between.
@@ -161,8 +163,7 @@ class ClaimWork:
                 # The scheduler allocated other devices than before: first the author's hooks
                 # unprepare the old devices.
                 if known is not None and known.results != results:
-                    async with self._calling_hooks:
-                        await self._hooks.unprepare(claim, known.groups)
+                    await self._call_unprepare(claim, known.groups)
                 await self._disk.do(self._preparation.begin, claim, results, offered, groups)
             finally:
                 del self._being_allocated[claim.uid]
@@ -176,7 +177,7 @@ class ClaimWork:
             return
         known = {each.device for each in self._preparation.results_of(claim.uid)}
         labels = [each.device for each in results if each.device not in known]
-        keys = [offer.key_of(each) for each in labels if each in offer.devices]
+        keys = [key for each in labels if each in offer.devices for key in offer.keys_of(each)]
         if keys and (why := await self._guard.refusal(keys)):
             raise ClaimRefused(str(claim), why)
 
@@ -196,21 +197,16 @@ class ClaimWork:
         offered: Mapping[str, TypedDevice] = offer.devices if offer else {}
         try:
             async with self._calling_hooks:
-                given = await self._hooks.allocate(results, offered)
-                for group in groups:
-                    begun.append(group)
-                    first = next(
-                        each
-                        for each in results
-                        if each.request == group.request
-                        and offered[each.device].device_type == group.device_type
-                    )
-                    edits, others = given[first]
-                    given[first] = edits.plus(await self._hooks.prepare(claim, group)), others
+                others = self._shared.work_of_others(claim.uid, self._preparation.ready_groups())
+                given, done = await self._hooks.make_ready(
+                    claim, results, offered, groups, others=others, begun=begun
+                )
+                self._shared.note_done(claim.uid, done)
             metadata: tuple[RequestMetadata, ...] = ()
             if self.has_metadata and offer is not None and wanted.names is not None:
                 metadata = metadata_of(self._driver, claim, wanted.names, results, offer.attributes)
-            return await self._disk.do(self._preparation.finish, claim, given.items(), metadata)
+            finish = self._preparation.finish
+            ready: Ready = await self._disk.do(finish, claim, given.items(), metadata, done)
         except BaseException:
             # A late hook still runs in its thread: undo its work only after it has returned.
             if self._hooks.is_late(claim):
@@ -218,6 +214,8 @@ class ClaimWork:
             else:
                 await self._undo(claim, begun)
             raise
+        self._shared.forget(claim.uid)
+        return ready
 
     # ------------------------------------------------------------ unprepare
 
@@ -241,19 +239,25 @@ class ClaimWork:
         """Unprepare a claim in its turn."""
         known = self._preparation.known(claim.uid)
         if known is not None:
-            async with self._calling_hooks:
-                await self._hooks.unprepare(known.reference, known.groups)
+            await self._call_unprepare(known.reference, known.groups)
         await self._remove(claim)
+
+    async def _call_unprepare(self, claim: ClaimReference, groups: Sequence[DeviceGroup]) -> None:
+        """Let the author's hooks undo the work that no other claim uses."""
+        async with self._calling_hooks:
+            others = self._shared.work_of_others(claim.uid, self._preparation.ready_groups())
+            await self._hooks.unprepare(claim, groups_to_undo(groups, others))
+            self._shared.note_undone(claim.uid)
 
     async def _remove(self, claim: ClaimReference) -> None:
         await self._disk.do(self._preparation.remove, claim.uid)
+        self._shared.forget(claim.uid)
         self.wake()
 
     async def _undo(self, claim: ClaimReference, groups: Sequence[DeviceGroup]) -> None:
         """Undo what was begun. If this fails, the claim keeps its devices until the next call."""
         try:
-            async with self._calling_hooks:
-                await self._hooks.unprepare(claim, groups)
+            await self._call_unprepare(claim, groups)
         except Exception as error:
             _log.error("claim %s: not undone, it keeps its devices: %s", claim, describe(error))
         else:

@@ -16,12 +16,21 @@ Configuration = Mapping[str, Any]
 
 
 class DeviceGroup(NamedTuple):
-    """The devices that a `ClaimPreparer` prepares in one call: one request, one device type."""
+    """The devices that a `ClaimPreparer` prepares in one call: one request, one device type.
+
+    A shared device is a group of its own, with its `label`. When its work is done, `first` is the
+    claim for which the hooks were called; `answer` is what a container gets by `allocate` with
+    this device alone, and `edits` what it gets by `prepare_claim`, as JSON objects.
+    """
 
     request: str
     device_type: str
     device_ids: tuple[str, ...]
     configuration: Configuration = MappingProxyType({})
+    label: str = ""
+    first: ClaimReference | None = None
+    answer: Mapping[str, Any] | None = None
+    edits: Mapping[str, Any] | None = None
 
 
 class Result(NamedTuple):
@@ -35,11 +44,6 @@ class Result(NamedTuple):
     device: str
     share_id: str = ""
     admin_access: bool = False
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether other claims may hold the device too, by administrator access or by sharing."""
-        return self.admin_access or bool(self.share_id)
 
 
 def results_of(claim: Mapping[str, Any], wanted: ClaimReference, driver: str) -> tuple[Result, ...]:
@@ -111,16 +115,21 @@ def holders_of(
 ) -> Mapping[str, ClaimReference]:
     """Return which of `holders` has a device of `results`, by the name of the device.
 
-    Empty if a claim may have all `results`.
+    Empty if a claim may have all `results`: several claims may have shares of one device, but no
+    claim may have a device whole beside a share. Access of an administrator does not count.
     """
-    taken = {
-        result.device: holder.claim
-        for holder in holders
-        for result in holder.results
-        if not result.is_shared
-    }
-    names = [each.device for each in results if not each.is_shared]
-    return {name: taken[name] for name in names if name in taken}
+    whole: dict[str, ClaimReference] = {}
+    shared: dict[str, ClaimReference] = {}
+    for holder in holders:
+        for each in holder.results:
+            if not each.admin_access:
+                (shared if each.share_id else whole)[each.device] = holder.claim
+    found: dict[str, ClaimReference] = {}
+    for each in results:
+        taken = whole if each.share_id else {**shared, **whole}
+        if not each.admin_access and each.device in taken:
+            found[each.device] = taken[each.device]
+    return found
 
 
 def check_free(

@@ -39,12 +39,10 @@ from kubedevices.dra.slices import (
 from kubedevices.dra.sockets import DriverSockets
 from kubedevices.dra.state_files import StateFiles
 from kubedevices.dra.tree_lookup import TreeLookup
-from kubedevices.errors import UsageError
 from kubedevices.host.boot_id import read_boot_id
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.kubelet_api.dra import HEALTH_SERVICES, PLUGIN_SERVICES, PLUGIN_TYPE, dra_methods
 from kubedevices.plugin import hook_threads, scan_task
-from kubedevices.plugin.capabilities import PostAllocator
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.scan_task import TreeUpdates
 from kubedevices.plugin.scanner import Scanner
@@ -358,11 +356,6 @@ class DraDriver:
 
     def _checked_hooks(self, device_type: str) -> Hooks:
         hooks = Hooks(self._scanner.abilities_of(device_type))
-        if PostAllocator in hooks.offered:
-            raise UsageError(
-                f"{hooks.name}.post_allocate() cannot be used in mode dra: there is no answer to "
-                "change (set what a container gets in the Device, or answer in allocate())"
-            )
         if hooks.can_prefer:
             _log.warning(
                 "%s.get_preferred_allocation() is not called in mode dra: the scheduler chooses, "

@@ -41,17 +41,23 @@ def device_label(device_id: str) -> str:
 
 
 def device_labels(tree: DeviceTree) -> Mapping[DeviceKey, str]:
-    """Return the label of every device in `tree`. All labels differ.
+    """Return the label of every device in `tree`. The labels of different devices differ.
 
-    If two types have a device with the same ID, each label gets a hash of type and ID.
+    If two types have a device with the same ID, each label gets a hash of type and ID. The replicas
+    of a device have one label.
     """
-    keys = [(device_type, name) for device_type in tree for name in tree.devices(device_type)]
-    labels = {key: device_label(key[1]) for key in keys}
-    count = Counter(labels.values())
-    return {
-        key: label if count[label] == 1 else _with_hash(key[1], "/".join(key))
-        for key, label in labels.items()
+    owners = {
+        (device_type, name): (device_type, each.replica_of or name)
+        for device_type in tree
+        for name, each in tree.devices(device_type).items()
     }
+    labels = {owner: device_label(owner[1]) for owner in owners.values()}
+    count = Counter(labels.values())
+    unique = {
+        owner: label if count[label] == 1 else _with_hash(owner[1], "/".join(owner))
+        for owner, label in labels.items()
+    }
+    return {key: unique[owner] for key, owner in owners.items()}
 
 
 def cdi_kind(driver: str) -> str:

@@ -11,6 +11,7 @@ The kubelet repeats a call that got no answer.
 """
 
 import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,7 @@ from kubedevices.host.shared_directory import SharedDirectory
 
 LOCK_NAME = "claims.lock"
 _UID_LENGTH = 36
+_SHARE_ID = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 
 _log = logging.getLogger(__name__)
 
@@ -170,6 +172,7 @@ class Preparation:
         claim: ClaimReference,
         given: Iterable[tuple[Result, CdiEdits]],
         metadata: tuple[RequestMetadata, ...] = (),
+        groups: tuple[DeviceGroup, ...] = (),
     ) -> tuple[ClaimDevice, ...]:
         """Write the files of a claim that was begun, record it as ready, and return the answer.
 
@@ -177,7 +180,6 @@ class Preparation:
         `PreparedUnwritable` for a file that cannot be written.
         """
         given = tuple(given)
-        begun = self._claims.get(claim.uid)
         mounts = {
             each.request: Mount(
                 self._metadata.path_of(claim.uid, each.request), each.container_path, read_only=True
@@ -192,7 +194,7 @@ class Preparation:
             is_ready=True,
             devices=tuple(PreparedDevice(result, names[result]) for result, _ in given),
             cdi=cdi_specs.text_of(spec, str(path)) if spec else "",
-            groups=begun.groups if begun else (),
+            groups=groups,
             metadata=metadata,
         )
         # Remove files that an earlier attempt for the same claim may have left.
@@ -202,6 +204,14 @@ class Preparation:
         self._metadata.remove(claim.uid, keep=metadata)
         self._claims.put(ready)
         return answer_of(ready.devices)
+
+    def ready_groups(self) -> Mapping[str, tuple[DeviceGroup, ...]]:
+        """Return the groups of the claims that are ready in this boot, by the UID of the claim."""
+        return {
+            each.reference.uid: each.groups
+            for each in self._claims
+            if each.is_ready and self._is_of_this_boot(each)
+        }
 
     def holders(self, uid: str) -> tuple[ClaimHolder, ...]:
         """Return the claims, other than the claim `uid`, that hold their devices in this boot."""
@@ -244,11 +254,20 @@ class Preparation:
             uid = spec.devices[0].name[:_UID_LENGTH]
             # "-" after the UID: a device. "_" after the UID: the metadata of a request.
             names = [each.name[_UID_LENGTH:] for each in spec.devices]
-            labels = [each[1:] for each in names if each.startswith("-")]
-            devices = tuple(PreparedDevice(Result("", self._node, each)) for each in labels)
+            found = [_device_of(each[1:]) for each in names if each.startswith("-")]
+            labels = [label for label, _ in found]
+            devices = tuple(
+                PreparedDevice(Result("", self._node, label, share_id)) for label, share_id in found
+            )
             _log.warning("claim %s holds %s: its CDI file says so", uid, ", ".join(labels))
             claim = PreparedClaim(ClaimReference("", uid, ""), self._boot_id, False, devices)
             yield replace(claim, cdi=cdi_specs.text_of(spec, str(path)))
+
+
+def _device_of(name: str) -> tuple[str, str]:
+    """Return the label and the share ID from the end of the name of a CDI device."""
+    match = _SHARE_ID.search(name)
+    return (name, "") if match is None else (name[: match.start()], match[0][1:])
 
 
 def answer_of(devices: Iterable[PreparedDevice]) -> tuple[ClaimDevice, ...]:

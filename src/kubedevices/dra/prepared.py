@@ -23,6 +23,7 @@ from kubedevices.wire.unix_socket import FileIdentity
 
 VERSION = 1
 _WITH_METADATA = 2  # version of a file with metadata: an older program must not overwrite the file
+_WITH_SHARES = 3  # version of a file with devices that several claims have, perhaps with metadata
 FILE_NAME = "prepared.json"
 _SIZE_LIMIT = 64 * 2**20
 
@@ -176,21 +177,40 @@ def _document_of(claims: Iterable[PreparedClaim]) -> Mapping[str, Any]:
                 {"result": device.result._asdict(), "cdi_ids": device.cdi_ids}
                 for device in each.devices
             ],
-            "groups": [
-                group._asdict() | {"configuration": dict(group.configuration)}
-                for group in each.groups
-            ],
+            "groups": [_group_document(group) for group in each.groups],
         }
         | ({"metadata": [file._asdict() for file in each.metadata]} if each.metadata else {})
         for each in claims
     ]
-    version = _WITH_METADATA if any("metadata" in each for each in content) else VERSION
+    version = VERSION
+    if any("metadata" in each for each in content):
+        version = _WITH_METADATA
+    if any("label" in group for each in content for group in each["groups"]):
+        version = _WITH_SHARES
     return {"version": version, "checksum": _checksum(content), "claims": content}
 
 
+def _group_document(group: DeviceGroup) -> dict[str, Any]:
+    content = group._asdict() | {
+        "configuration": dict(group.configuration),
+        "first": group.first and group.first._asdict(),
+    }
+    shared = ("label", "first", "answer", "edits")
+    return {name: each for name, each in content.items() if group.label or name not in shared}
+
+
+def _group_of(content: dict[str, Any]) -> DeviceGroup:
+    first = content.get("first")
+    parts = {
+        "device_ids": tuple(content["device_ids"]),
+        "first": None if first is None else ClaimReference(**first),
+    }
+    return DeviceGroup(**content | parts)
+
+
 def _claims_of(document: Any) -> list[PreparedClaim]:
-    if document["version"] not in (VERSION, _WITH_METADATA):
-        known = f"{VERSION} and {_WITH_METADATA}"
+    if document["version"] not in (VERSION, _WITH_METADATA, _WITH_SHARES):
+        known = f"{VERSION} to {_WITH_SHARES}"
         raise _OtherVersion(f"it has version {document['version']}, this program reads {known}")
     if _checksum(document["claims"]) != document["checksum"]:
         raise ValueError("its checksum is wrong")
@@ -203,10 +223,7 @@ def _claim_of(content: dict[str, Any]) -> PreparedClaim:
         for each in content["devices"]
     )
     reference = ClaimReference(**content["reference"])
-    groups = tuple(
-        DeviceGroup(**each | {"device_ids": tuple(each["device_ids"])})
-        for each in content["groups"]
-    )
+    groups = tuple(map(_group_of, content["groups"]))
     metadata = tuple(RequestMetadata(**each) for each in content.get("metadata", ()))
     parts = {"reference": reference, "devices": devices, "groups": groups, "metadata": metadata}
     return PreparedClaim(**content | parts)

@@ -5,7 +5,7 @@ DeviceClass can select one type. `id` is the device ID, because the name of a de
 label that differs from most IDs.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -28,12 +28,25 @@ AttributeKey = tuple[str, str]
 
 _OWN_ATTRIBUTES = ("id", "type")
 
+SHARES = "shares"
+"""The capacity of a device with replicas: how many claims may have the device."""
+
 
 class TypedDevice(NamedTuple):
-    """One device that a driver offers, with its device type."""
+    """One device that a driver offers, with its device type.
+
+    `replicas` are the IDs of its replicas: each is a share that the scheduler can allocate. Without
+    replicas the device has one holder at a time.
+    """
 
     device_type: str
     device: Device
+    replicas: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> tuple[DeviceKey, ...]:
+        """The keys of the device, or of all its replicas, in the device tree."""
+        return tuple((self.device_type, each) for each in self.replicas or (self.device.id,))
 
 
 @dataclass(frozen=True)
@@ -66,14 +79,19 @@ class Offer:
         """Return the devices of each slice, without the devices `withheld`; at least one slice."""
         objects = self.objects
         if withheld:
-            objects = tuple(each for each in objects if self.key_of(each["name"]) not in withheld)
+            # A device is in one API at a time, with all its replicas.
+            objects = tuple(
+                each
+                for each in objects
+                if not any(key in withheld for key in self.keys_of(each["name"]))
+            )
         size = limits.DEVICES_PER_SLICE
         starts = range(0, max(1, len(objects)), size)
         return [objects[start : start + size] for start in starts]
 
-    def key_of(self, label: str) -> DeviceKey:
-        """Return the device type and ID of a device by its name in the slice."""
-        return self.devices[label].device_type, self.devices[label].device.id
+    def keys_of(self, label: str) -> tuple[DeviceKey, ...]:
+        """Return the keys of a device, or of its replicas, by its name in the slice."""
+        return self.devices[label].keys
 
 
 def offer_of(tree: DeviceTree, driver: str, effect: str = "NoSchedule") -> Offer:
@@ -85,25 +103,48 @@ def offer_of(tree: DeviceTree, driver: str, effect: str = "NoSchedule") -> Offer
     objects: list[DeviceObject] = []
     refused: dict[DeviceKey, str] = {}
     left_out: dict[AttributeKey, dict[str, str]] = {}
-    for key, label in device_labels(tree).items():
-        device_type, device_id = key
-        device = tree.devices(device_type)[device_id]
-        made, unusable = _device_object(label, device_type, device, driver, effect)
-        problem = device_problem(made)
+    for label, typed in _by_label(tree):
+        made, unusable = _device_object(label, typed, driver, effect)
+        problem = made if isinstance(made, str) else device_problem(made)
         if problem or label in devices:
-            refused[key] = problem or f"another device has the name {label!r} already"
+            problem = problem or f"another device has the name {label!r} already"
+            refused |= dict.fromkeys(typed.keys, problem)
             continue
+        assert isinstance(made, dict)
         for name, why in unusable.items():
-            left_out.setdefault((device_type, name), {})[device_id] = why
-        devices[label] = TypedDevice(device_type, device)
+            left_out.setdefault((typed.device_type, name), {})[typed.device.id] = why
+        devices[label] = typed
         objects.append(made)
     return Offer(devices, tuple(objects), refused, left_out)
 
 
+def _by_label(tree: DeviceTree) -> Iterator[tuple[str, TypedDevice]]:
+    """Yield each device with its label; the replicas of a device are one device with shares."""
+    replicas: dict[tuple[str, str], list[Device]] = {}
+    labels = device_labels(tree)
+    for (device_type, device_id), label in labels.items():
+        device = tree.devices(device_type)[device_id]
+        if device.replica_of:
+            replicas.setdefault((device_type, label), []).append(device)
+    for (device_type, device_id), label in labels.items():
+        device = tree.devices(device_type)[device_id]
+        if not device.replica_of:
+            yield label, TypedDevice(device_type, device)
+        elif members := replicas.pop((device_type, label), None):
+            # The health of replicas differs only if a rule above judges single replicas.
+            worst = next((each for each in members if not each.is_healthy), device)
+            shared = worst.with_id(device.replica_of)
+            yield label, TypedDevice(device_type, shared, tuple(each.id for each in members))
+
+
 def _device_object(
-    label: str, device_type: str, device: Device, driver: str, effect: str
-) -> tuple[DeviceObject, Mapping[str, str]]:
-    """Return the device as an object of the API, and why attributes of its author are missing."""
+    label: str, typed: TypedDevice, driver: str, effect: str
+) -> tuple[DeviceObject | str, Mapping[str, str]]:
+    """Return the device as an object of the API, and why attributes of its author are missing.
+
+    In place of the object, the reason why there can be none.
+    """
+    device_type, device, replicas = typed
     attributes: dict[str, Any] = {"type": {"string": device_type}}
     if len(device.id.encode()) <= limits.TEXT_LIMIT:
         attributes["id"] = {"string": device.id}
@@ -123,11 +164,31 @@ def _device_object(
         else:
             attributes[name] = value
     made: DeviceObject = {"name": label, "attributes": attributes}
-    if device.capacity:
-        made["capacity"] = {name: {"value": str(size)} for name, size in device.capacity.items()}
+    capacity = {name: {"value": str(size)} for name, size in device.capacity.items()}
+    if replicas:
+        if own := capacity.keys() & {SHARES, f"{driver}/{SHARES}"}:
+            reason = f"the capacity {own.pop()!r} is set by the framework: choose another name"
+            return reason, left_out
+        made["allowMultipleAllocations"] = True
+        capacity = _shared_capacity(capacity, len(replicas))
+    if capacity:
+        made["capacity"] = capacity
     if not device.is_healthy:
         made["taints"] = [{"key": f"{driver}/unhealthy", "effect": effect}]
     return made, left_out
+
+
+def _shared_capacity(
+    capacity: Mapping[str, dict[str, Any]], shares: int
+) -> dict[str, dict[str, Any]]:
+    """Return the capacities of a device that several claims may have (KEP-5075).
+
+    Each allocation consumes one share. Without a policy, an allocation would consume the whole
+    of every other capacity, and the device would have one holder.
+    """
+    others = {name: {**size, "requestPolicy": {"default": "0"}} for name, size in capacity.items()}
+    policy = {"default": "1", "validValues": ["1"]}
+    return {**others, SHARES: {"value": str(shares), "requestPolicy": policy}}
 
 
 def _value(given: object) -> dict[str, Any] | None:

@@ -46,7 +46,7 @@ def replicate(
 
 def replicas_of(device: Device, numbers: Iterable[int]) -> tuple[Device, ...]:
     """Return the replicas of `device` with these numbers."""
-    return tuple(device.with_id(replica_id(device.id, number)) for number in numbers)
+    return tuple(device.with_id(replica_id(device.id, number), device.id) for number in numbers)
 
 
 def replica_id(device_id: str, number: int) -> str:

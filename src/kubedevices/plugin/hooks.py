@@ -110,6 +110,11 @@ class Hooks:
         return self._pre_start is not None
 
     @property
+    def can_post_allocate(self) -> bool:
+        """Whether the plugin has `post_allocate`."""
+        return self._post_allocate is not None
+
+    @property
     def can_prepare(self) -> bool:
         """Whether the plugin has `prepare_claim` and `unprepare_claim`."""
         return self._prepare is not None

@@ -188,7 +188,8 @@ class DraBridge:
             if driver is None or (offer := driver.offer) is None:
                 raise CannotAsk(f"the DRA driver {domain} has not read its claims yet")
             results = (result for claim in driver.claims for result in claim.results)
-            return {offer.key_of(each.device) for each in results if each.device in offer.devices}
+            labels = {each.device for each in results if each.device in offer.devices}
+            return {key for label in labels for key in offer.keys_of(label)}
 
         return ask
 

@@ -9,6 +9,7 @@ from typing import NoReturn, Self
 from kubedevices.config.yaml_source import SourceProblems
 from kubedevices.errors import ConfigError, ConfigProblem, UsageError
 from kubedevices.plugin.config_follower import ConfigFollower
+from kubedevices.proxy.dra_rules import refuse_in_dra
 from kubedevices.proxy.proxy_config import (
     ProxyConfig,
     ProxyRule,
@@ -37,7 +38,7 @@ class LiveRules:
         self.config = config or ProxyConfig()
         self.changed: Callable[[], None] = lambda: None
         self.follower: ConfigFollower[ProxyConfig] | None = None
-        self._report = report
+        self._report, self._is_for_dra = report, False
         self._served: dict[str, str] = {}
         self._has_news = asyncio.Event()
 
@@ -53,6 +54,11 @@ class LiveRules:
         rules.follower = follower
         follower.apply = rules._apply
         return rules
+
+    def use_in_dra(self) -> None:
+        """Refuse rules that mode dra cannot follow, now and later; raises `ConfigError`."""
+        refuse_in_dra(self.config, self._report)
+        self._is_for_dra = True
 
     def reload(self) -> None:
         """Have the file read again. May be called from any thread or signal handler."""
@@ -98,6 +104,8 @@ class LiveRules:
         return text
 
     def _apply(self, config: ProxyConfig, report: SourceProblems) -> None:
+        if self._is_for_dra:
+            refuse_in_dra(config, report)
         self.config, self._report = config, report
         self._has_news.set()
         self.changed()

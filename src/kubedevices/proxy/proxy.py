@@ -62,9 +62,12 @@ class Proxy:
         """With `dra`, the plugins become DRA drivers, and the proxy registers no device plugin.
 
         `pod_resources` is the kubelet's podresources socket, which says which devices pods hold; by
-        default the socket that belongs to `socket_dir`.
+        default the socket that belongs to `socket_dir`. Raises `UsageError`: with `dra` also for a
+        rule that DRA cannot follow.
         """
         self.rules = rules or LiveRules()
+        if dra is not None:
+            self.rules.use_in_dra()
         self.rules.changed = self._use
         self._state_dir = state_dir
         self._saved = SavedLists(state_dir, self.rules.of)

@@ -154,6 +154,11 @@ def is_pattern(name: str) -> bool:
     return _WILDCARDS.search(name) is not None
 
 
+def has_placeholder(name: str) -> bool:
+    """Whether a new name has `{name}` or `{domain}`."""
+    return _PLACEHOLDER.search(name) is not None
+
+
 def load_proxy_config(file: Path) -> tuple[ProxyConfig, SourceProblems]:
     """Read `file`; raises `CannotRead`, or `ConfigError` with all mistakes in the file."""
     config, report = load_config(file, ProxyConfig)
@@ -170,7 +175,7 @@ def _merging_patterns(config: ProxyConfig, report: SourceProblems) -> list[Confi
             suggestion="write {name} where the name belongs",
         )
         for name, rule in config.resources.items()
-        if is_pattern(name) and rule.record and not _PLACEHOLDER.search(rule.record.file)
+        if is_pattern(name) and rule.record and not has_placeholder(rule.record.file)
     ]
     return shared + [
         report.place(("resources", name, "rename"))._replace(
@@ -178,7 +183,7 @@ def _merging_patterns(config: ProxyConfig, report: SourceProblems) -> list[Confi
             suggestion="write {name} where the name belongs",
         )
         for name, rule in config.resources.items()
-        if is_pattern(name) and rule.rename and not _PLACEHOLDER.search(rule.rename)
+        if is_pattern(name) and rule.rename and not has_placeholder(rule.rename)
     ]
 
 

@@ -19,11 +19,8 @@ from kubedevices.dra.driver import DraDriver
 from kubedevices.dra.names import DeviceKey, device_labels
 from kubedevices.dra.options import DraSettings
 from kubedevices.dra.state_files import StateFiles
-from kubedevices.errors import UsageError
 from kubedevices.host.boot_id import read_boot_id
 from kubedevices.plugin import hook_threads, scan_task
-from kubedevices.plugin.capabilities import PostAllocator
-from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.options import Settings
 from kubedevices.plugin.runner import PluginRunner
 from kubedevices.plugin.scan_task import TreeUpdates
@@ -82,7 +79,6 @@ class ApiSwitch:
         self._watched_since: float | None = None  # the kubelet streams its lists
         self._tree: DeviceTree | None = None
         self._labels: Mapping[DeviceKey, str] = {}
-        self._checked: set[str] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken, self._stopped = asyncio.Event(), asyncio.Event()
         self._plugin_needed, self._driver_needed = asyncio.Event(), asyncio.Event()
@@ -178,21 +174,8 @@ class ApiSwitch:
     async def _follow(self, updates: TreeUpdates) -> NoReturn:
         while True:
             tree, _ = await updates.next()
-            for device_type in tree:
-                self._check_abilities(device_type)
             self._tree, self._labels = tree, device_labels(tree)
             self._woken.set()
-
-    def _check_abilities(self, device_type: str) -> None:
-        """Raise `UsageError` for a hook that only works in mode device-plugin."""
-        if device_type not in self._checked:
-            hooks = Hooks(self._scanner.abilities_of(device_type))
-            if PostAllocator in hooks.offered:
-                raise UsageError(
-                    f"{hooks.name}.post_allocate() cannot be used if the mode may become dra: "
-                    "there is no answer to change (answer in allocate())"
-                )
-            self._checked.add(device_type)
 
     async def _run_handover(self) -> NoReturn:
         """Decide again after each change, and at intervals while a device waits."""
