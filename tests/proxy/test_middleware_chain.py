@@ -10,12 +10,13 @@ import pytest
 
 from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
 from kubedevices.cli import main
-from kubedevices.errors import RpcError
+from kubedevices.errors import RpcError, UsageError
 from kubedevices.kubelet_api import convert, services
 from kubedevices.middleware.maintenance import FILE_NAME
 from kubedevices.middleware.maintenance_file import Cordoned, change_cordoned
 from kubedevices.plugin_pages import PluginPages, describe_plugin
 from kubedevices.proxy.live_rules import LiveRules
+from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
 from tests.fake_kubelet import Connected
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
 from tests.prometheus_lint import lint
@@ -144,6 +145,38 @@ async def test_two_resources_with_the_same_outside_name(
         await until(lambda: told in caplog.text)
         assert "proxy.yaml:2:" in caplog.text
         await rig.served(1, "c.com/widget")
+
+
+async def test_the_outside_name_of_a_hidden_resource_is_free_again(short_dir: Path) -> None:
+    """A rule that hides or renames the first resource lets another resource have its name, whatever
+    the order in which their chains are created.
+    """
+    first, second = "a.com/widget", "b.com/widget"
+    renamed = '"{}": {{rename: "c.com/widget"}}'
+    text = f"unlisted: hide\nresources:\n  {renamed.format(first)}\n"
+    async with proxied(short_dir, rules=rules(short_dir, text)) as rig:
+        await rig.plugin(*healthy("a"), resource=first)
+        await rig.served(1, "c.com/widget")
+        await rig.plugin(*healthy("x", "y"), resource=second, socket_name="b.sock")
+        await until(lambda: second in rig.proxy.resources)
+        await change(rig, text.replace(first, second))
+        await rig.served(2, "c.com/widget")
+        await change(rig, text)
+        await rig.served(1, "c.com/widget")
+
+
+def test_a_name_is_free_when_no_rule_in_force_produces_it() -> None:
+    """Also before the chain of the hidden resource has ended."""
+    rule = ProxyRule(rename="c.com/w")
+    live = LiveRules(ProxyConfig(resources={"a.com/w": rule, "b.com/w": rule}))
+    live.reserve_names("a.com/w", rule)
+    with pytest.raises(UsageError, match=r"already the outside name of a\.com/w"):
+        live.reserve_names("b.com/w", rule)
+    for after in ({}, {"a.com/w": ProxyRule()}):
+        live.config = ProxyConfig(resources={**after, "b.com/w": rule}, unlisted="hide")
+        live.reserve_names("b.com/w", rule)
+        live.config = ProxyConfig(resources={"a.com/w": rule}, unlisted="hide")
+        live.reserve_names("a.com/w", rule)
 
 
 async def test_a_cordoned_device_is_refused(short_dir: Path) -> None:
