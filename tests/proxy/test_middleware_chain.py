@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -223,6 +224,12 @@ async def test_a_glob_without_a_device_gives_a_warning_with_its_line(
         assert ":2:39: resources.example.com/widget.filter.ids[0]: 'no*' has fitted" in caplog.text
 
 
+def connected(page: str) -> dict[str, float]:
+    """Return the gauge of each plugin behind the proxy."""
+    pattern = r"kubedevices_proxied_plugin_connected\{.*?resource=\"(.*?)\"\} (.*)"
+    return {name: float(value) for name, value in re.findall(pattern, page)}
+
+
 async def test_the_proxy_is_ready_when_every_resource_of_the_file_is_listed(
     short_dir: Path,
 ) -> None:
@@ -234,19 +241,28 @@ async def test_the_proxy_is_ready_when_every_resource_of_the_file_is_listed(
         await rig.served(1, "a.com/widget")
         assert not rig.proxy.is_ready
         assert rig.proxy.problems == [f"{RESOURCE}: its plugin is away"]
-        await rig.plugin(*healthy("a"))
+        plugin = await rig.plugin(*healthy("a"))
         served = await rig.served(2)
         await until(lambda: rig.proxy.is_ready)
         await allocate(served, "a::1")
-        async with pages.beside(rig.proxy):
-            told = pages.metrics.text().decode()
-        assert 'event="allocated"' in told
-        assert not lint(told)
         described = describe_plugin(rig.proxy)["resources"]
         assert {each["resource"]: each["registered"] for each in described} == {
             RESOURCE: True,
             "a.com/widget": True,
         }
+        async with pages.beside(rig.proxy):
+            told = pages.metrics.text().decode()
+            assert 'event="allocated"' in told
+            assert connected(told) == {RESOURCE: 1, "a.com/widget": 1}
+            await plugin.stop()
+            await until(lambda: not rig.proxy.connected[RESOURCE])
+            assert connected(pages.metrics.text().decode()) == {RESOURCE: 0, "a.com/widget": 1}
+            rig.proxy.rules.config = ProxyConfig(unlisted="hide")
+            assert connected(pages.metrics.text().decode()) == {}
+            rig.proxy.rules.config = ProxyConfig(resources={"b.com/never": ProxyRule()})
+            told_now = connected(pages.metrics.text().decode())
+            assert told_now == {"a.com/widget": 1, "b.com/never": 0, RESOURCE: 0}
+        assert not lint(told)
 
 
 async def test_a_dry_run_shows_both_sides(
