@@ -65,6 +65,7 @@ _GO_WITH = {
     "as-values": ("simulate", "expose", "proxy", "run"),
     "values-schema": ("simulate", "expose", "proxy", "run"),
     **dict.fromkeys(AUTHOR_OPTIONS, ("run",)),
+    "mount": ("expose", "proxy", "run"),
     "domain": ("expose", "run"),
     **dict.fromkeys(MODE_OPTIONS, ("simulate", "expose", "run")),
     "device-type": ("run",),
@@ -129,7 +130,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--patch",
         type=some_path,
         metavar="DAEMONSET",
-        help="proxy: print the patch for the DaemonSet of another plugin, read from this file",
+        help="proxy: print the patch for the DaemonSet of another plugin, read from this file: its "
+        "volumes of the plugin directory and of the kubelet's plugins_registry",
     )
     parser.add_argument(
         "--as-values",
@@ -154,6 +156,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the manifests or what an option asks for, or write the files of kustomize."""
     from kubedevices.manifests import kustomize
     from kubedevices.manifests.chart import chart_values
+    from kubedevices.manifests.deployment import inside_registry
     from kubedevices.manifests.image import remark
     from kubedevices.manifests.workload import documents, node_pod, objects
 
@@ -165,7 +168,12 @@ def run(args: argparse.Namespace) -> int:
     elif args.patch is not None:
         from kubedevices.cli.proxy_patch import patches
 
-        print_text(manifest_yaml(patches(args.patch, args.plugin_dir, args.inside_dir)))
+        inside = args.inside_dir.rstrip("/")
+        moved = {
+            args.plugin_dir: inside,
+            f"{args.kubelet_dir.rstrip('/')}/plugins_registry": inside_registry(inside),
+        }
+        print_text(manifest_yaml(patches(args.patch, moved)))
     elif args.what == "kustomize":
         write_files(args.directory, kustomize.files(IMAGE))
     elif args.what == "node":
@@ -307,11 +315,17 @@ def _unit_of(args: argparse.Namespace) -> str:
         arguments += ["--config", str(args.config)]
     if args.plugin_dir != PLUGIN_DIR:
         arguments += ["--socket-dir", args.plugin_dir]
-    if args.what == "proxy" and args.inside_dir != INSIDE_DIR:
-        arguments += ["--plugin-dir", args.inside_dir]
+    if args.what == "proxy":
+        arguments += _inside(args.inside_dir.rstrip("/"))
     if args.cdi:
         arguments += ["--inject", "cdi"]
     if args.metrics:
         arguments += ["--pod-resources", f"{args.kubelet_dir}/pod-resources/kubelet.sock"]
     arguments += ["--listen", f"127.0.0.1:{METRICS_PORT}", "--log-format", "json"]
     return plugin_unit(args.program, arguments, deployment_of(args).env)
+
+
+def _inside(directory: str) -> list[str]:
+    from kubedevices.manifests.deployment import inside_registry
+
+    return ["--plugin-dir", directory, "--plugin-registry", inside_registry(directory)]

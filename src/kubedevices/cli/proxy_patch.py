@@ -1,12 +1,12 @@
 """`kubedevices manifests proxy --patch`: the patch that moves another plugin behind the proxy.
 
-Only a volume changes: instead of the kubelet's directory, the plugin gets the directory in which
-the proxy accepts registrations. The path in the container is the same, so the plugin needs no
-change.
+Only volumes change: instead of the kubelet's directories, the plugin gets the directories in which
+the proxy accepts registrations and finds the sockets of plugins. The paths in the container are the
+same, so the plugin needs no change.
 """
 
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ from kubedevices.config.yaml_source import parse_documents, read_content
 from kubedevices.errors import ConfigError, ConfigProblem
 
 
-def patches(file: Path, plugin_dir: str, inside_dir: str) -> list[dict[str, Any]]:
-    """Return a strategic-merge patch for each DaemonSet of `file` that mounts `plugin_dir`.
+def patches(file: Path, moved: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return a strategic-merge patch for each DaemonSet of `file` that mounts a directory to move.
 
+    `moved` has the proxy's directory for each directory of the kubelet, the plugin directory first.
     Raises `CannotRead`, and `ConfigError` with the line if there is none.
     """
     found, problems = [], []
@@ -26,11 +27,11 @@ def patches(file: Path, plugin_dir: str, inside_dir: str) -> list[dict[str, Any]
         kind = _text(node, "kind")
         volumes = _get(_get(_get(_get(node, "spec"), "template"), "spec"), "volumes")
         items = volumes.value if isinstance(volumes, yaml.SequenceNode) else []
-        names = [_text(each, "name") for each in items if _path(each) == plugin_dir]
-        if kind == "DaemonSet" and names:
-            found.append(_patch(node, names, inside_dir))
+        here = {_text(each, "name"): moved[at] for each in items if (at := _path(each)) in moved}
+        if kind == "DaemonSet" and here:
+            found.append(_patch(node, here))
         else:
-            problems.append(_problem(file, node, kind, items, plugin_dir))
+            problems.append(_problem(file, node, kind, items, moved))
     if found:
         return found
     if not problems:
@@ -46,12 +47,14 @@ def _objects(file: Path) -> Iterator[yaml.Node]:
         yield from items.value if isinstance(items, yaml.SequenceNode) else [node]
 
 
-def _patch(node: yaml.Node, names: Sequence[str], inside_dir: str) -> dict[str, Any]:
+def _patch(node: yaml.Node, paths: Mapping[str, str]) -> dict[str, Any]:
     about = _get(node, "metadata")
     metadata = {key: _text(about, key) for key in ("name", "namespace") if _text(about, key)}
     # Create the directory like the proxy does: the plugin may start before the proxy.
-    source = {"path": inside_dir, "type": "DirectoryOrCreate"}
-    volumes = [{"name": name, "hostPath": source} for name in names]
+    volumes = [
+        {"name": name, "hostPath": {"path": path, "type": "DirectoryOrCreate"}}
+        for name, path in paths.items()
+    ]
     return {
         "apiVersion": _text(node, "apiVersion") or "apps/v1",
         "kind": "DaemonSet",
@@ -61,7 +64,7 @@ def _patch(node: yaml.Node, names: Sequence[str], inside_dir: str) -> dict[str, 
 
 
 def _problem(
-    file: Path, node: yaml.Node, kind: str, volumes: Sequence[yaml.Node], plugin_dir: str
+    file: Path, node: yaml.Node, kind: str, volumes: Sequence[yaml.Node], moved: Mapping[str, str]
 ) -> ConfigProblem:
     """Return why there is no patch for an object; `key` is empty unless it is a DaemonSet."""
     name = _text(_get(node, "metadata"), "name")
@@ -69,7 +72,11 @@ def _problem(
         what = f"this is a {kind}, not a DaemonSet" if kind else "this is not a Kubernetes object"
         hint = "give the plugin's DaemonSet: kubectl get daemonset NAME -o yaml"
         return ConfigProblem(str(file), *_place(node), "", what, hint)
-    inside = [each for each in volumes if _is_in(plugin_dir, _path(each))]
+    plugin_dir, inside = next(iter(moved)), []
+    for path in moved:
+        if found := [each for each in volumes if _path(each) != path and _is_in(path, _path(each))]:
+            plugin_dir, inside = path, found
+            break
     place = _place(inside[0] if inside else node)
     if inside:
         return ConfigProblem(
