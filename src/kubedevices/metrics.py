@@ -157,6 +157,12 @@ LEFT_OUT = Metric(
 REGISTERED = Metric(
     f"{_PLUGIN}registered", "gauge", "1 while a kubelet knows the resource from us.", _RESOURCE
 )
+PROXIED_CONNECTED = Metric(
+    "kubedevices_proxied_plugin_connected",
+    "gauge",
+    "1 while the plugin of a resource is connected to the proxy. The resource has its name inside.",
+    _RESOURCE,
+)
 STREAMS = Metric(f"{_PLUGIN}streams", "gauge", "Open ListAndWatch streams.", _RESOURCE)
 PLUGIN_REGISTRATIONS = Metric(
     f"{_PLUGIN}registrations_total",

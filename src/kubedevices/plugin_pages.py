@@ -171,6 +171,8 @@ class PluginPages:
         for device_type, error in runner.too_large.items():
             if device_type not in runner.servers:
                 yield Sample(metrics.LEFT_OUT, (error.resource,), error.devices)
+        for name, is_here in getattr(runner, "connected", {}).items():  # only of a proxy
+            yield Sample(metrics.PROXIED_CONNECTED, (name,), int(is_here))
         source: Any = runner if self._source is None else self._source
         scanners: Iterable[Scanner] = getattr(source, "scanners", (source,))
         events = Counter[tuple[str, ...]]()

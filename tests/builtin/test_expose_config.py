@@ -90,7 +90,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         file="/sys/{name}", equals="ok", interval=60.0, fail_after=1, ok_after=5
     )
     assert nic.health == ExposedHealthRule(command=("check", "{address}"))
-    assert config.look_interval == 0.5
+    assert config.scan_interval == 0.5
     assert [match.pci for match in nic.match] == [
         PciMatch(vendor="8086", device="0x10ed", class_="02*", driver="vfio-pci"),
         None,

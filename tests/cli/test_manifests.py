@@ -452,18 +452,51 @@ def test_a_proxy_brings_its_configuration(
     (container,) = pod_of(documents)["containers"]
     assert " ".join(container["args"]) == (
         "proxy --config /etc/kubedevices/config.yaml --plugin-dir /inside "
-        "--state-dir /var/lib/kubedevices --listen *:9400 "
+        "--plugin-registry /inside_registry --state-dir /var/lib/kubedevices --listen *:9400 "
         "--pod-resources /var/lib/kubelet/pod-resources/kubelet.sock"
     )
     paths = {
         each["hostPath"]["path"] for each in pod_of(documents)["volumes"] if "hostPath" in each
     }
     kubelet = {f"/var/lib/kubelet/{each}" for each in ("device-plugins", "pod-resources")}
-    assert paths == kubelet | {"/inside", "/var/lib/kubedevices"}
+    assert paths == kubelet | {"/inside", "/inside_registry", "/var/lib/kubedevices"}
     assert main(["manifests", "proxy", "--systemd", "--config", str(file)]) == 0
     unit = capsys.readouterr().out
-    assert f"proxy --config {file} --listen 127.0.0.1:9400" in unit
+    inside = "/var/lib/kubedevices/plugins"
+    directories = f"--plugin-dir {inside} --plugin-registry {inside}_registry"
+    assert f"proxy --config {file} {directories} --listen 127.0.0.1:9400" in unit
     assert "ExecReload=/bin/kill -HUP" in unit
+
+
+def test_a_pod_may_open_what_a_health_check_needs(
+    capsys: pytest.CaptureFixture[str], short_dir: Path
+) -> None:
+    """Directories of files are mounted, further directories and rights come from options and
+    values, and a note names the programs that the image must have.
+    """
+    file, values = short_dir / "proxy.yaml", short_dir / "values.yaml"
+    checks = "checks: [{file: '/run/gpus/{id}'}, {file: /sys/x}, {command: [gpu-test]}]"
+    file.write_text(f"resources: {{a.example/b: {{health: {{{checks}}}}}}}\n")
+    values.write_text("privileged: true\ncapabilities: [SYS_RAWIO]\n")
+    command = ["manifests", "proxy", "--config", str(file)]
+    assert main([*command, "--mount", "/opt/gpu:/gpu", "--values", str(values)]) == 0
+    captured = capsys.readouterr()
+    assert "a.example/b: its health command runs in the container" in captured.err
+    assert "must have gpu-test" in captured.err
+    spec = pod_of([*yaml.safe_load_all(captured.out)])
+    (container,) = spec["containers"]
+    mounts = {each["mountPath"]: each.get("readOnly") for each in container["volumeMounts"]}
+    assert mounts["/run/gpus"] is mounts["/gpu"] is True
+    assert not {"/sys", "/sys/x"} & mounts.keys()
+    assert container["securityContext"] == {
+        "privileged": True,
+        "allowPrivilegeEscalation": True,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"], "add": ["SYS_RAWIO"]},
+    }
+    values.write_text("capabilities: [CAP_SYS_RAWIO]\n")
+    assert main([*command, "--values", str(values)]) == 2
+    assert "write SYS_ADMIN, without CAP_" in capsys.readouterr().err
 
 
 def test_a_plugin_in_python_gets_its_arguments_and_mounts(
@@ -501,7 +534,7 @@ def test_a_plugin_in_python_gets_its_arguments_and_mounts(
         (["run", "w:W", "--domain", "a.b", "--mount", "x:/y"], "absolute paths"),
         (["run", "w:W", "--domain", "a.b", "--mount", "/x:/y/../z"], "absolute paths"),
         (["simulate", "w:W"], "MODULE:CLASS works with run only"),
-        (["expose", "--mount", "/x"], "--mount works with run only"),
+        (["simulate", "--mount", "/x"], "--mount works with expose, proxy, run only"),
     ],
 )
 def test_invalid_manifest_options_are_refused(

@@ -113,6 +113,26 @@ def test_the_init_container_may_connect_where_the_plugin_may(
     assert ("privileged" in found) is not ("capabilities" in found)
 
 
+def test_the_volume_of_the_plugin_registry_moves_too(
+    capsys: pytest.CaptureFixture[str], short_dir: Path
+) -> None:
+    """Plugins of the plugin watcher use both directories, or only the registry."""
+    file = short_dir / "theirs.yaml"
+    registry = "  - {name: registry, hostPath: {path: /var/lib/kubelet/plugins_registry}}\n"
+    file.write_text(f"{DAEMON_SET}    {registry}")
+    (patch,) = patched(capsys, file)
+    assert volumes(patch) == {
+        "plugins": "/var/lib/kubedevices/plugins",
+        "registry": "/var/lib/kubedevices/plugins_registry",
+    }
+    file.write_text(f"{DAEMON_SET}    {registry}".replace("device-plugins/", "other"))
+    (patch,) = patched(capsys, file, "--inside-dir", "/inside/")
+    assert volumes(patch) == {"registry": "/inside_registry"}
+    file.write_text(file.read_text().replace("/var/lib/kubelet/plugins", "/k/plugins"))
+    (patch,) = patched(capsys, file, "--kubelet-dir", "/k")
+    assert volumes(patch) == {"registry": "/var/lib/kubedevices/plugins_registry"}
+
+
 def test_every_daemon_set_and_every_volume_of_the_directory_is_patched(
     capsys: pytest.CaptureFixture[str], short_dir: Path
 ) -> None:

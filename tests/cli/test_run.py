@@ -22,6 +22,9 @@ class Widgets(kd.PolledScanner):
         devices = [kd.Device(f"w{i}", numa_nodes=()) for i in range(self.count)]
         return kd.DeviceTree({"widget": devices})
 
+def shared(count: int, replicas: int = 2):
+    return kd.Shared(Widgets(count), kd.ShareRule(replicas=replicas))
+
 class Short(kd.Scanner):
     async def scan(self, notifier):
         notifier.notify(kd.DeviceTree({"widget": [kd.Device("w0", numa_nodes=())]}))
@@ -59,6 +62,15 @@ async def test_a_scanner_is_registered_and_stopped(directory: Path) -> None:
         assert [path.name for path in sockets.iterdir()] == ["kubelet.sock"]
         assert " INFO    plugin.registrar: example.com/widget: " in log.read_text()
         assert "Traceback" not in log.read_text()
+
+
+async def test_a_function_that_returns_a_scanner_in_a_middleware_is_run(directory: Path) -> None:
+    """The kubelet gets what the middleware makes of the devices."""
+    sockets = directory / "s"
+    arguments = ["run", "scanners:shared", "--domain", "example.com", "--arg", "count=3"]
+    async with FakeKubelet(sockets) as kubelet:
+        with running([*arguments, "--socket-dir", sockets], log=directory / "log"):
+            await kubelet.wait_for("example.com/widget", 6)
 
 
 def test_ctrl_c_ends_a_plugin_that_waits_for_a_kubelet(directory: Path) -> None:
@@ -104,7 +116,7 @@ def test_a_user_sees_only_the_message(directory: Path) -> None:
     """In a process of its own."""
     found = run("run", "scanners:Raises", "--domain", "a.example", "--socket-dir", "s")
     assert (found.returncode, found.stdout) == (1, "")
-    failed = "kubedevices: scanner Raises failed: RuntimeError: no driver (scanners.py:16)\n"
+    failed = "kubedevices: scanner Raises failed: RuntimeError: no driver (scanners.py:19)\n"
     assert found.stderr == failed
 
 

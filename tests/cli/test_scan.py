@@ -32,6 +32,11 @@ class Widgets(kd.PolledScanner):
         tree.declare("gadget")
         return tree
 
+wrapped = kd.Filtered(Widgets(), kd.FilterRule(ids=("w10",)))
+
+def filtered(leave_out="w9"):
+    return kd.Filtered(Widgets(), kd.FilterRule(ids=(leave_out,)))
+
 class Nothing(kd.PolledScanner):
     def list_devices(self):
         return kd.DeviceTree()
@@ -127,6 +132,23 @@ def test_json_has_every_field(output: str, capsys: pytest.CaptureFixture[str]) -
     assert (widget["device_type"], widget["resource"]) == ("widget", "example.com/widget")
     assert widget["devices"][0] == W9
     assert widget["devices"][1]["numa_nodes"] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ids"),
+    [
+        (["scanners.py:wrapped"], ["w9"]),
+        (["scanners.py:filtered"], ["w10"]),
+        (["scanners.py:filtered", "--arg", "leave_out=nothing"], ["w9", "w10"]),
+    ],
+)
+def test_a_scanner_in_a_middleware_is_scanned(
+    arguments: list[str], ids: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As an object, or as what a function returns; the rules of the middleware apply."""
+    assert main(["scan", *arguments, "-o", "json"]) == 0
+    widget = json.loads(capsys.readouterr().out)[0]
+    assert [each["id"] for each in widget["devices"]] == ids
 
 
 def test_a_configuration_of_expose(capsys: pytest.CaptureFixture[str]) -> None:
@@ -262,5 +284,5 @@ def test_the_installed_command_works(directory: Path) -> None:
     assert json.loads(found.stdout)[0]["devices"][0] == W9
     failed = run("scan", "scanners:Raises", cwd=directory)
     assert (failed.returncode, failed.stdout) == (1, "")
-    text = "kubedevices: scanner Raises failed: RuntimeError: no driver (scanners.py:23)\n"
+    text = "kubedevices: scanner Raises failed: RuntimeError: no driver (scanners.py:28)\n"
     assert failed.stderr == text

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+import kubedevices as kd
 from kubedevices.cli.scanner_loader import load_scanner
 from kubedevices.errors import KubedevicesError, ScanFailed, UsageError
 from kubedevices.plugin.scanner import PolledScanner
 
-WIDGETS = """
+WIDGETS = '''
+import functools
 import os
 from pathlib import Path
 import kubedevices as kd
@@ -58,8 +60,27 @@ class Namespace:
     Inner = Widgets
 
 ready = Widgets(7)
+wrapped = kd.Damped(Widgets(7), kd.HealthRule())
 number = 5
-"""
+
+def make(count: int = 2, name="made"):
+    """Return a scanner in a middleware."""
+    return kd.Damped(Widgets(count, name=name), kd.HealthRule())
+
+partly = functools.partial(make, 3)
+
+def needs_dev(dev):
+    return Widgets(dev=dev)
+
+def gives_number():
+    return 5
+
+async def later():
+    return Widgets()
+
+def raises():
+    raise OSError("no such library")
+'''
 
 
 MISSING_IMPORT = (
@@ -119,6 +140,25 @@ def test_a_scanner_object_is_used_directly() -> None:
     assert values_of("widgets:ready") == (7, None, False, 1.0, "none")
 
 
+@pytest.mark.parametrize(
+    ("target", "arguments", "count", "name"),
+    [
+        ("widgets:wrapped", [], 7, "none"),
+        ("widgets:make", [], 2, "made"),
+        ("widgets:make", ["count=5", "name=x"], 5, "x"),
+        ("widgets:partly", ["name=x"], 3, "x"),
+    ],
+)
+def test_a_scanner_in_a_middleware_is_an_object_or_comes_from_a_function(
+    target: str, arguments: list[str], count: int, name: str
+) -> None:
+    """The arguments of the function are converted like those of a constructor."""
+    scanner = load_scanner(target, arguments)
+    assert isinstance(scanner, kd.Damped)
+    values = scanner.scanner.values  # type: ignore[attr-defined]
+    assert (values[0], values[4]) == (count, name)
+
+
 def test_constructor_arguments_are_converted_by_annotation() -> None:
     """Text, where there is none."""
     arguments = ("count=3", "dev=/tmp/dev", "fast=yes", "ratio=.5", "name=a=b")
@@ -147,7 +187,7 @@ def test_constructor_arguments_are_converted_by_annotation() -> None:
         ("widgets:Widget", [], "widgets has no 'Widget', did you mean 'Widgets'?"),
         ("widgets:Xyz", [], "widgets has no 'Xyz', its scanners: Widgets, Anything, Misspelt"),
         ("empty:X", [], "empty has no 'X', and no scanner at all"),
-        ("widgets:number", [], "number must be a class, not int"),
+        ("widgets:number", [], "number must be a class, a function or a scanner, not int"),
         ("widgets:NoScanner", [], "NoScanner does not inherit kubedevices.Scanner or"),
         ("widgets:Misspelt", [], "Misspelt lacks list_devices() (is list_device() misspelt?)"),
         ("widgets:Forgotten", [], "Forgotten lacks scan()"),
@@ -161,6 +201,9 @@ def test_constructor_arguments_are_converted_by_annotation() -> None:
         ("widgets:Widgets", ["fast=maybe"], "--arg fast: 'maybe' is neither true nor false"),
         ("widgets:ready", ["count=1"], "widgets:ready is a scanner, not a class: it takes"),
         ("widgets:Careful", [], "give me a licence"),
+        ("widgets:needs_dev", [], "needs_dev(dev): missing a required argument: 'dev', give it"),
+        ("widgets:gives_number", [], "gives_number() must return a scanner, not int"),
+        ("widgets:later", [], "later() must return a scanner, not coroutine"),
     ],
 )  # fmt: skip
 def test_a_loading_error_is_one_line(target: str, arguments: list[str], message: str) -> None:
@@ -177,4 +220,6 @@ def test_a_constructor_that_raises_is_the_scanners_failure() -> None:
     with pytest.raises(ScanFailed, match=message) as caught:
         load_scanner("widgets:Broken", [])
     assert caught.value.exit_code == 1
+    with pytest.raises(ScanFailed, match="scanner raises failed: it raised OSError: no such lib"):
+        load_scanner("widgets:raises", [])
     assert isinstance(caught.value, KubedevicesError)

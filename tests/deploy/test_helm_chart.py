@@ -104,6 +104,11 @@ CASES: dict[str, tuple[str, str]] = {
             "networkPolicy: {enabled: true, from: [{namespaceSelector: {matchLabels: {a: b}}}]}"
         ),
     ),
+    "rights for health checks": (
+        "proxy --mount /opt/test --mount /run/gpus:/gpus",
+        "privileged: true\ncapabilities: [SYS_ADMIN, SYS_RAWIO]\nopenshift: true",
+    ),
+    "a capability": ("expose", "capabilities: [SYS_RAWIO]\nopenshift: true"),
     "OpenShift": ("expose", "openshift: true\nversionedConfig: true"),
     "configurations of nodes": (
         "expose --config {expose} --name lab",

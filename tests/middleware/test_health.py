@@ -1,5 +1,6 @@
 """Health that is damped, checked and overruled. What counts when is in `test_damping`."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -123,7 +124,7 @@ async def test_a_flapping_device_is_cordoned_until_uncordon(tmp_path: Path) -> N
     async with scanned(damped := made(plugin)) as served:
         plugin.show(widget=widgets("a", "b", unhealthy=("a",)))
         await turns(served, "a")
-        await until(lambda: damped._cordoned)
+        await until(lambda: damped._is_cordoned("widget", "a"))
         (cordoned,) = read_cordoned(file)
         assert cordoned[:2] == ("example.com/widget", "a")
         assert "too often" in cordoned.reason
@@ -135,6 +136,47 @@ async def test_a_flapping_device_is_cordoned_until_uncordon(tmp_path: Path) -> N
         change_cordoned(file, lambda _: [])
         await turns(served, "")
     assert damped.counts["widget", "went_out"] == 1
+
+
+async def test_a_device_that_recovers_later_is_cordoned_until_then(tmp_path: Path) -> None:
+    """It is in the list of `kubedevices cordon` with the time of its return, over a restart too;
+    `uncordon` ends it earlier.
+    """
+    file = tmp_path / "maintenance.json"
+    rule = HealthRule(max_flaps=0, recover_after=3600.0)
+
+    def made(plugin: kd.Scanner) -> Damped:
+        return Damped(Maintained(plugin, "example.com", file), rule)
+
+    plugin = Widgets(widget=widgets("a", "b"))
+    async with scanned(damped := made(plugin)) as served:
+        plugin.show(widget=widgets("a", "b", unhealthy=("a",)))
+        await turns(served, "a")
+        plugin.show(widget=widgets("a", "b"))
+        await until(lambda: damped._is_cordoned("widget", "a"))
+        (cordoned,) = read_cordoned(file)
+        assert 3590 < cordoned.seconds_left(time.time()) <= 3601
+    async with scanned(made(Widgets(widget=widgets("a", "b")))) as served:
+        assert sick(served.tree) == "a"
+        change_cordoned(file, lambda _: [])
+        await turns(served, "")
+
+
+async def test_a_device_returns_at_its_time(tmp_path: Path) -> None:
+    """Nobody has to write the file; then the device may go out again."""
+    file = tmp_path / "maintenance.json"
+    plugin = Widgets(widget=widgets("a", "b"))
+    maintained = Maintained(plugin, "example.com", file)
+    damped = Damped(maintained, HealthRule(max_flaps=0, recover_after=0.5))
+    async with scanned(damped) as served:
+        for times in (1, 2):
+            plugin.show(widget=widgets("a", "b", unhealthy=("a",)))
+            await turns(served, "a")
+            plugin.show(widget=widgets("a", "b"))
+            await until(lambda: maintained.counts["widget", "cordoned"] == times)  # noqa: B023
+            await turns(served, "")
+            assert read_cordoned(file) == ()
+    assert damped.counts["widget", "went_out"] == 2
 
 
 async def test_a_cordoned_device_is_out_at_once(tmp_path: Path) -> None:

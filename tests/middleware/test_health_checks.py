@@ -3,17 +3,21 @@
 import logging
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
+import kubedevices as kd
 from kubedevices.builtin.expose import ExposeScanner
 from kubedevices.builtin.expose_config import ExposedHealthRule, load_expose_config
 from kubedevices.config.yaml_source import SourceProblems
-from kubedevices.middleware.health_checks import look
-from tests.waiting import until_sync
+from kubedevices.middleware.health_checks import DeviceCheck, HealthChecks, look
+from kubedevices.middleware.health_gate import Check
+from tests.middleware_rig import scanned
+from tests.waiting import until, until_sync
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:
@@ -63,7 +67,7 @@ def make_scanner(tmp_path: Path) -> Callable[..., ExposeScanner]:
     """Return a function that exposes /dev/card* with a health rule, and a clock to move."""
     (tmp_path / "dev").mkdir()
 
-    def make(health: str, clock: Clock, replicas: int = 1) -> ExposeScanner:
+    def make(health: str, clock: Callable[[], float], replicas: int = 1) -> ExposeScanner:
         file = tmp_path / "host.yaml"
         file.write_text(
             "version: 1\nnamespace: example.com\ngoneGrace: 0s\nresources:\n- name: card\n"
@@ -99,7 +103,7 @@ def test_health_follows_a_file_with_hysteresis(
         f"{{file: '{tmp_path}/state-{{name}}', equals: ok, interval: 1s, failAfter: 2, okAfter: 2}}"
     )
     scanner = make_scanner(rule, clock, replicas=2)
-    assert scanner.interval == 1.0
+    assert scanner.interval == 5.0  # the host is not searched more often because of a check
     broken = {"card1::0": "Unhealthy", "card1::1": "Unhealthy"}
     well = {"card0::0": "Healthy", "card0::1": "Healthy"}
     all_broken = dict.fromkeys(well, "Unhealthy") | broken
@@ -211,3 +215,75 @@ def test_a_new_rule_is_applied_at_once(
     changed = make_scanner(f"{{file: {tmp_path}}}", Clock()).config
     scanner.use(changed, SourceProblems("expose.yaml", yaml.ScalarNode("", "")))
     assert healths(scanner) == {"card0": "Healthy"}
+
+
+def test_each_check_has_its_own_due_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check with a short interval neither runs the other checks nor delays them."""
+    runs: list[str] = []
+
+    def note(_: Check, values: dict[str, str], __: object) -> str:
+        runs.append(values["id"])
+        return ""
+
+    monkeypatch.setattr("kubedevices.middleware.health_checks.look", note)
+    clock = Clock()
+    checks = HealthChecks(lambda: None, clock=clock)
+    assert checks.pause() is None
+    checks.update(
+        {
+            ("gpu", name, "0"): DeviceCheck(Check(command=("x",), interval=interval), {"id": name})
+            for name, interval in (("slow", 45.0), ("fast", 30.0))
+        }
+    )
+    due = {30.0: ["fast"], 45.0: ["slow"], 60.0: ["fast"], 90.0: ["fast", "slow"]}
+    for at, names in due.items():
+        assert checks.pause() == pytest.approx(at + 100.0 - clock.now)
+        runs.clear()
+        clock.now += (checks.pause() or 0.0) - 1.0
+        checks.run_due()
+        assert runs == []
+        clock.now += 1.0
+        checks.run_due()
+        until_sync(lambda: sorted(runs) == sorted(names) and not any(_jobs(checks)))  # noqa: B023
+
+
+def _jobs(checks: HealthChecks) -> list[object]:
+    return [each.job for each in checks._states.values()]
+
+
+async def test_exposed_checks_run_without_a_look_at_the_host(
+    tmp_path: Path,
+    make_scanner: Callable[..., ExposeScanner],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A check every 100 ms does not search the host ten times a second; a changed health shows at
+    once.
+    """
+    (tmp_path / "dev/card0").touch()
+    state = tmp_path / "state"
+    state.touch()
+    runs: list[str] = []
+
+    def counted(rule: Check, values: dict[str, str], here: Callable[[str], str]) -> str:
+        runs.append(values["id"])
+        return look(rule, values, here)
+
+    monkeypatch.setattr("kubedevices.middleware.health_checks.look", counted)
+    scanner = make_scanner(f"{{file: {state}, interval: 100ms, failAfter: 1}}", time.monotonic)
+    scanner.interval = 3600.0
+    looks = 0
+    look_once = scanner.list_devices
+
+    def list_devices() -> kd.DeviceTree:
+        nonlocal looks
+        looks += 1
+        return look_once()
+
+    scanner.list_devices = list_devices  # type: ignore[method-assign]
+    async with scanned(scanner) as served:
+        # The first result is a change of the health, which asks for one more look.
+        await until(lambda: len(runs) >= 5)
+        assert looks <= 2
+        state.unlink()
+        while served.tree.devices("card")["card0"].is_healthy:
+            await served.next_tree()

@@ -3,6 +3,7 @@
 import json
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from kubedevices.errors import CannotAsk, CannotRead
 from kubedevices.middleware.maintenance_file import (
     REASON_LIMIT,
     Cordoned,
+    add_cordoned,
     change_cordoned,
     encode_cordoned,
     parse_cordoned,
@@ -48,6 +50,10 @@ def test_a_written_file_is_read_back(tmp_path: Path) -> None:
         ('{"version": 1, "devices": [{"resource": "example.com/gpu"}]}', "id is missing"),
         ('{"version": 1, "devices": [{"resource": "a.b/c", "id": 7}]}', "id must be text"),
         (
+            '{"version": 1, "devices": [{"resource": "a.b/c", "id": "d", "until": "soon"}]}',
+            "until must be like",
+        ),
+        (
             '{"version": 1, "devices": [{"resource": "a.b/c", "id": "\\ud800"}]}',
             "half of a surrogate pair",
         ),
@@ -61,6 +67,20 @@ def test_a_damaged_file_is_named_and_kept(tmp_path: Path, content: str, problem:
         add(path, GPU)
     assert str(path) in str(caught.value)
     assert path.read_text() == content
+
+
+def test_a_device_with_an_end_is_out_until_then(tmp_path: Path) -> None:
+    """The times are whole seconds, and the end is never too early."""
+    path = tmp_path / "maintenance.json"
+    (added,) = add_cordoned(path, [("example.com/gpu", "GPU-1")], "flaps", recover_after=60.0)
+    end = added.seconds_left(0.0)
+    assert 50.0 < end - time.time() <= 61.0
+    assert read_cordoned(path, lambda: end - 0.1) == (added,)
+    assert read_cordoned(path, lambda: end) == ()
+    add_cordoned(path, [("example.com/gpu", "GPU-1")], "by hand")
+    assert [each.until for each in read_cordoned(path)] == [""]
+    (added,) = add_cordoned(path, [("example.com/gpu", "GPU-1")], "flaps", recover_after=1e15)
+    assert added.until.startswith("9999-")
 
 
 def test_a_reason_becomes_one_short_line() -> None:

@@ -152,8 +152,24 @@ def test_a_correct_answer_is_not_changed() -> None:
     assert (container.devices, container.mounts) == parts
 
 
-async def test_faulty_answers_are_corrected() -> None:
-    """Relative and doubled paths of a container; a variable that no shell can use is kept."""
+def test_an_entry_that_is_repeated_passes_unchanged() -> None:
+    """Many plugins repeat a common device file for each device, and a node takes it once."""
+    control, lib = kd.DeviceSpec("/dev/ctl"), kd.Mount("/lib", "/lib", True)
+    container = kd.ContainerAllocateResponse(
+        devices=[control, kd.DeviceSpec("/dev/a"), control], mounts=[lib, lib]
+    )
+    parts = container.devices, container.mounts
+    assert [*mend_container(container)] == []
+    assert (container.devices, container.mounts) == parts
+    container.devices.append(control._replace(permissions="r"))
+    assert [event for event, _ in mend_container(container)] == ["doubled_paths"]
+    assert container.devices == [control, kd.DeviceSpec("/dev/a"), control]
+
+
+async def test_faulty_answers_are_corrected(caplog: pytest.LogCaptureFixture) -> None:
+    """Relative paths of a container, and paths at which two different things belong. A variable
+    that no shell can use is kept, and the log says so.
+    """
     plugin = Plugin(widget=widgets("a"))
     plugin.answer = kd.ContainerAllocateResponse(
         devices=[
@@ -170,10 +186,12 @@ async def test_faulty_answers_are_corrected() -> None:
         kd.DeviceSpec("/dev/a", "/dev/a", "r"),
         kd.DeviceSpec("/dev/c", "/dev/c"),
     ]
-    assert answer.mounts == [kd.Mount("/x", "/lib"), kd.Mount("/y", "/y")]
+    assert answer.mounts == [kd.Mount("/x", "/lib"), kd.Mount("/x", "/lib"), kd.Mount("/y", "/y")]
     assert answer.env == {"GPU-1": "x", "GPU": "y"}
     assert mended.counts == {
         ("widget", "relative_paths"): 3,
-        ("widget", "doubled_paths"): 2,
+        ("widget", "doubled_paths"): 1,
         ("widget", "odd_variables"): 1,
     }
+    told = [each for each in caplog.messages if "GPU-1" in each or "for /dev/a" in each]
+    assert [each.split(": ")[1] for each in told] == ["repaired", "passed on unchanged"]

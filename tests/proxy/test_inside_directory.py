@@ -5,11 +5,14 @@ from pathlib import Path
 import pytest
 
 import kubedevices as kd
+from kubedevices.allocation import PluginOptions
 from kubedevices.errors import CannotAsk, SocketInUse
 from kubedevices.node.arrival.plugin_directory import StateLock
 from kubedevices.proxy.proxy import Proxy
-from tests.fake_plugin import RESOURCE, healthy
+from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.proxy_rig import proxied
+from tests.waiting import until
+from tests.watched_plugin import WatchedPlugin
 from tests.widgets import DOMAIN, QUICK, Widgets, widgets
 
 
@@ -22,6 +25,36 @@ async def test_a_plugin_that_is_found_by_a_watcher(short_dir: Path) -> None:
             scanner, domain=DOMAIN, socket_dir=registry, registration="watch", timing=QUICK
         ):
             await rig.kubelet.wait_for(RESOURCE, 2, 30)
+
+
+async def test_registering_again_from_the_same_socket_keeps_the_stream(short_dir: Path) -> None:
+    """Some plugins end for ever when a stream ends, so the proxy answers OK and keeps the first
+    stream, as a kubelet does. Options that changed since are passed on.
+    """
+    async with proxied(short_dir) as rig:
+        plugin = await rig.plugin(*healthy("a"))
+        await rig.served(1)
+        for _ in range(3):
+            await plugin.register()
+        await plugin.send(healthy("a", "b"))
+        await rig.served(2)
+        assert (plugin.streams_opened, plugin.open_streams) == (1, 1)
+        plugin.options = PluginOptions(pre_start_required=True)
+        await plugin.register()
+        await until(lambda: rig.proxy.inside.scanners[RESOURCE].options.pre_start_required)
+        assert (plugin.streams_opened, plugin.open_streams) == (1, 1)
+
+
+async def test_a_watched_plugin_that_announces_a_path_of_its_container(short_dir: Path) -> None:
+    """Its registry directory is another directory here, so its socket is found by its name."""
+    registry = short_dir / "reg"
+    async with (
+        proxied(short_dir, registry_dir=registry) as rig,
+        FakePlugin(registry, devices=healthy("a"), socket_name="widget.sock") as plugin,
+        WatchedPlugin(registry / "reg.sock", endpoint="/var/lib/kubelet/nowhere/widget.sock"),
+    ):
+        await rig.served(1)
+        assert rig.proxy.inside.scanners[RESOURCE].socket == plugin.socket
 
 
 async def test_the_directory_is_never_emptied(short_dir: Path) -> None:

@@ -4,18 +4,20 @@ import asyncio
 import json
 import logging
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
 from kubedevices.cli import main
-from kubedevices.errors import RpcError
+from kubedevices.errors import RpcError, UsageError
 from kubedevices.kubelet_api import convert, services
 from kubedevices.middleware.maintenance import FILE_NAME
 from kubedevices.middleware.maintenance_file import Cordoned, change_cordoned
 from kubedevices.plugin_pages import PluginPages, describe_plugin
 from kubedevices.proxy.live_rules import LiveRules
+from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
 from tests.fake_kubelet import Connected
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
 from tests.prometheus_lint import lint
@@ -146,6 +148,38 @@ async def test_two_resources_with_the_same_outside_name(
         await rig.served(1, "c.com/widget")
 
 
+async def test_the_outside_name_of_a_hidden_resource_is_free_again(short_dir: Path) -> None:
+    """A rule that hides or renames the first resource lets another resource have its name, whatever
+    the order in which their chains are created.
+    """
+    first, second = "a.com/widget", "b.com/widget"
+    renamed = '"{}": {{rename: "c.com/widget"}}'
+    text = f"unlisted: hide\nresources:\n  {renamed.format(first)}\n"
+    async with proxied(short_dir, rules=rules(short_dir, text)) as rig:
+        await rig.plugin(*healthy("a"), resource=first)
+        await rig.served(1, "c.com/widget")
+        await rig.plugin(*healthy("x", "y"), resource=second, socket_name="b.sock")
+        await until(lambda: second in rig.proxy.resources)
+        await change(rig, text.replace(first, second))
+        await rig.served(2, "c.com/widget")
+        await change(rig, text)
+        await rig.served(1, "c.com/widget")
+
+
+def test_a_name_is_free_when_no_rule_in_force_produces_it() -> None:
+    """Also before the chain of the hidden resource has ended."""
+    rule = ProxyRule(rename="c.com/w")
+    live = LiveRules(ProxyConfig(resources={"a.com/w": rule, "b.com/w": rule}))
+    live.reserve_names("a.com/w", rule)
+    with pytest.raises(UsageError, match=r"already the outside name of a\.com/w"):
+        live.reserve_names("b.com/w", rule)
+    for after in ({}, {"a.com/w": ProxyRule()}):
+        live.config = ProxyConfig(resources={**after, "b.com/w": rule}, unlisted="hide")
+        live.reserve_names("b.com/w", rule)
+        live.config = ProxyConfig(resources={"a.com/w": rule}, unlisted="hide")
+        live.reserve_names("a.com/w", rule)
+
+
 async def test_a_cordoned_device_is_refused(short_dir: Path) -> None:
     """By its name outside; without a restart."""
     text = "resources:\n  example.com/widget: {rename: new.com/w}\n"
@@ -190,6 +224,12 @@ async def test_a_glob_without_a_device_gives_a_warning_with_its_line(
         assert ":2:39: resources.example.com/widget.filter.ids[0]: 'no*' has fitted" in caplog.text
 
 
+def connected(page: str) -> dict[str, float]:
+    """Return the gauge of each plugin behind the proxy."""
+    pattern = r"kubedevices_proxied_plugin_connected\{.*?resource=\"(.*?)\"\} (.*)"
+    return {name: float(value) for name, value in re.findall(pattern, page)}
+
+
 async def test_the_proxy_is_ready_when_every_resource_of_the_file_is_listed(
     short_dir: Path,
 ) -> None:
@@ -201,19 +241,28 @@ async def test_the_proxy_is_ready_when_every_resource_of_the_file_is_listed(
         await rig.served(1, "a.com/widget")
         assert not rig.proxy.is_ready
         assert rig.proxy.problems == [f"{RESOURCE}: its plugin is away"]
-        await rig.plugin(*healthy("a"))
+        plugin = await rig.plugin(*healthy("a"))
         served = await rig.served(2)
         await until(lambda: rig.proxy.is_ready)
         await allocate(served, "a::1")
-        async with pages.beside(rig.proxy):
-            told = pages.metrics.text().decode()
-        assert 'event="allocated"' in told
-        assert not lint(told)
         described = describe_plugin(rig.proxy)["resources"]
         assert {each["resource"]: each["registered"] for each in described} == {
             RESOURCE: True,
             "a.com/widget": True,
         }
+        async with pages.beside(rig.proxy):
+            told = pages.metrics.text().decode()
+            assert 'event="allocated"' in told
+            assert connected(told) == {RESOURCE: 1, "a.com/widget": 1}
+            await plugin.stop()
+            await until(lambda: not rig.proxy.connected[RESOURCE])
+            assert connected(pages.metrics.text().decode()) == {RESOURCE: 0, "a.com/widget": 1}
+            rig.proxy.rules.config = ProxyConfig(unlisted="hide")
+            assert connected(pages.metrics.text().decode()) == {}
+            rig.proxy.rules.config = ProxyConfig(resources={"b.com/never": ProxyRule()})
+            told_now = connected(pages.metrics.text().decode())
+            assert told_now == {"a.com/widget": 1, "b.com/never": 0, RESOURCE: 0}
+        assert not lint(told)
 
 
 async def test_a_dry_run_shows_both_sides(

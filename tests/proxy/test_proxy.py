@@ -268,7 +268,7 @@ async def test_a_plugin_that_registers_again_leaves_no_gap(short_dir: Path) -> N
         await until(lambda: first.open_streams == 0)
         await first.stop()
         await second.register()
-        await until(lambda: second.streams_opened == 2 and second.open_streams == 1)
+        assert (second.streams_opened, second.open_streams) == (1, 1)
         await second.send(healthy("a", "b", "c"))
         await rig.served(3)
         assert rig.kubelet.connected(RESOURCE) == [served]

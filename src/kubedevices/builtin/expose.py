@@ -57,7 +57,7 @@ class ExposeScanner(PolledScanner):
         self._check_cdi_kinds(config)
         self.config = self.served = config
         self._names: Names = {}
-        self.interval = config.look_interval
+        self.interval = config.scan_interval
         self._clock = clock
         self._host = HostDevices(dev_root, sysfs_root)
         self._memory = ExposeMemory()
@@ -93,7 +93,7 @@ class ExposeScanner(PolledScanner):
         self._check_cdi_kinds(config)
         self._warn_of_late_preferences(config)
         self.config = config
-        self.interval = config.look_interval
+        self.interval = config.scan_interval
         self.trigger()
 
     def _warn_of_late_preferences(self, config: ExposeConfig) -> None:
@@ -118,6 +118,21 @@ class ExposeScanner(PolledScanner):
         finally:
             follower.cancel()
             await asyncio.wait({follower})
+
+    async def _pause(self, wake: asyncio.Event) -> None:
+        """Run health checks when they are due, until the next look at the host."""
+        checking = asyncio.create_task(self._run_checks(), name="health checks")
+        try:
+            await super()._pause(wake)
+        finally:
+            checking.cancel()
+            await asyncio.wait({checking})
+
+    async def _run_checks(self) -> None:
+        # A new set of checks comes only with the next look.
+        while (pause := self._health.pause()) is not None:
+            await asyncio.sleep(pause)
+            self._health.run_due()
 
     def list_devices(self) -> DeviceTree:
         """Look once."""

@@ -330,12 +330,6 @@ class ExposeConfig:
         meaning="the resources to serve", unique="name", not_empty=True
     )
 
-    @property
-    def look_interval(self) -> float:
-        """Seconds between two looks: `scan_interval`, or a shorter interval of a health check."""
-        checked = [rule.health.interval for rule in self.resources if rule.health]
-        return min([self.scan_interval, *checked])
-
     def gone_grace_of(self, rule: ResourceRule) -> float:
         """Return for how many seconds a removed device of `rule` is reported as Unhealthy."""
         return self.gone_grace if rule.gone_grace is None else rule.gone_grace

@@ -1,7 +1,7 @@
 """`kubedevices cordon`: takes a device out of service.
 
 The keys of `-o json` and `-o yaml` are stable: `cordoned`, each with `resource`, `id`, `reason`
-and `since` (UTC).
+and `since` (UTC), and `until` if the device comes back by itself.
 """
 
 import argparse
@@ -119,8 +119,18 @@ def _parse_device(text: str) -> tuple[str, str]:
 
 def print_cordoned(cordoned: Iterable["Cordoned"], output: str, *, empty: str = "") -> None:
     """Print a list of cordoned devices."""
-    rows = [each._asdict() for each in cordoned]
-    print_listing(rows, _COLUMNS, output, document={"cordoned": rows}, empty=empty)
+    from kubedevices.middleware.maintenance_file import as_dict
+
+    found = [*cordoned]
+    rows = [
+        as_dict(
+            each._replace(reason=f"{each.reason} until {each.until}" if each.until else each.reason)
+        )
+        for each in found
+    ]
+    print_listing(
+        rows, _COLUMNS, output, document={"cordoned": [*map(as_dict, found)]}, empty=empty
+    )
 
 
 # ---------------------------------------------------------------- does the device exist?

@@ -38,9 +38,9 @@ def add_author_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="HOST[:INSIDE][:rw]",
-        help="run: a directory of the host, where the container sees it (default: at the same "
-        "path) and whether it may write there; may be given several times. /sys needs no mount, "
-        "every container has it",
+        help="run, expose, proxy: a directory of the host, where the container sees it (default: "
+        "at the same path) and whether it may write there; may be given several times. A health "
+        "check may need it. /sys needs no mount, every container has it",
     )
 
 

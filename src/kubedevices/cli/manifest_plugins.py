@@ -80,11 +80,41 @@ def with_proxy(deployment: "Deployment", args: argparse.Namespace) -> "Deploymen
     elif args.domain:
         raise UsageError("--domain: proxy needs it only with --mode dra")
     deployment = with_mode(deployment, args, author_resources(args))
+    found = replace(deployment, mounts=tuple(_mount(text) for text in args.mount))
     if args.config is None:
-        return deployment
-    for warning in load_proxy_config(args.config)[1].warnings:
+        return found
+    config, report = load_proxy_config(args.config)
+    for warning in report.warnings:
         print_to_stderr(f"kubedevices: {warning}")
-    return replace(deployment, config=text_of(args.config))
+    files = []
+    for resource, rule in config.resources.items():
+        checks = (*rule.health.checks, rule.health.recover) if rule.health is not None else ()
+        for check in filter(None, checks):
+            files += [(resource, check.file)] if check.file is not None else []
+            if check.command:
+                _note_program(args.config, resource, check.command[0], deployment.image)
+    return replace(found, config=text_of(args.config), host_dirs=_checked_directories(files))
+
+
+def _checked_directories(files: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Return the directories of files that checks of a proxy read; raises `UsageError`.
+
+    The container has its own /dev: with `privileged: true` in the values it has the host's files.
+    """
+    wanted = {
+        _checked(directory, f"{resource}: {text}")
+        for resource, text in files
+        for directory in [posixpath.dirname(text.partition("{")[0])]
+        if not _is_in(directory, (_DEV, *_IN_EVERY_CONTAINER))
+    }
+    return tuple(each for each in sorted(wanted) if not _is_in(posixpath.dirname(each), wanted))
+
+
+def _note_program(file: Path, resource: str, program: str, image: str) -> None:
+    print_to_stderr(
+        f"kubedevices: {file}: {resource}: its health command runs in the container: {image} must "
+        f"have {program}; if the command opens devices, set `privileged: true` in --values"
+    )
 
 
 def _refuse_device_files(settings: "FileSettings") -> NoReturn:
@@ -169,12 +199,10 @@ def with_expose(deployment: "Deployment", args: argparse.Namespace) -> "tuple[De
     if args.config is None and args.profile is None:
         found = replace(deployment, cdi=args.cdi, dev_dirs=tuple(args.dev_dir) or (DEV,))
         return with_mode(found, args, [f"{EXAMPLE_DOMAIN}/null"]), EXAMPLE_DOMAIN
+    deployment = replace(deployment, mounts=tuple(_mount(text) for text in args.mount))
     config, text = _read(args)
     for resource, program in programs(config):
-        print_to_stderr(
-            f"kubedevices: {args.config}: {resource}: its health command runs in the container: "
-            f"{deployment.image} must have {program}"
-        )
+        _note_program(args.config, resource, program, deployment.image)
     found = replace(
         deployment,
         config=text,

@@ -4,7 +4,6 @@ import argparse
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from kubedevices import socket_paths
 from kubedevices.cli.manifest_arguments import KUBELET_DIR, PLUGIN_DIR
 from kubedevices.errors import UsageError
 
@@ -78,15 +77,16 @@ def unit_of(
 
 
 def _arguments(args: argparse.Namespace, deployment: "Deployment") -> Iterator[str]:
-    from kubedevices.manifests.deployment import METRICS_PORT
+    from kubedevices.manifests.deployment import METRICS_PORT, inside_registry
 
     yield args.what
     if args.config is not None:
         yield from ("--config", str(args.config))
     if args.plugin_dir != PLUGIN_DIR and deployment.has_plugin:
         yield from ("--socket-dir", args.plugin_dir)
-    if args.what == "proxy" and args.inside_dir != str(socket_paths.INSIDE_DIR):
-        yield from ("--plugin-dir", args.inside_dir)
+    if args.what == "proxy":
+        inside = args.inside_dir.rstrip("/")
+        yield from ("--plugin-dir", inside, "--plugin-registry", inside_registry(inside))
     if deployment.has_dra:
         yield from _of_dra(args, deployment)
     elif args.kubeconfig is not None:

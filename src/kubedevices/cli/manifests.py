@@ -64,6 +64,7 @@ _GO_WITH = {
     "as-values": ("simulate", "expose", "proxy", "run"),
     "values-schema": ("simulate", "expose", "proxy", "run"),
     **dict.fromkeys(AUTHOR_OPTIONS, ("run",)),
+    "mount": ("expose", "proxy", "run"),
     "domain": ("expose", "run", "proxy"),
     "mode": ("simulate", "expose", "run", "proxy"),
     **dict.fromkeys(FOLLOWED_MODES, ("simulate", "expose", "run")),
@@ -121,7 +122,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--patch",
         type=some_path,
         metavar="DAEMONSET",
-        help="proxy: print the patch for the DaemonSet of another plugin, read from this file",
+        help="proxy: print the patch for the DaemonSet of another plugin, read from this file: its "
+        "volumes of the plugin directory and of the kubelet's plugins_registry",
     )
     parser.add_argument(
         "--as-values",
@@ -146,6 +148,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the manifests or what an option asks for, or write the files of kustomize."""
     from kubedevices.manifests import kustomize
     from kubedevices.manifests.chart import chart_values
+    from kubedevices.manifests.deployment import inside_registry
     from kubedevices.manifests.image import remark
     from kubedevices.manifests.workload import documents, node_pod, objects
 
@@ -158,7 +161,12 @@ def run(args: argparse.Namespace) -> int:
         from kubedevices.cli.proxy_patch import patches
 
         image = args.image or IMAGE
-        found = patches(args.patch, args.plugin_dir, args.inside_dir, image)
+        inside = args.inside_dir.rstrip("/")
+        moved = {
+            args.plugin_dir: inside,
+            f"{args.kubelet_dir.rstrip('/')}/plugins_registry": inside_registry(inside),
+        }
+        found = patches(args.patch, moved, image)
         if note := remark(image):
             print_line(f"# Image: {note}.")
         print_text(manifest_yaml(found))

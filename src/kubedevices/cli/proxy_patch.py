@@ -1,13 +1,14 @@
 """`kubedevices manifests proxy --patch`: the patch that moves another plugin behind the proxy.
 
-A volume changes: instead of the kubelet's directory, the plugin gets the directory in which the
-proxy accepts registrations. The path in the container is the same, so the plugin needs no change.
-An init container waits until the proxy answers: a kubelet always starts before its plugins, so some
-plugins end, or never register, if nobody answers at kubelet.sock.
+Volumes change: instead of the kubelet's directories, the plugin gets the directories in which the
+proxy accepts registrations and finds the sockets of plugins. The paths in the container are the
+same, so the plugin needs no change. An init container waits until the proxy answers: a kubelet
+always starts before its plugins, so some plugins end, or never register, if nobody answers at
+kubelet.sock.
 """
 
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ WAITS = "wait-for-kubedevices-proxy"
 """The name of the init container."""
 
 
-def patches(file: Path, plugin_dir: str, inside_dir: str, image: str) -> list[dict[str, Any]]:
-    """Return a strategic-merge patch for each DaemonSet of `file` that mounts `plugin_dir`.
+def patches(file: Path, moved: Mapping[str, str], image: str) -> list[dict[str, Any]]:
+    """Return a strategic-merge patch for each DaemonSet of `file` that mounts a directory to move.
 
+    `moved` has the proxy's directory for each directory of the kubelet, the plugin directory first.
     `image` is the image of kubedevices, for the init container. Raises `CannotRead`, and
     `ConfigError` with the line if there is none.
     """
@@ -33,11 +35,14 @@ def patches(file: Path, plugin_dir: str, inside_dir: str, image: str) -> list[di
         kind = _text(node, "kind")
         volumes = _get(_get(_get(_get(node, "spec"), "template"), "spec"), "volumes")
         items = _items(volumes)
-        names = [_text(each, "name") for each in items if _path(each) == plugin_dir]
-        if kind == "DaemonSet" and names:
-            found.append(_patch(node, names, inside_dir, image))
+        here = {_text(each, "name"): moved[at] for each in items if (at := _path(each)) in moved}
+        if kind == "DaemonSet" and here:
+            # Only a plugin that dials kubelet.sock has to wait for the proxy.
+            inside = next(iter(moved.values()))
+            dials = [name for name, path in here.items() if path == inside]
+            found.append(_patch(node, here, [_waits(node, dials[0], image)] if dials else []))
         else:
-            problems.append(_problem(file, node, kind, items, plugin_dir))
+            problems.append(_problem(file, node, kind, items, moved))
     if found:
         return found
     if not problems:
@@ -53,29 +58,30 @@ def _objects(file: Path) -> Iterator[yaml.Node]:
         yield from _items(items) if isinstance(items, yaml.SequenceNode) else [node]
 
 
-def _patch(node: yaml.Node, names: Sequence[str], inside_dir: str, image: str) -> dict[str, Any]:
+def _patch(
+    node: yaml.Node, paths: Mapping[str, str], init_containers: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
     about = _get(node, "metadata")
     metadata = {key: _text(about, key) for key in ("name", "namespace") if _text(about, key)}
     # Create the directory like the proxy does: the plugin may start before the proxy.
-    source = {"path": inside_dir, "type": "DirectoryOrCreate"}
-    volumes = [{"name": name, "hostPath": source} for name in names]
+    volumes = [
+        {"name": name, "hostPath": {"path": path, "type": "DirectoryOrCreate"}}
+        for name, path in paths.items()
+    ]
+    pod: dict[str, Any] = {"initContainers": [*init_containers]} if init_containers else {}
     return {
         "apiVersion": _text(node, "apiVersion") or "apps/v1",
         "kind": "DaemonSet",
         "metadata": metadata,
-        "spec": {
-            "template": {
-                "spec": {"initContainers": [_waits(node, names, image)], "volumes": volumes}
-            }
-        },
+        "spec": {"template": {"spec": {**pod, "volumes": volumes}}},
     }
 
 
-def _waits(node: yaml.Node, names: Sequence[str], image: str) -> dict[str, Any]:
+def _waits(node: yaml.Node, volume: str, image: str) -> dict[str, Any]:
     """Return the container that ends when the proxy answers, with the rights of the plugin's."""
     containers = _get(_get(_get(_get(node, "spec"), "template"), "spec"), "containers")
     items = _items(containers)
-    theirs = next((each for each in items if names[0] in _mounts(each)), None)
+    theirs = next((each for each in items if volume in _mounts(each)), None)
     arguments = ["wait", "--registration", "--socket-dir", PLUGIN_DIR, "--timeout", "24h"]
     return {
         "name": WAITS,
@@ -83,7 +89,7 @@ def _waits(node: yaml.Node, names: Sequence[str], image: str) -> dict[str, Any]:
         "args": arguments,
         "securityContext": _rights(_get(theirs, "securityContext")),
         "resources": memory.resources(0),
-        "volumeMounts": [{"name": names[0], "mountPath": PLUGIN_DIR}],
+        "volumeMounts": [{"name": volume, "mountPath": PLUGIN_DIR}],
     }
 
 
@@ -112,7 +118,7 @@ def _rights(theirs: yaml.Node | None) -> dict[str, Any]:
 
 
 def _problem(
-    file: Path, node: yaml.Node, kind: str, volumes: Sequence[yaml.Node], plugin_dir: str
+    file: Path, node: yaml.Node, kind: str, volumes: Sequence[yaml.Node], moved: Mapping[str, str]
 ) -> ConfigProblem:
     """Return why there is no patch for an object; `key` is empty unless it is a DaemonSet."""
     name = _text(_get(node, "metadata"), "name")
@@ -120,7 +126,11 @@ def _problem(
         what = f"this is a {kind}, not a DaemonSet" if kind else "this is not a Kubernetes object"
         hint = "give the plugin's DaemonSet: kubectl get daemonset NAME -o yaml"
         return ConfigProblem(str(file), *_place(node), "", what, hint)
-    inside = [each for each in volumes if _is_in(plugin_dir, _path(each))]
+    plugin_dir, inside = next(iter(moved)), []
+    for path in moved:
+        if found := [each for each in volumes if _path(each) != path and _is_in(path, _path(each))]:
+            plugin_dir, inside = path, found
+            break
     place = _place(inside[0] if inside else node)
     if inside:
         return ConfigProblem(

@@ -1,4 +1,7 @@
-"""Imports the scanner class `MODULE:CLASS`, and creates a scanner. For scan and run.
+"""Imports `MODULE:NAME`, and returns its scanner. For scan and run.
+
+The name is a scanner class, a function that returns a scanner, or a scanner: for example a scanner
+in a middleware.
 
 The module is a name that Python can import (the current directory is searched first), or the path
 of a `.py` file. Every error is reported in one line. If a module cannot be imported, its traceback
@@ -21,6 +24,8 @@ from kubedevices.errors import KubedevicesError, ScanFailed, UsageError
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.words import closest, did_you_mean
 
+Made = typing.TypeVar("Made")
+
 EXAMPLE = "for example widgets.py:Widgets or mypackage.widgets:Widgets"
 
 _TRUE, _FALSE = {"true", "yes", "1"}, {"false", "no", "0"}
@@ -32,7 +37,7 @@ def add_scanner_argument(parser: argparse.ArgumentParser, *, nargs: str | None =
         "scanner",
         metavar="MODULE:CLASS",
         nargs=nargs,
-        help=f"the scanner, {EXAMPLE}",
+        help=f"the scanner: a class, a function that returns it, or an object, {EXAMPLE}",
     )
     parser.add_argument(
         "--arg",
@@ -40,14 +45,14 @@ def add_scanner_argument(parser: argparse.ArgumentParser, *, nargs: str | None =
         default=[],
         dest="constructor_arguments",
         metavar="NAME=VALUE",
-        help="an argument of the scanner's constructor; may be given several times",
+        help="an argument of the scanner's constructor or function; may be given several times",
     )
 
 
 def load_scanner(target: str, arguments: list[str]) -> Scanner:
-    """Import the class and create the scanner.
+    """Import the class, function or object, and return its scanner.
 
-    Raises `UsageError`, or `ScanFailed` if the constructor raises an exception.
+    Raises `UsageError`, or `ScanFailed` if the constructor or function raises an exception.
     """
     module_name, colon, class_name = target.rpartition(":")
     if not colon or not module_name or not class_name:
@@ -58,7 +63,17 @@ def load_scanner(target: str, arguments: list[str]) -> Scanner:
         if values:
             raise UsageError(f"{target} is a scanner, not a class: it takes no --arg")
         return found
-    return _make(_check_class(found, class_name), values)
+    if inspect.isclass(found):
+        return _make(class_name, "its constructor", _check_class(found, class_name), values)
+    if not callable(found):
+        kind = type(found).__name__
+        raise UsageError(f"{class_name} must be a class, a function or a scanner, not {kind}")
+    made = _make(class_name, "it", found, values)
+    if isinstance(made, Scanner):
+        return made
+    if inspect.iscoroutine(made):
+        made.close()
+    raise UsageError(f"{class_name}() must return a scanner, not {type(made).__name__}")
 
 
 def _split_arguments(arguments: list[str]) -> dict[str, str]:
@@ -139,9 +154,7 @@ def _scanners_in(module: ModuleType) -> list[str]:
     ]
 
 
-def _check_class(found: Any, name: str) -> Callable[..., Scanner]:
-    if not inspect.isclass(found):
-        raise UsageError(f"{name} must be a class, not {type(found).__name__}")
+def _check_class(found: type, name: str) -> Callable[..., Scanner]:
     if not issubclass(found, Scanner):
         wanted = "kubedevices.Scanner or kubedevices.PolledScanner"
         raise UsageError(f"{name} does not inherit {wanted}")
@@ -156,23 +169,25 @@ def _check_class(found: Any, name: str) -> Callable[..., Scanner]:
     return found
 
 
-def _make(scanner_class: Callable[..., Scanner], values: Mapping[str, str]) -> Scanner:
-    name = scanner_class.__name__
-    arguments = _convert(scanner_class, values)
+def _make(name: str, what: str, make: Callable[..., Made], values: Mapping[str, str]) -> Made:
+    arguments = _convert(name, make, values)
     try:
-        return scanner_class(**arguments)
+        return make(**arguments)
     except KubedevicesError:
         raise
     except Exception as error:
-        raise ScanFailed(name, f"its constructor raised {summarize_exception(error)}") from error
+        raise ScanFailed(name, f"{what} raised {summarize_exception(error)}") from error
 
 
-def _convert(scanner_class: Callable[..., Scanner], values: Mapping[str, str]) -> dict[str, Any]:
-    """Convert the texts to the types in the constructor's annotations; raises `UsageError`."""
-    name = scanner_class.__name__
-    signature = inspect.signature(scanner_class)
+def _convert(name: str, make: Callable[..., Any], values: Mapping[str, str]) -> dict[str, Any]:
+    """Convert the texts to the types in the annotations of `make`; raises `UsageError`."""
     try:
-        annotations = typing.get_type_hints(scanner_class.__init__)
+        signature = inspect.signature(make)
+    except ValueError as error:  # a few functions in C do not know their arguments
+        raise UsageError(f"{name} must be a function in Python: {error}") from error
+    try:
+        annotated: Any = make.__init__ if inspect.isclass(make) else make
+        annotations = typing.get_type_hints(annotated)
     except Exception:  # annotations may use names that only type checkers import
         annotations = {}
     takes_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())

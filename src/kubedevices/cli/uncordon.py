@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Uncordon the devices; if one of them is not cordoned, raise an error and change nothing."""
-    from kubedevices.middleware.maintenance_file import change_cordoned
+    from kubedevices.middleware.maintenance_file import as_dict, change_cordoned
 
     look_below_host_root(args)
     if args.all and args.devices:
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
     change_cordoned(maintenance_file(args), leave)
     if args.output != "table":
-        print_document({"uncordoned": [each._asdict() for each in gone]}, args.output)
+        print_document({"uncordoned": [*map(as_dict, gone)]}, args.output)
         return 0
     for each in gone:
         print_line(f"{each.resource}/{each.id} is in service again")

@@ -14,6 +14,11 @@ groups:
         unless max by (node, resource) (kubedevices_plugin_streams)
     for: 5m
     annotations: {summary: "{{ $labels.node }}: the plugin of {{ $labels.resource }} is gone"}
+  - alert: VendorPluginDown
+    expr: max by (node, resource) (kubedevices_proxied_plugin_connected) == 0
+    for: 5m
+    annotations:
+      summary: "{{ $labels.node }}: the plugin of {{ $labels.resource }} is not connected to the proxy"
   - alert: DevicesNotOffered
     expr: max by (node, resource) (kubedevices_plugin_streams) == 0
     for: 5m

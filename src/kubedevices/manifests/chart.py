@@ -40,7 +40,7 @@ class Image:
 
 @dataclass(frozen=True, kw_only=True)
 class ChartMount:
-    """A directory of the host, for a plugin of your own."""
+    """A directory of the host, for a plugin of your own or a health check."""
 
     HINT: ClassVar[str] = "write '- {path: /run/widgets}'"
 
@@ -88,7 +88,10 @@ class ChartValues(CommonValues):
     arguments: tuple[str, ...] = key(
         meaning="run: arguments such as [widgets:Widgets, --domain, example.com]", default=()
     )
-    mounts: tuple[ChartMount, ...] = key(meaning="run: directories of the host", default=())
+    mounts: tuple[ChartMount, ...] = key(
+        meaning="directories of the host that a plugin of your own or a health check needs",
+        default=(),
+    )
     cdi: bool = key(meaning="expose: give devices to containers only by CDI", default=False)
     writes_cdi: bool = key(
         meaning="true if the configuration asks for CDI: the pod may write CDI files",
@@ -98,7 +101,7 @@ class ChartValues(CommonValues):
         meaning="expose: directories of /dev that the pod sees", default=(DEV,)
     )
     host_dirs: tuple[str, ...] = key(
-        meaning="expose: other directories of the host that the configuration looks into",
+        meaning="expose, proxy: other directories of the host that the configuration looks into",
         default=(),
     )
     devices: int = key(meaning="simulate: number of devices; the memory follows from it", default=0)

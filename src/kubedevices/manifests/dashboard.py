@@ -43,27 +43,37 @@ def _quantile(share: float) -> str:
 
 
 PANELS = (
-    Panel("Healthy devices", "stat", 6, {"": _count("Healthy")}),
+    Panel("Healthy devices", "stat", 5, {"": _count("Healthy")}),
     Panel(
         "Unhealthy devices",
         "stat",
-        6,
+        5,
         {"": _count("Unhealthy")},
         "Also devices that were removed and are still in the list.",
     ),
     Panel(
         "Devices of pods",
         "stat",
-        6,
+        5,
         {"": f"count({HELD}) or vector(0)"},
         "Needs --pod-resources; the manifests set it with --metrics.",
     ),
     Panel(
         "Resources without a kubelet",
         "stat",
-        6,
+        5,
         {"": f"count(max by (node, resource) ({PLUGIN}streams{{{CHOSEN}}}) == 0) or vector(0)"},
         "Nodes on which no kubelet allocates devices of a resource now.",
+    ),
+    Panel(
+        "Vendors' plugins away",
+        "stat",
+        4,
+        {
+            "": "count(max by (node, resource) "
+            f"(kubedevices_proxied_plugin_connected{{{CHOSEN}}}) == 0) or vector(0)"
+        },
+        "Plugins that are not connected to their proxy; the proxy may still hold their devices.",
     ),
     Panel(
         "Devices by health",

@@ -126,6 +126,11 @@ class Deployment:
         return self.mode_file is not None or bool(self.mode_label)
 
     @property
+    def inside_registry(self) -> str:
+        """The directory of the host for plugins behind a proxy that use the plugin watcher."""
+        return inside_registry(self.inside_dir)
+
+    @property
     def has_dra(self) -> bool:
         """Whether devices may be in DRA, now or later."""
         return self.mode != "device-plugin" or self.follows_mode
@@ -180,6 +185,11 @@ class Deployment:
         """A short text that changes with the data of the ConfigMap."""
         text = "".join(f"{key}\0{value}\0" for key, value in sorted(self.map_data.items()))
         return sha256(text.encode()).hexdigest()[:8]
+
+
+def inside_registry(inside_dir: str) -> str:
+    """Return the plugin registry that belongs to `inside_dir`: beside it, as at the kubelet."""
+    return f"{inside_dir}_registry"
 
 
 def metadata(deployment: Deployment, **labels: str) -> dict[str, Any]:

@@ -6,7 +6,11 @@ from kubedevices.manifests.deployment import Deployment
 
 
 def security_context_constraints(deployment: Deployment) -> dict[str, Any]:
-    """Return SecurityContextConstraints that permit hostPath volumes and user 0, but no more."""
+    """Return SecurityContextConstraints that permit hostPath volumes and user 0.
+
+    Further rights only if the values of the admin ask for them, for health checks.
+    """
+    has_more = deployment.admin.privileged or "SYS_ADMIN" in deployment.admin.capabilities
     account = f"system:serviceaccount:{deployment.namespace}:{deployment.name}"
     constraints: dict[str, Any] = {
         "apiVersion": "security.openshift.io/v1",
@@ -17,11 +21,11 @@ def security_context_constraints(deployment: Deployment) -> dict[str, Any]:
         "allowHostNetwork": False,
         "allowHostPID": False,
         "allowHostPorts": False,
-        "allowPrivilegedContainer": False,
-        "allowPrivilegeEscalation": False,
+        "allowPrivilegedContainer": deployment.admin.privileged,
+        "allowPrivilegeEscalation": has_more,
         "readOnlyRootFilesystem": True,
         "priority": None,
-        "allowedCapabilities": None,
+        "allowedCapabilities": [*deployment.admin.capabilities] or None,
         "defaultAddCapabilities": None,
         "requiredDropCapabilities": ["ALL"],
         "runAsUser": {"type": "RunAsAny"},

@@ -60,6 +60,12 @@ def _own_directory(path: str) -> str:
     return ""
 
 
+def _capability(text: str) -> str:
+    if re.fullmatch("[A-Z][A-Z_]*", text) and not text.startswith("CAP_"):
+        return ""
+    return f"{text!r} is not a capability: write SYS_ADMIN, without CAP_"
+
+
 def _positive(number: int) -> str:
     return "" if number > 0 else "must be 1 or more"
 
@@ -223,6 +229,16 @@ class CommonValues:
     resource_quota: bool = key(
         meaning="false: no ResourceQuota; clusters that restrict priority classes need it",
         default=True,
+    )
+    privileged: bool = key(
+        meaning="true: the container may open every device file of the host, for commands of "
+        "health checks such as nvidia-smi",
+        default=False,
+    )
+    capabilities: tuple[str, ...] = key(
+        meaning="capabilities of the container, for commands of health checks, such as SYS_ADMIN",
+        default=(),
+        check=_capability,
     )
     openshift: bool = key(
         meaning="true: SecurityContextConstraints for the plugin's account, and the SELinux type "

@@ -51,6 +51,7 @@ def volumes_of(deployment: Deployment) -> list[Volume]:
         volumes += _of_dev(deployment)
     if deployment.plugin == "proxy":
         volumes.append(_same("inside", deployment.inside_dir, "DirectoryOrCreate"))
+        volumes.append(_same("inside-registry", deployment.inside_registry, "DirectoryOrCreate"))
     # `kubedevices cordon` on the host writes the file that every pod reads. A proxy also writes.
     is_read_only = deployment.plugin != "proxy"
     volumes.append(

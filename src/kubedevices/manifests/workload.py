@@ -38,7 +38,7 @@ from kubedevices.manifests.dra_access import cluster_metadata, cluster_objects
 from kubedevices.manifests.monitoring import PAGES, monitoring
 from kubedevices.manifests.openshift import security_context_constraints
 from kubedevices.manifests.scheduling import scheduling
-from kubedevices.manifests.values import ProbeTimes, plain
+from kubedevices.manifests.values import CommonValues, ProbeTimes, plain
 from kubedevices.manifests.volumes import Volume, volumes_of
 
 CONTROL = "control.sock"
@@ -156,6 +156,7 @@ def pod_spec(deployment: Deployment) -> dict[str, Any]:
     volumes = volumes_of(deployment)
     container = _container(deployment.image, _arguments(deployment), volumes)
     admin = deployment.admin
+    container["securityContext"] |= _more_rights(admin)
     if admin.image_pull_policy:
         container["imagePullPolicy"] = admin.image_pull_policy
     container["resources"] = plain(admin.resources) or memory.resources(deployment.devices)
@@ -191,6 +192,17 @@ def pod_spec(deployment: Deployment) -> dict[str, Any]:
         mount = {"name": "config", "mountPath": CONFIG_DIR, "readOnly": True}
         container["volumeMounts"].append(mount)
     return spec
+
+
+def _more_rights(admin: CommonValues) -> dict[str, Any]:
+    """Return what differs in the security context if a health check needs more rights."""
+    found: dict[str, Any] = {}
+    if admin.capabilities:
+        found["capabilities"] = {"drop": ["ALL"], "add": [*admin.capabilities]}
+    if admin.privileged or "SYS_ADMIN" in admin.capabilities:
+        # Kubernetes refuses both without it.
+        found |= {"privileged": admin.privileged, "allowPrivilegeEscalation": True}
+    return found
 
 
 def _times(probe: ProbeTimes) -> dict[str, int]:
@@ -229,6 +241,7 @@ def _arguments(deployment: Deployment) -> list[str]:
         arguments += _dra_arguments(deployment)
     if deployment.plugin == "proxy":
         arguments += ["--plugin-dir", deployment.inside_dir]
+        arguments += ["--plugin-registry", deployment.inside_registry]
     arguments += ["--state-dir", STATE_DIR]
     if deployment.cdi:
         arguments += ["--inject", "cdi"]

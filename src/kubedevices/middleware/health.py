@@ -89,11 +89,9 @@ class Damped(RuledMiddleware[HealthRule]):
         self._maintained = next(
             (each for each in layers(scanner) if isinstance(each, Maintained)), None
         )
-        # `_to_cordon`: out by the damper, but not yet in the maintenance file. `_cordoned`: written
-        # there. If somebody removes a device from the file, `_put_back_if_uncordoned` calls the
-        # damper.
+        # Out by the damper, but not yet in the maintenance file. Once there, the file alone says
+        # how long a device is out: also after a restart, and after `kubedevices uncordon`.
         self._to_cordon: set[tuple[str, str]] = set()
-        self._cordoned: set[tuple[str, str]] = set()
 
     def line(self) -> str:
         """Return the rules in one line."""
@@ -127,8 +125,8 @@ class Damped(RuledMiddleware[HealthRule]):
         changed = {}
         for device_id, device in devices.items():
             if self._is_cordoned(device_type, device_id):
-                continue  # an operator took it out: `Maintained` made it Unhealthy already
-            self._put_back_if_uncordoned(device_type, device_id, damper)
+                damper.put_back(device_id)  # `Maintained` made it Unhealthy already
+                continue
             was_out = damper.is_out(device_id)
             is_ok = damper.observe(device_id, self._health_of(device_type, rule, device), now)
             if damper.is_out(device_id) and not was_out:
@@ -168,30 +166,22 @@ class Damped(RuledMiddleware[HealthRule]):
 
     def _take_out(self, device_type: str, device_id: str, rule: HealthRule) -> None:
         self.count("went_out", device_type)
-        if rule.recover_after is not None:
-            until = f"for {rule.recover_after:g} s"
-        elif self._maintained is not None:
-            until = "until it is uncordoned"
+        if self._maintained is not None:
             self._to_cordon.add((device_type, device_id))
             self._wake_up()
-        else:
-            until = "until a restart"
         _log.warning(
             "%s: %s turned Unhealthy more than %s times within an hour: it is out %s",
-            device_type, device_id, rule.max_flaps, until,
+            device_type, device_id, rule.max_flaps, self._until(rule),
         )  # fmt: skip
+
+    def _until(self, rule: HealthRule) -> str:
+        ends = [] if rule.recover_after is None else [f"for {rule.recover_after:g} s"]
+        ends += ["until it is uncordoned"] if self._maintained is not None else []
+        return ", or ".join(ends) or "until a restart"
 
     def _is_cordoned(self, device_type: str, device_id: str) -> bool:
         maintained = self._maintained
         return maintained is not None and maintained.out.reason(device_type, device_id) is not None
-
-    def _put_back_if_uncordoned(self, device_type: str, device_id: str, damper: Damper) -> None:
-        key = (device_type, device_id)
-        if self._maintained is None or key not in self._cordoned:
-            return
-        if self._maintained.out.reason(*key) is None:
-            self._cordoned.discard(key)
-            damper.put_back(device_id)
 
     async def _cordon(self) -> None:
         """Write devices that went out into the file, so that they stay out over a restart."""
@@ -199,19 +189,24 @@ class Damped(RuledMiddleware[HealthRule]):
 
         maintained = self._maintained
         while self._to_cordon and maintained is not None:
-            device_type, device_id = key = self._to_cordon.pop()
+            device_type, device_id = self._to_cordon.pop()
             reason = "its health changed too often (cordoned by the health rule)"
             resource = f"{maintained.domain}/{device_type}"
+            rule = self.rule_of(device_type)
+            recover_after = rule.recover_after if rule is not None else None
             try:
                 await hook_threads.call(
-                    add_cordoned, maintained.file, [(resource, device_id)], reason
+                    add_cordoned,
+                    maintained.file,
+                    [(resource, device_id)],
+                    reason,
+                    recover_after,
                 )
             except KubedevicesError as error:
-                _log.warning("%s: %s is out until a restart: %s", device_type, device_id, error)
+                text = "%s: %s is not in the list of `kubedevices cordon`, so a restart ends it: %s"
+                _log.warning(text, device_type, device_id, error)
                 continue
             await maintained.read_now()
-            # After the file was read: before, the device would look uncordoned.
-            self._cordoned.add(key)
 
     # ------------------------------------------------------------ checks
 
@@ -248,14 +243,16 @@ class Damped(RuledMiddleware[HealthRule]):
 
     async def run_beside(self) -> NoReturn:
         """Run the checks that are due, and write devices that went out into the file."""
+        known: dict[CheckId, DeviceCheck] = {}
         while True:
             self._has_work.clear()
             await self._cordon()
-            checks = self._planned
-            await hook_threads.call(self._checks.update, checks)
-            pause = min((each.check.interval for each in checks.values()), default=None)
+            if (planned := self._planned) is not known:
+                known = planned
+                await hook_threads.call(self._checks.update, known)
+            self._checks.run_due()
             with contextlib.suppress(TimeoutError):
-                async with deadlines.timeout(pause):
+                async with deadlines.timeout(self._checks.pause()):
                     await self._has_work.wait()
 
 

@@ -38,6 +38,10 @@ LONGEST_COMMAND = 10.0
 LONGEST_FILE = 64 * 1024
 """Most bytes of a file that is compared."""
 
+_SHORTEST_PAUSE = 0.01
+"""Seconds between two looks for due checks: a check that has just ended may still count as running.
+"""
+
 _log = logging.getLogger(__name__)
 
 CheckId = tuple[str, ...]
@@ -61,13 +65,16 @@ class _CheckState:
     rule: Check
     gate: HealthGate
     due: float
+    values: Mapping[str, str] = field(default_factory=dict)
     job: CheckJob | None = None
     started: float | None = None
     has_result: threading.Event = field(default_factory=threading.Event)
 
 
 class HealthChecks:
-    """Starts checks at each `update`; calls `on_change`, in a thread, when a health changes.
+    """Starts checks when they are due; calls `on_change`, in a thread, when a health changes.
+
+    Each check has its own due time: call `run_due` again after `pause` seconds.
 
     `here` maps a path of the host to its path in this container.
     """
@@ -94,14 +101,29 @@ class HealthChecks:
         with self._lock:
             for key in self._states.keys() - checks.keys():
                 del self._states[key]
-            states = {key: self._state_of(key, each, now) for key, each in checks.items()}
-        for key, each in states.items():
-            self._give_up_waiting(key, each, now)
-            if each.due <= now and each.job is None:
-                self._start(key, each, checks[key].values, now)
+            states = [self._state_of(key, each, now) for key, each in checks.items()]
+        self.run_due()
         deadline = now + self._first_look
-        for each in states.values():
+        for each in states:
             each.has_result.wait(max(0.0, deadline - self._clock()))
+
+    def run_due(self) -> None:
+        """Start the checks that are due, and no other."""
+        now = self._clock()
+        with self._lock:
+            states = [*self._states.items()]
+        for key, each in states:
+            if each.due <= now:
+                self._give_up_waiting(key, each, now)
+                if each.due <= now and each.job is None:
+                    self._start(key, each, each.values, now)
+
+    def pause(self) -> float | None:
+        """Return the seconds until the next check is due; None without checks."""
+        now = self._clock()
+        with self._lock:
+            due = min((each.due for each in self._states.values()), default=None)
+        return None if due is None else max(due - now, _SHORTEST_PAUSE)
 
     def health(self, key: CheckId) -> Health | None:
         """Return the health by one check; None until its first run ended."""
@@ -114,6 +136,7 @@ class HealthChecks:
         if known is None or known.rule != rule:
             known = _CheckState(rule, HealthGate(rule.fail_after, rule.ok_after), now)
             self._states[key] = known
+        known.values = check.values
         return known
 
     def _start(

@@ -5,13 +5,17 @@ and after each change, so a device stays out of service until `kubedevices uncor
 the device go on.
 """
 
+import contextlib
 import logging
+import math
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from kubedevices import deadlines
 from kubedevices.allocation import AllocateRequest
 from kubedevices.device import Health
 from kubedevices.device_tree import DeviceTree
@@ -33,6 +37,8 @@ FILE_NAME = "maintenance.json"
 
 LOOK_INTERVAL = 10.0
 """Interval in seconds of the look at the file that also finds changes without a file event."""
+
+_SHORTEST_PAUSE = 0.01
 
 _log = logging.getLogger(__name__)
 
@@ -93,6 +99,9 @@ class Maintained(Middleware):
         self.out = OutOfService()
         self.domain, self.file = domain, file
         self._problem = ""
+        self._ends = math.inf
+        """When the first device comes back by itself, in seconds since the epoch."""
+
         self._known: frozenset[tuple[str, str, str]] = frozenset()
 
     @property
@@ -121,9 +130,13 @@ class Maintained(Middleware):
             await super().scan(notifier)
 
     async def run_beside(self) -> NoReturn:
-        """Read the file after each change."""
+        """Read the file after each change, and when a device comes back by itself."""
         while True:
-            await self._changes.changed()
+            # A clock that jumps is noticed within one interval.
+            left = None if self._ends == math.inf else min(self._ends - time.time(), LOOK_INTERVAL)
+            with contextlib.suppress(TimeoutError):
+                async with deadlines.timeout(left if left is None else max(left, _SHORTEST_PAUSE)):
+                    await self._changes.changed()
             await self.read_now()
 
     async def read_now(self) -> None:
@@ -138,7 +151,10 @@ class Maintained(Middleware):
             return
         self._problem = ""
         prefix = f"{self.domain}/"
-        ours = frozenset(each[:3] for each in cordoned if each.resource.startswith(prefix))
+        named = [each for each in cordoned if each.resource.startswith(prefix)]
+        now = time.time()
+        self._ends = now + min((each.seconds_left(now) for each in named), default=math.inf)
+        ours = frozenset(each[:3] for each in named)
         if ours != self._known:
             self._report(ours)
             self._known, self.out = ours, OutOfService(self.domain, ours)

@@ -4,14 +4,18 @@
       {"resource": "example.com/gpu", "id": "GPU-1", "reason": "fan noise", "since": "2026-…Z"}
     ]}
 
+A device may have a time `until`, at which it is in service again.
+
 `kubedevices cordon` and the health rule write it, `maintenance` reads it after each change. People
 may edit the file, and other users may be able to write in its directory, so the content is not
 trusted. Two writers exclude each other by a lock file.
 """
 
+import calendar
 import contextlib
 import fcntl
 import json
+import math
 import os
 import re
 import time
@@ -38,20 +42,36 @@ LOCK_TIMEOUT = 10.0
 _LOOK = 0.02
 """Seconds between two attempts to get the lock."""
 
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
+_LAST = 253402300799  # the end of the year 9999, which the format can still hold
+
 _ADVICE = "correct the file, or remove it to begin anew"
 
 
 class Cordoned(NamedTuple):
-    """One device that is out of service; `since` is a time in UTC, like 2026-11-22T17:06:26Z."""
+    """One device that is out of service; times are in UTC, like 2026-11-22T17:06:26Z.
+
+    At the time `until` the device is in service again; an empty text means: not by itself.
+    """
 
     resource: str
     id: str
     reason: str
     since: str = ""
+    until: str = ""
+
+    def seconds_left(self, now: float) -> float:
+        """Return how long the device is still out; `now` in seconds since the epoch, UTC."""
+        if not self.until:
+            return math.inf
+        return calendar.timegm(time.strptime(self.until, _TIME)) - now
 
 
-def read_cordoned(path: Path) -> tuple[Cordoned, ...]:
-    """Return the devices in the file `path`; `()` without a file. Raises `CannotRead`."""
+def read_cordoned(path: Path, clock: Callable[[], float] = time.time) -> tuple[Cordoned, ...]:
+    """Return the devices in the file `path` that are out of service now; `()` without a file.
+
+    Raises `CannotRead`. A device whose time `until` has come is in service, whoever asks.
+    """
     try:
         data = untrusted_files.read_bytes(path, limit=SIZE_LIMIT)
     except (FileNotFoundError, NotADirectoryError):
@@ -59,7 +79,8 @@ def read_cordoned(path: Path) -> tuple[Cordoned, ...]:
     except OSError as error:
         raise CannotRead(str(path), error.strerror or str(error)) from error
     try:
-        return parse_cordoned(data)
+        now = clock()
+        return tuple(each for each in parse_cordoned(data) if each.seconds_left(now) > 0)
     except ValueError as error:
         raise CannotRead(str(path), f"{error}; {_ADVICE}") from error
 
@@ -89,6 +110,11 @@ def _entry(number: int, said: object) -> Cordoned:
             raise ValueError(f"device {number}: {name} must be text")
     if problem := explain_resource_name(texts["resource"]):
         raise ValueError(f"device {number}: {texts['resource']!r} is not a resource: {problem}")
+    if texts["until"]:
+        try:
+            time.strptime(texts["until"], _TIME)
+        except ValueError:
+            raise ValueError(f"device {number}: until must be like 2026-11-22T17:06:26Z") from None
     if not texts["id"]:
         raise ValueError(f"device {number}: its id is missing")
     return Cordoned(**(texts | {"reason": clean_reason(texts["reason"])}))
@@ -104,9 +130,15 @@ def clean_reason(text: str) -> str:
     return line if len(line) <= REASON_LIMIT else f"{line[:REASON_LIMIT]}…"
 
 
+def as_dict(cordoned: Cordoned) -> dict[str, str]:
+    """Return the keys of one device; `until` only if the device comes back by itself."""
+    found = cordoned._asdict()
+    return found if cordoned.until else {name: found[name] for name in found if name != "until"}
+
+
 def encode_cordoned(cordoned: Iterable[Cordoned]) -> bytes:
     """Return the content of a file, one device per line so that people can edit it."""
-    lines = [json.dumps(each._asdict(), ensure_ascii=False) for each in cordoned]
+    lines = [json.dumps(as_dict(each), ensure_ascii=False) for each in cordoned]
     listed = ",\n".join(f"  {line}" for line in lines)
     return f'{{"version": 1, "devices": [\n{listed}\n]}}\n'.encode()
 
@@ -146,18 +178,26 @@ def change_cordoned(
 
 
 def add_cordoned(
-    path: Path, wanted: Sequence[tuple[str, str]], reason: str
+    path: Path,
+    wanted: Sequence[tuple[str, str]],
+    reason: str,
+    recover_after: float | None = None,
 ) -> tuple[Cordoned, ...]:
     """Add devices, each as (resource, ID); return their entries. Raises like `change_cordoned`.
 
-    A device that is in the file already gets the new reason.
+    A device that is in the file already gets the new reason and the new end. After `recover_after`
+    seconds the devices are in service again; None means: not by themselves.
     """
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    clock = time.time()
+    now = time.strftime(_TIME, time.gmtime(clock))
+    until = ""
+    if recover_after is not None:
+        until = time.strftime(_TIME, time.gmtime(math.ceil(min(clock + recover_after, _LAST))))
 
     def add(before: tuple[Cordoned, ...]) -> Iterable[Cordoned]:
         known = {each[:2]: each for each in before}
         for resource, device_id in wanted:
-            new = Cordoned(resource, device_id, clean_reason(reason), now)
+            new = Cordoned(resource, device_id, clean_reason(reason), now, until)
             old = known.get((resource, device_id), new)
             # `since` stays: the device has been out of service since its first entry.
             known[resource, device_id] = new._replace(since=old.since)

@@ -1,13 +1,15 @@
-"""Corrects what a plugin gets wrong, so that node and pods do not suffer: `Mended`.
+"""Repairs what a plugin gets wrong, so that node and pods do not suffer: `Mended`.
 
-Correct lists and answers pass unchanged. Each kind of fault is counted, and logged once.
+Correct lists and answers pass unchanged. Each kind of fault is counted, and logged once. Texts for
+users say "repair"; the key of the rule is `mend`.
 
 * In lists: duplicate IDs (the unhealthy device counts), an unknown word of health (Unhealthy), NUMA
   nodes below 0 (none), and an empty list that is followed by the real list within a second.
 * In answers: an error of GetPreferredAllocation, or a preference that no node can follow (no
-  preference); container paths that are relative or occur twice.
+  preference); container paths that are relative, or at which two different things belong. The same
+  entry twice is no fault: many plugins repeat a common device file, and a node takes it once.
 * A plugin without GetDevicePluginOptions gets the default options.
-* A name of a variable that no shell can use is logged and passed on.
+* A name of a variable that no shell can use is logged, counted and passed on.
 """
 
 import logging
@@ -42,6 +44,9 @@ _LIST_FAULTS = {
 }
 """Fields of `list.oddities`, an attribute of the scanner of another plugin."""
 
+_PASSED_ON = {"odd_variables"}
+"""Faults that nobody can repair."""
+
 _VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 _Part = TypeVar("_Part", DeviceSpec, Mount)
@@ -72,7 +77,8 @@ class Mended(Middleware):
         self.count(event, device_type)
         if (device_type, event) not in self._logged:
             self._logged.add((device_type, event))
-            _log.warning("%s: mended: %s (logged once; the metrics count it)", device_type, text)
+            done = "passed on unchanged" if event in _PASSED_ON else "repaired"
+            _log.warning("%s: %s: %s (logged once; the metrics count it)", device_type, done, text)
 
     def change(self, tree: DeviceTree, now: float) -> DeviceTree:
         """Return the corrected tree; `tree` itself if it has no faults."""
@@ -191,21 +197,24 @@ def mend_container(container: ContainerAllocateResponse) -> Iterator[tuple[str, 
         yield from problems
     for name in container.env:
         if not _VARIABLE.fullmatch(name):
-            text = f"the variable {name!r}, which no shell can use; it is passed on unchanged"
-            yield "odd_variables", text
+            yield "odd_variables", f"the variable {name!r}, which no shell can use"
 
 
 def _mended_parts(parts: Sequence[_Part], problems: list[tuple[str, str]]) -> Iterator[_Part]:
-    """Yield parts with absolute paths, and for each path only the first part, as a kubelet does."""
-    places: set[str] = set()
+    """Yield parts with absolute paths, and for each path only the first part, as a kubelet does.
+
+    A repetition of the first part is yielded too.
+    """
+    at: dict[str, _Part] = {}
     for part in parts:
         place = part.container_path
         if not place.startswith("/"):
             place = f"/{place}" if place else part.host_path
             text = f"the path {part.container_path!r} in a container: it is {place} now"
             problems.append(("relative_paths", text))
-        if place in places:
-            problems.append(("doubled_paths", f"{place} twice in a container: the first counts"))
+        repaired = part if place == part.container_path else part._replace(container_path=place)
+        if at.setdefault(place, repaired) != repaired:
+            text = f"two different entries for {place} in a container: the first counts"
+            problems.append(("doubled_paths", text))
             continue
-        places.add(place)
-        yield part if place == part.container_path else part._replace(container_path=place)
+        yield repaired

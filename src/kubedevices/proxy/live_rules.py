@@ -75,8 +75,18 @@ class LiveRules:
         return [name for name in self.config.resources if not is_pattern(name)]
 
     def reserve_names(self, resource: str, rule: ProxyRule) -> None:
-        """Note the outside names of `resource`; raises `UsageError` if another resource has one."""
-        self._served = {made: maker for made, maker in self._served.items() if maker != resource}
+        """Note the outside names of `resource`; raises `UsageError` if another resource has one.
+
+        A name is free again when the rule in force no longer produces it, for example because the
+        other resource is hidden now: the order in which chains are created does not matter.
+        """
+        self._served = {
+            made: maker
+            for made, maker in self._served.items()
+            if maker != resource
+            and (in_force := self.of(maker)) is not None
+            and made in served_names(maker, in_force)
+        }
         for made in served_names(resource, rule):
             maker = self._served.setdefault(made, resource)
             if maker != resource:

@@ -20,6 +20,7 @@ from kubedevices.node.arrival.endpoint import (
     Endpoint,
     PluginTimeouts,
 )
+from kubedevices.node.arrival.second_registration import is_known
 from kubedevices.node.loop_slices import LoopSlices
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.device_list import MAX_LIST_SIZE
@@ -139,11 +140,15 @@ class PluginScanner(Scanner):
             needs_options=not self.is_mended,
         )
         self.has_options = endpoint.has_options
-        self._generation += 1
-        endpoint.generation = self._generation
         if self.options != endpoint.options:
             self.options = endpoint.options
             self.options_changed()
+        if is_known(endpoint, self._instances):
+            _log.info("%s: its plugin registered again at %s", self.resource, socket.name)
+            await endpoint.close()
+            return
+        self._generation += 1
+        endpoint.generation = self._generation
         self._instances.append(endpoint)
         self._tasks[endpoint] = asyncio.create_task(
             self._follow(endpoint), name=f"lists of {self.resource} inside"

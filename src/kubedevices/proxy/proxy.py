@@ -142,13 +142,24 @@ class Proxy:
         return self.has_started
 
     @property
+    def connected(self) -> dict[str, bool]:
+        """Whether the plugin is here, of each resource that registered or that the file names.
+
+        Resources that the rules hide are left out.
+        """
+        scanners = self.inside.scanners
+        return {
+            name: (scanner := scanners.get(name)) is not None and scanner.is_here
+            for name in sorted({*scanners, *self.rules.named()})
+            if self.rules.of(name) is not None
+        }
+
+    @property
     def problems(self) -> list[str]:
         """What keeps the process from being ready, beside the resources of `servers`."""
-        scanners = self.inside.scanners
+        connected = self.connected
         found = [
-            f"{name}: its plugin is away"
-            for name in self.rules.named()
-            if not ((scanner := scanners.get(name)) and scanner.is_here)
+            f"{name}: its plugin is away" for name in self.rules.named() if not connected[name]
         ]
         failed = {**self.inside.tasks.failed, **self._tasks.failed}
         found += [f"{name}: {error}" for name, error in failed.items()]

@@ -62,7 +62,9 @@ class ProxyRule:
     HINT: ClassVar[str] = "write 'example.com/gpu: {hold: 5m}'"
 
     record: RecordKey | None = key(meaning="record all lists and calls in a file", default=None)
-    mend: bool = key(meaning="whether faults in the plugin's answers are corrected", default=True)
+    mend: bool = key(
+        meaning="whether faults in the plugin's lists and answers are repaired", default=True
+    )
     filter: FilterKey | None = key(meaning="devices that are left out", default=None)
     split: SplitKey | None = key(meaning="several resources from one", default=None)
     rename: str | None = key(

@@ -170,20 +170,40 @@ async def test_registering_often_without_a_list_leaks_nothing(plugins: Path) -> 
             assert len(manager._endpoints) == 1
 
 
-async def test_the_replaced_stream_ends_only_when_the_new_one_has_listed(plugins: Path) -> None:
-    """Otherwise a plugin that registers after the loss of its last stream would register without
-    end.
+async def test_registering_again_from_the_same_socket_keeps_the_stream(plugins: Path) -> None:
+    """Some plugins end for ever when a stream ends, and a kubelet ends none. A new stream begins
+    only after the old stream has ended.
     """
     async with DeviceManager(plugins) as manager, FakePlugin(plugins, devices=healthy("a")) as one:
         await one.register()
         await manager.wait_for(RESOURCE, allocatable=1)
-        one.hang("list")
+        for _ in range(3):
+            await one.register()
+        assert (one.streams_opened, one.open_streams, one.options_asked) == (1, 1, 4)
+        await one.end_streams()
         await one.register()
-        await until(lambda: one.streams_opened == 2)
-        assert one.open_streams == 2
+        await until(lambda: one.streams_opened >= 2 and one.open_streams == 1)
+        await manager.wait_for(RESOURCE, allocatable=1)
+
+
+async def test_the_replaced_stream_ends_only_when_the_new_one_has_listed(plugins: Path) -> None:
+    """Otherwise a plugin that registers after the loss of its last stream would register without
+    end. A new socket file at the same path is a new instance, also in the same process.
+    """
+    async with DeviceManager(plugins) as manager, contextlib.AsyncExitStack() as stack:
+        one = await stack.enter_async_context(FakePlugin(plugins, devices=healthy("a")))
+        await one.register()
+        await manager.wait_for(RESOURCE, allocatable=1)
+        one.socket.rename(plugins / "taken-over.sock")
+        two = await stack.enter_async_context(FakePlugin(plugins, devices=healthy("a", "b")))
+        two.hang("list")
+        await two.register()
+        await until(lambda: two.streams_opened == 1)
+        assert one.open_streams == 1
         assert manager.get_capacity().allocatable == {RESOURCE: 1}
-        one.hang("list").set()
-        await until(lambda: one.open_streams == 1)
+        two.hang("list").set()
+        await until(lambda: one.open_streams == 0)
+        await manager.wait_for(RESOURCE, allocatable=2)
 
 
 async def test_the_number_of_instances_of_a_plugin_is_limited(plugins: Path) -> None:

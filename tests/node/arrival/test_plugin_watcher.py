@@ -7,62 +7,22 @@ import os
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Self
 
 import pytest
 
-from kubedevices.allocation import PluginInfo
 from kubedevices.bench.loop_thread import ShiftedLoop
 from kubedevices.errors import DialPluginFailed, RpcError, StatusCode
-from kubedevices.kubelet_api.services import plugin_registration_methods
 from kubedevices.node.arrival.plugin_watcher import (
     PluginWatcher,
     WatcherTiming,
     device_plugins,
+    serving_socket,
 )
 from kubedevices.node.arrival.registry_scan import find_sockets
-from kubedevices.wire.unix_grpc import GrpcServer
 from tests.waiting import until
+from tests.watched_plugin import RESOURCE, WatchedPlugin
 
-RESOURCE = "example.com/widget"
 QUICK = WatcherTiming(interval=0.02, dial=0.5, get_info=0.5, notify=0.5)
-
-
-class WatchedPlugin:
-    """A plugin with a socket in the registry directory; records the notifications that it gets."""
-
-    def __init__(self, path: Path, **said: object) -> None:
-        self.path = path
-        info: dict[str, object] = {"type": "DevicePlugin", "name": RESOURCE, "endpoint": ""}
-        info |= {"supported_versions": ("v1beta1",), **said}
-        self.info = PluginInfo(**info)  # type: ignore[arg-type]
-        self.told: list[tuple[bool, str]] = []
-        self.asked = 0
-        self.get_info_error: RpcError | None = None
-        self.get_info_gate = asyncio.Event()
-        self.get_info_gate.set()
-        self.notify_error: RpcError | None = None
-        self.server = GrpcServer(plugin_registration_methods(self), name="plugin")
-
-    async def __aenter__(self) -> Self:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        await self.server.start(self.path)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.server.stop()
-
-    async def get_info(self) -> PluginInfo:
-        self.asked += 1
-        await self.get_info_gate.wait()
-        if self.get_info_error:
-            raise self.get_info_error
-        return self.info
-
-    async def notify_registration_status(self, registered: bool, error: str) -> None:
-        self.told.append((registered, error))
-        if self.notify_error:
-            raise self.notify_error
 
 
 class FakeTable:
@@ -120,6 +80,31 @@ async def test_the_endpoint_in_the_info_is_the_socket_of_the_plugin(short_dir: P
     ):
         await until(lambda: plugin.told)
     assert table.calls == [("connect", RESOURCE, Path("/elsewhere/plugin.sock"))]
+
+
+@pytest.mark.parametrize("place", ["plugin.sock", "deep/plugin.sock"])
+async def test_a_path_of_another_mount_is_found_by_its_name(short_dir: Path, place: str) -> None:
+    """A plugin in a container announces the path in its own mount of the registry directory. This
+    path does not exist here, so the socket of the same name in the registry directory counts.
+    """
+    table, theirs = FakeTable(), "/var/lib/kubelet/nowhere/plugin.sock"
+    async with (
+        WatchedPlugin(short_dir / place, endpoint=theirs) as plugin,
+        watching(short_dir, table),
+    ):
+        await until(lambda: plugin.told)
+        assert table.calls == [("connect", RESOURCE, short_dir / place)]
+    assert serving_socket("/gone/x.sock", short_dir / "a.sock", short_dir) == Path("/gone/x.sock")
+
+
+def test_an_announced_path_that_exists_is_never_replaced(short_dir: Path) -> None:
+    """Also if the registry directory has a file of the same name."""
+    elsewhere = short_dir / "elsewhere"
+    elsewhere.mkdir()
+    for directory in (elsewhere, short_dir):
+        (directory / "plugin.sock").touch()
+    announced = elsewhere / "plugin.sock"
+    assert serving_socket(str(announced), short_dir / "plugin.sock", short_dir) == announced
 
 
 async def test_a_deleted_socket_disconnects_its_plugin(short_dir: Path) -> None:

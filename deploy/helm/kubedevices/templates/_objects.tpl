@@ -93,11 +93,11 @@ allowHostIPC: false
 allowHostNetwork: false
 allowHostPID: false
 allowHostPorts: false
-allowPrivilegedContainer: false
-allowPrivilegeEscalation: false
+allowPrivilegedContainer: {{ .v.privileged }}
+allowPrivilegeEscalation: {{ or .v.privileged (has "SYS_ADMIN" .v.capabilities) }}
 readOnlyRootFilesystem: true
 priority: null
-allowedCapabilities: null
+allowedCapabilities: {{ .v.capabilities | default nil | toJson }}
 defaultAddCapabilities: null
 requiredDropCapabilities: [ALL]
 runAsUser: {type: RunAsAny}

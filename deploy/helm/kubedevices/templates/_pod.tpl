@@ -59,10 +59,14 @@ containers:
   livenessProbe:
     {{- toYaml (mergeOverwrite $liveness (deepCopy $v.livenessProbe)) | nindent 4 }}
   securityContext:
-    privileged: false
-    allowPrivilegeEscalation: false
+    privileged: {{ $v.privileged }}
+    allowPrivilegeEscalation: {{ or $v.privileged (has "SYS_ADMIN" $v.capabilities) }}
     readOnlyRootFilesystem: true
+    {{- with $v.capabilities }}
+    capabilities: {drop: [ALL], add: {{ toJson . }}}
+    {{- else }}
     capabilities: {drop: [ALL]}
+    {{- end }}
   resources:
     {{- with $v.resources }}
     {{- toJson . | nindent 4 }}
@@ -148,7 +152,7 @@ volumes:
 {{- $found = concat $found (list "--kubelet-dir" $v.kubeletDir) }}
 {{- end }}
 {{- end }}
-{{- if eq $v.plugin "proxy" }}{{ $found = concat $found (list "--plugin-dir" $v.insideDir) }}{{ end }}
+{{- if eq $v.plugin "proxy" }}{{ $found = concat $found (list "--plugin-dir" $v.insideDir "--plugin-registry" (printf "%s_registry" $v.insideDir)) }}{{ end }}
 {{- $found = concat $found (list "--state-dir" "/var/lib/kubedevices") }}
 {{- if $v.cdi }}{{ $found = concat $found (list "--inject" "cdi") }}{{ end }}
 {{- $found = concat $found (list "--listen" "*:9400") }}
@@ -177,6 +181,7 @@ volumes:
 {{- end }}
 {{- if eq $v.plugin "proxy" }}
 {{- $found = append $found (dict "name" "inside" "path" $v.insideDir "type" "DirectoryOrCreate") }}
+{{- $found = append $found (dict "name" "inside-registry" "path" (printf "%s_registry" $v.insideDir) "type" "DirectoryOrCreate") }}
 {{- end }}
 {{- $found = append $found (dict "name" "state" "path" "/var/lib/kubedevices" "type" "DirectoryOrCreate" "readOnly" (ne $v.plugin "proxy")) }}
 {{- range $number, $path := $v.hostDirs }}

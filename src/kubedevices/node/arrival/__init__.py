@@ -8,4 +8,5 @@ endpoint          one connected plugin instance: its calls, its stream of lists
 reopening         when an endpoint opens a lost stream again
 endpoint_table    every connected plugin instance
 registry_scan     finds sockets in the plugin registry, some files at a time
+second_registration  whether a plugin that registers again is known already
 """

@@ -130,7 +130,9 @@ class Endpoint:
         self._timeouts = timeouts or PluginTimeouts()
         self._receive_limit, self._budget = receive_limit, budget
         self._channel: GrpcChannel | None = None
-        self._identity: FileIdentity | None = None
+        self.identity: FileIdentity | None = None
+        """The socket file, while connected."""
+
         self.peer = Peer()
         """The process that serves the plugin."""
 
@@ -193,7 +195,7 @@ class Endpoint:
             await channel.close()
             raise
         self._channel, self._client = channel, client
-        self._identity, self.peer = channel.server_file, channel.peer
+        self.identity, self.peer = channel.server_file, channel.peer
 
     async def _dial(self, timeout: float) -> GrpcChannel:
         """Dial until the deadline, because a plugin may register shortly before it listens."""
@@ -364,7 +366,7 @@ class Endpoint:
 
     def _owns_socket(self) -> bool:
         # A new file at this path belongs to a new instance, which will register.
-        return self._identity is not None and FileIdentity.of(self.socket) == self._identity
+        return self.identity is not None and FileIdentity.of(self.socket) == self.identity
 
     async def _reconnect(self) -> bool:
         if self.is_connected:
@@ -392,6 +394,6 @@ class Endpoint:
         finally:
             self.is_stopped = True
             # Closes the descriptor that holds the inode of the socket.
-            self._identity = None
+            self.identity = None
             if self._channel is not None:
                 await self._channel.close()

@@ -19,6 +19,7 @@ from kubedevices.node.arrival.endpoint import (
     Endpoint,
     PluginTimeouts,
 )
+from kubedevices.node.arrival.second_registration import is_known
 from kubedevices.node.events import EventKind, EventSource, NodeEvent
 from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.inventory.list_plan import NO_CHANGE, ListChange, ListPlan
@@ -106,6 +107,10 @@ class EndpointTable:
         except TooManyPlugins:
             await endpoint.close()
             raise
+        if is_known(endpoint, self._at(resource, socket)):
+            logger.info("%s: registered again, %s", resource, socket.name)
+            await endpoint.close()
+            return
         # No await from here to the start of the reader: every instance in the inventory must have a
         # reader, which reports its end.
         connected = self._inventory.connect(resource, endpoint.options, str(socket))

@@ -6,6 +6,7 @@ file in the directory is ever removed. `registry_state` decides which sockets to
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -177,8 +178,7 @@ class PluginWatcher:
                 info = await client.get_info(timeout=self._timing.get_info)
             except KubedevicesError as error:
                 raise GetInfoFailed(str(path), str(error)) from error
-            socket = Path(info.endpoint) if info.endpoint else path
-            # As in the kubelet, this is a whole path: a plugin may serve in another directory.
+            socket = serving_socket(info.endpoint, path, self.directory)
             plugin = RegisteredPlugin(info.name, socket, info.type)
             try:
                 await self._accept(path, info, socket)
@@ -214,6 +214,23 @@ class PluginWatcher:
             )
         except KubedevicesError as problem:
             raise NotifyFailed(str(path), str(problem)) from problem
+
+
+def serving_socket(endpoint: str, found_at: Path, registry: Path) -> Path:
+    """Return where the plugin serves whose registration socket is at `found_at`.
+
+    As in the kubelet, `endpoint` is a whole path: a plugin may serve in another directory. But a
+    plugin in a container announces the path in its own mount. If that path does not exist here and
+    the directory of its registration socket, or `registry`, has a file of this name, the plugin
+    serves there.
+    """
+    announced = Path(endpoint)
+    if not endpoint:
+        return found_at
+    if "\0" in endpoint or os.path.lexists(announced):
+        return announced
+    moved = (directory / announced.name for directory in (found_at.parent, registry))
+    return next((each for each in moved if os.path.lexists(each)), announced)
 
 
 def explain_plugin(info: PluginInfo) -> RegistrationError | None:
