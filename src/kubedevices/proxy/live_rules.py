@@ -70,12 +70,16 @@ class LiveRules:
 
     def reserve_names(self, resource: str, rule: ProxyRule) -> None:
         """Note the outside names of `resource`; raises `UsageError` if another resource has one."""
-        self._served = {made: maker for made, maker in self._served.items() if maker != resource}
+        self.release_names(resource)
         for made in served_names(resource, rule):
             maker = self._served.setdefault(made, resource)
             if maker != resource:
                 text = f"{made} is already the outside name of {maker}"
                 raise self._name_conflict(resource, text)
+
+    def release_names(self, resource: str) -> None:
+        """Give the outside names of `resource` free, which is not served any more."""
+        self._served = {made: maker for made, maker in self._served.items() if maker != resource}
 
     def _name_conflict(self, resource: str, text: str) -> UsageError:
         found = self.config.find(resource)
