@@ -19,6 +19,9 @@ DEVICES_AT_ONCE = 128
 _BLOCK_BYTES = 2**16
 """Most bytes of a block. After a change we compare the next block's bytes before each device."""
 
+_LONG_DEVICE, _LONG_SHARE = 256, 7
+"""A longer device may have many fields. So each of its bytes counts as eight of the block."""
+
 _FEW_BLOCKS = 16
 """So many short blocks do not matter, even in a short list."""
 
@@ -117,11 +120,13 @@ def _read_block(
     """
     devices: list[ReportedDevice] = []
     at, size, ends = start, len(data), tuple(expected)
+    full_at = min(size, start + _BLOCK_BYTES)
     for number in range(DEVICES_AT_ONCE):
-        if at >= min(size, start + _BLOCK_BYTES):
+        if at >= full_at:
             break
         if number and data.startswith(ends, at):
             return _Block(data[start:at], devices), False
+        began = at
         entry = _usual_entry(data, at, size, known)
         if entry is None:
             device, at = _unusual_entry(data, at)
@@ -130,6 +135,8 @@ def _read_block(
         else:
             device, at = entry
             devices.append(device)
+        if at - began > _LONG_DEVICE:
+            full_at -= _LONG_SHARE * (at - began)
     return _Block(data[start:at], devices), True
 
 
