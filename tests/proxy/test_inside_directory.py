@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,12 @@ async def test_one_process_cannot_take_all_places(
         assert {*rig.proxy.inside.scanners} == {first}
 
 
+def is_read(proxy: Proxy, resource: str) -> bool:
+    """Whether the list of the plugin was taken or refused."""
+    scanner = proxy.inside.scanners.get(resource)
+    return scanner is None or scanner.has_list
+
+
 async def test_the_proxy_keeps_no_lists_beyond_the_limit(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -146,9 +153,7 @@ async def test_the_proxy_keeps_no_lists_beyond_the_limit(
                 await rig.served(250, name)
         for number in range(3, 8):
             name = await stack.enter_async_context(registered(rig.inside, number, 250))
-            await until(
-                lambda name=name: name not in inside.scanners or inside.scanners[name].has_list
-            )
+            await until(partial(is_read, rig.proxy, name))
             assert sum(len(each.list.devices) for each in inside.scanners.values()) <= 1000
             assert inside._lists.kept.held <= 650_000
         assert "its device list is refused for now" in caplog.text

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,15 @@ async def plugin_with(directory: Path, number: int, devices: int) -> AsyncIterat
         yield plugin
 
 
+def listed(manager: DeviceManager, resource: str, devices: int) -> bool:
+    return len(manager.inventory.devices(resource)) == devices
+
+
+def is_lost(manager: DeviceManager, resource: str) -> bool:
+    record = manager.inventory.record(resource)
+    return record is not None and record.stopped_at is not None
+
+
 @pytest.mark.usefixtures("small_limit")
 async def test_a_node_keeps_no_lists_beyond_the_limit(
     short_dir: Path, caplog: pytest.LogCaptureFixture
@@ -125,9 +135,8 @@ async def test_a_node_keeps_no_lists_beyond_the_limit(
         lists = manager._endpoints._lists
         for number in range(6):
             async with plugin_with(short_dir, number, 300) as plugin:
-                resource = plugin.resource
-                await until(lambda name=resource: len(manager.inventory.devices(name)) == 300)
-            await until(lambda name=resource: manager.inventory.record(name).stopped_at)
+                await until(partial(listed, manager, plugin.resource, 300))
+            await until(partial(is_lost, manager, plugin.resource))
             kept = sum(len(manager.inventory.devices(each)) for each in manager.inventory)
             assert kept <= 1000
             assert lists.kept.held <= cost(1000)
@@ -158,8 +167,6 @@ async def test_the_devices_of_an_older_instance_are_counted_after_its_end(short_
                 await newer.register()
                 await until(lambda: len(manager.inventory.devices(older.resource)) == 1)
             await until(lambda: len(manager.inventory.devices(older.resource)) == 2)
-        record = manager.inventory.record(older.resource)
-        assert record is not None
-        await until(lambda: record.stopped_at)
+        await until(partial(is_lost, manager, older.resource))
         await until(lambda: not manager._endpoints._closing)
         assert lists.kept.held == two
