@@ -23,7 +23,12 @@ from benchmarks import measure
 from kubedevices.manifests import memory
 
 ROOT = Path(__file__).parents[1]
-MODULES = ("benchmarks.attack_files", "benchmarks.attack_plugins", "benchmarks.attack_floods")
+MODULES = (
+    "benchmarks.attack_files",
+    "benchmarks.attack_plugins",
+    "benchmarks.attack_floods",
+    "benchmarks.attack_lists",
+)
 KUBEDEVICES = (sys.executable, "-m", "kubedevices.cli")
 LIMIT = memory.limit_mib(0) * 2**20 / 1e6
 """MB: the memory limit in the manifests of node, plugin, driver and proxy."""

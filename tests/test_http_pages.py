@@ -77,7 +77,7 @@ async def test_a_page_is_served_and_the_connection_closed() -> None:
         assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
         assert b"\r\nContent-Length: 6\r\n" in answer
         assert answer.endswith(b"\r\n\r\nhello\n")
-        answer = await ask(address, b"HEAD /hello HTTP/1.1\r\n\r\n")
+        answer = await ask(address, b"HEAD /hello HTTP/1.1\r\nHost: [::1]\r\n\r\n")
         assert answer.endswith(b"\r\n\r\n")
         assert b"Content-Length: 6" in answer
 
@@ -102,7 +102,7 @@ async def test_a_page_is_served_and_the_connection_closed() -> None:
 async def test_everything_else_has_a_status(request_line: bytes, status: bytes) -> None:
     """Unknown paths, other methods, failing pages, nonsense and endless requests."""
     async with serving() as address:
-        answer = await ask(address, request_line + b"\r\n\r\n")
+        answer = await ask(address, request_line + b"\r\nHost: localhost\r\n\r\n")
         assert answer.split()[1] == status
         assert answer.partition(b"\r\n\r\n")[2], "nothing that says why"
         assert (await ask(address, b"GET /hello HTTP/1.0\r\n\r\n")).endswith(b"hello\n")
@@ -113,7 +113,7 @@ async def test_the_answer_to_a_post_arrives_in_spite_of_its_body() -> None:
 
     def post(address: Address) -> bytes:
         with socket.create_connection(address, timeout=5) as client:
-            head = b"POST /hello HTTP/1.1\r\nContent-Length: 10000000\r\n\r\n"
+            head = b"POST /hello HTTP/1.1\r\nHost: [::1]\r\nContent-Length: 10000000\r\n\r\n"
             client.sendall(head + b"x" * 10_000_000)
             return client.recv(4096)
 
@@ -127,14 +127,16 @@ async def test_a_client_that_closes_its_side_gets_the_whole_page() -> None:
     """Half a connection is enough to answer on, also with more than a socket holds."""
     async with serving() as address:
         reader, writer = await asyncio.open_connection(*address)
-        writer.write(b"GET /long HTTP/1.1\r\n\r\n")
+        writer.write(b"GET /long HTTP/1.1\r\nHost: [::1]\r\n\r\n")
         writer.write_eof()
         assert (await asyncio.wait_for(reader.read(), 10)).endswith(LONG.body)
         writer.close()
         await writer.wait_closed()
 
 
-@pytest.mark.parametrize("request_text", [b"", b"GET /long", b"GET /long HTTP/1.1\r\n\r\n"])
+@pytest.mark.parametrize(
+    "request_text", [b"", b"GET /long", b"GET /long HTTP/1.1\r\nHost: [::1]\r\n\r\n"]
+)
 async def test_a_client_that_does_nothing_is_disconnected(
     monkeypatch: pytest.MonkeyPatch, request_text: bytes
 ) -> None:
@@ -157,7 +159,9 @@ async def test_too_many_clients_do_not_use_up_the_files_of_the_plugin(
         silent = [await asyncio.open_connection(*address) for _ in range(5)]
         await until(lambda: server.connections == 2, what="the last two connections")
         for _ in range(3):
-            assert (await ask(address, b"GET /hello HTTP/1.1\r\n\r\n")).endswith(b"hello\n")
+            assert (await ask(address, b"GET /hello HTTP/1.1\r\nHost: [::1]\r\n\r\n")).endswith(
+                b"hello\n"
+            )
         for reader, writer in silent[:3]:
             with contextlib.suppress(ConnectionResetError):
                 assert await asyncio.wait_for(reader.read(), 5) == b""
@@ -180,10 +184,13 @@ async def test_clients_that_sent_a_request_are_not_disconnected(
     server = http_pages.PageServer(http_pages.Address("127.0.0.1", 0), {"/": slow})
     await server.start()
     address = address_of(server)
-    asked = [asyncio.ensure_future(ask(address, b"GET / HTTP/1.1\r\n\r\n")) for _ in range(2)]
+    asked = [
+        asyncio.ensure_future(ask(address, b"GET / HTTP/1.1\r\nHost: [::1]\r\n\r\n"))
+        for _ in range(2)
+    ]
     await until(lambda: server.waiting == 2)
     with contextlib.suppress(ConnectionResetError):
-        assert await ask(address, b"GET / HTTP/1.1\r\n\r\n") == b""
+        assert await ask(address, b"GET / HTTP/1.1\r\nHost: [::1]\r\n\r\n") == b""
     gate.set()
     assert all(answer.endswith(b"slow") for answer in await asyncio.gather(*asked))
     await server.stop()
@@ -195,7 +202,9 @@ async def test_everybody_means_both_families(host: str) -> None:
     async with serving(host) as address:
         for loopback in ("127.0.0.1", "::1") if socket.has_dualstack_ipv6() else ("127.0.0.1",):
             there = Address(loopback, address.port)
-            assert (await ask(there, b"GET /hello HTTP/1.1\r\n\r\n")).endswith(b"hello\n")
+            assert (await ask(there, b"GET /hello HTTP/1.1\r\nHost: [::1]\r\n\r\n")).endswith(
+                b"hello\n"
+            )
 
 
 async def test_everybody_works_without_ipv6(
@@ -211,10 +220,14 @@ async def test_everybody_works_without_ipv6(
 
     monkeypatch.setattr(socket, "create_server", refuse)
     async with serving("*") as address:
-        assert (await ask(address, b"GET /hello HTTP/1.1\r\n\r\n")).endswith(b"hello\n")
+        assert (await ask(address, b"GET /hello HTTP/1.1\r\nHost: [::1]\r\n\r\n")).endswith(
+            b"hello\n"
+        )
     monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
     async with serving("*") as address:
-        assert (await ask(address, b"GET /hello HTTP/1.1\r\n\r\n")).endswith(b"hello\n")
+        assert (await ask(address, b"GET /hello HTTP/1.1\r\nHost: [::1]\r\n\r\n")).endswith(
+            b"hello\n"
+        )
 
 
 async def test_a_silent_client_does_not_delay_the_stop() -> None:
@@ -298,6 +311,17 @@ async def test_a_page_is_for_our_names_only(host: bytes, status: bytes) -> None:
     assert answer.split()[1] == status
 
 
+async def test_a_request_without_a_host_is_refused() -> None:
+    """HTTP/1.1 requires the header; clients of HTTP/1.0 have none."""
+    async with serving() as address:
+        for line, status in (
+            (b"GET /hello HTTP/1.1", b"400"),
+            (b"GET http://127.0.0.1/hello HTTP/1.1", b"400"),
+            (b"GET /hello HTTP/1.0", b"200"),
+        ):
+            assert (await ask(address, line + b"\r\n\r\n")).split()[1] == status
+
+
 async def test_clients_that_keep_their_connection_do_not_lock_probes_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -308,13 +332,15 @@ async def test_clients_that_keep_their_connection_do_not_lock_probes_out(
         for _ in range(20):
             reader, writer = await asyncio.open_connection(*address)
             stack.callback(writer.close)
-            writer.write(b"GET /hello HTTP/1.1\r\n\r\n")
+            writer.write(b"GET /hello HTTP/1.1\r\nHost: [::1]\r\n\r\n")
             await reader.readuntil(b"hello\n")
-            assert (await ask(address, b"GET /unwell HTTP/1.1\r\n\r\n")).endswith(b"no\n")
+            assert (await ask(address, b"GET /unwell HTTP/1.1\r\nHost: [::1]\r\n\r\n")).endswith(
+                b"no\n"
+            )
         monkeypatch.setattr(http_pages, "CLOSE_TIME", 0.05)
         reader, writer = await asyncio.open_connection(*address)
         stack.callback(writer.close)
-        writer.write(b"GET /hello HTTP/1.1\r\n\r\n")
+        writer.write(b"GET /hello HTTP/1.1\r\nHost: [::1]\r\n\r\n")
         await reader.readuntil(b"hello\n")
         await until(lambda: server.connections < 8, what="the end of answered connections")
 
@@ -333,10 +359,15 @@ async def test_clients_that_wait_for_a_page_leave_places_for_probes(
     server = PageServer(Address("127.0.0.1", 0), {"/state": slow, "/healthz": hello})
     await server.start()
     address = address_of(server)
-    asked = [asyncio.ensure_future(ask(address, b"GET /state HTTP/1.1\r\n\r\n")) for _ in "abc"]
+    asked = [
+        asyncio.ensure_future(ask(address, b"GET /state HTTP/1.1\r\nHost: [::1]\r\n\r\n"))
+        for _ in "abc"
+    ]
     await until(lambda: server.waiting == 3)
-    assert b" 503 " in await ask(address, b"GET /state HTTP/1.1\r\n\r\n")
-    assert (await ask(address, b"GET /healthz HTTP/1.1\r\n\r\n")).endswith(b"hello\n")
+    assert b" 503 " in await ask(address, b"GET /state HTTP/1.1\r\nHost: [::1]\r\n\r\n")
+    assert (await ask(address, b"GET /healthz HTTP/1.1\r\nHost: [::1]\r\n\r\n")).endswith(
+        b"hello\n"
+    )
     gate.set()
     assert all(answer.endswith(b"slow") for answer in await asyncio.gather(*asked))
     await server.stop()
@@ -350,7 +381,9 @@ async def test_one_address_cannot_take_all_connections(monkeypatch: pytest.Monke
             _, writer = await asyncio.open_connection(*address_of(server))
             stack.callback(writer.close)
         await until(lambda: server.connections == 3)
-        assert (await ask(address_of(server), b"GET /hello HTTP/1.1\r\n\r\n")).endswith(b"o\n")
+        assert (
+            await ask(address_of(server), b"GET /hello HTTP/1.1\r\nHost: [::1]\r\n\r\n")
+        ).endswith(b"o\n")
 
 
 async def test_all_clients_share_one_computation_of_a_page() -> None:
@@ -369,7 +402,7 @@ async def test_all_clients_share_one_computation_of_a_page() -> None:
     address = address_of(server)
 
     def some(count: int) -> list["asyncio.Future[bytes]"]:
-        request = b"GET /state HTTP/1.1\r\n\r\n"
+        request = b"GET /state HTTP/1.1\r\nHost: [::1]\r\n\r\n"
         return [asyncio.ensure_future(ask(address, request)) for _ in range(count)]
 
     first = some(1)
@@ -398,7 +431,7 @@ async def test_an_expensive_page_is_computed_at_most_once_a_second(
     server = PageServer(Address("127.0.0.1", 0), {"/state": state})
     await server.start()
     for _ in range(3):
-        await ask(address_of(server), b"GET /state HTTP/1.1\r\n\r\n")
+        await ask(address_of(server), b"GET /state HTTP/1.1\r\nHost: [::1]\r\n\r\n")
     assert all(later - earlier >= 0.3 for earlier, later in itertools.pairwise(times))
     assert len(times) == 3
     await server.stop()
@@ -411,7 +444,7 @@ async def test_clients_that_do_not_read_keep_no_copy_of_a_page() -> None:
         for _ in range(10):
             client = socket.create_connection(address_of(server), timeout=5)
             stack.callback(client.close)
-            client.sendall(b"GET /long HTTP/1.1\r\n\r\n")
+            client.sendall(b"GET /long HTTP/1.1\r\nHost: [::1]\r\n\r\n")
         await until(lambda: server.answered == 10)
         used, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()

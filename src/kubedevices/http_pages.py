@@ -277,6 +277,8 @@ class PageServer:
             return "GET", _plain(HTTPStatus.BAD_REQUEST)
         method, target = words[0], words[1].partition("?")[0]
         asked = [each.decode("latin-1") for each in _HOST.findall(head)]
+        if not asked and words[2] != "HTTP/1.0":  # RFC 9112, 3.2
+            return method, _plain(HTTPStatus.BAD_REQUEST, "the header Host is missing")
         if form := re.match(r"https?://([^/]*)", target, flags=re.IGNORECASE):  # that for proxies
             asked.append(form[1])
         if not all(map(self._is_ours, asked)):

@@ -122,3 +122,31 @@ def test_a_list_that_cannot_be_read_changes_nothing() -> None:
     with pytest.raises(ProtocolError, match="are not a v1beta1"):
         at_once(reader.read(good[:-1]))
     assert at_once(reader.read(good)) is before
+
+
+def test_a_device_with_very_many_fields_is_refused() -> None:
+    """One device is decoded in one step: a million fields would stop the event loop."""
+    fields = b"\x7a\x00" * (device_lists.MAX_DEVICE // 2 + 1)
+    length = bytes((len(fields) & 127 | 128, len(fields) >> 7 & 127 | 128, len(fields) >> 14))
+    with pytest.raises(ProtocolError, match="a device has 16386 bytes, more than 16384"):
+        device_list_from_wire(b"\x0a" + length + fields)
+
+
+def test_long_devices_make_short_blocks() -> None:
+    """The event loop gets its turn after each block, also while each device has many fields."""
+    entry = b"\x0a\xa0\x1f" + b"\x7a\x00" * 2000
+    steps = sum(1 for _ in DeviceListReader().read(entry * 20))
+    assert steps >= 8
+
+
+def test_each_block_is_announced_before_it_is_kept() -> None:
+    """Who counts the devices may stop the reading at any block."""
+    announced: list[tuple[int, int]] = []
+    data = wire(healthy(range(COUNT)))
+    reader = DeviceListReader(lambda size, devices: announced.append((size, devices)))
+    at_once(reader.read(data))
+    assert sum(size for size, _ in announced) == len(data)
+    assert sum(devices for _, devices in announced) == COUNT
+    announced.clear()
+    at_once(reader.read(data))
+    assert announced == []

@@ -290,6 +290,7 @@ async def test_a_refusal_is_final(short_dir: Path, text: str) -> None:
         (StatusCode.UNAVAILABLE, "starting"),
         (StatusCode.DEADLINE_EXCEEDED, "starting"),
         (StatusCode.CANCELLED, "starting"),
+        (StatusCode.RESOURCE_EXHAUSTED, "400 plugins are connected already"),
         (StatusCode.UNKNOWN, "failed to dial device plugin: context deadline exceeded"),
         (StatusCode.UNKNOWN, "failed to get device plugin options: rpc error: code = Canceled"),
     ],

@@ -1,14 +1,21 @@
 """The directories of the plugins: who comes how, and what stays there."""
 
+import contextlib
+from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import kubedevices as kd
 from kubedevices.allocation import PluginOptions
-from kubedevices.errors import CannotAsk, SocketInUse
+from kubedevices.errors import CannotAsk, RpcError, SocketInUse, StatusCode
+from kubedevices.node.arrival import plugin_lists
 from kubedevices.node.arrival.plugin_directory import StateLock
+from kubedevices.proxy import inside_directory
 from kubedevices.proxy.proxy import Proxy
+from kubedevices.wire import grpc_channel
+from kubedevices.wire.peers import Peer
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.proxy_rig import proxied
 from tests.waiting import until
@@ -94,3 +101,92 @@ async def test_a_kubedevices_node_may_use_the_same_state_directory(short_dir: Pa
         lock = StateLock(rig.state)
         lock.acquire()
         lock.release()
+
+
+# ---------------------------------------------------------------- places and memory
+
+
+@contextlib.asynccontextmanager
+async def registered(directory: Path, number: int, devices: int | None) -> AsyncIterator[str]:
+    """Register a plugin with so many devices, None: without a list; yield its resource."""
+    names = healthy(*(f"d{each}" for each in range(devices or 0)))
+    name = f"example.com/w{number}"
+    async with FakePlugin(directory, name, socket_name=f"w{number}.sock", devices=names) as plugin:
+        if devices is None:
+            await plugin.send_bytes(None)
+        await plugin.register()
+        yield name
+
+
+async def test_names_without_a_list_are_forgotten(short_dir: Path) -> None:
+    """A plugin that never sent a list and is gone takes no place, no task and no socket."""
+    async with proxied(short_dir) as rig:
+        for number in range(3):
+            async with registered(rig.inside, number, None) as name:
+                assert name in rig.proxy.resources
+        await until(lambda: not rig.proxy.inside.scanners)
+        assert not rig.proxy.resources
+        assert not rig.proxy._tasks._tasks.keys() & {f"example.com/w{n}" for n in range(3)}
+        assert not rig.proxy.inside._known._sockets
+        async with registered(rig.inside, 1, 2) as name:  # the same name again
+            await rig.served(2, name)
+
+
+async def test_a_resource_without_a_plugin_goes_when_its_place_is_needed(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Until then its devices are offered; connected plugins never go."""
+    monkeypatch.setattr(inside_directory, "PLUGIN_LIMIT", 2)
+    async with proxied(short_dir) as rig:
+        async with registered(rig.inside, 0, 1) as gone:
+            await rig.served(1, gone)
+        async with registered(rig.inside, 1, 1) as here:
+            await until(lambda: not rig.proxy.inside.scanners[gone].is_here)
+            assert gone in rig.proxy.resources
+            async with registered(rig.inside, 2, 1) as new:
+                await rig.served(1, new)
+                assert {*rig.proxy.inside.scanners} == {here, new}
+                assert f"{gone}: forgotten, {new} needs its place" in caplog.text
+                with pytest.raises(RpcError, match="2 plugins are connected") as refused:
+                    async with registered(rig.inside, 3, 1):
+                        pass
+                assert refused.value.code is StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_one_process_cannot_take_all_places(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its share is limited, and its plugins may register again."""
+    monkeypatch.setattr(inside_directory, "PLUGINS_OF_PEER", 1)
+    monkeypatch.setattr(grpc_channel, "peer_of", lambda _: Peer(0, 7))
+    async with proxied(short_dir) as rig, registered(rig.inside, 0, 1) as first:
+        with pytest.raises(RpcError, match="1 plugins of one process are connected"):
+            async with registered(rig.inside, 1, 1):
+                pass
+        await rig.served(1, first)
+        assert {*rig.proxy.inside.scanners} == {first}
+
+
+def is_read(proxy: Proxy, resource: str) -> bool:
+    """Whether the list of the plugin was taken or refused."""
+    scanner = proxy.inside.scanners.get(resource)
+    return scanner is None or scanner.has_list
+
+
+async def test_the_proxy_keeps_no_lists_beyond_the_limit(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither of connected plugins nor of those that are away; the log names who has to go."""
+    monkeypatch.setattr(plugin_lists, "limit_for", lambda _: 1000 * 650)
+    async with proxied(short_dir) as rig, contextlib.AsyncExitStack() as stack:
+        inside = rig.proxy.inside
+        for number in range(3):  # these end
+            async with registered(rig.inside, number, 250) as name:
+                await rig.served(250, name)
+        for number in range(3, 8):
+            name = await stack.enter_async_context(registered(rig.inside, number, 250))
+            await until(partial(is_read, rig.proxy, name))
+            assert sum(len(each.list.devices) for each in inside.scanners.values()) <= 1000
+            assert inside._lists.kept.held <= 650_000
+        assert "its device list is refused for now" in caplog.text
+        assert inside.scanners.keys() == rig.proxy.resources.keys()

@@ -90,6 +90,18 @@ class TooManyPlugins(RegistrationError):
         super().__init__(f"{resource} is refused: {limit} plugins{whose} are connected already")
 
 
+class ListsUseTooMuch(NodeError):
+    """The lists of all plugins use their share of memory, and this plugin's list has to go."""
+
+    def __init__(self, resource: str, limit: int) -> None:
+        self.resource, self.limit = resource, limit
+        super().__init__(
+            f"{resource}: its device list is refused for now: the lists of all plugins may use "
+            f"{limit // 2**20} MiB of memory, and its process has most (report fewer devices, "
+            "or raise the memory limit)"
+        )
+
+
 class TooManyRegistrations(RegistrationError):
     """A registration did not end, and newer registrations took its place; it may pass."""
 

@@ -14,6 +14,7 @@ programs          says why a program could not be started
 stopping          the signals that stop a program that serves
 service_manager   reports readiness to systemd
 heap              makes glibc return large free blocks to the system
+memory_limit      how much memory this process may use
 file_watch        tells when files at given paths change
 inotify           the kernel's file events, for `file_watch`
 rotated_file      a file of limited size, with older files beside it

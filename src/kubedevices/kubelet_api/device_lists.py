@@ -4,7 +4,7 @@ A list may have a hundred thousand devices. An entry in the usual form, which ev
 is decoded here in a third of the time; any other entry is decoded field by field by `protobuf`.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -19,11 +19,17 @@ DEVICES_AT_ONCE = 128
 _BLOCK_BYTES = 2**16
 """Most bytes of a block. After a change we compare the next block's bytes before each device."""
 
+_LONG_DEVICE, _LONG_SHARE = 256, 7
+"""A longer device may have many fields. So each of its bytes counts as eight of the block."""
+
 _FEW_BLOCKS = 16
 """So many short blocks do not matter, even in a short list."""
 
 _DEVICES_TAG = 1 << 3 | 2
 """The tag of a list's entries: field 1, length-delimited."""
+
+MAX_DEVICE = 2**14
+"""Bytes of one device. It is decoded in one step, and thousands of its fields take a while."""
 
 _HealthAndNodes = tuple[str, tuple[int, ...] | None]
 
@@ -61,7 +67,9 @@ class DeviceListReader:
     at another offset, it does not decode them: of 100,000 devices with one change it decodes 128.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, decoded: Callable[[int, int], None] = lambda *_: None) -> None:
+        """Before a block is kept, `decoded(bytes, devices)` is called; it may raise."""
+        self._decoded = decoded
         self._blocks: list[_Block] = []
         self._devices: tuple[ReportedDevice, ...] = ()
 
@@ -90,6 +98,7 @@ class DeviceListReader:
                     text = f"{len(data)} bytes are not a {name} message: {error}"
                     raise ProtocolError(text) from error
                 next_block += is_full
+                self._decoded(len(block.data), len(block.devices))
             blocks.append(block)
             at += len(block.data)
             yield
@@ -111,11 +120,13 @@ def _read_block(
     """
     devices: list[ReportedDevice] = []
     at, size, ends = start, len(data), tuple(expected)
+    full_at = min(size, start + _BLOCK_BYTES)
     for number in range(DEVICES_AT_ONCE):
-        if at >= min(size, start + _BLOCK_BYTES):
+        if at >= full_at:
             break
         if number and data.startswith(ends, at):
             return _Block(data[start:at], devices), False
+        began = at
         entry = _usual_entry(data, at, size, known)
         if entry is None:
             device, at = _unusual_entry(data, at)
@@ -124,6 +135,8 @@ def _read_block(
         else:
             device, at = entry
             devices.append(device)
+        if at - began > _LONG_DEVICE:
+            full_at -= _LONG_SHARE * (at - began)
     return _Block(data[start:at], devices), True
 
 
@@ -162,4 +175,6 @@ def _unusual_entry(data: bytes, at: int) -> tuple[ReportedDevice | None, int]:
     if tag != _DEVICES_TAG:
         return None, at
     assert isinstance(value, bytes)
+    if len(value) > MAX_DEVICE:
+        raise ValueError(f"a device has {len(value)} bytes, more than {MAX_DEVICE}")
     return DEVICE.value(value), at

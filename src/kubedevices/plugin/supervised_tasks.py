@@ -35,15 +35,24 @@ class SupervisedTasks:
     def __init__(self) -> None:
         self.failed: dict[str, str] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
 
     def start(self, name: str, work: Work, *, hurry: asyncio.Event | None = None) -> None:
         """Run `work()`, and again after each error, until it returns; `hurry` ends a pause."""
         assert name not in self._tasks, f"{name} runs already"
         self._tasks[name] = asyncio.create_task(self._keep(name, work, hurry), name=name)
 
+    def end(self, name: str) -> None:
+        """Cancel one task; another task may begin under its name at once."""
+        task = self._tasks.pop(name)
+        self.failed.pop(name, None)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        task.cancel()
+
     async def stop(self) -> None:
         """Cancel all tasks and wait for their ends."""
-        tasks = [*self._tasks.values()]
+        tasks = [*self._tasks.values(), *self._ending]
         self._tasks.clear()
         for task in tasks:
             task.cancel()

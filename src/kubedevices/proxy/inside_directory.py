@@ -8,19 +8,20 @@ connects to them again after its own restart.
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 
 from kubedevices.errors import CannotAsk, DialPluginFailed, RegistrationError, TooManyPlugins
-from kubedevices.node.arrival.endpoint import LISTS_BUDGET
-from kubedevices.node.arrival.endpoint_table import PLUGIN_LIMIT
+from kubedevices.node.arrival.endpoint_table import PLUGIN_LIMIT, PLUGINS_OF_PEER
 from kubedevices.node.arrival.plugin_directory import (
     StateLock,
     accepts_connections,
     claim_plugin_directory,
     make_directory,
 )
+from kubedevices.node.arrival.plugin_lists import PluginLists
 from kubedevices.node.arrival.plugin_watcher import PluginWatcher, device_plugins
 from kubedevices.node.arrival.registration import RegistrationServer, registration_socket
 from kubedevices.plugin.supervised_tasks import SupervisedTasks
@@ -29,7 +30,7 @@ from kubedevices.proxy.plugin_calls import CallLimits
 from kubedevices.proxy.plugin_scanner import PluginScanner
 from kubedevices.proxy.saved_list import SavedList
 from kubedevices.resource_name import ResourceName
-from kubedevices.wire.unix_grpc import ByteBudget
+from kubedevices.wire.peers import NOBODY, Peer
 
 LOCK_NAME = "proxy.lock"
 """In the state directory, which a kubedevices node may use too."""
@@ -43,7 +44,9 @@ _log = logging.getLogger(__name__)
 class InsideDirectory:
     """Accepts plugins at `plugin_dir`; calls `appeared` with the scanner of each new resource.
 
-    `is_mended` says whether the plugin of a resource may lack GetDevicePluginOptions.
+    `vanished` is called with a scanner that is forgotten: its plugin is gone, and it has no list or
+    others need its place. `is_mended` says whether the plugin of a resource may lack
+    GetDevicePluginOptions.
     """
 
     def __init__(
@@ -55,11 +58,14 @@ class InsideDirectory:
         registry_dir: Path | None = None,
         limits: CallLimits = CallLimits(),  # noqa: B008 - a frozen value
         is_mended: Callable[[str], bool] = lambda _: True,
+        vanished: Callable[[PluginScanner], None] = lambda _: None,
+        lists: PluginLists | None = None,
     ) -> None:
         self._is_mended = is_mended
         self.plugin_dir, self._state_dir = plugin_dir, state_dir
-        self._appeared, self._limits = appeared, limits
-        self._budget = ByteBudget("lists of plugins", lambda: LISTS_BUDGET)
+        self._appeared, self._vanished, self._limits = appeared, vanished, limits
+        self._lists = lists or PluginLists()
+        self._closing: set[asyncio.Task[None]] = set()
         self._known = KnownSockets(state_dir)
         self._lock = StateLock(state_dir, LOCK_NAME, program="proxy")
         self._registration = RegistrationServer(plugin_dir, self.connect)
@@ -96,7 +102,7 @@ class InsideDirectory:
                 await self._watcher.stop()
             await self._registration.stop()
             await tasks.stop()
-            await asyncio.gather(*(each.close() for each in self.scanners.values()))
+            await asyncio.gather(*(each.close() for each in self.scanners.values()), *self._closing)
             self._lock.release()
 
     async def _dial_again(self, resource: str, socket: Path) -> None:
@@ -114,11 +120,13 @@ class InsideDirectory:
         """Connect to the plugin of `resource`; raises `RegistrationError`."""
         scanner = self.scanners.get(resource)
         if scanner is None:
-            if len(self.scanners) >= PLUGIN_LIMIT:
-                raise TooManyPlugins(resource, PLUGIN_LIMIT)
-            scanner = PluginScanner(ResourceName.parse(resource), self._limits, budget=self._budget)
+            self._check_room(resource)
+            scanner = self._scanner(resource)
         scanner.is_mended = self._is_mended(resource)
-        await scanner.connect(socket, dial=dial)
+        # Again: only now we know its process, and others may have connected meanwhile.
+        await scanner.connect(
+            socket, dial=dial, check=lambda made: self._check_room(resource, made.peer)
+        )
         if self.scanners.setdefault(resource, scanner) is not scanner:
             # Two instances registered at the same time, and the other instance was faster.
             await scanner.close()
@@ -132,11 +140,59 @@ class InsideDirectory:
 
     def expect(self, resource: str, saved: SavedList) -> None:
         """Offer a saved list before the plugin of `resource` registers."""
-        scanner = PluginScanner(ResourceName.parse(resource), self._limits, budget=self._budget)
+        scanner = self._scanner(resource)
         if self.scanners.setdefault(resource, scanner) is scanner:
             scanner.restore(saved.devices, saved.options)
             scanner.is_announced = True
             self._appeared(scanner)
+
+    def _scanner(self, resource: str) -> PluginScanner:
+        scanner = PluginScanner(ResourceName.parse(resource), self._limits, lists=self._lists)
+        scanner.is_useless = partial(self._forget, scanner)
+        return scanner
+
+    # ------------------------------------------------------------ places
+
+    def _check_room(self, resource: str, peer: Peer = NOBODY) -> None:
+        """Make room for a new resource; raises `TooManyPlugins`.
+
+        A resource without a plugin goes for the new one, and only if the place is needed: `hold`
+        offers its devices. Of these, the process that used most names loses a resource.
+        """
+        if resource in self.scanners:
+            return  # its plugin restarts
+        names = Counter(each.peer.key for each in self.scanners.values())
+        if peer.is_known and names[peer.key] >= PLUGINS_OF_PEER:
+            among = [each for each in self.scanners.values() if each.peer.key == peer.key]
+            problem = TooManyPlugins(resource, PLUGINS_OF_PEER, " of one process")
+        elif len(self.scanners) >= PLUGIN_LIMIT:
+            among = [*self.scanners.values()]
+            problem = TooManyPlugins(resource, PLUGIN_LIMIT)
+        else:
+            return
+        away = [each for each in among if each.current() is None]
+        if not away:
+            raise problem
+        now = asyncio.get_running_loop().time()
+        leaves = max(away, key=lambda each: (names[each.peer.key], now - each.away_since(now)))
+        _log.warning("%s: forgotten, %s needs its place", leaves.resource, resource)
+        self._forget(leaves)
+
+    def _forget(self, scanner: PluginScanner) -> None:
+        """Forget a resource without a plugin; the next registration creates it again."""
+        name = str(scanner.resource)
+        if self.scanners.get(name) is not scanner:
+            return
+        del self.scanners[name]
+        self._known.forget(name)
+        # At once: the same plugin may be registering again with this scanner.
+        scanner.abandon()
+        closing = asyncio.create_task(scanner.end_closing(), name=f"forgetting {name}")
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+        if scanner.is_announced:
+            scanner.is_announced = False
+            self._vanished(scanner)
 
     def disconnect(self, resource: str, socket: Path) -> None:
         """Disconnect the plugin at `socket`, because it removed its registration socket."""

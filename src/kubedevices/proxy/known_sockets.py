@@ -47,6 +47,11 @@ class KnownSockets:
             del self._sockets[resource]
             self._changed.set()
 
+    def forget(self, resource: str) -> None:
+        """Forget the socket of a resource that is not served any more."""
+        if self._sockets.pop(resource, None) is not None:
+            self._changed.set()
+
     async def keep(self) -> None:
         """Write every change to the file, until cancelled; then write an unwritten change."""
         try:

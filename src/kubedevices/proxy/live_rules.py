@@ -93,6 +93,10 @@ class LiveRules:
                 text = f"{made} is already the outside name of {maker}"
                 raise self._name_conflict(resource, text)
 
+    def release_names(self, resource: str) -> None:
+        """Give the outside names of `resource` free, which is not served any more."""
+        self._served = {made: maker for made, maker in self._served.items() if maker != resource}
+
     def _name_conflict(self, resource: str, text: str) -> UsageError:
         found = self.config.find(resource)
         if self._report is None or found is None or not found[0]:

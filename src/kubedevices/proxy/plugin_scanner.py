@@ -9,17 +9,20 @@ of what the plugin said last, for every chain of rules over it. `hold` decides w
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 from kubedevices.allocation import PluginOptions
 from kubedevices.device import Device, ReportedDevice
 from kubedevices.device_tree import DeviceTree
+from kubedevices.errors import RegistrationError
 from kubedevices.middleware.presence import Presence
 from kubedevices.node.arrival.endpoint import (
     INSTANCE_LIMIT,
     Endpoint,
     PluginTimeouts,
 )
+from kubedevices.node.arrival.plugin_lists import PluginLists
 from kubedevices.node.arrival.second_registration import is_known
 from kubedevices.node.loop_slices import LoopSlices
 from kubedevices.plugin import hook_threads
@@ -29,7 +32,7 @@ from kubedevices.plugin.scanner import Scanner
 from kubedevices.proxy.foreign_list import ForeignList, patch_list, read_list
 from kubedevices.proxy.plugin_calls import CallLimits, PluginCalls
 from kubedevices.resource_name import ResourceName
-from kubedevices.wire.unix_grpc import ByteBudget
+from kubedevices.wire.peers import NOBODY
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +48,7 @@ class PluginScanner(Scanner):
 
     `options_changed` is called when a new instance offers other calls than the older instance:
     only a new registration tells a kubelet. `list_changed` is called at each new list, and when the
-    plugin leaves or returns.
+    plugin leaves or returns. `is_useless` is called when no instance and no list is left.
     """
 
     def __init__(
@@ -55,12 +58,16 @@ class PluginScanner(Scanner):
         *,
         options_changed: Callable[[], None] = lambda: None,
         list_changed: Callable[[], None] = lambda: None,
-        budget: ByteBudget | None = None,
+        lists: PluginLists | None = None,
     ) -> None:
         self.resource = resource
         self.options = PluginOptions()
-        self.limits, self._budget = limits, budget
+        self.limits, self._lists = limits, lists or PluginLists()
         self.options_changed, self.list_changed = options_changed, list_changed
+        self.is_useless: Callable[[], None] = lambda: None
+        self.peer = NOBODY
+        """The process that served the newest instance."""
+
         self.is_mended = self.has_options = True
         self.is_announced = False
         """Whether the proxy knows this scanner."""
@@ -85,6 +92,11 @@ class PluginScanner(Scanner):
     def is_here(self) -> bool:
         """Whether an instance of the plugin is connected and has sent its list."""
         return self._listing is not None
+
+    def away_since(self, now: float) -> float:
+        """Return since when the plugin is away, in the loop's time; `now` while it is connected."""
+        since = self.presence.away_since(now)
+        return now if since is None else since
 
     @property
     def socket(self) -> Path | None:
@@ -125,10 +137,17 @@ class PluginScanner(Scanner):
 
     # ------------------------------------------------------------ instances
 
-    async def connect(self, socket: Path, *, dial: float = 10) -> None:
+    async def connect(
+        self,
+        socket: Path,
+        *,
+        dial: float = 10,
+        check: Callable[[Endpoint], None] = lambda _: None,
+    ) -> None:
         """Connect to an instance that registered; raises `RegistrationError`.
 
-        The older instance stays in use until this instance has sent a list.
+        `check` may refuse the instance by an error. The older instance stays in use until this
+        instance has sent a list.
         """
         allocate, preferred, pre_start = self.limits
         endpoint = await Endpoint.connect(
@@ -136,9 +155,16 @@ class PluginScanner(Scanner):
             socket,
             timeouts=PluginTimeouts(dial, dial, preferred, allocate, pre_start),
             receive_limit=MAX_LIST_SIZE,
-            budget=self._budget,
+            lists=self._lists,
             needs_options=not self.is_mended,
         )
+        try:
+            check(endpoint)
+        except RegistrationError:
+            await endpoint.close()
+            raise
+        endpoint.kept.on_end = partial(self._drop, endpoint)
+        self.peer = endpoint.peer
         self.has_options = endpoint.has_options
         if self.options != endpoint.options:
             self.options = endpoint.options
@@ -164,6 +190,26 @@ class PluginScanner(Scanner):
         """Close every instance at `socket`, because its registration socket was removed."""
         for endpoint in [each for each in self._instances if each.socket == socket]:
             self.stream_ended(endpoint, "its socket was removed")
+            self._retire(endpoint)
+
+    def _drop(self, endpoint: Endpoint, reason: str) -> None:
+        """Disconnect an instance whose list uses too much memory, and forget its devices."""
+        _log.warning("%s", reason)
+        if self._lists.is_shown(endpoint.kept):
+            self._forget_list()
+        self.stream_ended(endpoint, reason)
+        self._retire(endpoint)
+
+    def _forget_list(self) -> None:
+        self._lists.forget(str(self.resource))
+        self.list, self._message = ForeignList(), b""
+        self._report()
+        self.has_list = False
+
+    def abandon(self) -> None:
+        """Forget the list and every instance."""
+        self._forget_list()
+        for endpoint in [*self._instances]:
             self._retire(endpoint)
 
     async def _follow(self, endpoint: Endpoint) -> None:
@@ -195,6 +241,7 @@ class PluginScanner(Scanner):
             read = read_list(devices, self.list)
         is_new = message != self._message or not self.is_here
         self.list, self._message, self._listing, self.has_list = read, message, endpoint, True
+        self._lists.show(str(self.resource), endpoint.kept)
         # Only now, with the new list in force: the end of an older instance removes no device.
         for old in self._instances[: self._instances.index(endpoint)]:
             self._retire(old)
@@ -241,13 +288,24 @@ class PluginScanner(Scanner):
         )
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
+        if not self._instances and not self.has_list:
+            self.is_useless()
 
     async def close(self) -> None:
-        """Close every connection."""
-        endpoints, tasks = [*self._instances], [*self._tasks.values(), *self._closing]
+        """Close every connection, and forget the list."""
+        self._lists.forget(str(self.resource))
+        endpoints, tasks = [*self._instances], [*self._tasks.values()]
         self._instances.clear()
         self._tasks.clear()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self.end_closing()
         await asyncio.gather(*(each.close() for each in endpoints), return_exceptions=True)
+
+    async def end_closing(self) -> None:
+        """Close connections at once that wait for the end of their calls."""
+        closing = [*self._closing]
+        for task in closing:
+            task.cancel()
+        await asyncio.gather(*closing, return_exceptions=True)

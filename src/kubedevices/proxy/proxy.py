@@ -92,6 +92,7 @@ class Proxy:
             registry_dir=registry_dir,
             limits=limits,
             is_mended=self._is_mended,
+            vanished=self._remove,
         )
         self.resources: dict[str, ProxiedResource] = {}
         self._tasks = SupervisedTasks()
@@ -236,6 +237,14 @@ class Proxy:
         resource = ProxiedResource(plugin, self._make_chain, self._options, self.bridge)
         self.resources[name] = resource
         self._tasks.start(name, resource.run, hurry=resource.must_rebuild)
+
+    def _remove(self, plugin: PluginScanner) -> None:
+        """Forget a resource without a plugin."""
+        name = str(plugin.resource)
+        del self.resources[name]
+        self._tasks.end(name)
+        self.rules.release_names(name)
+        self._saved.look_again()
 
     def _make_chain(self, plugin: PluginScanner) -> MiddlewareChain | None:
         name = str(plugin.resource)

@@ -102,6 +102,8 @@ class SavedLists:
                         wanted = SavedList((*plugin.list.devices.values(),), plugin.options)
                         ends += [] if end is None else [end]
                 await self._save(name, wanted)
+            for name in [*self._saved.keys() - plugins.keys()]:
+                await self._save(name, None)
             with contextlib.suppress(TimeoutError):
                 async with deadlines.timeout_at(min(ends, default=None)):
                     await self._wake.wait()

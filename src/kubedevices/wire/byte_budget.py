@@ -32,8 +32,10 @@ class ByteBudget:
     It is the connection that holds most, of the peer that holds most.
     """
 
-    def __init__(self, name: str, limit: Callable[[], int]) -> None:
-        self._name, self._limit = name, limit
+    def __init__(
+        self, name: str, limit: Callable[[], int], what: str = "unfinished messages"
+    ) -> None:
+        self._name, self._limit, self._what = name, limit, what
         self.held = 0
         self._links: dict[HoldingLink, int] = {}
 
@@ -58,8 +60,8 @@ class ByteBudget:
             of_peer[each.peer.key] += held
         link = max(self._links, key=lambda each: (of_peer[each.peer.key], self._links[each]))
         logger.warning(
-            "%s: %d bytes of unfinished messages, closing a connection with %d",
-            self._name, self.held, self._links[link],
+            "%s: %d bytes of %s, closing a connection with %d",
+            self._name, self.held, self._what, self._links[link],
         )  # fmt: skip
         self.forget(link)
         link.end("too many bytes wait on all connections together")

@@ -449,7 +449,7 @@ async def test_an_identical_list_is_not_decoded_again(
 ) -> None:
     """A plugin repeats the same bytes: the node compares them with the last list and pauses."""
     monkeypatch.setattr(endpoint_module, "LoopSlices", partial(LoopSlices, clock=lambda: 0.0))
-    plugin = FakePlugin(short_dir, devices=healthy("x" * 100_000))
+    plugin = FakePlugin(short_dir, devices=healthy("x" * 10_000))
     async with plugin:
         endpoint = await EndpointWithoutPauses.connect(RESOURCE, plugin.socket)
         with following(endpoint) as seen:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import kubedevices as kd
 from kubedevices.errors import AdmissionRejected, RpcError, StatusCode
 from kubedevices.node.arrival import endpoint_table
 from kubedevices.node.arrival.endpoint import INSTANCE_LIMIT, Endpoint, PluginTimeouts
@@ -16,6 +17,7 @@ from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.settings import NodeSettings
 from tests.fake_plugin import RESOURCE, FakePlugin, as_list, healthy, unhealthy
 from tests.waiting import until
+from tests.widgets import DOMAIN, QUICK, Widgets, widgets
 
 ONE = Pod("p", containers=(Container("c", {RESOURCE: 1}),))
 TABLES = ("_endpoints", "_readers", "_replaced", "_closing", "_expiries")
@@ -574,3 +576,22 @@ async def test_after_a_bug_in_reading_lists_no_device_is_healthy(
         await one.register()
         await manager.wait_for(RESOURCE, capacity=0, allocatable=0)
     assert "reading its lists failed" in caplog.text
+
+
+async def test_a_real_plugin_that_found_no_place_registers_when_there_is_one(
+    plugins: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit is a temporary refusal: the plugin neither ends nor needs a restart."""
+    monkeypatch.setattr(endpoint_table, "PLUGIN_LIMIT", 1)
+    async with DeviceManager(plugins) as manager:
+        scanner = Widgets(gadget=widgets("a", "b"))
+        async with FakePlugin(plugins) as other:
+            await other.register()
+            async with kd.serve(scanner, domain=DOMAIN, socket_dir=plugins, timing=QUICK) as runner:
+                await until(lambda: runner.servers)
+                counts = runner.servers["gadget"].counts
+                await until(lambda: counts["failed_registrations"] > 1)
+                assert [*manager.inventory] == [RESOURCE]
+                await other.stop()
+                await until(lambda: len(manager.inventory.devices(f"{DOMAIN}/gadget")) == 2)
+                await until(lambda: counts["registrations"] == 1)

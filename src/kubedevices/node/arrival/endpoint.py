@@ -31,6 +31,7 @@ from kubedevices.errors import (
     DialError,
     DialPluginFailed,
     EndpointStopped,
+    ListsUseTooMuch,
     NoContainerResponse,
     PluginOptionsFailed,
     PreferredAllocationFailed,
@@ -42,9 +43,10 @@ from kubedevices.errors import (
 )
 from kubedevices.kubelet_api.clients import DevicePluginClient
 from kubedevices.kubelet_api.device_lists import DeviceListReader
+from kubedevices.node.arrival.plugin_lists import KeptList, PluginLists
 from kubedevices.node.arrival.reopening import Reopening
 from kubedevices.node.loop_slices import LoopSlices
-from kubedevices.wire.unix_grpc import ByteBudget, FileIdentity, GrpcChannel, Peer
+from kubedevices.wire.unix_grpc import FileIdentity, GrpcChannel, Peer
 
 logger = logging.getLogger(__name__)
 
@@ -54,9 +56,6 @@ RECEIVE_LIMIT = 16 * 1024 * 1024
 """Bytes of a message. The kubelet's limit is 4 MiB; it ends the stream of a plugin with about
 130,000 devices, and the plugin gets no error.
 """
-
-LISTS_BUDGET = 20 * 1024 * 1024
-"""Bytes of lists of all plugins that are not read yet: one list of the largest size, and others."""
 
 INSTANCE_LIMIT = 8
 """Connected instances of one resource; a rolling update has two. The oldest of more is closed."""
@@ -108,8 +107,7 @@ class EndpointListener(Protocol):
 class Endpoint:
     """A plugin instance that answered the dial and GetDevicePluginOptions.
 
-    Two instances may have the same resource and the same socket path, so the endpoint table gives
-    each instance a `generation` of its own.
+    Two instances may have the same resource and socket path: each has its own `generation`.
     """
 
     def __init__(
@@ -119,7 +117,7 @@ class Endpoint:
         *,
         timeouts: PluginTimeouts | None = None,
         receive_limit: int = RECEIVE_LIMIT,
-        budget: ByteBudget | None = None,
+        lists: PluginLists | None = None,
     ) -> None:
         self.resource, self.socket, self.generation = resource, socket, 0
         self.options = PluginOptions()
@@ -128,13 +126,16 @@ class Endpoint:
 
         self.is_stopped = self.has_listed = False
         self._timeouts = timeouts or PluginTimeouts()
-        self._receive_limit, self._budget = receive_limit, budget
+        self._receive_limit, self._lists = receive_limit, lists or PluginLists()
         self._channel: GrpcChannel | None = None
         self.identity: FileIdentity | None = None
         """The socket file, while connected."""
 
         self.peer = Peer()
         """The process that serves the plugin."""
+
+        self.kept = KeptList(self._lists, resource, self.peer)
+        """The memory for its lists."""
 
         self._calls = 0
         # Set while no call is in flight; `close` waits for it.
@@ -162,19 +163,15 @@ class Endpoint:
         timeouts: PluginTimeouts | None = None,
         receive_limit: int = RECEIVE_LIMIT,
         needs_options: bool = True,
-        budget: ByteBudget | None = None,
+        lists: PluginLists | None = None,
     ) -> Self:
         """Dial `socket`, without following links, and ask for the plugin's options.
 
         With `needs_options=False`, a plugin without GetDevicePluginOptions gets the default
-        options. Endpoints may share a `budget` of received bytes. Raises `RegistrationError`.
+        options. Endpoints may share the memory for `lists`. Raises `RegistrationError`.
         """
         endpoint = cls(
-            resource,
-            socket,
-            timeouts=timeouts,
-            receive_limit=receive_limit,
-            budget=budget,
+            resource, socket, timeouts=timeouts, receive_limit=receive_limit, lists=lists
         )
         endpoint._needs_options = needs_options
         await endpoint._connect(endpoint._timeouts.dial)
@@ -196,6 +193,7 @@ class Endpoint:
             raise
         self._channel, self._client = channel, client
         self.identity, self.peer = channel.server_file, channel.peer
+        self.kept.peer = self.peer
 
     async def _dial(self, timeout: float) -> GrpcChannel:
         """Dial until the deadline, because a plugin may register shortly before it listens."""
@@ -210,7 +208,7 @@ class Endpoint:
                     timeout=max(deadline - loop.time(), 0.001),
                     max_receive=self._receive_limit,
                     follow_links=False,
-                    budget=self._budget,
+                    budget=self._lists.unread,
                 )
             except DialError as error:
                 left = deadline - loop.time()
@@ -330,12 +328,14 @@ class Endpoint:
     async def _read_lists(self, listener: EndpointListener) -> str:
         """Read the stream to its end; return why it ended."""
         lists = self._client.list_messages()
-        reader, before = DeviceListReader(), None
+        reader, before = DeviceListReader(self.kept.grow), None
         try:
             async for message in lists:
                 self.is_stopped, self.has_listed = False, True
                 slices, is_new = LoopSlices(), False
+                self.kept.grow(len(message))
                 devices = await slices.run(reader.read(message))
+                self.kept.replace(len(message), len(devices))
                 # The reader returns the same tuple for the same bytes: then nothing has changed.
                 if devices is not before:
                     is_new = await listener.list_received(self, devices, slices, message)
@@ -351,7 +351,7 @@ class Endpoint:
                     error.message,
                 )
             return error.message or str(error)
-        except WireError as error:
+        except (WireError, ListsUseTooMuch) as error:
             return str(error)
         finally:
             await lists.aclose()
@@ -393,6 +393,7 @@ class Endpoint:
             logger.warning("%r: closed with calls in flight", self)
         finally:
             self.is_stopped = True
+            self.kept.disconnect()
             # Closes the descriptor that holds the inode of the socket.
             self.identity = None
             if self._channel is not None:

@@ -7,24 +7,26 @@ replaced instance cannot change the state of the instance that replaced it.
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 
 from kubedevices.device import Health, ReportedDevice
 from kubedevices.errors import ListAndWatchEnded, TooManyPlugins
 from kubedevices.node.arrival.endpoint import (
     INSTANCE_LIMIT,
-    LISTS_BUDGET,
     RECEIVE_LIMIT,
     Endpoint,
     PluginTimeouts,
 )
+from kubedevices.node.arrival.plugin_lists import PluginLists
 from kubedevices.node.arrival.second_registration import is_known
 from kubedevices.node.events import EventKind, EventSource, NodeEvent
 from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.inventory.list_plan import NO_CHANGE, ListChange, ListPlan
 from kubedevices.node.loop_slices import LoopSlices
-from kubedevices.wire.unix_grpc import ByteBudget, Peer
+from kubedevices.wire.unix_grpc import Peer
 from kubedevices.words import counted, some_of
 
 logger = logging.getLogger(__name__)
@@ -52,11 +54,12 @@ class EndpointTable:
         expire: Callable[[], object],
         timeouts: PluginTimeouts | None = None,
         receive_limit: int = RECEIVE_LIMIT,
+        lists: PluginLists | None = None,
     ) -> None:
         self._inventory, self._events, self._expire = inventory, events, expire
         self._timeouts = timeouts or PluginTimeouts()
         self._receive_limit = receive_limit
-        self._budget = ByteBudget("lists of plugins", lambda: LISTS_BUDGET)
+        self._lists = lists or PluginLists()
         self._endpoints: dict[tuple[str, int], Endpoint] = {}
         self._readers: dict[Endpoint, asyncio.Task[None]] = {}
         # New instance → the older instances that are closed when its first list has arrived.
@@ -99,7 +102,7 @@ class EndpointTable:
             socket,
             timeouts=self._timeouts,
             receive_limit=self._receive_limit,
-            budget=self._budget,
+            lists=self._lists,
         )
         try:
             # Again: only now we know its process, and others may have connected meanwhile.
@@ -119,6 +122,7 @@ class EndpointTable:
             if old := self._endpoints.pop((resource, generation), None):
                 self._replace(old, endpoint)
         self._endpoints[resource, endpoint.generation] = endpoint
+        endpoint.kept.on_end = partial(self._drop, endpoint)
         self._readers[endpoint] = asyncio.create_task(
             self._read(endpoint), name=f"lists of {resource} #{endpoint.generation}"
         )
@@ -204,6 +208,7 @@ class EndpointTable:
             self._close(old)
         if change is None:
             return False
+        self._lists.show(resource, endpoint.kept)
         # The plan was stale, because the devices changed after it was made: the list was compared
         # again in one step.
         if plan is None or plan.change is not change:
@@ -230,6 +235,9 @@ class EndpointTable:
             return
         logger.info("%s: disconnected, %s", resource, reason)
         record = self._inventory.record(resource)
+        if record is not None and record.serving is not None and record.serving.is_live:
+            heir = self._endpoints[resource, record.serving.generation]
+            self._lists.show(resource, heir.kept)
         if record is None or record.stopped_at is None:  # another instance serves the resource
             self._publish(resource, change, is_first=False)
             return
@@ -276,6 +284,16 @@ class EndpointTable:
         for endpoint in self._at(resource, socket):
             self._lose(endpoint, reason)
             self._close(endpoint)
+
+    def _drop(self, endpoint: Endpoint, reason: str) -> None:
+        """Disconnect an instance whose list uses too much memory, and forget its devices."""
+        logger.warning("%s", reason)
+        self._lose(endpoint, reason)
+        self._close(endpoint)
+        record = self._inventory.record(endpoint.resource)
+        if record is not None and record.stopped_at is not None:
+            record.stopped_at = -math.inf  # else its devices stay for the grace period
+            self._expire_now(endpoint.resource)
 
     async def _read(self, endpoint: Endpoint) -> None:
         try:
@@ -335,8 +353,10 @@ class EndpointTable:
         self._expiries[resource] = loop.call_at(when, self._expire_now, resource)
 
     def _expire_now(self, resource: str) -> None:
-        del self._expiries[resource]
+        self._cancel_expiry(resource)
         self._expire()
+        if self._inventory.record(resource) is None:
+            self._lists.forget(resource)
 
     def _cancel_expiry(self, resource: str) -> None:
         if timer := self._expiries.pop(resource, None):
