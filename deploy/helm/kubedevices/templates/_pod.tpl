@@ -151,7 +151,7 @@ volumes:
 {{- $found = concat $found (list "--state-dir" "/var/lib/kubedevices") }}
 {{- if $v.cdi }}{{ $found = concat $found (list "--inject" "cdi") }}{{ end }}
 {{- $found = concat $found (list "--listen" "*:9400") }}
-{{- if and $v.metrics.enabled (include "kubedevices.hasPlugin" .) }}
+{{- if and (include "kubedevices.asksPodResources" .) (include "kubedevices.hasPlugin" .) }}
 {{- $found = concat $found (list "--pod-resources" (printf "%s/pod-resources/kubelet.sock" $v.kubeletDir)) }}
 {{- end }}
 {{- with $v.controlSocketDir }}
@@ -198,7 +198,7 @@ volumes:
 {{- if or $v.cdi $v.writesCdi (include "kubedevices.hasDra" .) }}
 {{- $found = append $found (dict "name" "cdi" "path" "/var/run/cdi" "type" "DirectoryOrCreate") }}
 {{- end }}
-{{- if or $v.metrics.enabled (include "kubedevices.hasDra" .) }}
+{{- if or (include "kubedevices.asksPodResources" .) (include "kubedevices.hasDra" .) }}
 {{- $found = append $found (dict "name" "pod-resources" "path" (printf "%s/pod-resources" $v.kubeletDir) "type" "Directory" "readOnly" true) }}
 {{- end }}
 {{- $whole := list }}
