@@ -89,7 +89,7 @@ def test_every_daemon_set_and_every_volume_of_the_directory_is_patched(
         ("", "1:1: the file has no object"),
         ("[]\n", "1:1: this is not a Kubernetes object"),
         ("a: b: c\n", "1:5: not valid YAML: mapping values"),
-        ("\xff\n", "1:1: not valid YAML"),
+        ("\xff\n", "1:1: this is not UTF-8 text"),
     ],
 )
 def test_an_object_without_a_patch_is_reported_with_its_line(
