@@ -14,6 +14,7 @@ from kubedevices.cli import main
 from kubedevices.explain.diagnosis import Diagnosis, ResourceReport
 from kubedevices.explain.finding import Step, ok, problem, warning
 from kubedevices.explain.host_paths import HostPaths
+from kubedevices.host import listing
 from kubedevices.kubelet_api import proxy_client
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, PROXY_SOCKET_NAME, STATE_DIR
@@ -212,10 +213,10 @@ def test_an_unreadable_directory_is_not_asked(
 ) -> None:
     """Exit code 3: nobody was asked, and nothing was seen."""
 
-    def refuse(_: Path) -> Iterator[Path]:
+    def refuse(_: Path) -> list[str]:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "iterdir", refuse)
+    monkeypatch.setattr(listing, "names", refuse)
     assert main(["explain", "--socket-dir", str(short_dir)]) == 3
     assert capsys.readouterr().err == (
         f"kubedevices: no permission to look into {short_dir}: ask again as root\n"

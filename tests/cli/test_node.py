@@ -221,7 +221,9 @@ def test_a_second_node_is_refused_with_the_first_named(directory: Path) -> None:
     with node(directory) as process:
         result = run("node", "--socket-dir", directory)
         assert result.returncode == 3
-        assert f"another kubedevices node (process {process.pid}) uses the state" in result.stderr
+        first = f"another kubedevices node, process {process.pid} ({sys.executable} "
+        assert first in result.stderr
+        assert "), uses the state directory" in result.stderr
         result = run("node", "--socket-dir", directory, "--state-dir", directory.with_name("o"))
         assert result.returncode == 3
         assert "kubelet.sock is already in use (a kubelet or another node" in result.stderr

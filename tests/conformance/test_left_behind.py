@@ -74,17 +74,20 @@ async def test_a_plugin_that_kills_the_supervisor_is_ended_by_the_check(
     supervisor = await Supervisor.open(directories.root)
     directories.create()
     pid_file = short_dir / "pid"
-    code = (
-        "import os, signal, time\n"
-        "supervisor = os.getppid()\n"
-        "if os.fork(): time.sleep(60)\n"
-        "os.setsid()\n"
+    daemon_code = (
+        "import os, signal, sys, time\n"
         f"open('{pid_file}.new', 'w').write(str(os.getpid()))\n"
         f"os.rename('{pid_file}.new', '{pid_file}')\n"
-        "os.kill(supervisor, signal.SIGKILL)\n"
+        "os.kill(int(sys.argv[1]), signal.SIGKILL)\n"
         "time.sleep(600)\n"
     )
-    command = [sys.executable, "-IS", "-c", code]
+    code = (
+        "import os, subprocess, sys, time\n"
+        "words = [sys.executable, '-IS', '-c', sys.argv[1], str(os.getppid())]\n"
+        "subprocess.Popen(words, start_new_session=True)\n"
+        "time.sleep(60)\n"
+    )
+    command = [sys.executable, "-IS", "-c", code, daemon_code]
     with contextlib.suppress(CannotAsk):  # the supervisor may be dead before its answer
         await supervisor.start(command, env=os.environ, log=directories.log(1))
     await until(pid_file.exists, 60, "the daemon")

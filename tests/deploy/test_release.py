@@ -1,6 +1,7 @@
 """A release: one version everywhere, metadata with working links, and secure workflows."""
 
 import os
+import re
 import subprocess
 import sys
 from email import message_from_string
@@ -88,11 +89,25 @@ def test_zizmor_finds_no_mistake_in_the_workflows() -> None:
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_a_workflow_names_existing_files(path: Path) -> None:
-    """The scripts and the Containerfile of its steps."""
-    text = path.read_text()
-    jobs = yaml.safe_load(text)["jobs"]
+def test_each_job_of_a_workflow_says_its_permissions(path: Path) -> None:
+    """No job has the permissions that the repository gives by default."""
+    jobs = yaml.safe_load(path.read_text())["jobs"]
     assert all(job["permissions"] is not None for job in jobs.values())
-    for name in ("deploy/release/notes.py", "deploy/image/Containerfile"):
-        assert name in text
-        assert (ROOT / name).is_file()
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_names_existing_files(path: Path) -> None:
+    """The scripts and Containerfiles of our repository in its steps, and the targets of make."""
+    text = path.read_text()
+    files = re.findall(r"(?<![\w./-])(?:deploy|tests|src)/[\w./-]*\w", text)
+    assert not [name for name in files if not (ROOT / name).exists()]
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"\bmake ([a-z][a-z-]*)", text):
+        assert re.search(f"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_a_release_runs_the_notes_and_builds_the_image() -> None:
+    """Its workflow has both files in its steps."""
+    text = (ROOT / ".github/workflows/release.yml").read_text()
+    assert "deploy/release/notes.py" in text
+    assert "deploy/image/Containerfile" in text

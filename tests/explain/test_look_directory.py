@@ -14,6 +14,7 @@ import pytest
 from kubedevices.explain import look_directory, look_sockets
 from kubedevices.explain.facts import MISSING, NO_PERMISSION, NO_SOCKET, NOBODY, Socket
 from kubedevices.explain.look_directory import look_at_directory
+from kubedevices.host import listing
 from tests.host_needs import require
 
 
@@ -174,10 +175,10 @@ def test_paths_that_are_not_a_directory(short_dir: Path) -> None:
 def test_a_directory_we_may_not_look_into(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Said as what it is; root may look everywhere, so the refusal is made."""
 
-    def refuse(_: Path) -> Iterator[Path]:
+    def refuse(_: Path) -> list[str]:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(Path, "iterdir", refuse)
+    monkeypatch.setattr(listing, "names", refuse)
     assert look_at_directory(short_dir).refusal == NO_PERMISSION
 
 

@@ -10,6 +10,9 @@ Change = tuple[str, int, int, bytes]
 MOST_COPIES = 40_000
 """Enough to exhaust the stack of a parser that calls itself for each bracket."""
 
+MOST_FILLER = 2**20
+"""Bytes of one kind of filler at most: a long token is not repeated until memory ends."""
+
 changes = st.lists(
     st.tuples(
         st.sampled_from(["flip", "drop", "repeat", "insert"]),
@@ -35,7 +38,7 @@ def changed(data: bytes, how: Sequence[Change], skip: int = 0) -> bytes:
         elif kind == "insert":
             work[at:at] = filler
         elif kind == "many":
-            work[at:at] = filler * size
+            work[at:at] = filler * min(size, max(1, MOST_FILLER // max(1, len(filler))))
     return bytes(work)
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from kubedevices.errors import CannotAsk
 from kubedevices.host.private_directory import check_private
+from tests.host_needs import needs
 
 ME, ROOT, STRANGER, OUR_GROUP = 1000, 0, 1001, 2000
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def made(path: Path, uid: int, gid: int, mode: int) -> Path:
         (ROOT, OUR_GROUP, 0o2775),
     ],
 )
-@needs_root
+@needs("root")
 @pytest.mark.usefixtures("as_user")
 def test_what_a_user_may_use(tmp_path: Path, uid: int, gid: int, mode: int) -> None:
     """Also through a link of root, as systemd makes one for a dynamic user."""
@@ -57,7 +57,7 @@ def test_what_a_user_may_use(tmp_path: Path, uid: int, gid: int, mode: int) -> N
         (ROOT, OUR_GROUP, 0o777, "chmod go-w"),
     ],
 )
-@needs_root
+@needs("root")
 @pytest.mark.usefixtures("as_user")
 def test_what_a_user_may_not_use(
     tmp_path: Path, uid: int, gid: int, mode: int, reason: str
@@ -67,7 +67,7 @@ def test_what_a_user_may_not_use(
         check_private(made(tmp_path / "state", uid, gid, mode))
 
 
-@needs_root
+@needs("root")
 def test_root_uses_no_directory_and_no_link_of_a_user(tmp_path: Path) -> None:
     """A user could make /tmp/NAME before root does."""
     with pytest.raises(CannotAsk, match=f"directory .* belongs to user {STRANGER}"):

@@ -12,7 +12,7 @@ import pytest
 from kubedevices.device import Health
 from kubedevices.middleware.check_threads import AT_ONCE, CheckThreads
 from kubedevices.middleware.health_checks import CheckId, DeviceCheck, HealthChecks, look
-from kubedevices.middleware.health_gate import Check
+from kubedevices.middleware.health_gate import SHORTEST_INTERVAL, Check
 from tests.waiting import until_sync
 
 
@@ -196,7 +196,7 @@ def test_an_id_becomes_no_option_of_a_command(
     """The command does not run; the device is Unhealthy with the reason and one warning."""
     caplog.set_level(logging.INFO)
     ran = tmp_path / "ran"
-    rule = Check(command=("touch", str(ran), "{id}"), interval=0.001)
+    rule = Check(command=("touch", str(ran), "{id}"), interval=SHORTEST_INTERVAL)
     checks = HealthChecks(lambda: None, first_look=60)
     key = ("r", device_id, "0")
     for _ in range(5):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kubedevices.allocation import ContainerAllocateResponse
-from kubedevices.errors import DirectoryInUse, LedgerUnusable, NotInTime, SocketInUse
+from kubedevices.errors import DirectoryInUse, LedgerUnusable, ListenFailed, NotInTime, SocketInUse
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.events import EventKind
 from kubedevices.node.inventory.inventory import Capacity
@@ -18,6 +18,7 @@ from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices import HeldDevices, Holding
 from kubedevices.node.pods.pod_devices_store import AdmittedPod, PodDevicesInMemory, StoredState
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
+from tests.full_disk import refuse_sockets
 from tests.golden_data import load
 from tests.waiting import until
 
@@ -74,13 +75,15 @@ async def test_a_second_manager_on_the_same_state_directory_is_refused(plugins: 
         pass
 
 
-async def test_a_start_that_failed_can_be_repeated(plugins: Path) -> None:
+async def test_a_start_that_failed_can_be_repeated(
+    plugins: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The failed start released the lock, so the second start succeeds."""
-    (plugins / "kubelet.sock").mkdir(parents=True)
     manager = DeviceManager(plugins)
-    with pytest.raises(Exception, match="failed to listen to socket"):
-        await manager.start()
-    (plugins / "kubelet.sock").rmdir()
+    with monkeypatch.context() as full:
+        refuse_sockets(plugins, full)
+        with pytest.raises(ListenFailed, match="failed to listen to socket"):
+            await manager.start()
     async with manager:
         pass
 

@@ -10,7 +10,6 @@ from types import MappingProxyType
 from kubedevices.builtin.path_patterns import path_problem
 from kubedevices.config.placeholders import fill, placeholders
 from kubedevices.device import DeviceSpec
-from kubedevices.middleware.health_gate import SHORTEST_INTERVAL
 from kubedevices.plugin.allocation_policy import POLICIES
 from kubedevices.resource_name import explain_resource_name
 from kubedevices.words import closest
@@ -121,11 +120,6 @@ def companion(text: str) -> str:
     if re.search(r"[*?\[]", text):
         return f"{text!r}: wildcards have no meaning here, write {{n}} or name every device file"
     return path_template(*OF_THE_NODE)(text)
-
-
-def interval(seconds: float) -> str:
-    """Check the pause between two looks."""
-    return "" if seconds >= SHORTEST_INTERVAL else "shorter than 100ms"
 
 
 def hex_pattern(text: str) -> str:

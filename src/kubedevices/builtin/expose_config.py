@@ -25,10 +25,15 @@ from kubedevices.config.durations import parse_duration
 from kubedevices.config.placeholders import placeholders
 from kubedevices.config.yaml_config import Complain, key, load_config
 from kubedevices.config.yaml_source import KeyPath, SourceProblems
-from kubedevices.middleware.health_gate import Check
+from kubedevices.middleware.health_gate import SHORTEST_INTERVAL, Check
 from kubedevices.plugin.allocation_policy import POLICIES
 
 _DURATION_HINT = "for example 30s or 5m"
+
+
+def _interval(seconds: float) -> str:
+    """Check the pause between two looks."""
+    return "" if seconds >= SHORTEST_INTERVAL else "shorter than 100ms"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +119,7 @@ class ExposedHealthRule(Check):
         meaning="pause between two checks, such as 30s",
         default=Check.interval,
         parse=parse_duration,
-        check=checks.interval,
+        check=_interval,
         hint=_DURATION_HINT,
     )
     fail_after: int = key(
@@ -317,7 +322,7 @@ class ExposeConfig:
         meaning="pause between two looks, such as 5s",
         default=5.0,
         parse=parse_duration,
-        check=checks.interval,
+        check=_interval,
         hint="for example 5s or 500ms",
     )
     gone_grace: float = key(

@@ -135,7 +135,7 @@ class DirectoryInUse(CannotAsk):
 
     def __init__(self, path: str, holder: str = "", program: str = "node") -> None:
         self.path, self.holder, self.program = path, holder, program
-        process = f" ({holder})" if holder else ""
+        process = f", {holder}," if holder else ""
         super().__init__(
             f"another kubedevices {program}{process} uses the state directory {path}: stop it, or "
             "choose another --state-dir"

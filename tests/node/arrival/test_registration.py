@@ -28,6 +28,7 @@ from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.settings import NodeSettings
 from kubedevices.wire.unix_grpc import GrpcChannel
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
+from tests.full_disk import refuse_sockets
 from tests.golden_data import load
 from tests.waiting import until
 
@@ -327,9 +328,11 @@ async def test_stop_removes_the_socket_and_may_be_repeated(short_dir: Path) -> N
     assert not (short_dir / "kubelet.sock").exists()
 
 
-async def test_a_socket_that_cannot_be_bound_is_a_clear_error(short_dir: Path) -> None:
+async def test_a_socket_that_cannot_be_bound_is_a_clear_error(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The message has the kubelet's words, the exit code is 3, and `stop` still works."""
-    (short_dir / "kubelet.sock").mkdir()
+    refuse_sockets(short_dir, monkeypatch)
     manager = DeviceManager(short_dir, state_dir=short_dir / "state")
     with pytest.raises(ListenFailed, match="failed to listen to socket while starting") as error:
         await manager.start()

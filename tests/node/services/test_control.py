@@ -37,6 +37,7 @@ from kubedevices.node.services.control_client import SERVICE, ControlClient
 from kubedevices.socket_paths import CONTROL_SOCKET_NAME
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
+from tests.host_needs import needs
 from tests.waiting import until
 
 STRANGER = 65534
@@ -494,7 +495,7 @@ async def test_the_control_socket_is_for_its_owner_only(node: Node) -> None:
     assert stat.S_IMODE(mode) == 0o600
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+@needs("root")
 async def test_a_socket_of_another_user_is_not_asked(short_dir: Path) -> None:
     """He could give root commands in the answer, as environment variables of `with`."""
     asked: list[object] = []

@@ -6,8 +6,8 @@ kind: ClusterRole
 metadata:
   {{- include "kubedevices.clusterMetadata" . | nindent 2 }}
 rules:
-- {apiGroups: [""], resources: [nodes], verbs: [get]}
-- {apiGroups: [resource.k8s.io], resources: [resourceclaims], verbs: [get]}
+- {apiGroups: [""], resources: [nodes], verbs: [get, watch]}
+- {apiGroups: [resource.k8s.io], resources: [resourceclaims], verbs: [get, list]}
 - {apiGroups: [resource.k8s.io], resources: [resourceslices], verbs: [list, watch, create, update, delete]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
@@ -37,10 +37,13 @@ spec:
   validations:
   - expression: variables.node != ""
     message: the token of this account belongs to no pod on a node
+    reason: Forbidden
   - expression: {{ printf "variables.node == %s.?nodeName.orValue(\"\")" $slice | toJson }}
     messageExpression: '"this account may write slices of the node " + variables.node + " only, where its pod runs"'
+    reason: Forbidden
   - expression: {{ printf "%s.driver == \"%s\"" $slice .v.domain | toJson }}
     message: this account may write slices of the driver {{ .v.domain }} only
+    reason: Forbidden
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding

@@ -105,6 +105,11 @@
 {{- if or .v.metrics.enabled (eq .v.plugin "proxy") }}yes{{ end }}
 {{- end }}
 
+{{/* Whether the pods ask the kubelet which pod holds which device. A proxy always asks. */}}
+{{- define "kubedevices.asksPodResources" -}}
+{{- if or .v.metrics.enabled (eq .v.plugin "proxy") }}yes{{ end }}
+{{- end }}
+
 {{/* Whether a node must not have two pods, not even during an update. */}}
 {{- define "kubedevices.isAlone" -}}
 {{- if or (eq .v.plugin "proxy") (and (include "kubedevices.hasDra" .) (include "kubedevices.hasPlugin" .)) }}yes{{ end }}

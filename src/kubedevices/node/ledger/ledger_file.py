@@ -366,6 +366,13 @@ def _containers_as_text(pod: Pod) -> str:
     )
 
 
+def held_devices(devices: str, response: bytes) -> HeldDevices:
+    """Return two columns of a holding; `commit` stores any text as an ID, so this reads any."""
+    of_nodes = read_json(devices, limit=2**26, any_surrogate=True).items()
+    per_numa = {int(node): ids for node, ids in of_nodes}
+    return HeldDevices(per_numa, CONTAINER_RESPONSE.from_wire(response))
+
+
 def _pods_of(
     pods: Iterable[tuple[Any, ...]], holdings: Iterable[tuple[Any, ...]], boot_id: str
 ) -> list[AdmittedPod]:
@@ -374,8 +381,7 @@ def _pods_of(
     for pod_uid, container, resource, devices, response, checksum in holdings:
         if checksum_of((pod_uid, container, resource, devices, response)) != checksum:
             raise ValueError(f"the checksum of the devices of pod {pod_uid} is wrong")
-        per_numa = {int(node): ids for node, ids in read_json(devices, limit=2**26).items()}
-        has = HeldDevices(per_numa, CONTAINER_RESPONSE.from_wire(response))
+        has = held_devices(devices, response)
         held.setdefault(pod_uid, []).append(Holding(pod_uid, container, resource, has))
     admitted = []
     for uid, _, namespace, name, containers, checksum, stored_boot in pods:

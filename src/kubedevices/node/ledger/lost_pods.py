@@ -8,22 +8,19 @@ is given twice. A pod that was released after the damaged frame may be held agai
 import contextlib
 import logging
 import os
-import shutil
 import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kubedevices.documents.json_text import read_json
 from kubedevices.errors import KubedevicesError
 from kubedevices.host import untrusted_files
 from kubedevices.host.shared_directory import free_name
-from kubedevices.kubelet_api.convert import CONTAINER_RESPONSE
 from kubedevices.node.checkpoint.file import pods_of
 from kubedevices.node.damaged_file import Damage
-from kubedevices.node.ledger.ledger_file import COMPANIONS, checksum_of, connect
+from kubedevices.node.ledger.ledger_file import COMPANIONS, checksum_of, connect, held_devices
 from kubedevices.node.ledger.log_frames import problem_of, with_new_sums
-from kubedevices.node.pods.pod_devices import HeldDevices, Holding
+from kubedevices.node.pods.pod_devices import Holding
 from kubedevices.node.pods.pod_devices_store import AdmittedPod
 
 _LIMIT = 2**30
@@ -59,7 +56,7 @@ def look_at_log(path: Path, boot_id: str) -> LostRest | None:
     kept_as = Path(free_name(str(path)))
     try:
         for ending in ("", "-wal"):
-            shutil.copyfile(f"{path}{ending}", f"{kept_as}{ending}")
+            _copy(f"{path}{ending}", f"{kept_as}{ending}")
     except OSError as error:
         logger.warning("%s cannot be copied: %s", path, error.strerror)
         kept_as = path
@@ -72,7 +69,7 @@ def _pods_in(path: Path, log: bytes, page_size: int, boot_id: str) -> list[Admit
     copy = path.with_name(f"{path.name}.rest")
     found: list[tuple[Holding, bool]] = []
     try:
-        shutil.copyfile(path, copy)
+        _copy(path, copy)
         Path(f"{copy}-wal").write_bytes(with_new_sums(log, page_size))
         with contextlib.closing(connect(copy)) as connection:
             for *parts, checksum, stored_boot in connection.execute(_HOLDINGS):
@@ -91,10 +88,14 @@ def _pods_in(path: Path, log: bytes, page_size: int, boot_id: str) -> list[Admit
     return [AdmittedPod(pod, holdings, pod.uid in now) for pod, holdings in pods]
 
 
+def _copy(source: Path | str, target: Path | str) -> None:
+    from shutil import copyfile  # noqa: PLC0415 - large, and an undamaged ledger does not need it
+
+    copyfile(source, target)
+
+
 def _holding(uid: str, container: str, resource: str, devices: str, response: bytes) -> Holding:
-    per_numa = {int(node): ids for node, ids in read_json(devices, limit=2**26).items()}
-    held = HeldDevices(per_numa, CONTAINER_RESPONSE.from_wire(response))
-    return Holding(uid, container, resource, held)
+    return Holding(uid, container, resource, held_devices(devices, response))
 
 
 def missing_in(known: Iterable[AdmittedPod], *others: Iterable[AdmittedPod]) -> list[AdmittedPod]:
