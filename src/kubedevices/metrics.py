@@ -1,14 +1,11 @@
 """Defines the metrics of kubedevices and stores their values.
 
 Code that counts something calls a `Metrics` with one of these metrics. `NO_METRICS` ignores the
-call, so a process without a metrics page pays nothing. `PrometheusMetrics` stores the values for a
-scrape. The first scrape imports prometheus-client, so that no Allocate and no stop waits for this
-import. The metrics of a DRA driver are in `dra.driver_metrics`.
+call, so a process without a metrics page pays nothing. `PrometheusMetrics` stores the values; the
+first scrape imports prometheus-client. The metrics of a DRA driver are in `dra.driver_metrics`.
 
 Names that begin with `kubelet_` or `plugin_manager_` are the names of a kubelet. Alerts, dashboards
-and docs/observe.md contain metric names as text (`manifests/alerts.py`, `manifests/dashboard.py`,
-deploy/grafana, deploy/helm): change them too. tests/docs/test_operator_pages.py and
-tests/deploy/test_dashboard.py check the names.
+and docs/observe.md contain metric names as text; tests compare them with this module.
 """
 
 from bisect import bisect_left
@@ -158,8 +155,7 @@ REGISTERED = Metric(
     f"{_PLUGIN}registered", "gauge", "1 while a kubelet knows the resource from us.", _RESOURCE
 )
 PROXIED_CONNECTED = Metric(
-    "kubedevices_proxied_plugin_connected",
-    "gauge",
+    *("kubedevices_proxied_plugin_connected", "gauge"),
     "1 while the plugin of a resource is connected to the proxy. The resource has its name inside.",
     _RESOURCE,
 )
