@@ -153,6 +153,7 @@ def test_a_wrong_variable_does_not_reach_the_cluster(target: str, kubectl: Envir
     assert not commands(kubectl)
 
 
+@pytest.mark.slow
 def test_the_wheel_of_make_build_works(tmp_path: Path) -> None:
     """Installed with its dependencies, the wheel has the command, the presets and the messages."""
     tree, fresh = tmp_path / "tree", tmp_path / "fresh"

@@ -21,6 +21,7 @@ def shapes(text: str) -> set[tuple[str, ...]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TABLES)
 def test_the_quick_form_prints_the_tables_of_the_page(name: str) -> None:
     """Each table still has the title and the columns of the page."""

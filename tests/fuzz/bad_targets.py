@@ -9,6 +9,10 @@ from tests.fuzz.target import Target, by_name
 MANY = b"[" * 1000
 
 
+def harmless(_data: bytes) -> None:
+    """Have no bug."""
+
+
 def raises(data: bytes) -> None:
     """Raise for a long input."""
     if len(data) >= 5:
@@ -41,6 +45,7 @@ def takes_memory(data: bytes) -> None:
 
 TARGETS = by_name(
     [
+        Target("harmless", harmless),
         Target("raises", raises),
         Target("crashes", crashes, tokens=(b"[",)),
         Target("computes", computes, tokens=(b"[",), cpu_seconds=0.2),

@@ -1,10 +1,11 @@
-"""Searches one target in this process, and repeats its corpus before.
+"""Searches targets in this process, one after the other, and repeats the corpus of each before.
 
-    python -m tests.fuzz.child MODULE TARGET SECONDS SEED FILE
+    python -m tests.fuzz.child MODULE TARGET,TARGET SECONDS SEED FILE
 
-FILE always has the current input. So if a parser in C kills the process, the parent knows the
-input. The process ends with a signal for an input that takes too long: SIGPROF by its processor
-time, SIGALRM by the clock. Exit status 1: the last input in FILE raised the error on stderr.
+Prints the number of inputs of each target when its SECONDS are over. FILE always has the current
+input. So if a parser in C kills the process, the parent knows the input. The process ends with a
+signal for an input that takes too long: SIGPROF by its processor time, SIGALRM by the clock. Exit
+status 1: the last input in FILE raised the error on stderr.
 """
 
 import faulthandler
@@ -36,18 +37,20 @@ search = settings(
 )
 
 
-def main(module: str, name: str, seconds: str, first_seed: str, file: str) -> None:
+def main(module: str, names: str, seconds: str, first_seed: str, file: str) -> None:
     """Search until the time is over; the first finding ends the process."""
-    target: Target = import_module(module).TARGETS[name]
+    targets: dict[str, Target] = import_module(module).TARGETS
     logging.disable()
     _limit()
-    check = _watched(target, os.open(file, os.O_RDWR | os.O_CREAT))
-    for path in target.corpus():
-        check(path.read_bytes())
-    for each in target.seeds:
-        check(each)
-    count = _search(target, check, time.monotonic() + float(seconds), int(first_seed))
-    print(count)
+    current = os.open(file, os.O_RDWR | os.O_CREAT)
+    for target in map(targets.__getitem__, names.split(",")):
+        check = _watched(target, current)
+        for path in target.corpus():
+            check(path.read_bytes())
+        for each in target.seeds:
+            check(each)
+        count = _search(target, check, time.monotonic() + float(seconds), int(first_seed))
+        print(count, flush=True)
 
 
 def _limit() -> None:

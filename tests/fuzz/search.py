@@ -1,10 +1,11 @@
-"""Runs a process per target, and saves the input of a finding in the corpus of the target."""
+"""Runs a process for one target or several, and saves the input of a finding in the corpus."""
 
 import hashlib
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,29 +36,44 @@ def run(
     target: str, seconds: float, seed: int, *, module: str = MODULE, corpus: Path = CORPUS
 ) -> Outcome:
     """Search one target. Its process is killed if it does not end by itself."""
+    return run_all([target], seconds, seed, module=module, corpus=corpus)[-1]
+
+
+def run_all(
+    targets: Sequence[str],
+    seconds: float,
+    seed: int,
+    *,
+    module: str = MODULE,
+    corpus: Path = CORPUS,
+) -> list[Outcome]:
+    """Search targets, each for `seconds`, in one process; the first finding is the last outcome."""
     with tempfile.TemporaryDirectory(prefix="kd-fuzz-") as directory:
         current = Path(directory) / "input"
         command = [
             *(sys.executable, "-W", "ignore", "-m", "tests.fuzz.child"),
-            *(module, target, str(seconds), str(seed), str(current)),
+            *(module, ",".join(targets), str(seconds), str(seed), str(current)),
         ]
         process = subprocess.Popen(
             command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         try:
-            output, errors = process.communicate(timeout=seconds * 4 + _START)
+            output, errors = process.communicate(timeout=seconds * 4 * len(targets) + _START)
             problem = _problem(process.returncode)
         except subprocess.TimeoutExpired:
             process.kill()
             output, errors = process.communicate()
             problem = "it does not end"
+        counts = map(int, output.split())
+        found = [Outcome(name, count) for name, count in zip(targets, counts, strict=False)]
         if not problem:
-            return Outcome(target, int(output))
+            return found
         data = current.read_bytes() if current.exists() else b""
+    target = targets[len(found)]
     saved = corpus / target / f"found-{hashlib.sha256(data).hexdigest()[:12]}"
     saved.parent.mkdir(parents=True, exist_ok=True)
     saved.write_bytes(data)
-    return Outcome(target, 0, problem, errors, saved)
+    return [*found, Outcome(target, 0, problem, errors, saved)]
 
 
 def _problem(status: int) -> str:

@@ -6,19 +6,35 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz import bad_targets
-from tests.fuzz.search import run
+from tests.fuzz.search import run, run_all
 from tests.fuzz.target import CORPUS
 from tests.fuzz.targets import TARGETS
 
-SECONDS = float(os.environ.get("KUBEDEVICES_FUZZ_SECONDS", "1"))
+SECONDS = float(os.environ.get("KUBEDEVICES_FUZZ_SECONDS", "0.5"))
+HALVES = [[*TARGETS][0::2], [*TARGETS][1::2]]
 
 
-@pytest.mark.timeout(240 + 5 * SECONDS)
-@pytest.mark.parametrize("target", TARGETS)
-def test_the_corpus_and_a_short_search_find_nothing(target: str, tmp_path: Path) -> None:
-    """Every input of an earlier finding is read without a bug, and a second of new inputs too."""
-    found = run(target, SECONDS, seed=1, corpus=tmp_path)
-    assert not found.problem, f"{found.problem}\n{found.output[-4000:]}\nin {found.saved}"
+@pytest.mark.timeout(260 + 5 * len(HALVES[0]) * SECONDS)
+@pytest.mark.parametrize("targets", HALVES, ids=["one half", "other half"])
+def test_the_corpus_and_a_short_search_find_nothing(targets: list[str], tmp_path: Path) -> None:
+    """Every input of an earlier finding is read without a bug, and some new inputs too."""
+    found = run_all(targets, SECONDS, seed=1, corpus=tmp_path)
+    last = found[-1]
+    assert not last.problem, f"{last.problem}\n{last.output[-4000:]}\nin {last.saved}"
+    assert [each.target for each in found] == targets
+
+
+def test_a_finding_belongs_to_its_target(tmp_path: Path) -> None:
+    """A process that searches several targets ends at the first finding, and names its target."""
+    names = ["harmless", "raises", "crashes"]
+    found = run_all(names, 1, seed=1, module=bad_targets.__name__, corpus=tmp_path)
+    assert [(each.target, each.problem) for each in found] == [
+        ("harmless", ""),
+        ("raises", "an error"),
+    ]
+    assert found[0].inputs
+    assert found[1].saved
+    assert found[1].saved.parent.name == "raises"
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def seen(devices: list[kd.Device]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("wipe", [True, False], ids=["wiped", "kept"])
-@pytest.mark.parametrize("count", [3, 10_000])
+@pytest.mark.parametrize("count", [3, pytest.param(10_000, marks=pytest.mark.slow)])
 async def test_updates_during_ten_restarts_arrive(short_dir: Path, count: int, wipe: bool) -> None:
     """Restart, one health change, one new device, ten times: every change arrives."""
     scanner = Widgets(widget=fleet(count))

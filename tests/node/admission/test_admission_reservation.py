@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -245,4 +247,12 @@ class NodeMachine(RuleBasedStateMachine):
             assert sum(record.devices.counts.values()) == len(record.devices.devices)
 
 
-TestAnyHistory = NodeMachine.TestCase
+class TestAnyHistory(NodeMachine.TestCase):
+    """A few histories; `TestManyHistories` tries more."""
+
+    settings = settings(NodeMachine.TestCase.settings, max_examples=15)
+
+
+@pytest.mark.slow
+class TestManyHistories(NodeMachine.TestCase):
+    """As many histories as Hypothesis tries by default."""

@@ -10,7 +10,13 @@ from tests.wire.frames import Joined
 from tests.wire.protocol.lives import STREAMS, growth_of_connections, growth_of_streams
 
 
-@pytest.mark.parametrize("live", STREAMS.values(), ids=STREAMS)
+@pytest.mark.parametrize(
+    "live",
+    [
+        pytest.param(live, id=name, marks=[pytest.mark.slow] * (name != "answered"))
+        for name, live in STREAMS.items()
+    ],
+)
 def test_streams_leave_nothing(live: Callable[[Joined], None]) -> None:
     """However a stream ends, a connection that had 1,550 is not larger than one that had 1,400."""
     assert growth_of_streams(live, 1_100, 450) < 50
