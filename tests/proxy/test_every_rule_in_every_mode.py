@@ -19,6 +19,7 @@ from kubedevices.dra import driver as driver_module
 from kubedevices.errors import KubedevicesError, RpcError
 from kubedevices.middleware.maintenance import FILE_NAME
 from kubedevices.middleware.maintenance_file import Cordoned, change_cordoned
+from kubedevices.proxy import dra_bridge
 from kubedevices.proxy.live_rules import LiveRules
 from kubedevices.proxy.record_reader import read_recording
 from tests.fake_plugin import FakePlugin, healthy, unhealthy
@@ -158,7 +159,7 @@ class World:
         lists = self.rig.state / "lists"
         await until(lambda: len([*lists.glob("*.json")]) == saved)
 
-    async def listed(self, wanted: Listed, seconds: float = 6) -> Listed:
+    async def listed(self, wanted: Listed, seconds: float = 30) -> Listed:
         """Wait for a list; return what there is in the end."""
         with contextlib.suppress(AssertionError):
             await until(lambda: self.now(wanted) == wanted, seconds)
@@ -277,7 +278,7 @@ def start(world: World, name: str, mode: Mode) -> "asyncio.Task[tuple[Mapping[st
 
     async def ask() -> tuple[Mapping[str, str], str]:
         with contextlib.suppress(AssertionError):
-            await until(lambda: world.now(listed) == listed, 6)
+            await until(lambda: world.now(listed) == listed)
         return await world.ask(next(iter(listed)), ROWS[name].asks)
 
     return asyncio.create_task(ask(), name=name)
@@ -312,7 +313,10 @@ def observed() -> Any:
 
     def of(mode: Mode, presence: Presence, event: Event) -> dict[str, Seen]:
         if (mode, presence, event) not in known:
-            with tempfile.TemporaryDirectory(prefix="kd-", dir="/tmp") as directory:
+            with (
+                tempfile.TemporaryDirectory(prefix="kd-", dir="/tmp") as directory,
+                mock.patch.object(dra_bridge, "FIRST_LIST_TIMEOUT", 1.0),
+            ):
                 seen = asyncio.run(observe(mode, presence, event, Path(directory)))
             known[mode, presence, event] = seen
         return known[mode, presence, event]
