@@ -155,9 +155,7 @@ REGISTERED = Metric(
     f"{_PLUGIN}registered", "gauge", "1 while a kubelet knows the resource from us.", _RESOURCE
 )
 PROXIED_CONNECTED = Metric(
-    *("kubedevices_proxied_plugin_connected", "gauge"),
-    "1 while the plugin of a resource is connected to the proxy. The resource has its name inside.",
-    _RESOURCE,
+    "kubedevices_proxied_plugin_connected", "gauge", "1 while a vendor's plugin is here.", _RESOURCE
 )
 STREAMS = Metric(f"{_PLUGIN}streams", "gauge", "Open ListAndWatch streams.", _RESOURCE)
 PLUGIN_REGISTRATIONS = Metric(
@@ -192,10 +190,7 @@ PREFERRED_ERRORS = Metric(
     _RESOURCE,
 )
 PRE_START_ERRORS = Metric(
-    f"{_PLUGIN}pre_start_errors_total",
-    "counter",
-    "PreStartContainer calls that failed.",
-    _RESOURCE,
+    f"{_PLUGIN}pre_start_errors_total", "counter", "PreStartContainer calls that failed.", _RESOURCE
 )
 LATE_HOOKS = Metric(
     f"{_PLUGIN}hook_timeouts_total",

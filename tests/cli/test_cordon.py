@@ -1,17 +1,25 @@
 """`kubedevices cordon` and `uncordon`."""
 
+import asyncio
+import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+import kubedevices as kd
 from kubedevices.cli import main
 from kubedevices.errors import KubeletSilent, NoNode
+from kubedevices.proxy.live_rules import LiveRules
 from tests.fake_plugin import RESOURCE, healthy
 from tests.node_thread import NodeThread, node_thread
+from tests.proxy_rig import proxied
+from tests.waiting import until
+from tests.widgets import QUICK, Widgets, widgets
 
 REASON = ("--reason", "new firmware")
+ANYWAY = (*REASON, "--anyway")
 
 
 @pytest.fixture
@@ -38,7 +46,7 @@ def test_a_device_is_cordoned_listed_and_uncordoned(
     """Several at once; an ID may have slashes; the file is beside the directory of the node."""
     assert run(directory, "cordon", "--list") == 0
     assert capsys.readouterr() == ("", "no device is cordoned\n")
-    assert run(directory, "cordon", "a.b/gpu/G-1", "a.b/tty//dev/tty0", *REASON) == 0
+    assert run(directory, "cordon", "a.b/gpu/G-1", "a.b/tty//dev/tty0", *ANYWAY) == 0
     assert capsys.readouterr().out == (
         "a.b/gpu/G-1 is cordoned: new firmware\na.b/tty//dev/tty0 is cordoned: new firmware\n"
     )
@@ -62,9 +70,9 @@ def test_a_second_reason_replaces_the_first(
     directory: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The time stays: the device has been out since then."""
-    run(directory, "cordon", "a.b/gpu/G-1", "--reason", "first")
+    run(directory, "cordon", "a.b/gpu/G-1", "--reason", "first", "--anyway")
     (first,) = listed(directory, capsys)
-    run(directory, "cordon", "a.b/gpu/G-1", "--reason", " second\nline ")
+    run(directory, "cordon", "a.b/gpu/G-1", "--reason", " second\nline ", "--anyway")
     assert listed(directory, capsys) == [{**first, "reason": "second line"}]
 
 
@@ -94,63 +102,147 @@ def test_uncordon_changes_all_devices_or_none(
     directory: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A misspelt device gets a suggestion."""
-    run(directory, "cordon", "a.b/gpu/GPU-1", "a.b/gpu/GPU-2", *REASON)
+    run(directory, "cordon", "a.b/gpu/GPU-1", "a.b/gpu/GPU-2", *ANYWAY)
     assert run(directory, "uncordon", "a.b/gpu/GPU-1", "a.b/gpu/GPU2") == 1
     said = capsys.readouterr().err
     assert "a.b/gpu/GPU2 is not cordoned, did you mean 'a.b/gpu/GPU-2'?" in said
     assert len(listed(directory, capsys)) == 2
 
 
+# ---------------------------------------------------------------- who obeys?
+
+
+async def cordon(directory: Path, *words: str) -> int:
+    """Run the command beside plugins that this loop serves."""
+    return await asyncio.to_thread(run, str(directory), "cordon", *words, *REASON)
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    directory: Path, *ids: str, file: Path | None = None, resource: str = RESOURCE
+) -> AsyncIterator[None]:
+    """Serve a plugin of ours, which follows `file`."""
+    domain, _, device_type = resource.partition("/")
+    scanner: kd.Scanner = Widgets(**{device_type: widgets(*ids)})
+    if file is not None:
+        scanner = kd.Maintained(scanner, domain, file)
+    directory.mkdir(exist_ok=True)
+    async with kd.serve(
+        scanner, domain=domain, socket_dir=directory, registration="none", timing=QUICK
+    ) as runner:
+        await until(lambda: runner.is_serving(device_type))
+        yield
+
+
+async def test_the_plugin_is_asked_whether_it_takes_the_device_out(
+    short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It knows its devices, also the unhealthy devices, and the list that it follows."""
+    directory, file = short_dir / "p", short_dir / "p.state/maintenance.json"
+    async with serving(directory, "gpu-a", "gpu-b::0", file=file):
+        for known in ("gpu-a", "gpu-b", "gpu-b::0", "gpu-b::7"):
+            assert await cordon(directory, f"{RESOURCE}/{known}") == 0
+        capsys.readouterr()
+        assert await cordon(directory, f"{RESOURCE}/gpu-x") == 1
+        assert f"{RESOURCE} has no device 'gpu-x', did you mean 'gpu-" in capsys.readouterr().err
+        assert await cordon(directory, f"{RESOURCE}/gpu-x", "--anyway") == 0
+        assert await cordon(directory, f"{RESOURCE}s/gpu-a") == 1
+        assert f"{RESOURCE}s is not a resource here" in capsys.readouterr().err
+        other = ("--state-dir", str(short_dir / "other"))
+        assert await cordon(directory, f"{RESOURCE}/gpu-a", *other) == 1
+        said = capsys.readouterr().err
+        assert f"follows {file}, and not {short_dir}/other/maintenance.json" in said
+        assert f"give --state-dir {file.parent}" in said
+
+
+async def test_a_plugin_that_follows_no_list_is_named(
+    short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing would happen, so nothing is written."""
+    async with serving(short_dir / "p", "gpu-a"):
+        assert await cordon(short_dir / "p", f"{RESOURCE}/gpu-a") == 1
+    assert "no plugin obeys" in capsys.readouterr().err
+    assert not (short_dir / "p.state").exists()
+
+
+async def test_the_name_behind_rename_is_told(
+    short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A proxy obeys by the name outside; `maintenance: false` and hidden resources do not."""
+    text = (
+        "unlisted: hide\nresources:\n  example.com/widget: {rename: new.com/w}\n"
+        "  example.com/deaf: {maintenance: false}\n"
+    )
+    file = short_dir / "proxy.yaml"
+    file.write_text(text)
+    async with proxied(short_dir, rules=LiveRules.from_file(file)) as rig:
+        for name in ("widget", "deaf", "hidden"):
+            resource = f"example.com/{name}"
+            await rig.plugin(*healthy("a"), resource=resource, socket_name=f"{name}.sock")
+        await rig.served(1, "new.com/w")
+        await rig.served(1, "example.com/deaf")
+        await until(lambda: len(rig.proxy.resources) == 3)
+        at = ("--state-dir", str(rig.state))
+        assert await cordon(rig.outside, "new.com/w/a", *at) == 0
+        for resource, problem in {
+            RESOURCE: f"{RESOURCE} is the name behind the proxy: write new.com/w/a",
+            "new.com/ww": "new.com/ww is not a resource here, did you mean 'new.com/w'?",
+            "example.com/deaf": "no plugin obeys: the plugin of example.com/deaf follows no list",
+            "example.com/hidden": "behind the proxy, which does not serve the resource",
+        }.items():
+            capsys.readouterr()
+            assert await cordon(rig.outside, f"{resource}/a", *at) == 1
+            assert problem in capsys.readouterr().err
+
+
 @pytest.fixture
 def node(short_dir: Path) -> Iterator[NodeThread]:
-    """Give a node with two devices, the second shared."""
+    """Give a node with a plugin of another vendor."""
     with node_thread(short_dir / "p") as running:
-        running.call(running.plugin.send(healthy("gpu-a", "gpu-b::0")))
+        running.call(running.plugin.send(healthy("gpu-a")))
         running.call(running.plugin.register())
-        running.call(running.manager.wait_for(RESOURCE, allocatable=2))
+        running.call(running.manager.wait_for(RESOURCE, allocatable=1))
         yield running
 
 
-def test_the_node_is_asked_whether_the_device_exists(
+def test_the_plugin_of_another_vendor_does_not_obey(
     node: NodeThread, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its list is whole, so that what is not there is a mistake; unless somebody insists."""
+    """The reason says what helps."""
     directory = str(node.socket_dir)
-    assert run(directory, "cordon", f"{RESOURCE}/gpu-x", *REASON) == 2
-    assert f"{RESOURCE} has no device 'gpu-x', did you mean 'gpu-" in capsys.readouterr().err
-    assert run(directory, "cordon", "example.com/widgets/gpu-a", *REASON) == 2
+    assert run(directory, "cordon", f"{RESOURCE}/gpu-a", *REASON) == 1
+    said = capsys.readouterr().err
+    assert "no plugin obeys" in said
+    assert "`kubedevices proxy` in front of it would" in said
+    assert run(directory, "cordon", "example.com/widgets/gpu-a", *REASON) == 1
     assert f"did you mean '{RESOURCE}'?" in capsys.readouterr().err
-    for known in ("gpu-a", "gpu-b", "gpu-b::0"):
-        assert run(directory, "cordon", f"{RESOURCE}/{known}", *REASON) == 0
-    assert run(directory, "cordon", f"{RESOURCE}/gpu-x", *REASON, "--anyway") == 0
+    assert listed(directory, capsys) == []
 
 
-def test_a_kubelet_does_not_know_all_devices(
+def test_a_kubelet_is_asked_for_its_resources(
     directory: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It lists healthy ones only: a device that it does not list is cordoned, and that is said."""
+    """It says that a plugin of another vendor serves the resource; if it hangs, nobody does."""
+    answers: list[object] = [
+        (Path("/k.sock"), {"resources": [{"resource": RESOURCE, "devices": [{"id": "gpu-a"}]}]}),
+        KubeletSilent("/k.sock", 5, "hangs"),
+    ]
 
     def ask_kubelet_of(error: NoNode) -> object:
-        devices = [{"id": "gpu-a"}]
-        return Path("/k.sock"), {"resources": [{"resource": RESOURCE, "devices": devices}]}
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     monkeypatch.setattr("kubedevices.cli.cordon.ask_kubelet_of", ask_kubelet_of)
-    assert run(directory, "cordon", f"{RESOURCE}/gpu-a", *REASON) == 0
-    assert capsys.readouterr().err == ""
-    assert run(directory, "cordon", f"{RESOURCE}/gpu-c", *REASON) == 0
-    assert "has no device 'gpu-c', did you mean 'gpu-a'?" in capsys.readouterr().err
-    assert len(listed(directory, capsys)) == 2
+    for problem in ("no plugin obeys", f"{RESOURCE} is not a resource here"):
+        assert run(directory, "cordon", f"{RESOURCE}/gpu-a", *REASON) == 1
+        assert problem in capsys.readouterr().err
 
 
-def test_a_kubelet_that_does_not_answer_is_no_obstacle(
-    directory: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A node in trouble is when devices are cordoned."""
-
-    def ask_kubelet_of(error: NoNode) -> object:
-        raise KubeletSilent("/k.sock", 5, "hangs")
-
-    monkeypatch.setattr("kubedevices.cli.cordon.ask_kubelet_of", ask_kubelet_of)
+def test_a_driver_of_the_domain_is_trusted(directory: str) -> None:
+    """A DRA driver follows the list too, but has no socket that could be asked."""
+    (Path(directory).parent / "plugins/example.com").mkdir(parents=True)
     assert run(directory, "cordon", f"{RESOURCE}/gpu-a", *REASON) == 0
 
 

@@ -212,6 +212,7 @@ OF_DRA = {
             "proxy",
             {
                 "/var/lib/kubedevices/plugins": False,
+                "/var/lib/kubedevices/plugins_registry": False,
                 "/var/lib/kubedevices": False,
                 "/var/lib/kubelet/pod-resources": True,
             },
@@ -229,7 +230,8 @@ def test_only_needed_directories_are_mounted(name: str, expected: dict[str, bool
         usual[f"{KUBELET}/device-plugins"] = False
     assert mounts(pod) == usual | expected
     kinds = host_paths(pod)
-    created = ("/var/run/cdi", "/var/lib/kubedevices", "/var/lib/kubedevices/plugins")
+    inside = "/var/lib/kubedevices/plugins"
+    created = ("/var/run/cdi", "/var/lib/kubedevices", inside, f"{inside}_registry")
     for path in (*created, f"{KUBELET}/plugins/devices.example.com"):
         assert kinds.pop(path, "DirectoryOrCreate") == "DirectoryOrCreate"
     assert {*kinds.values()} == {"Directory"}

@@ -5,7 +5,8 @@ and `since` (UTC), and `until` if the device comes back by itself.
 """
 
 import argparse
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +19,16 @@ from kubedevices.cli.node_client import (
     state_directory,
 )
 from kubedevices.cli.output import Column, add_output_argument, print_listing
-from kubedevices.errors import CannotAsk, NoNode, UsageError
+from kubedevices.errors import CannotAsk, KubedevicesError, NoNode, NotPermitted, UsageError
 from kubedevices.resource_name import ResourceName
-from kubedevices.terminal import print_line, print_to_stderr
+from kubedevices.socket_paths import PLUGIN_REGISTRY_DIR, PROXY_SOCKET_NAME
+from kubedevices.terminal import print_line
 from kubedevices.words import did_you_mean
 
 if TYPE_CHECKING:
+    from kubedevices.kubelet_api.maintenance import Follower
     from kubedevices.middleware.maintenance_file import Cordoned
+    from kubedevices.proxied_plugin import ProxiedPlugin
 
 NAME = "cordon"
 HELP = """\
@@ -53,7 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-l", "--list", action="store_true", help="list the cordoned devices, and change nothing"
     )
     parser.add_argument(
-        "--anyway", action="store_true", help="cordon also a device that the node does not know"
+        "--anyway",
+        action="store_true",
+        help="cordon also a device that no plugin takes out",
     )
     add_output_argument(parser)
     add_node_arguments(parser)
@@ -85,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     if not (args.reason or "").strip():
         raise UsageError('cordon needs --reason TEXT, for example --reason "new firmware"')
     if not args.anyway:
-        check_known(args, wanted)
+        check_obeyed(args, file, wanted)
     cordoned = add_cordoned(file, wanted, args.reason)
     if args.output == "table":
         for each in cordoned:
@@ -133,44 +139,111 @@ def print_cordoned(cordoned: Iterable["Cordoned"], output: str, *, empty: str = 
     )
 
 
-# ---------------------------------------------------------------- does the device exist?
+# ---------------------------------------------------------------- who obeys?
 
 
-def check_known(args: argparse.Namespace, wanted: Sequence[tuple[str, str]]) -> None:
-    """Raise `UsageError` for a device that the node does not list.
+def check_obeyed(args: argparse.Namespace, file: Path, wanted: Sequence[tuple[str, str]]) -> None:
+    """Raise `KubedevicesError` for the first device that no plugin would take out of service."""
+    from kubedevices.kubelet_api.proxy_client import ask_proxy
 
-    If a kubelet answers instead of a node, this is only a note on stderr: a kubelet does not list
-    unhealthy devices. If neither answers, every device is accepted.
-    """
-    try:
-        listed, is_kubelet = _listed(args)
-    except CannotAsk:
-        return
+    listed = _listed(args)
+    proxied = asyncio.run(ask_proxy(state_directory(args) / PROXY_SOCKET_NAME))
     for resource, device_id in wanted:
-        ids = listed.get(resource)
-        if ids is None:
-            missing = f"{resource} is not a resource here{did_you_mean(resource, listed)}"
-        elif {device_id, device_id.partition("::")[0]} & ids:
-            continue
-        else:
-            missing = f"{resource} has no device {device_id!r}{did_you_mean(device_id, ids)}"
-        if not is_kubelet:
-            raise UsageError(f"{missing} (--anyway cordons it nevertheless)")
-        print_to_stderr(f"note: the kubelet lists healthy devices only: {missing}")
+        followers = [
+            each
+            # A plugin of the plugin watcher serves in the registry.
+            for directory in (args.socket_dir, args.socket_dir.parent / PLUGIN_REGISTRY_DIR.name)
+            for each in _followers(directory, resource)
+        ]
+        has_driver = (args.socket_dir.parent / "plugins" / resource.partition("/")[0]).is_dir()
+        problem = why_not_obeyed(
+            (resource, device_id), file, followers, listed, proxied, has_driver=has_driver
+        )
+        if problem:
+            raise KubedevicesError(f"{problem} (--anyway writes it into the list nevertheless)")
 
 
-def _listed(args: argparse.Namespace) -> tuple[dict[str, set[str]], bool]:
-    """Return the IDs of each resource, and whether a kubelet listed them.
+def _followers(directory: Path, resource: str) -> "Sequence[Follower]":
+    from kubedevices.kubelet_api.maintenance import ask_followers
 
-    For a shared device ID `GPU-1::0`, the part before `::` is in the result too.
-    """
     try:
-        document, is_kubelet = ask(args, lambda client: client.devices()), False
+        return asyncio.run(ask_followers(directory, resource))
+    except PermissionError as error:
+        raise NotPermitted(f"look into {directory}") from error
+    except OSError:  # no plugin can serve there
+        return ()
+
+
+def why_not_obeyed(
+    wanted: tuple[str, str],
+    file: Path,
+    followers: "Sequence[Follower]",
+    listed: Mapping[str, Collection[str]],
+    proxied: "Sequence[ProxiedPlugin]",
+    *,
+    has_driver: bool = False,
+) -> str:
+    """Return why a device would stay in service, empty if a plugin takes it out. Pure.
+
+    `followers` are our plugins of the resource, `listed` the resources that node or kubelet list.
+    A DRA driver of the domain (`has_driver`) cannot be asked.
+    """
+    resource, device_id = wanted
+    inside = [each for each in proxied if each.resource == resource]
+    outside = [each for each in proxied if each.serves(resource)]
+    if inside and not outside:
+        names = [f"{each.resource}/{device_id}" for each in inside[0].outside]
+        if inside[0].is_hidden or not names:
+            return f"{resource} is the name behind the proxy, which does not serve the resource"
+        return f"{resource} is the name behind the proxy: write {' or '.join(names)}"
+    if followers:
+        return _refusal(resource, device_id, file, followers[0])
+    if outside or has_driver:
+        return ""
+    if resource in listed:
+        return (
+            f"no plugin obeys: the plugin of {resource} is none of kubedevices, and does not read "
+            "the list; `kubedevices proxy` in front of it would"
+        )
+    known = {*listed, *(each.resource for plugin in proxied for each in plugin.outside)}
+    return f"{resource} is not a resource here{did_you_mean(resource, known)}"
+
+
+def _refusal(resource: str, device_id: str, file: Path, plugin: "Follower") -> str:
+    if not plugin.file:
+        return f"no plugin obeys: the plugin of {resource} follows no list (`maintenance: false`?)"
+    if not _is_same(Path(plugin.file), file):
+        return (
+            f"no plugin obeys: the plugin of {resource} follows {plugin.file}, and not {file}: "
+            f"give --state-dir {Path(plugin.file).parent}"
+        )
+    whole = {each.partition("::")[0] for each in plugin.devices}
+    if {device_id, device_id.partition("::")[0]} & (plugin.devices | whole):
+        return ""
+    return (
+        f"{resource} has no device {device_id!r}{did_you_mean(device_id, plugin.devices | whole)}"
+    )
+
+
+def _is_same(theirs: Path, ours: Path) -> bool:
+    try:
+        return theirs == ours or theirs.parent.samefile(ours.parent)
+    except OSError:
+        return False
+
+
+def _listed(args: argparse.Namespace) -> dict[str, set[str]]:
+    """Return the IDs of each resource by the node, or by the kubelet; {} if neither answers."""
+    try:
+        document: dict[str, Any] = ask(args, lambda client: client.devices())
     except NoNode as error:
-        (_, document), is_kubelet = ask_kubelet_of(error), True
-    listed: dict[str, set[str]] = {}
-    each: dict[str, Any]
-    for each in document["resources"]:
-        ids = {device["id"] for device in each["devices"]}
-        listed[each["resource"]] = ids | {device_id.partition("::")[0] for device_id in ids}
-    return listed, is_kubelet
+        try:
+            _, document = ask_kubelet_of(error)
+        except CannotAsk:
+            return {}
+    except CannotAsk:
+        return {}
+    return {
+        each["resource"]: {device["id"] for device in each["devices"]}
+        for each in document["resources"]
+    }

@@ -191,7 +191,7 @@ class MaintainedRelay(Relay):
         self, inner: Hooks, device_type: str, inner_type: str, maintained: Maintained
     ) -> None:
         super().__init__(inner, device_type, inner_type)
-        self._maintained = maintained
+        self._maintained, self.maintenance_file = maintained, maintained.file
 
     async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
         """Ask the inner type. Raises `DeviceCordoned` for a device that is out of service."""

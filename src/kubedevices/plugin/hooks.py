@@ -40,6 +40,8 @@ from kubedevices.plugin.capabilities import (
 from kubedevices.plugin.hook_threads import Deadline
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kubedevices.cdi import ContainerEdits
 
 _METHODS: dict[str, type] = {
@@ -88,6 +90,9 @@ class Hooks:
         """The dataclass of the parameters that claims can set, if the plugin prepares claims."""
         self._type_added = methods.get("on_type_added")
         self._type_removed = methods.get("on_type_removed")
+        self.maintenance_file: Path | None = getattr(plugin, "maintenance_file", None)
+        """The list of cordoned devices that a middleware of the plugin follows."""
+
         self._warn_of_methods_without_ability(plugin)
 
     @property

@@ -19,6 +19,7 @@ from typing import NoReturn
 
 from kubedevices.errors import CannotAsk
 from kubedevices.host.file_watch import FileWatch, Subscription
+from kubedevices.kubelet_api.maintenance import Follower, maintenance_methods
 from kubedevices.kubelet_api.services import device_plugin_methods, plugin_registration_methods
 from kubedevices.plugin.other_instances import OtherInstances
 from kubedevices.plugin.register_call import RegisterCall
@@ -169,6 +170,7 @@ class Registrar:
     async def _serving(self, files: Subscription) -> AsyncIterator[GrpcServer]:
         methods = dict(device_plugin_methods(self._server, self._server.allocate_at_once))
         methods |= self.other_instances.methods
+        methods |= maintenance_methods(self._describe)
         if self._watched is not None:
             methods |= plugin_registration_methods(self._watched)
         limit = self._server.request_limit
@@ -200,6 +202,11 @@ class Registrar:
             self._retiring.add(retire)
             retire.add_done_callback(self._retiring.discard)
             await asyncio.wait({retire}, timeout=_STREAMS_END)
+
+    def _describe(self) -> Follower:
+        server = self._server
+        file = server.maintenance_file
+        return Follower(server.resource, str(file or ""), frozenset(server.devices))
 
     async def _pause_after_loss(self, losses: int, kubelet: FileIdentity | None) -> bool:
         """Pause before the next bind; return whether a kubelet started.

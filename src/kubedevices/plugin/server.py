@@ -12,6 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NoReturn, TypeAlias
 
@@ -123,6 +124,11 @@ class PluginServer:
     def options(self) -> PluginOptions:
         """The options in the answer to GetDevicePluginOptions and in Register."""
         return self._hooks.options
+
+    @property
+    def maintenance_file(self) -> Path | None:
+        """The list of cordoned devices that the plugin follows."""
+        return self._hooks.maintenance_file
 
     def request_limit(self) -> int:
         """Return how many bytes a request may have: a request names devices of our list."""
