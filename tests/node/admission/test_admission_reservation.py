@@ -1,12 +1,17 @@
 """The devices that a pod is about to get, and rules that hold for every order of events."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from kubedevices.allocation import ContainerAllocateResponse, PluginOptions
 from kubedevices.device import ReportedDevice, natural_key
@@ -248,16 +253,8 @@ class NodeMachine(RuleBasedStateMachine):
             assert sum(record.devices.counts.values()) == len(record.devices.devices)
 
 
-# Hypothesis makes the class of a test at run time, so a checker of types does not know it.
-_Histories: Any = NodeMachine.TestCase
-
-
-class TestAnyHistory(_Histories):  # type: ignore[misc]
-    """A few histories; `TestManyHistories` tries more."""
-
-    settings = settings(_Histories.settings, max_examples=15)
-
-
-@pytest.mark.slow
-class TestManyHistories(_Histories):  # type: ignore[misc]
-    """As many histories as Hypothesis tries by default."""
+@pytest.mark.parametrize("histories", [15, pytest.param(100, marks=pytest.mark.slow)])
+def test_the_rules_hold_in_any_history(histories: int) -> None:
+    """The invariants of `NodeMachine` hold after each step of random histories."""
+    how = settings(max_examples=histories, suppress_health_check=list(HealthCheck))
+    run_state_machine_as_test(NodeMachine, settings=how)
