@@ -113,7 +113,7 @@ class DriverView:
         return {"mode": self._mode, "driver": _described(self._driver)}
 
 
-class ProxyDrivers(Protocol):
+class DriverOwner(Protocol):
     """The drivers of a proxy, one for each domain; they may come and start again at any time."""
 
     driver_made: Callable[[DraDriver], None]
@@ -129,7 +129,7 @@ class DriversView:
     why_not_ready: Sequence[str] = ()
     """Empty: a proxy with drivers is not ready while one of them is not."""
 
-    def __init__(self, drivers: ProxyDrivers) -> None:
+    def __init__(self, drivers: DriverOwner) -> None:
         self._drivers = drivers
 
     def count_in(self, numbers: PrometheusMetrics) -> None:

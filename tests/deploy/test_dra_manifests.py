@@ -284,8 +284,8 @@ SERVICES = {
         "--socket-dir /p --mode split --dra-devices simple-device/1* --kubeconfig "
         "/etc/kubernetes/kubelet.conf --pod-resources /var/lib/kubelet/pod-resources/kubelet.sock"
     ),
-    "simulate --mode-file /etc/mode --kubeconfig /etc/k": (
-        "--mode device-plugin --mode-file /etc/mode --kubeconfig /etc/k"
+    "simulate --mode-file /etc/mode --kubeconfig /keys/k": (
+        "--mode device-plugin --mode-file /etc/mode --kubeconfig /keys/k"
     ),
     "simulate --mode-label a.b/mode --mode dra --kubelet-dir /k": (
         "--mode dra --mode-label a.b/mode --kubelet-dir /k --kubeconfig /etc/kubernetes/kubelet"
@@ -313,6 +313,6 @@ def test_a_driver_can_be_a_service_of_the_host(
     # No such kubeconfig is here: every other word is accepted before it is read.
     gone = str(short_dir / "gone")
     arguments = command.partition(" ")[2].replace("/etc/kubernetes/kubelet.conf", gone)
-    arguments = arguments.replace("/etc/k", gone)
+    arguments = arguments.replace("/keys/k", gone)
     assert main(shlex.split(arguments)) == 3
     assert f"{gone}: No such file" in capsys.readouterr().err

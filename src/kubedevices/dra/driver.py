@@ -30,7 +30,6 @@ from kubedevices.dra.prepared import FILE_NAME
 from kubedevices.dra.publisher import Publisher, Slices
 from kubedevices.dra.service import ClaimService
 from kubedevices.dra.slices import (
-    AttributeKey,
     Offer,
     describe_left_out,
     describe_refused,
@@ -82,8 +81,6 @@ class DraDriver:
 
         self._api = ApiClient(find_access(settings.kubeconfig))
         self._hooks: dict[str, Hooks] = {}
-        self._refused: Mapping[DeviceKey, str] = {}
-        self._left_out: Mapping[AttributeKey, Mapping[str, str]] = {}
         self._guard = guard or KubeletGuard(domain, settings.pod_resources, settings.guard_timing)
         directory, node = settings.data_dir(domain), settings.node_name
         self._preparation = Preparation(
@@ -302,12 +299,12 @@ class DraDriver:
         await hook_threads.call(self._deployment.take, list(tree))
         found = await hook_threads.call(lookup.complete, tree)
         offer = offer_of(found, self.domain, self.settings.unhealthy_effect)
-        for line in describe_refused(dict(offer.refused.items() - self._refused.items())):
+        before = self._offer or Offer({}, (), {})
+        for line in describe_refused(dict(offer.refused.items() - before.refused.items())):
             _log.error("%s", line)
-        news = offer.left_out.keys() - self._left_out.keys()
+        news = offer.left_out.keys() - before.left_out.keys()
         for line in describe_left_out({key: offer.left_out[key] for key in sorted(news)}):
             _log.warning("%s", line)
-        self._refused, self._left_out = offer.refused, offer.left_out
         self._tree, self._offer = tree, offer
         self._service.update(offer)
         await self._publish()
