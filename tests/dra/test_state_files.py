@@ -7,7 +7,7 @@ import pytest
 from kubedevices.dra import state_files
 from kubedevices.dra.state_files import SLICES_FILE, StateFiles
 from kubedevices.errors import PreparedUnwritable
-from kubedevices.host import untrusted_files
+from kubedevices.host.shared_directory import SharedDirectory
 
 
 def test_the_next_process_knows_which_devices_were_published(tmp_path: Path) -> None:
@@ -67,10 +67,10 @@ def test_a_file_that_cannot_be_written_is_an_error_with_its_path(
 ) -> None:
     """No slice is published then."""
 
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(untrusted_files, "replace", full)
+    monkeypatch.setattr(SharedDirectory, "replace", full)
     with pytest.raises(PreparedUnwritable, match=f"{SLICES_FILE}: No space"):
         StateFiles(tmp_path).note_slices({"a"})
     assert StateFiles(tmp_path).published() == frozenset()

@@ -67,7 +67,7 @@ CLAIM: Shape = {
         }
     },
 }
-CLAIMS: Shape = {"metadata!": {"continue": str}, "items": [CLAIM]}
+CLAIMS: Shape = {"metadata": {"continue": str}, "items": [CLAIM]}
 
 
 def read_answer(data: bytes, shape: Shape, what: str, *, limit: int) -> dict[str, Any]:

@@ -108,7 +108,7 @@ class ApiClient:
             call = _Call("GET", _CLAIMS, "list", "resourceclaims", query, shape=CLAIMS)
             answer = await self._do(call._replace(limit=_LIST_LIMIT))
             yield answer.get("items") or []
-            if not (rest := answer["metadata"].get("continue")):
+            if not (rest := (answer.get("metadata") or {}).get("continue")):
                 return
             query = {"limit": str(_PAGE), "continue": rest}
 
@@ -201,6 +201,7 @@ class ApiClient:
         async with deadlines.timeout(self._timeout):
             data = await _beginning(parts)
         reason, message = read_refusal(data, limit=_REFUSAL_LIMIT)
+        is_policy = "ValidatingAdmissionPolicy" in message
         headers = {bytes(name).lower(): bytes(value) for name, value in response.headers}
         return ApiRefused(
             call.what,
@@ -208,7 +209,8 @@ class ApiClient:
             reason,
             message,
             retry_after=seconds_to_wait(headers.get(b"retry-after", b""), time.time()),
-            missing_rule=call.rule if response.status_code == 403 else "",
+            # A policy refuses a request that RBAC permits: another rule would not help.
+            missing_rule=call.rule if response.status_code == 403 and not is_policy else "",
         )
 
     @contextlib.contextmanager

@@ -4,17 +4,20 @@ For a claim that no kubelet will ever unprepare, while the driver cannot find th
 without the API server.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from kubedevices.dra.prepared import FILE_NAME, PreparedClaim, PreparedClaims
 from kubedevices.errors import CannotAsk, ClaimNotReleased, DialError, RpcError, WireError
+from kubedevices.host import listing
 from kubedevices.kubelet_api.dra_client import DraClient
 from kubedevices.kubelet_api.kubelet_devices import ask_claims
 from kubedevices.wire.unix_grpc import GrpcChannel
 from kubedevices.words import did_you_mean
 
+_SOCKET = re.compile(r"dra\..*\.sock")
 _DEADLINE = 45.0
 """Seconds, as for a call of the kubelet."""
 
@@ -57,15 +60,23 @@ def _claims(kubelet_roots: Iterable[Path]) -> Iterator[tuple[Path, PreparedClaim
     """Yield each prepared claim with the directory of its driver."""
     seen = set()
     for root in kubelet_roots:
-        for file in sorted((root / "plugins").glob(f"*/{FILE_NAME}")):
-            if (real := file.resolve()) not in seen:
+        plugins = root / "plugins"
+        for file in (plugins / name / FILE_NAME for name in _names_in(plugins)):
+            if file.exists() and (real := file.resolve()) not in seen:
                 seen.add(real)
                 for claim in PreparedClaims.read(file)[0]:
                     yield file.parent, claim
 
 
 def _sockets(directory: Path) -> list[Path]:
-    return sorted(directory.glob("dra.*.sock"), reverse=True)
+    return [directory / name for name in reversed(_names_in(directory)) if _SOCKET.fullmatch(name)]
+
+
+def _names_in(directory: Path) -> list[str]:
+    try:
+        return listing.names(directory)
+    except OSError:
+        return []
 
 
 async def _unprepare(directory: Path, claim: PreparedClaim) -> None:

@@ -70,24 +70,17 @@ class DraDriver:
         self.domain = check_driver_name(domain)
         self.settings = settings = DraSettings(**options)
         self._scanner = scanner
-        self.sockets = DriverSockets(
-            domain,
-            settings.service_socket(domain),
-            settings.registration_socket(domain),
-            settings.timing,
-        )
+        paths = (settings.service_socket(domain), settings.registration_socket(domain))
+        self.sockets = DriverSockets(domain, *paths, settings.timing)
         """The sockets by which a kubelet finds and calls the driver."""
 
         self._api = ApiClient(find_access(settings.kubeconfig))
         self._hooks: dict[str, Hooks] = {}
         self._refused: Mapping[DeviceKey, str] = {}
         self._guard = guard or KubeletGuard(domain, settings.pod_resources, settings.guard_timing)
+        directory, node = settings.data_dir(domain), settings.node_name
         self._preparation = Preparation(
-            domain,
-            settings.node_name,
-            settings.data_dir(domain) / FILE_NAME,
-            settings.cdi_dir,
-            read_boot_id(),
+            domain, node, directory / FILE_NAME, settings.cdi_dir, read_boot_id()
         )
         self._service = ClaimService(
             domain,
@@ -105,15 +98,13 @@ class DraDriver:
         """Finds claims with devices that are in no slice any more."""
 
         self._deployment = DeploymentLock(
-            settings.data_dir(domain) / LOCK_OF_DEPLOYMENT,
-            domain,
-            deployment_of(socket.gethostname(), settings.node_name),
+            directory / LOCK_OF_DEPLOYMENT, domain, deployment_of(socket.gethostname(), node)
         )
-        self._state_files = StateFiles(settings.data_dir(domain))
-        self.publisher = Publisher(self._api, domain, settings.node_name)
+        self._state_files = StateFiles(directory)
+        self.publisher = Publisher(self._api, domain, node)
         """Writes the ResourceSlices."""
 
-        self.claim_log = ClaimLog(self._service, settings.data_dir(domain) / REFUSED_FILE)
+        self.claim_log = ClaimLog(self._service, directory / REFUSED_FILE)
         """Receives the kubelet's calls, and has the refused claims."""
 
         self.withheld: Mapping[DeviceKey, str] = {}

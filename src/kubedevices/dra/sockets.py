@@ -9,7 +9,6 @@ instance touches the sockets of another running instance.
 
 import asyncio
 import contextlib
-import glob
 import logging
 import re
 from collections.abc import Callable
@@ -166,9 +165,9 @@ class DriverSockets:
 
         A killed process of another program left them, such as the driver that this one replaces.
         """
-        for path in self.registration.parent.glob(f"{glob.escape(self._driver)}-*.sock"):
-            is_ours = self._usual_names.fullmatch(path.name)
-            if is_ours and path.is_socket() and unlink_if_dead(path, min_age=_LISTEN_LIMIT):
+        directory = self.registration.parent
+        for path in (directory / name for name in names(directory, self._usual_names.fullmatch)):
+            if path.is_socket() and unlink_if_dead(path, min_age=_LISTEN_LIMIT):
                 _log.info("%s: removed %s, whose driver was killed", self._driver, path)
 
     def _remove_dead(self) -> bool:

@@ -76,8 +76,7 @@ class ApiSwitch:
         # device plugin offers them until then.
         self._returning: frozenset[DeviceKey] = frozenset()
         self._file_problem = ""
-        # Since when the kubelet streams the lists of the device plugin.
-        self._watched_since: float | None = None
+        self._watched_since: float | None = None  # the kubelet streams its lists
         self._tree: DeviceTree | None = None
         self._labels: Mapping[DeviceKey, str] = {}
         self._loop: asyncio.AbstractEventLoop | None = None

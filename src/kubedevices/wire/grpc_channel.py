@@ -16,12 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from kubedevices import deadlines
-from kubedevices.errors import (
-    DialError,
-    ProtocolError,
-    RpcError,
-    StatusCode,
-)
+from kubedevices.errors import DialError, ProtocolError, RpcError, StatusCode
 from kubedevices.wire.byte_budget import ByteBudget
 from kubedevices.wire.client_connection import ClientConnection
 from kubedevices.wire.grpc_events import (
