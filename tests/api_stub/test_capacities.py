@@ -34,6 +34,10 @@ def test_a_policy_follows_the_rules_of_the_api(policy: dict[str, Any], problem: 
     assert bool(found) == bool(problem)
 
 
+def in_range(**limits: str) -> dict[str, Any]:
+    return {"value": "9", "requestPolicy": {"default": "1", "validRange": limits}}
+
+
 @pytest.mark.parametrize(
     ("capacity", "wanted", "consumed"),
     [
@@ -43,18 +47,18 @@ def test_a_policy_follows_the_rules_of_the_api(policy: dict[str, Any], problem: 
         ({"value": "4", "requestPolicy": {"default": "1", "validValues": ["1", "4"]}}, "2", "4"),
         ({"value": "4", "requestPolicy": {"default": "1", "validValues": ["1"]}}, "2", None),
         (
-            {"value": "9", "requestPolicy": {"default": "1", "validRange": {"min": "1", "step": "2"}}},
+            in_range(min="1", step="2"),
             "4",
             "5",
         ),
         (
-            {"value": "9", "requestPolicy": {"default": "1", "validRange": {"min": "1", "max": "2"}}},
+            in_range(min="1", max="2"),
             "3",
             None,
         ),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_request_consumes_by_the_policy(
     capacity: dict[str, Any], wanted: str | None, consumed: str | None
 ) -> None:
