@@ -295,7 +295,8 @@ SERVICES = {
         "simulate --mode dra --kubeconfig /etc/kubernetes/kubelet.conf --listen"
     ),
     "proxy --mode dra --domain a.b --device-type c --inside-dir /in": (
-        "proxy --plugin-dir /in --mode dra --kubeconfig /etc/kubernetes/kubelet.conf --listen"
+        "proxy --plugin-dir /in --plugin-registry /in_registry --mode dra "
+        "--kubeconfig /etc/kubernetes/kubelet.conf --listen"
     ),
 }
 
