@@ -263,7 +263,7 @@ def test_a_debugging_pod_cordons_a_device_of_the_host(
         assert main(["devices", "-o", "json", *there]) == 0
         (listed,) = json.loads(capsys.readouterr().out)["resources"]
         assert listed["resource"] == RESOURCE
-        assert main(["cordon", f"{RESOURCE}/GPU-1", *REASON, *there]) == 0
+        assert main(["cordon", f"{RESOURCE}/GPU-1", *REASON, *there, "--anyway"]) == 0
         file = root / "var/lib/kubedevices/maintenance.json"
         assert "GPU-1" in file.read_text()
         assert main(["uncordon", f"{RESOURCE}/GPU-1", *there]) == 0
@@ -274,5 +274,6 @@ def test_a_directory_that_the_user_names_is_not_below_the_root(
     directory: str, short_dir: Path
 ) -> None:
     """The user names it as the process sees it."""
-    assert run(directory, "cordon", "a.b/c/d", *REASON, "--host-root", str(short_dir)) == 0
+    there = ("--host-root", str(short_dir), "--anyway")
+    assert run(directory, "cordon", "a.b/c/d", *REASON, *there) == 0
     assert Path(f"{directory}.state/maintenance.json").is_file()

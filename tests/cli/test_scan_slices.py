@@ -71,11 +71,11 @@ def test_slices_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     assert scan("Many", "-o", "json", "--kube-node", "node2") == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["apiVersion"], document["kind"]) == ("v1", "List")
-    first, second = document["items"]
+    first, second, third = document["items"]
     assert (first["apiVersion"], first["kind"]) == ("resource.k8s.io/v1", "ResourceSlice")
     assert second["metadata"] == {"generateName": "00001-example.com-node2-"}
-    assert [len(each["spec"]["devices"]) for each in (first, second)] == [128, 1]
-    pool = {"name": "node2", "generation": 1, "resourceSliceCount": 2}
+    assert [len(each["spec"]["devices"]) for each in (first, second, third)] == [64, 64, 1]
+    pool = {"name": "node2", "generation": 1, "resourceSliceCount": 3}
     assert first["spec"]["pool"] == second["spec"]["pool"] == pool
 
 

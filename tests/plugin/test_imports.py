@@ -164,7 +164,8 @@ PARTS = {
         wire.http2_session wire.huffman wire.peers wire.server_connection wire.server_link
         wire.server_load wire.socket_dial unblocked_output safe_text terminal host.listing
         wire.unix_grpc wire.unix_socket kubelet_api kubelet_api.clients kubelet_api.convert
-        kubelet_api.device_lists kubelet_api.protobuf kubelet_api.services
+        kubelet_api.device_lists kubelet_api.maintenance kubelet_api.protobuf
+        kubelet_api.services
         """,
         "",
         """

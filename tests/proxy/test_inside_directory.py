@@ -91,7 +91,7 @@ async def test_a_second_proxy_is_refused(short_dir: Path) -> None:
             (short_dir / "in2", state, "--state-dir"),
         ):
             second = Proxy(socket_dir=rig.outside, plugin_dir=inside, state_dir=kept)
-            with pytest.raises(CannotAsk, match=rf"another (kubedevices )?proxy .*{option}"):
+            with pytest.raises(CannotAsk, match=rf"another (kubedevices )?proxy\b.*{option}"):
                 await second.run()
 
 

@@ -113,13 +113,14 @@ async def test_an_unread_node_admits_a_thousand_pods(
     """Log lines without room are dropped and counted."""
     port, directory = free_port(), short_dir / "p"
     places = ("--socket-dir", directory, "--state-dir", short_dir / "s", "--metrics", port)
-    long = "d" * (5 * 1024 * 1024)  # the line of this one is more than what waits for a reader
+    # The line of these is more than what waits for a reader.
+    long = [f"{number}-{'d' * 15_000}" for number in range(350)]
     async with (
         unread(pipe, *COMMAND, "--log-level", "debug", *places) as process,
         await connect(short_dir) as node,
         FakePlugin(directory, devices=healthy(*map(str, range(pods)))) as plugin,
         FakePlugin(
-            directory, "example.com/long", socket_name="long.sock", devices=healthy(long)
+            directory, "example.com/long", socket_name="long.sock", devices=healthy(*long)
         ) as other,
     ):
         if reader == "left":
@@ -128,7 +129,7 @@ async def test_an_unread_node_admits_a_thousand_pods(
         await allocatable(node, RESOURCE, pods)
         await asyncio.gather(*(node.allocate(pod_number(number)) for number in range(pods)))
         await other.register()
-        await allocatable(node, other.resource, 1)
+        await allocatable(node, other.resource, len(long))
         lost = await asyncio.to_thread(dropped, port)
         assert lost > 0
         reading = asyncio.to_thread(pipe.read_all) if reader != "left" else asyncio.sleep(0, b"")

@@ -166,7 +166,11 @@ class DriverSockets:
         A killed process of another program left them, such as the driver that this one replaces.
         """
         directory = self.registration.parent
-        for path in (directory / name for name in names(directory, self._usual_names.fullmatch)):
+        try:
+            found = names(directory, self._usual_names.fullmatch)
+        except FileNotFoundError:
+            return  # no kubelet has run here yet
+        for path in (directory / name for name in found):
             if path.is_socket() and unlink_if_dead(path, min_age=_LISTEN_LIMIT):
                 _log.info("%s: removed %s, whose driver was killed", self._driver, path)
 

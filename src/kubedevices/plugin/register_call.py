@@ -38,6 +38,10 @@ _NO_PERMISSION = frozenset({errno.EACCES, errno.EPERM})
 _NOBODY_LISTENS = frozenset({errno.ENOENT, errno.ECONNREFUSED})
 
 
+def ignore_peer(_: Peer) -> None:
+    """Take the process that answered, and do nothing."""
+
+
 class KubeletAway(DialError):
     """No kubelet listens now: it has not started, has ended, or is about to be replaced."""
 
@@ -50,7 +54,7 @@ class RegisterCall:
     ) -> None:
         self._server, self._socket = server, socket
         self.kubelet_socket, self._timing = kubelet_socket, timing
-        self.dialled: Callable[[Peer], object] = lambda _: None
+        self.dialled: Callable[[Peer], object] = ignore_peer
         """Called with the process that listens at kubelet.sock, before it calls the plugin."""
 
     async def attempt(

@@ -14,6 +14,7 @@ import contextlib
 import logging
 import stat
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -170,7 +171,7 @@ class Registrar:
     async def _serving(self, files: Subscription) -> AsyncIterator[GrpcServer]:
         methods = dict(device_plugin_methods(self._server, self._server.allocate_at_once))
         methods |= self.other_instances.methods
-        methods |= maintenance_methods(self._describe)
+        methods |= maintenance_methods(partial(_describe, self._server))
         if self._watched is not None:
             methods |= plugin_registration_methods(self._watched)
         limit = self._server.request_limit
@@ -202,11 +203,6 @@ class Registrar:
             self._retiring.add(retire)
             retire.add_done_callback(self._retiring.discard)
             await asyncio.wait({retire}, timeout=_STREAMS_END)
-
-    def _describe(self) -> Follower:
-        server = self._server
-        file = server.maintenance_file
-        return Follower(server.resource, str(file or ""), frozenset(server.devices))
 
     async def _pause_after_loss(self, losses: int, kubelet: FileIdentity | None) -> bool:
         """Pause before the next bind; return whether a kubelet started.
@@ -281,3 +277,8 @@ class Registrar:
     async def _wait(self, until: float | None) -> None:
         """Wait until the time `until`, or until a file or a stream changed."""
         await wait_for(self._wake, until)
+
+
+def _describe(server: PluginServer) -> Follower:
+    """Return what `cordon` asks. Not a method: the methods of a server must not hold its owner."""
+    return Follower(server.resource, str(server.maintenance_file or ""), frozenset(server.devices))

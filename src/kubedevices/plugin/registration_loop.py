@@ -14,7 +14,12 @@ from typing import NamedTuple
 from kubedevices import deadlines
 from kubedevices.errors import DialError, WireError
 from kubedevices.plugin.other_instances import OtherInstances
-from kubedevices.plugin.register_call import KubeletAway, RegisterCall, is_known_already
+from kubedevices.plugin.register_call import (
+    KubeletAway,
+    RegisterCall,
+    ignore_peer,
+    is_known_already,
+)
 from kubedevices.plugin.registration_state import RegistrationState
 from kubedevices.plugin.server import PluginServer
 from kubedevices.plugin.timing import Reminder, Timing, back_off
@@ -79,6 +84,13 @@ class RegistrationLoop:
         """Register until the socket file is no longer ours; then return."""
         self._repeated = None
         self._call.dialled = grpc.favour
+        try:
+            await self._run(grpc)
+        finally:
+            # Server and call must not hold each other, and with them the file of the kubelet.
+            self._call.dialled = ignore_peer
+
+    async def _run(self, grpc: GrpcServer) -> None:
         while registration := await self._register(grpc):
             self.is_registered = not self._other_instances.has_older_to_ask
             self._server.counts["registrations"] += 1

@@ -100,11 +100,6 @@
 {{- if or (ne .v.mode "dra") .v.modeFile .v.modeLabel }}yes{{ end }}
 {{- end }}
 
-{{/* Whether the pods ask the kubelet which pod holds which device. */}}
-{{- define "kubedevices.asksPodResources" -}}
-{{- if or .v.metrics.enabled (eq .v.plugin "proxy") }}yes{{ end }}
-{{- end }}
-
 {{/* Whether the pods ask the kubelet which pod holds which device. A proxy always asks. */}}
 {{- define "kubedevices.asksPodResources" -}}
 {{- if or .v.metrics.enabled (eq .v.plugin "proxy") }}yes{{ end }}
