@@ -1,5 +1,6 @@
 """The documentation as a site: every page is in the site, and every link has a target."""
 
+import html
 import json
 import math
 import os
@@ -91,12 +92,11 @@ def test_the_pictures_show_the_output_of_the_commands() -> None:
 def test_the_picture_of_the_dashboard_has_its_panels() -> None:
     """With the pods of the table and a line for each answer, named in a legend."""
     committed = (ROOT / "docs/images/dashboard.svg").read_text()
-    assert [each["title"] for each in dashboard()["panels"]] == re.findall(
-        'font-weight="bold">(.+?)</text>', committed
-    ), "run `make pictures`"
+    titles = map(html.unescape, re.findall('font-weight="bold">(.+?)</text>', committed))
+    assert [each["title"] for each in dashboard()["panels"]] == [*titles], "run `make pictures`"
     health = Series("example.com/gpu <Healthy>", {}, [(0, 8), (30, 7), (60, math.nan)])
     holder = Series("", {"pod_namespace": "default", "pod_name": "train"}, [(60, 2)])
-    text = drawn({5: [health], 10: [holder]})
+    text = drawn({6: [health], 11: [holder]})
     ET.fromstring(text)
     assert "example.com/gpu &lt;Healthy&gt;</text>" in text
     assert len(re.findall(r'points="\d+,\d+ \d+,\d+"', text)) == 1
