@@ -294,7 +294,7 @@ async def recorded(file: Path) -> Mapping[str, str] | None:
             each.response.containers[0].env
             for (call, _), many in answers.items()
             for each in many
-            if call == "Allocate"
+            if call == "Allocate" and each.response is not None  # else asked while away
         )
         return bool(found)
 
