@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.attacks import Attack, Ended, Outcome, command, serving, until
-from kubedevices.allocation import PluginInfo
-from kubedevices.bench.dra_node import NODE_NAME, DraNode
 from kubedevices.kubelet_api.services import plugin_registration_methods
+from kubedevices.testing.workbench.dra_node import NODE_NAME, DraNode
+from kubedevices.values.allocation import PluginInfo
 from kubedevices.wire.unix_grpc import GrpcServer
 
 DEEP = 25_000

@@ -17,10 +17,10 @@ from h2.exceptions import ProtocolError as H2ProtocolError
 
 from benchmarks import measure
 from benchmarks.attacks import LIMIT, ROOT, Attack, Outcome, beside, serving, until
-from kubedevices.allocation import RegisterRequest
 from kubedevices.errors import KubedevicesError
 from kubedevices.kubelet_api.clients import DevicePluginClient, RegistrationClient
 from kubedevices.kubelet_api.services import ALLOCATE, LIST_AND_WATCH
+from kubedevices.values.allocation import RegisterRequest
 from kubedevices.wire.unix_grpc import GrpcChannel
 from tests.wire.frames import CLIENT_HELLO, END_HEADERS, HEADERS, raw
 from tests.wire.protocol import floods

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from benchmarks import measure
 from benchmarks.attacks import LIMIT, Attack, Outcome, command, serving, until
-from kubedevices.allocation import AllocateResponse, ContainerAllocateResponse
-from kubedevices.device import ReportedDevice
 from kubedevices.errors import RpcError, StatusCode
+from kubedevices.values.allocation import AllocateResponse, ContainerAllocateResponse
+from kubedevices.values.device import ReportedDevice
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 
 SECRET = "content of a file for root"

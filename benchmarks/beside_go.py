@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from benchmarks import measure, plugin_process
 from benchmarks.plugin_process import DEADLINE, RunningPlugin, plugin
-from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
+from kubedevices.values.allocation import AllocateRequest, ContainerAllocateRequest
 from tests.host_needs import is_given
 from tests.interop import go_peer
 

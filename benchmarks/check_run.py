@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from benchmarks import measure
-from tests.conformance.rig import GOOD_PLUGIN, hot_plug, widgets
+from tests.check.rig import GOOD_PLUGIN, hot_plug, widgets
 from tests.interop import go_peer
 
 KUBEDEVICES = [sys.executable, "-m", "kubedevices.cli"]

@@ -16,11 +16,11 @@ from benchmarks import measure
 from benchmarks.footprint import free_port, get_page
 from benchmarks.footprint_places import OnHost
 from benchmarks.plugin_process import Kubelet
-from kubedevices.conformance.process_figures import listening_process
+from kubedevices.check.process_figures import listening_process
 from kubedevices.errors import KubedevicesError
 from kubedevices.kubelet_api.clients import DevicePluginClient
 from kubedevices.manifests import memory
-from kubedevices.middleware.step_control import tell
+from kubedevices.rules.step_control import tell
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 SIZES = (0, 1_000, 10_000, 50_000, 100_000)

@@ -18,9 +18,9 @@ from typing import NamedTuple
 from benchmarks import measure
 from benchmarks.dra_burst import burst_rows, pod_resources
 from benchmarks.plugin_process import Kubelet
-from kubedevices.api_stub import ApiServer
-from kubedevices.bench.dra_node import NODE_NAME, DraNode
-from kubedevices.dra_kubelet.claim_manager import ClaimManager, DraPod
+from kubedevices.testing.api_server import ApiServer
+from kubedevices.testing.dra_kubelet.claim_manager import ClaimManager, DraPod
+from kubedevices.testing.workbench.dra_node import NODE_NAME, DraNode
 
 DOMAIN = "bench.example.com"
 RESOURCE = f"{DOMAIN}/gpu"

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks import measure
-from kubedevices.allocation import ClaimReference
-from kubedevices.bench.dra_node import NODE_NAME, DraNode
 from kubedevices.host.shared_directory import SharedDirectory
 from kubedevices.kubelet_api.pod_resources import PodEntry, pod_resources_methods
+from kubedevices.testing.workbench.dra_node import NODE_NAME, DraNode
+from kubedevices.values.allocation import ClaimReference
 from kubedevices.wire.unix_grpc import GrpcServer
 
 if TYPE_CHECKING:
-    from kubedevices.dra_kubelet.connection import DriverConnection
+    from kubedevices.testing.dra_kubelet.connection import DriverConnection
 
 Prepare = Callable[[ClaimReference], Awaitable[None]]
 

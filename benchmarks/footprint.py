@@ -22,7 +22,7 @@ from benchmarks import measure
 from benchmarks.footprint_image import LAYER_LIMIT, image_sizes
 from benchmarks.footprint_places import InContainer, OnHost, Place
 from benchmarks.plugin_process import Kubelet, socket_of_plugin
-from kubedevices.conformance.process_figures import listening_process
+from kubedevices.check.process_figures import listening_process
 from kubedevices.kubelet_api.clients import DevicePluginClient
 from kubedevices.kubelet_api.pod_resources import (
     ContainerEntry,

@@ -15,11 +15,11 @@ from pathlib import Path
 from benchmarks import measure
 from benchmarks.measure import milliseconds
 from benchmarks.node_rig import DEADLINE, DOMAIN, ROOT, Node, node
-from kubedevices.allocation import RegisterRequest
-from kubedevices.device import ReportedDevice
 from kubedevices.kubelet_api.clients import RegistrationClient
 from kubedevices.kubelet_api.convert import device_list_to_wire, reported_to_wire
 from kubedevices.kubelet_api.services import GET_DEVICE_PLUGIN_OPTIONS, LIST_AND_WATCH
+from kubedevices.values.allocation import RegisterRequest
+from kubedevices.values.device import ReportedDevice
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer, StreamMethod, UnaryMethod
 
 WIDGET, FLOOD = "widget", f"{DOMAIN}/flood"

@@ -18,7 +18,6 @@ from pathlib import Path
 
 from benchmarks import measure
 from benchmarks.measure import milliseconds
-from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
 from kubedevices.errors import NotInTime
 from kubedevices.kubelet_api.clients import DevicePluginClient
 from kubedevices.kubelet_api.convert import CONTAINER_RESPONSE
@@ -26,6 +25,7 @@ from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.settings import NodeSettings
 from kubedevices.node.topology.options import check_settings
+from kubedevices.values.allocation import AllocateRequest, ContainerAllocateRequest
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 DOMAIN = "bench.example.com"

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import measure
-from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest, RegisterRequest
 from kubedevices.kubelet_api.clients import DevicePluginClient
 from kubedevices.kubelet_api.services import registration_methods
+from kubedevices.values.allocation import AllocateRequest, ContainerAllocateRequest, RegisterRequest
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
 from tests.kubelet_api.generate_descriptors import PACKAGE
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from benchmarks import measure
 from benchmarks.measure import milliseconds
 from benchmarks.plugin_process import DEADLINE, ROOT, Kubelet, socket_of_plugin
-from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
 from kubedevices.kubelet_api.clients import DevicePluginClient
+from kubedevices.values.allocation import AllocateRequest, ContainerAllocateRequest
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 FEW, MANY = 8, 10_000

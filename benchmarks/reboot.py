@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from benchmarks import measure
-from kubedevices.cli.manifests import IMAGE
+from kubedevices.cli.cluster.manifests import IMAGE
 from kubedevices.manifests.deployment import Deployment
 from kubedevices.manifests.workload import documents
 from tests.image_host import build_image, image_host

@@ -16,14 +16,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import measure
-from kubedevices.conformance.busy_machine import raised_priority
-from kubedevices.conformance.checks import ALL, find
-from kubedevices.conformance.kubelets import Kubelets
-from kubedevices.conformance.runner import CheckResult, run_checks
-from kubedevices.conformance.target import Target
-from kubedevices.conformance.timing import CheckTiming
-from tests.conformance.mutants.registry import all_mutations
-from tests.conformance.rig import GOOD_PLUGIN, MUTANT, target, widgets
+from kubedevices.check.busy_machine import raised_priority
+from kubedevices.check.checks import ALL, find
+from kubedevices.check.kubelets import Kubelets
+from kubedevices.check.runner import CheckResult, run_checks
+from kubedevices.check.target import Target
+from kubedevices.check.timing import CheckTiming
+from tests.check.mutants.registry import all_mutations
+from tests.check.rig import GOOD_PLUGIN, MUTANT, target, widgets
 from tests.interop import go_peer
 
 BUSY_PER_PROCESSOR = 10

@@ -10,10 +10,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from kubedevices.allocation import ContainerOptions
-from kubedevices.device import DeviceSpec, Mount
 from kubedevices.host.device_files import read_device_file, read_device_files
-from kubedevices.runtimes import oci
+from kubedevices.host.runtimes import oci
+from kubedevices.values.allocation import ContainerOptions
+from kubedevices.values.device import DeviceSpec, Mount
 
 FOREIGN = ("/dev/kvm", "/dev/net/tun", "/dev/fuse", "/dev/loop0", "/dev/hwrng", "/dev/ttyS0")
 SCRIPT = """

@@ -5,15 +5,15 @@ request.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kubedevices.allocation import (
+from kubedevices.node.admission.allocator import AskPlugin, Chosen, DeviceRequest, Plan, plan
+from kubedevices.node.inventory.inventory import Inventory
+from kubedevices.node.pods.pod_devices import HeldDevices, PodDevices
+from kubedevices.values.allocation import (
     ContainerAllocateResponse,
     ContainerPreferredRequest,
     PluginOptions,
 )
-from kubedevices.device import ReportedDevice
-from kubedevices.node.admission.allocator import AskPlugin, Chosen, DeviceRequest, Plan, plan
-from kubedevices.node.inventory.inventory import Inventory
-from kubedevices.node.pods.pod_devices import HeldDevices, PodDevices
+from kubedevices.values.device import ReportedDevice
 
 R = "v.example/r"
 

@@ -11,7 +11,7 @@ import pytest
 import pytest_timeout
 from hypothesis import HealthCheck, settings
 
-from kubedevices.cli.log_lines import JsonLines, TextLines
+from kubedevices.cli.shared.log_lines import JsonLines, TextLines
 from tests import forking, host_needs, known_world, worker_groups
 from tests.image_host import ImageHost, build_image, image_host
 

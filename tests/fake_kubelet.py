@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
-from kubedevices.allocation import API_VERSION, PluginOptions, RegisterRequest
-from kubedevices.device import ReportedDevice
 from kubedevices.errors import DialError, RpcError, StatusCode, WireError
 from kubedevices.kubelet_api.clients import DevicePluginClient
 from kubedevices.kubelet_api.services import registration_methods
-from kubedevices.resource_name import is_resource_name
+from kubedevices.values.allocation import API_VERSION, PluginOptions, RegisterRequest
+from kubedevices.values.device import ReportedDevice
+from kubedevices.values.resource_name import is_resource_name
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
 from tests.waiting import until
 

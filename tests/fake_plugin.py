@@ -9,7 +9,11 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Self
 
-from kubedevices.allocation import (
+from kubedevices.errors import KubedevicesError, RpcError, StatusCode
+from kubedevices.kubelet_api.clients import RegistrationClient
+from kubedevices.kubelet_api.convert import device_list_to_wire, reported_to_wire
+from kubedevices.kubelet_api.services import device_plugin_methods
+from kubedevices.values.allocation import (
     AllocateRequest,
     AllocateResponse,
     ContainerAllocateResponse,
@@ -21,11 +25,7 @@ from kubedevices.allocation import (
     PreStartContainerResponse,
     RegisterRequest,
 )
-from kubedevices.device import DeviceSpec, ReportedDevice
-from kubedevices.errors import KubedevicesError, RpcError, StatusCode
-from kubedevices.kubelet_api.clients import RegistrationClient
-from kubedevices.kubelet_api.convert import device_list_to_wire, reported_to_wire
-from kubedevices.kubelet_api.services import device_plugin_methods
+from kubedevices.values.device import DeviceSpec, ReportedDevice
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
 
 RESOURCE = "example.com/widget"

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kubedevices.cli.manifests import IMAGE
+from kubedevices.cli.cluster.manifests import IMAGE
 from tests.host_needs import Need, refuse, require
 from tests.podman_judge import NAMESPACES, SETTINGS
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from kubedevices.allocation import PluginOptions
-from kubedevices.device import ReportedDevice
 from kubedevices.node.inventory.inventory import Inventory
+from kubedevices.values.allocation import PluginOptions
+from kubedevices.values.device import ReportedDevice
 
 R, S = "v.example/r", "v.example/s"
 OPTIONS = PluginOptions()

@@ -3,12 +3,12 @@
 import shutil
 from pathlib import Path
 
-from kubedevices.allocation import ContainerAllocateResponse
-from kubedevices.device import DeviceSpec, Mount
 from kubedevices.node.ledger.ledger_file import LedgerFile
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices import HeldDevices, Holding
 from kubedevices.node.pods.pod_devices_store import AdmittedPod
+from kubedevices.values.allocation import ContainerAllocateResponse
+from kubedevices.values.device import DeviceSpec, Mount
 
 BOOT = "boot-1"
 WIDGET, GADGET = "example.com/widget", "example.com/gadget"

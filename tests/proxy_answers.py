@@ -5,7 +5,7 @@ from typing import Any
 
 from kubedevices.kubelet_api.proxy_client import METHOD, SERVICE
 from kubedevices.kubelet_api.services import json_methods
-from kubedevices.proxied_plugin import CordonedDevice, OutsideResource, ProxiedPlugin
+from kubedevices.values.proxied_plugin import CordonedDevice, OutsideResource, ProxiedPlugin
 from kubedevices.wire.unix_grpc import GrpcServer
 from tests.fake_plugin import RESOURCE
 

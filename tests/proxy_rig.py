@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from kubedevices.device import ReportedDevice
 from kubedevices.kubelet_api import services
 from kubedevices.proxy.live_rules import LiveRules
 from kubedevices.proxy.proxy import Proxy
 from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
+from kubedevices.values.device import ReportedDevice
 from tests.fake_kubelet import Connected, FakeKubelet
 from tests.fake_plugin import RESOURCE, FakePlugin
 from tests.waiting import until

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kubedevices.device import Device
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.plugin.device_list import DeviceListBuilder
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.registrar import Registrar
 from kubedevices.plugin.server import PluginServer
+from kubedevices.values.device import Device
 from tests.widgets import QUICK, RESOURCE, widgets
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from typing import Any, Literal, Self
 
 import pytest
 
-from kubedevices.allocation import ContainerOptions
 from kubedevices.errors import AdmissionRejected
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.settings import NodeSettings
+from kubedevices.values.allocation import ContainerOptions
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.golden_data import load
 

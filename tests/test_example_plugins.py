@@ -22,7 +22,7 @@ from examples.plugins import (
     switched,
     vfio_groups,
 )
-from kubedevices.allocation import ClaimReference
+from kubedevices.values.allocation import ClaimReference
 from tests.host.sysfs_trees import add_pci, add_virtual_functions, link, write
 
 PLUGINS = Path(__file__).parents[1] / "examples/plugins"

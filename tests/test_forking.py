@@ -12,14 +12,14 @@ import pytest
 from tests.forking import may_fork
 from tests.test_house_rules import ROOT, name_of, tracked_files
 
-FORKING = {"tests/conformance/preloaded_supervisor.py", "tests/proxy/behind_proxy.py"}
+FORKING = {"tests/check/preloaded_supervisor.py", "tests/proxy/behind_proxy.py"}
 """The programs of the tests that fork; each calls `may_fork` before."""
 
 LOADS = """\
 import sys
 from importlib import import_module
-from tests.conformance.preloaded_supervisor import PRELOADED
-for name in (*PRELOADED, "tests.proxy.behind_proxy", "tests.conformance.our_program"):
+from tests.check.preloaded_supervisor import PRELOADED
+for name in (*PRELOADED, "tests.proxy.behind_proxy", "tests.check.our_program"):
     import_module(name)
 print([name for name in sys.modules if name.startswith("grpc")])
 """

@@ -125,13 +125,13 @@ def test_each_class_has_a_name_of_its_own() -> None:
 
 
 NO_STRANGER_WROTE_IT = {
-    "src/kubedevices/documents/json_text.py": "the entrance",
-    "src/kubedevices/documents/yaml_text.py": "the entrance",
-    "src/kubedevices/cli/output.py": "reads what it has just written",
-    "src/kubedevices/conformance/supervisor.py": "its parent sends the lines",
-    "src/kubedevices/conformance/processes.py": "its child sends the lines",
-    "src/kubedevices/api_stub/cel.py": "a server in the process of a test",
-    "src/kubedevices/api_stub/http.py": "a server in the process of a test",
+    "src/kubedevices/config/documents/json_text.py": "the entrance",
+    "src/kubedevices/config/documents/yaml_text.py": "the entrance",
+    "src/kubedevices/cli/shared/output.py": "reads what it has just written",
+    "src/kubedevices/check/supervisor.py": "its parent sends the lines",
+    "src/kubedevices/check/processes.py": "its child sends the lines",
+    "src/kubedevices/testing/api_server/cel.py": "a server in the process of a test",
+    "src/kubedevices/testing/api_server/http.py": "a server in the process of a test",
 }
 FOR_NODES_AND_OUTPUT = {
     *("Node", "ScalarNode", "SequenceNode", "MappingNode"),
@@ -199,7 +199,7 @@ MAY_CHANGE_FILES = {
     "dra/claim_lock.py": "locks a file of SharedDirectory",
     "dra/deployment_lock.py": "locks a file of SharedDirectory",
     "host/cdi_inventory.py": "locks a file that was inspected",
-    "middleware/maintenance_file.py": "locks a file of SharedDirectory",
+    "rules/maintenance_file.py": "locks a file of SharedDirectory",
     # Sockets of our own, identified before.
     "dra/sockets.py": "removes a socket that it owns",
     "plugin/registrar.py": "removes a socket that it owns",
@@ -209,24 +209,24 @@ MAY_CHANGE_FILES = {
     "node/ledger/ledger_file.py": "the state directory, which is private",
     "node/ledger/lost_pods.py": "the state directory, which is private",
     # Places that the user names, on the command line or as the author of a plugin.
-    "cli/check.py": "reports of the user",
-    "cli/manifests.py": "manifests of the user",
-    "cli/node_services.py": "directories of the user for `--count`",
-    "cli/record.py": "the directory of the user",
-    "builtin/simulated_files.py": "device files that the user names",
+    "cli/find_mistakes/check.py": "reports of the user",
+    "cli/cluster/manifests.py": "manifests of the user",
+    "cli/node/node_services.py": "directories of the user for `--count`",
+    "cli/other_plugins/record.py": "the directory of the user",
+    "simulate/files.py": "device files that the user names",
     # Temporary directories of tests and checks, and namespaces of their own.
-    "bench/bench.py": "a temporary directory",
-    "bench/dra_node.py": "a temporary directory",
-    "bench/plugins.py": "a temporary directory",
-    "conformance/directories.py": "a temporary directory",
-    "conformance/harness.py": "a temporary directory",
-    "conformance/left_behind.py": "the directory of an earlier run",
-    "conformance/supervisor.py": "a temporary directory",
-    "conformance/checks/restarts.py": "a temporary directory",
-    "probe/kubelet.py": "a temporary directory",
-    "probe/linux.py": "files of /proc",
-    "probe/mounts.py": "a mount namespace",
-    "testing/conformance_check.py": "a temporary directory",
+    "testing/workbench/bench.py": "a temporary directory",
+    "testing/workbench/dra_node.py": "a temporary directory",
+    "testing/workbench/plugins.py": "a temporary directory",
+    "check/directories.py": "a temporary directory",
+    "check/harness.py": "a temporary directory",
+    "check/left_behind.py": "the directory of an earlier run",
+    "check/supervisor.py": "a temporary directory",
+    "check/checks/restarts.py": "a temporary directory",
+    "testing/kubelet/kubelet.py": "a temporary directory",
+    "testing/kubelet/linux.py": "files of /proc",
+    "testing/kubelet/mounts.py": "a mount namespace",
+    "check/pytest_check.py": "a temporary directory",
 }
 
 
@@ -247,11 +247,11 @@ def test_files_change_only_in_known_places() -> None:
 
 
 MAY_TOUCH_STREAMS = {
-    "src/kubedevices/terminal.py": "prints",
-    "src/kubedevices/unblocked_output.py": "replaces the streams",
+    "src/kubedevices/host/terminal.py": "prints",
+    "src/kubedevices/host/unblocked_output.py": "replaces the streams",
     "src/kubedevices/cli/__init__.py": "closed streams and encodings",
-    "src/kubedevices/cli/log_lines.py": "the handler of the log, whose formatter escapes",
-    "src/kubedevices/cli/node.py": "the text about dropped lines",
+    "src/kubedevices/cli/shared/log_lines.py": "the handler of the log, whose formatter escapes",
+    "src/kubedevices/cli/node/node.py": "the text about dropped lines",
 }
 
 
@@ -274,7 +274,7 @@ def streams_touched(path: Path) -> list[str]:
 
 
 def test_only_the_terminal_module_prints() -> None:
-    """Every text reaches stdout and stderr through `kubedevices.terminal`, which escapes it."""
+    """Every text reaches stdout and stderr through `host.terminal`, which escapes it."""
     others = [path for path in SOURCES if name_of(path) not in MAY_TOUCH_STREAMS]
     assert [place for path in others for place in streams_touched(path)] == []
 
@@ -298,20 +298,20 @@ LISTS_A_DIRECTORY = {
     "src/kubedevices/host/sysfs.py": "/sys",
     "src/kubedevices/node/pods/hold_owner.py": "our state directory",
     "src/kubedevices/host/lock_holder.py": "/proc",
-    "src/kubedevices/probe/mounts.py": "the root directory of a private view",
+    "src/kubedevices/testing/kubelet/mounts.py": "the root directory of a private view",
     "src/kubedevices/explain/look_sockets.py": "/proc",
     "src/kubedevices/explain/look_processes.py": "/proc, and units of systemd",
-    "src/kubedevices/conformance/process_figures.py": "/proc",
-    "src/kubedevices/conformance/busy_machine.py": "/proc",
-    "src/kubedevices/conformance/supervisor.py": "/proc",
-    "src/kubedevices/conformance/left_behind.py": "/proc, and the directory of a run, with a limit",
-    "src/kubedevices/conformance/directories.py": "the directory of a run",
-    "src/kubedevices/conformance/harness.py": "the same",
-    "src/kubedevices/conformance/checks/starts.py": "the same",
-    "src/kubedevices/conformance/checks/stops.py": "the same",
-    "src/kubedevices/builtin/simulator_file.py": "files of this package",
-    "src/kubedevices/builtin/expose_profiles.py": "files of this package",
-    "src/kubedevices/cli/init.py": "files of this package",
+    "src/kubedevices/check/process_figures.py": "/proc",
+    "src/kubedevices/check/busy_machine.py": "/proc",
+    "src/kubedevices/check/supervisor.py": "/proc",
+    "src/kubedevices/check/left_behind.py": "/proc, and the directory of a run, with a limit",
+    "src/kubedevices/check/directories.py": "the directory of a run",
+    "src/kubedevices/check/harness.py": "the same",
+    "src/kubedevices/check/checks/starts.py": "the same",
+    "src/kubedevices/check/checks/stops.py": "the same",
+    "src/kubedevices/simulate/simulation_file.py": "files of this package",
+    "src/kubedevices/expose/read_profiles.py": "files of this package",
+    "src/kubedevices/cli/write/init.py": "files of this package",
 }
 
 
@@ -334,7 +334,8 @@ AWAITS_ITS_TASKS = {
     "proxy/inside_directory.py": 1,  # closes connections that nobody uses any more
     "proxy/plugin_scanner.py": 2,  # catches every error of a list; a close that fails harms nobody
     "proxy/proxied_resource.py": 2,  # one function starts and awaits both
-    "two_apis/switch.py": 1,  # `run` awaits the scan
+    "serving/modes.py": 1,  # the caller of `serve` awaits it
+    "serving/switch.py": 1,  # `run` awaits the scan
 }
 
 
@@ -343,7 +344,7 @@ def test_long_lived_tasks_are_supervised() -> None:
     found = {}
     for path in SOURCES:
         name = path.relative_to(ROOT / "src/kubedevices").as_posix()
-        if name.startswith(("proxy/", "two_apis/", "middleware/")):
+        if name.startswith(("proxy/", "serving/", "rules/")):
             text = path.read_text()
             if count := text.count("create_task(") + text.count("ensure_future("):
                 found[name] = count

@@ -152,7 +152,7 @@ def test_one_worker_runs_all_tests_that_share_our_image_or_a_cluster() -> None:
         "image"
     }
     assert {group for group, used in groups.values() if used == "cluster: Cluster"} == {"cluster"}
-    assert groups["tests/test_words.py"] == ("tests/test_words.py::test", None)
+    assert groups["tests/errors/test_words.py"] == ("tests/errors/test_words.py::test", None)
 
 
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])

@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from kubedevices.allocation import PluginInfo
 from kubedevices.kubelet_api.services import plugin_registration_methods
+from kubedevices.values.allocation import PluginInfo
 from kubedevices.wire.unix_grpc import GrpcServer
 
 if TYPE_CHECKING:

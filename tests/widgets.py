@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import kubedevices as kd
 from kubedevices.plugin.timing import Timing
-from kubedevices.socket_paths import InstanceSocket
+from kubedevices.values.socket_paths import InstanceSocket
 
 DOMAIN = "example.com"
 RESOURCE = "example.com/widget"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import kubedevices as kd
 from kubedevices.host import device_files, sysfs
-from kubedevices.middleware.replicas import replicate
 from kubedevices.plugin.scanners import periodic
+from kubedevices.rules.replicas import replicate
 
 
 def find(sys: Path = Path("/sys"), dev: Path = Path("/dev"), kind: str = "dsa") -> kd.DeviceTree:

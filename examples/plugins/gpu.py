@@ -4,8 +4,8 @@ from pathlib import Path
 
 import kubedevices as kd
 from kubedevices.host import device_files, pci
-from kubedevices.middleware.replicas import device_of, replicate
 from kubedevices.plugin.allocation_policy import PolicyAllocator
+from kubedevices.rules.replicas import device_of, replicate
 
 
 class Gpus(kd.PolledScanner, PolicyAllocator):

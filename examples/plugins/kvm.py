@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import kubedevices as kd
-from kubedevices.middleware.replicas import replicate
 from kubedevices.plugin.scanners import periodic
+from kubedevices.rules.replicas import replicate
 
 FILES = {"kvm": "kvm", "tun": "net/tun", "vhost-net": "vhost-net"}
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import kubedevices as kd
 from kubedevices.host import sysfs
-from kubedevices.middleware.replicas import replicate
 from kubedevices.plugin.scanners import periodic
+from kubedevices.rules.replicas import replicate
 
 NPUS = {"0x7d1d", "0xad1d", "0x643e", "0xb03e"}  # Meteor, Arrow, Lunar and Panther Lake
 

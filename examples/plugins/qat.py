@@ -4,8 +4,8 @@ from pathlib import Path
 
 import kubedevices as kd
 from kubedevices.host import pci, sysfs, vfio
-from kubedevices.middleware.additions import renumber
-from kubedevices.middleware.health_gate import HealthGate
+from kubedevices.rules.additions import renumber
+from kubedevices.rules.health_gate import HealthGate
 
 DRIVERS = ("4xxx", "420xx", "c6xx")
 TYPES = {"sym;asym": "cy", "asym;sym": "cy", "dc": "dc"}

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import kubedevices as kd
-from kubedevices.middleware.replicas import replicate
 from kubedevices.plugin.scanners import static
+from kubedevices.rules.replicas import replicate
 
 PODS = 110  # the default limit of pods on a node
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import kubedevices as kd
-from kubedevices.cdi import ContainerEdits
+from kubedevices.values.cdi import ContainerEdits
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import kubedevices as kd
 from kubedevices.host import pci, sysfs
-from kubedevices.middleware.health_gate import HealthGate
 from kubedevices.plugin.scanners import periodic
+from kubedevices.rules.health_gate import HealthGate
 
 FILES = ("onload", "onload_epoll", "sfc_char", "sfc_affinity")
 

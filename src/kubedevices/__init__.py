@@ -10,37 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kubedevices.version import VERSION
 
 if TYPE_CHECKING:
-    from kubedevices.allocation import (
-        AllocateRequest,
-        AllocateResponse,
-        ClaimedDevices,
-        ContainerAllocateRequest,
-        ContainerAllocateResponse,
-        ContainerPreferredRequest,
-        PreferredAllocationRequest,
-        PreferredAllocationResponse,
-        PreStartContainerRequest,
-    )
-    from kubedevices.device import Device, DeviceSpec, Health, Mount
-    from kubedevices.device_tree import DeviceTree
     from kubedevices.errors import KubedevicesError
-    from kubedevices.middleware.absence import HoldRule
-    from kubedevices.middleware.additions import InjectRule
-    from kubedevices.middleware.device_selector import PciRule
-    from kubedevices.middleware.faults import FaultRule, Faulty
-    from kubedevices.middleware.filter import Filtered, FilterRule
-    from kubedevices.middleware.health import Damped, HealthRule
-    from kubedevices.middleware.health_gate import Check, HealthGate
-    from kubedevices.middleware.hold import Held
-    from kubedevices.middleware.inject import Injected
-    from kubedevices.middleware.maintenance import Maintained
-    from kubedevices.middleware.mend import Mended
-    from kubedevices.middleware.middleware import Middleware, Relay
-    from kubedevices.middleware.record import Recorded
-    from kubedevices.middleware.rename import Renamed
-    from kubedevices.middleware.share import Shared, ShareOf, ShareRule
-    from kubedevices.middleware.split import Split, SplitPart, SplitRule
-    from kubedevices.modes import run, serve
     from kubedevices.plugin.capabilities import (
         USE_DEFAULT,
         Allocator,
@@ -54,11 +24,41 @@ if TYPE_CHECKING:
     from kubedevices.plugin.notifier import Notifier
     from kubedevices.plugin.runner import PluginRunner
     from kubedevices.plugin.scanner import PolledScanner, Scanner
+    from kubedevices.rules.absence import HoldRule
+    from kubedevices.rules.additions import InjectRule
+    from kubedevices.rules.device_selector import PciRule
+    from kubedevices.rules.faults import FaultRule, Faulty
+    from kubedevices.rules.filter import Filtered, FilterRule
+    from kubedevices.rules.health import Damped, HealthRule
+    from kubedevices.rules.health_gate import Check, HealthGate
+    from kubedevices.rules.hold import Held
+    from kubedevices.rules.inject import Injected
+    from kubedevices.rules.maintenance import Maintained
+    from kubedevices.rules.mend import Mended
+    from kubedevices.rules.middleware import Middleware, Relay
+    from kubedevices.rules.record import Recorded
+    from kubedevices.rules.rename import Renamed
+    from kubedevices.rules.share import Shared, ShareOf, ShareRule
+    from kubedevices.rules.split import Split, SplitPart, SplitRule
+    from kubedevices.serving.modes import run, serve
+    from kubedevices.values.allocation import (
+        AllocateRequest,
+        AllocateResponse,
+        ClaimedDevices,
+        ContainerAllocateRequest,
+        ContainerAllocateResponse,
+        ContainerPreferredRequest,
+        PreferredAllocationRequest,
+        PreferredAllocationResponse,
+        PreStartContainerRequest,
+    )
+    from kubedevices.values.device import Device, DeviceSpec, Health, Mount
+    from kubedevices.values.device_tree import DeviceTree
 
 __version__ = VERSION
 
 _MODULES = {
-    "allocation": (
+    "values.allocation": (
         "AllocateRequest",
         "AllocateResponse",
         "ClaimedDevices",
@@ -69,26 +69,26 @@ _MODULES = {
         "PreferredAllocationRequest",
         "PreferredAllocationResponse",
     ),
-    "device": ("Device", "DeviceSpec", "Health", "Mount"),
-    "device_tree": ("DeviceTree",),
+    "values.device": ("Device", "DeviceSpec", "Health", "Mount"),
+    "values.device_tree": ("DeviceTree",),
     "errors": ("KubedevicesError",),
-    "middleware.absence": ("HoldRule",),
-    "middleware.health": ("Damped", "HealthRule"),
-    "middleware.health_gate": ("Check", "HealthGate"),
-    "middleware.faults": ("FaultRule", "Faulty"),
-    "middleware.hold": ("Held",),
-    "middleware.maintenance": ("Maintained",),
-    "middleware.additions": ("InjectRule",),
-    "middleware.inject": ("Injected",),
-    "middleware.device_selector": ("PciRule",),
-    "middleware.filter": ("Filtered", "FilterRule"),
-    "middleware.rename": ("Renamed",),
-    "middleware.split": ("Split", "SplitPart", "SplitRule"),
-    "middleware.mend": ("Mended",),
-    "middleware.middleware": ("Middleware", "Relay"),
-    "middleware.record": ("Recorded",),
-    "middleware.share": ("Shared", "ShareOf", "ShareRule"),
-    "modes": ("run", "serve"),
+    "rules.absence": ("HoldRule",),
+    "rules.health": ("Damped", "HealthRule"),
+    "rules.health_gate": ("Check", "HealthGate"),
+    "rules.faults": ("FaultRule", "Faulty"),
+    "rules.hold": ("Held",),
+    "rules.maintenance": ("Maintained",),
+    "rules.additions": ("InjectRule",),
+    "rules.inject": ("Injected",),
+    "rules.device_selector": ("PciRule",),
+    "rules.filter": ("Filtered", "FilterRule"),
+    "rules.rename": ("Renamed",),
+    "rules.split": ("Split", "SplitPart", "SplitRule"),
+    "rules.mend": ("Mended",),
+    "rules.middleware": ("Middleware", "Relay"),
+    "rules.record": ("Recorded",),
+    "rules.share": ("Shared", "ShareOf", "ShareRule"),
+    "serving.modes": ("run", "serve"),
     "plugin.capabilities": (
         "USE_DEFAULT",
         "Allocator",

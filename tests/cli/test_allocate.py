@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.allocation import AllocateResponse, ContainerAllocateResponse
 from kubedevices.cli import main
-from kubedevices.device import DeviceSpec, Mount
+from kubedevices.values.allocation import AllocateResponse, ContainerAllocateResponse
+from kubedevices.values.device import DeviceSpec, Mount
 from tests.fake_plugin import RESOURCE
 from tests.node_thread import NodeThread
 

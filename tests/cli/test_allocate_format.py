@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from kubedevices.allocation import (
+from kubedevices.cli import main
+from kubedevices.host.runtimes import FORMATS
+from kubedevices.values.allocation import (
     AllocateRequest,
     AllocateResponse,
     ContainerAllocateResponse,
 )
-from kubedevices.cdi import from_json
-from kubedevices.cli import main
-from kubedevices.device import DeviceSpec, Mount
-from kubedevices.runtimes import FORMATS
+from kubedevices.values.cdi import from_json
+from kubedevices.values.device import DeviceSpec, Mount
 from tests.fake_plugin import RESOURCE
 from tests.node_thread import NodeThread
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from kubedevices.check import directories
+from kubedevices.check.checks import ALL
+from kubedevices.check.processes import Supervisor, SupervisorRefused
 from kubedevices.cli import main
-from kubedevices.conformance import directories
-from kubedevices.conformance.checks import ALL
-from kubedevices.conformance.processes import Supervisor, SupervisorRefused
+from tests.check.rig import GOOD_PLUGIN, MUTANT, widgets
 from tests.cli.commands import run
-from tests.conformance.rig import GOOD_PLUGIN, MUTANT, widgets
 from tests.host_needs import needs
 from tests.nobody import run_as_nobody
 
@@ -135,7 +135,8 @@ def test_without_root_the_error_says_what_to_do(
 @needs("user namespaces")
 def test_without_root_a_user_namespace_gives_the_view(short_dir: Path) -> None:
     """Somebody else finds the plugin directory at its fixed path, and the host's stays as it is."""
-    script = "from kubedevices.probe.mounts import *; enter_private_view([Bind(*sys.argv[1:])]); "
+    script = "from kubedevices.testing.kubelet.mounts import *; "
+    script += "enter_private_view([Bind(*sys.argv[1:])]); "
     script += "print(*os.listdir(sys.argv[2]))"
     (short_dir / "seen").touch()
     short_dir.chmod(0o755)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from kubedevices.allocation import ContainerAllocateResponse
 from kubedevices.cli import main
-from kubedevices.device import Mount
 from kubedevices.kubelet_api.convert import CONTAINER_RESPONSE
 from kubedevices.node.checkpoint.text import Checkpoint, CheckpointEntry, format_checkpoint
+from kubedevices.values.allocation import ContainerAllocateResponse
+from kubedevices.values.device import Mount
 from tests.cli.commands import run
 from tests.golden_data import GOLDEN, load
 

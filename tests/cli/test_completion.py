@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from kubedevices.cli import VERBS, main
-from kubedevices.cli.help import verbs
+from kubedevices.cli.look_closer.help import verbs
 
 
 @pytest.fixture(scope="module")

@@ -234,7 +234,7 @@ def test_a_kubelet_is_asked_for_its_resources(
             raise answer
         return answer
 
-    monkeypatch.setattr("kubedevices.cli.cordon.ask_kubelet_of", ask_kubelet_of)
+    monkeypatch.setattr("kubedevices.cli.other_plugins.cordon.ask_kubelet_of", ask_kubelet_of)
     for problem in ("no plugin obeys", f"{RESOURCE} is not a resource here"):
         assert run(directory, "cordon", f"{RESOURCE}/gpu-a", *REASON) == 1
         assert problem in capsys.readouterr().err

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from kubedevices.cli import kubectl, main
+from kubedevices.cli import main
+from kubedevices.cli.cluster import kubectl
 from tests.cli import fake_kubectl
 
 IMAGE = "registry.example.com/kubedevices:1"

@@ -11,7 +11,7 @@ import yaml
 from kubedevices.cli import main
 from kubedevices.kubelet_api import proxy_client
 from kubedevices.node.pods.pod import Container, Pod
-from kubedevices.socket_paths import PROXY_SOCKET_NAME
+from kubedevices.values.socket_paths import PROXY_SOCKET_NAME
 from tests.cli.commands import running
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
 from tests.nobody import run_as_nobody
@@ -201,7 +201,8 @@ def test_watching_ends_with_the_node(node: NodeThread, short_dir: Path) -> None:
 def test_claims_in_a_closed_directory_are_missing_with_a_note(short_dir: Path) -> None:
     """Whoever may ask the kubelet may still not look into its directory."""
     (short_dir / "kubelet").mkdir(mode=0)
-    code = "from pathlib import Path; print(kubedevices.cli.devices._claims(Path(sys.argv[1]), ''))"
+    code = "from pathlib import Path; "
+    code += "print(kubedevices.cli.node.devices._claims(Path(sys.argv[1]), ''))"
     done = run_as_nobody(code, str(short_dir / "kubelet"))
     (short_dir / "kubelet").chmod(0o755)
     note = f"no permission to look into {short_dir}/kubelet: claims are not listed\n"

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.cli import main, serving
+from kubedevices.cli import main
+from kubedevices.cli.shared import serving
 
 SIMULATE = ["simulate", "--resource-name", "example.com/gpu"]
 

@@ -8,16 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kubedevices import terminal
-from kubedevices.cli import explain as verb
 from kubedevices.cli import main
+from kubedevices.cli.find_mistakes import explain as verb
 from kubedevices.explain.diagnosis import Diagnosis, ResourceReport
 from kubedevices.explain.finding import Step, ok, problem, warning
 from kubedevices.explain.host_paths import HostPaths
-from kubedevices.host import listing
+from kubedevices.host import listing, terminal
 from kubedevices.kubelet_api import proxy_client
 from kubedevices.node.pods.pod import Container, Pod
-from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, PROXY_SOCKET_NAME, STATE_DIR
+from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR, PROXY_SOCKET_NAME, STATE_DIR
 from kubedevices.wire.unix_grpc import GrpcServer
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
 from tests.node_thread import NodeThread, node_thread

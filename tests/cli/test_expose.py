@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
-from kubedevices.builtin.expose_config import load_expose_config
 from kubedevices.cli import main
-from kubedevices.device import DeviceSpec, Mount
+from kubedevices.expose.config import load_expose_config
+from kubedevices.values.allocation import AllocateRequest, ContainerAllocateRequest
+from kubedevices.values.device import DeviceSpec, Mount
 from tests.cli.commands import running
 from tests.fake_kubelet import FakeKubelet
 from tests.nobody import run_as_nobody
@@ -108,7 +108,7 @@ def test_sighup_during_the_start_does_not_end_the_process() -> None:
     """Before the file was read, it means nothing."""
     program = """
 import os, signal, sys
-from kubedevices.builtin.expose import ExposeScanner
+from kubedevices.expose.scanner import ExposeScanner
 from kubedevices.cli import main
 def from_file(*_, **__):
     os.kill(os.getpid(), signal.SIGHUP)

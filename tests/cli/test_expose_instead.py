@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kubedevices.builtin.expose_config import load_expose_config
-from kubedevices.builtin.expose_profiles import combine
 from kubedevices.cli import main
+from kubedevices.expose.config import load_expose_config
+from kubedevices.expose.read_profiles import combine
 
 SERIAL = """\
 version: 1

@@ -1,4 +1,4 @@
-"""`kubedevices.cli.foreground`: a child in the foreground of a terminal, and its signals."""
+"""`kubedevices.cli.node.foreground`: a child in the foreground of a terminal, and its signals."""
 
 import os
 import select
@@ -16,7 +16,7 @@ from tests.waiting import until_sync
 
 PARENT = """\
 import os, sys
-from kubedevices.cli.foreground import Foreground, end_like
+from kubedevices.cli.node.foreground import Foreground, end_like
 with Foreground() as foreground:
     status = foreground.run(sys.argv[1:], os.environ, inherit=1)
 sys.exit(end_like(status))

@@ -3,7 +3,7 @@
 import pytest
 
 from kubedevices.cli import VERBS, main
-from kubedevices.cli.help import verbs
+from kubedevices.cli.look_closer.help import verbs
 
 
 def test_help_prints_the_same_as_the_option_of_the_verb(capsys: pytest.CaptureFixture[str]) -> None:

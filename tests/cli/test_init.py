@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from kubedevices.cli import load_verb, main, verb_parser
-from kubedevices.cli.init import project
+from kubedevices.cli.write.init import project
 from kubedevices.errors import KubedevicesError
 from tests.planted import PLANTS, Outside, plant
 

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from kubedevices import __version__
-from kubedevices.cli import VERBS, load_verb, main
+from kubedevices.cli import EXAMPLES, FOLDER_OF, GROUPS, VERBS, load_verb, main
 from kubedevices.errors import CannotRead, ConfigError, ConfigProblem, KubedevicesError, UsageError
 from tests.cli.commands import COMMAND, run
 from tests.docs.pages import ROOT
@@ -31,11 +31,12 @@ def make_verb(monkeypatch: pytest.MonkeyPatch) -> MakeVerb:
     """Return a function that adds the verb `pretend`."""
 
     def make(action: Callable[[Namespace], int]) -> None:
-        module = types.ModuleType("kubedevices.cli.pretend")
+        module = types.ModuleType("kubedevices.cli.shared.pretend")
         vars(module).update(
             NAME="pretend", HELP="do nothing", add_arguments=lambda parser: None, run=action
         )
         monkeypatch.setitem(VERBS, "pretend", "do nothing")
+        monkeypatch.setitem(FOLDER_OF, "pretend", "shared")
         monkeypatch.setitem(sys.modules, module.__name__, module)
 
     return make
@@ -48,13 +49,24 @@ def raiser(error: BaseException) -> Callable[[Namespace], int]:
     return run_verb
 
 
-def test_help_lists_every_verb_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """With examples, and without loading a verb."""
+@pytest.mark.parametrize("columns", [40, 60, 80, 200])
+def test_help_lists_every_verb_by_group(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each with its summary, in lines that fit into the terminal and break no word."""
+    monkeypatch.setenv("COLUMNS", str(columns))
     assert main(["--help"]) == 0
-    shown = capsys.readouterr().out
-    for verb, summary in VERBS.items():
-        assert any(line.split(None, 1) == [verb, summary] for line in shown.splitlines())
-    assert "examples:" in shown
+    shown, _, rest = capsys.readouterr().out.partition("\noptions:")
+    assert "examples:" in rest
+    assert max(map(len, shown.splitlines())) <= columns
+    for title, group in GROUPS.items():
+        text = " ".join(shown.partition(f"\n{title}:\n")[2].partition("\n\n")[0].split())
+        assert text == " ".join(f"{verb} {summary}" for verb, summary in group.verbs.items())
+
+
+def test_the_examples_of_the_help_fit_into_a_narrow_terminal() -> None:
+    """60 columns are a half of a divided screen."""
+    assert max(map(len, EXAMPLES.splitlines())) <= 60
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -298,7 +310,7 @@ def test_a_verb_chooses_its_default_log_level(
     make_verb(log_something)
     main(["pretend"])
     assert len(capsys.readouterr().err.splitlines()) == 1
-    vars(sys.modules["kubedevices.cli.pretend"])["LOG_LEVEL"] = "error"
+    vars(sys.modules["kubedevices.cli.shared.pretend"])["LOG_LEVEL"] = "error"
     main(["pretend"])
     assert capsys.readouterr().err == ""
     main(["--log-level", "error", "pretend", "--log-level", "info"])
@@ -317,9 +329,8 @@ def test_the_command_line_loads_no_verb_to_list_them() -> None:
     loaded = {name.split(".")[0] for name in shown.stderr.split()}
     assert not loaded & {"asyncio", "google", "yaml", "rich", "ctypes"}
     ours = {name for name in shown.stderr.split() if name.startswith("kubedevices.")}
-    assert {name.split(".")[1] for name in ours} == {
-        *("cli", "errors", "safe_text", "terminal", "version", "words")
-    }
+    assert {name.split(".")[1] for name in ours} == {"cli", "errors", "host", "version"}
+    assert {name for name in ours if ".host." in name} == {"kubedevices.host.terminal"}
 
 
 def test_the_module_is_the_command_too() -> None:

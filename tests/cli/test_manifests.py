@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from kubedevices.builtin.expose_profiles import combined_text
 from kubedevices.cli import main
-from kubedevices.cli.manifests import default_name
+from kubedevices.cli.cluster.manifests import default_name
+from kubedevices.expose.read_profiles import combined_text
 
 CONFIG = "version: 1\nnamespace: a.example\nresources: [{name: w, match: [{path: /dev/w}]}]\n"
 
@@ -343,15 +343,13 @@ def test_a_node_is_a_pod(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_printed_arguments_are_those_of_the_verbs(capsys: pytest.CaptureFixture[str]) -> None:
     """The container would start: each verb's parser takes what the manifest says."""
-    from importlib import import_module
-
-    from kubedevices.cli import verb_parser
+    from kubedevices.cli import load_verb, verb_parser
 
     for what in ("simulate", "expose", "proxy", "node"):
         document = printed(capsys, what)[-1]
         pod = document["spec"] if what == "node" else pod_of([document])
         verb, *arguments = pod["containers"][0]["args"]
-        verb_parser(import_module(f"kubedevices.cli.{verb}")).parse_args(arguments)
+        verb_parser(load_verb(verb)).parse_args(arguments)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kubedevices.cli import main
-from kubedevices.cli.node import describe
+from kubedevices.cli.node.node import describe
 from kubedevices.node.device_manager import DeviceManager
 from tests.cli.commands import COMMAND, DEADLINE, run, running
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy

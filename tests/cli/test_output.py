@@ -9,8 +9,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from kubedevices import terminal as terminal_module
-from kubedevices.cli.output import (
+from kubedevices.cli.shared.output import (
     Column,
     LiveListing,
     Row,
@@ -20,6 +19,7 @@ from kubedevices.cli.output import (
     print_document,
     print_listing,
 )
+from kubedevices.host import terminal as terminal_module
 
 ROWS: list[Row] = [
     {"id": "w0", "health": "Healthy", "numa": (0, 1), "env": {"A": "1"}, "note": None},

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from kubedevices.cli import main
-from kubedevices.device import Device
 from kubedevices.testing import StubPlugin
+from kubedevices.values.device import Device
 from tests.cli.commands import running
 from tests.fake_kubelet import FakeKubelet
 from tests.waiting import until

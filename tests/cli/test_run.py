@@ -134,6 +134,6 @@ def test_a_serving_process_loads_what_it_needs_and_no_more(directory: Path) -> N
     loaded = set(found.stdout.split())
     assert "kubedevices.plugin.runner" in loaded
     assert not loaded & {
-        "kubedevices.node", "kubedevices.builtin.expose", "kubedevices.config.yaml_config", "yaml",
+        "kubedevices.node", "kubedevices.expose.scanner", "kubedevices.config.yaml_config", "yaml",
         "rich", "grpc", "grpclib", "unittest", "difflib", "http.client", "multiprocessing",
     }  # fmt: skip

@@ -9,15 +9,15 @@ import yaml
 
 import kubedevices as kd
 from kubedevices.cli import main
-from kubedevices.cli.scan import scan_once
-from kubedevices.device_tree import DeviceTree
+from kubedevices.cli.write.scan import scan_once
 from kubedevices.errors import ScanFailed, UsageError
 from kubedevices.plugin.notifier import Notifier
+from kubedevices.values.device_tree import DeviceTree
 from tests.cli.commands import run
 
 SCANNERS = """\
 import kubedevices as kd
-from kubedevices.cdi import CdiDevice, ContainerEdits, DeviceNode, bind_mount
+from kubedevices.values.cdi import CdiDevice, ContainerEdits, DeviceNode, bind_mount
 
 class Widgets(kd.PolledScanner):
     def list_devices(self):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import kubedevices as kd
-from kubedevices.cli.scanner_loader import load_scanner
+from kubedevices.cli.write.scanner_loader import load_scanner
 from kubedevices.errors import KubedevicesError, ScanFailed, UsageError
 from kubedevices.plugin.scanner import PolledScanner
 

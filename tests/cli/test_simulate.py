@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest, PluginOptions
-from kubedevices.builtin.simulator_settings import SETTINGS
 from kubedevices.cli import main
-from kubedevices.device import DeviceSpec
 from kubedevices.errors import RpcError, StatusCode
+from kubedevices.simulate.settings import SETTINGS
+from kubedevices.values.allocation import AllocateRequest, ContainerAllocateRequest, PluginOptions
+from kubedevices.values.device import DeviceSpec
 from tests.cli.commands import running
 from tests.fake_kubelet import FakeKubelet
 from tests.widgets import without_instance

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
-from kubedevices.builtin.simulator_settings import SETTINGS
 from kubedevices.cli import main
 from kubedevices.errors import RpcError
 from kubedevices.host.cdi_specs import read_registry
+from kubedevices.simulate.settings import SETTINGS
+from kubedevices.values.allocation import AllocateRequest, ContainerAllocateRequest
 from tests.cli.commands import run, running
 from tests.fake_kubelet import FakeKubelet
 from tests.waiting import until

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kubedevices.cli import main
-from kubedevices.cli.wait import not_reached
+from kubedevices.cli.node.wait import not_reached
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
 from tests.node_thread import NodeThread, node_thread
 

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.allocation import (
+from kubedevices.cli import main
+from kubedevices.cli.node.with_devices import chosen_format, placed
+from kubedevices.errors import UsageError
+from kubedevices.values.allocation import (
     AllocateRequest,
     AllocateResponse,
     ContainerAllocateResponse,
     ContainerOptions,
 )
-from kubedevices.cli import main
-from kubedevices.cli.with_devices import chosen_format, placed
-from kubedevices.device import DeviceSpec
-from kubedevices.errors import UsageError
+from kubedevices.values.device import DeviceSpec
 from tests.cli import commands
 from tests.fake_plugin import RESOURCE
 from tests.node_thread import NodeThread, node_thread

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from kubedevices.builtin.expose_config import ExposeConfig
 from kubedevices.config.json_schema import make_schema
-from tests.builtin.test_expose_config import FULL, RESOURCE
+from kubedevices.expose.config import ExposeConfig
+from tests.expose.test_expose_config import FULL, RESOURCE
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCHEMA = make_schema(ExposeConfig, "kubedevices expose")

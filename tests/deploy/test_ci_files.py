@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from kubedevices.cli import Parser
-from kubedevices.cli.check_arguments import add_arguments
+from kubedevices.cli.find_mistakes.check_arguments import add_arguments
 from tests.docs.pages import ROOT
 from tests.host_needs import needs
 

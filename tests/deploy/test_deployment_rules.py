@@ -9,7 +9,7 @@ import yaml
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from kubedevices.cli import main
-from kubedevices.cli.manifests import IMAGE
+from kubedevices.cli.cluster.manifests import IMAGE
 from kubedevices.manifests import kustomize
 from kubedevices.manifests.deployment import Deployment, Plugin
 from kubedevices.manifests.workload import documents

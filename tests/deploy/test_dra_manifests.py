@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from kubedevices.api_stub.cel import is_selected
 from kubedevices.cli import main
 from kubedevices.manifests.deployment import Deployment
 from kubedevices.manifests.dra_access import class_name
 from kubedevices.manifests.workload import documents
+from kubedevices.testing.api_server.cel import is_selected
 
 DRIVER = Deployment(
     "simulate", "i", name="gpus", mode="dra", domain="example.com", device_types=("gpu", "NIC_1")

@@ -65,7 +65,8 @@ def test_all_modules_are_compiled(built: ImageHost) -> None:
     start.
     """
     assert in_container(built, "python3", "-c", COMPILED) == ""
-    modules = "kubedevices.cli.expose, kubedevices.plugin.runner, kubedevices.builtin.expose, yaml"
+    modules = "kubedevices.cli.ready_plugins.expose, kubedevices.expose.scanner"
+    modules += ", kubedevices.plugin.runner, yaml"
     start = built.podman_words("run", "--rm", "--network=none", "--read-only")
     words = ("--entrypoint=python3", built.image, "-v", "-c", f"import {modules}")
     done = built.run(*start, *words)

@@ -1,7 +1,7 @@
 """The plugins pass `kubedevices check` in the container of the manifests.
 
 The slowest checks are left out, because they would take two minutes more. They wait for the plugin,
-the container does not change their result, and tests/conformance runs them on the same plugins.
+the container does not change their result, and tests/check runs them on the same plugins.
 """
 
 import json

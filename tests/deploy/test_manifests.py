@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kubedevices.cli.manifests import IMAGE
-from kubedevices.cli.output import manifest_yaml
+from kubedevices.cli.cluster.manifests import IMAGE
+from kubedevices.cli.shared.output import manifest_yaml
 from kubedevices.manifests import kustomize
 from kubedevices.manifests.deployment import Deployment
 from kubedevices.manifests.workload import documents, node_pod

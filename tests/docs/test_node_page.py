@@ -3,7 +3,7 @@
 import argparse
 import re
 
-from kubedevices.cli import node
+from kubedevices.cli.node import node
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs/node.md").read_text()

@@ -3,18 +3,17 @@
 import re
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 import yaml
 
-from kubedevices import metrics
-from kubedevices.cli import main, verb_parser
+from kubedevices.cli import load_verb, main, verb_parser
 from kubedevices.dra import driver_metrics
 from kubedevices.manifests.deployment import Deployment
 from kubedevices.manifests.workload import documents
-from kubedevices.metrics import Metric
+from kubedevices.pages import metrics
+from kubedevices.pages.metrics import Metric
 from tests.docs.pages import ROOT, read_page
 from tests.host_needs import needs
 
@@ -120,7 +119,7 @@ def test_a_unit_starts_a_command_with_existing_options(
     text = unit(name, capsys)
     (command,) = re.findall("^ExecStart=/usr/local/bin/kubedevices (.*)$", text, re.MULTILINE)
     verb, *arguments = command.split()
-    verb_parser(import_module(f"kubedevices.cli.{verb}")).parse_args(arguments)
+    verb_parser(load_verb(verb)).parse_args(arguments)
     closed = {unit(each, capsys).partition("UMask=")[2] for each in UNITS}
     assert len(closed) == 1
 

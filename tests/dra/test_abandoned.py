@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from kubedevices.allocation import ClaimReference
 from kubedevices.dra.abandoned import Answer, why_abandoned
 from kubedevices.dra.claims import Result
 from kubedevices.errors import ApiRefused, ApiUnreachable
+from kubedevices.values.allocation import ClaimReference
 
 CLAIM = ClaimReference("lab", "uid-1", "one")
 RESULTS = (Result("gpu", "node1", "gpu-0"),)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import kubedevices as kd
-from kubedevices.allocation import ClaimReference
 from kubedevices.dra.abandoned_search import AbandonedSearch, SearchTiming
 from kubedevices.dra.device_plugin_guard import GuardTiming, KubeletGuard
 from kubedevices.errors import ApiRefused, ApiUnreachable
@@ -21,6 +20,7 @@ from kubedevices.kubelet_api.pod_resources import (
     pod_resources_methods,
     pod_to_wire,
 )
+from kubedevices.values.allocation import ClaimReference
 from kubedevices.wire.unix_grpc import GrpcServer
 from tests import waiting
 from tests.dra.api_server import claim_of

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from kubedevices.allocation import ClaimReference
 from kubedevices.dra import api_client
 from kubedevices.dra.api_answers import LONGEST_WAIT, readable, seconds_to_wait
 from kubedevices.dra.api_client import ApiClient
@@ -21,6 +20,7 @@ from kubedevices.dra.kubeconfig import ApiAccess
 from kubedevices.dra.metadata import names_of
 from kubedevices.dra.publisher import Publisher, PublishTiming
 from kubedevices.errors import ApiRefused, ApiUnreachable, ClaimRefused
+from kubedevices.values.allocation import ClaimReference
 from tests import waiting
 from tests.dra.api_server import ApiServer, claim_of
 

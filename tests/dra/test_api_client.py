@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kubedevices.allocation import ClaimReference
 from kubedevices.dra.api_client import ApiClient
 from kubedevices.dra.kubeconfig import ApiAccess
 from kubedevices.errors import ApiRefused, ApiUnreachable
+from kubedevices.values.allocation import ClaimReference
 from tests.dra.api_server import ApiServer, Fault, claim_of
 
 SPEC = {"pool": {"name": "node1", "generation": 1, "resourceSliceCount": 1}, "devices": []}

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import kubedevices as kd
-from kubedevices.allocation import ClaimReference
-from kubedevices.cdi import ContainerEdits
 from kubedevices.dra.slices import offer_of
 from kubedevices.errors import ApiUnreachable
 from kubedevices.plugin.timing import HookTimeouts
+from kubedevices.values.allocation import ClaimReference
+from kubedevices.values.cdi import ContainerEdits
 from tests import waiting
 from tests.dra.api_server import claim_of
 from tests.dra.test_service import DRIVER, ONE, TWO, Rig

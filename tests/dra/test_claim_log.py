@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
-from kubedevices.allocation import ClaimReference
 from kubedevices.dra.claim_log import ClaimLog, read_refusals
 from kubedevices.kubelet_api.dra import ClaimAnswer, DeviceHealth
+from kubedevices.values.allocation import ClaimReference
 
 ONE, TWO = (ClaimReference("default", f"uid-{n}", f"claim-{n}") for n in (1, 2))
 

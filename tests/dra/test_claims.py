@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from kubedevices.allocation import ClaimReference
 from kubedevices.dra.claims import ClaimHolder, Result, check_free, configuration_of, results_of
 from kubedevices.errors import ClaimRefused
+from kubedevices.values.allocation import ClaimReference
 
 DRIVER = "example.com"
 WANTED = ClaimReference("default", "uid-1", "one")

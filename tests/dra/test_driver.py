@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import kubedevices as kd
-from kubedevices.allocation import PluginInfo
 from kubedevices.dra.driver import DraDriver
 from kubedevices.errors import InvalidResourceName, SocketPathTooLong, UsageError
 from kubedevices.kubelet_api.clients import PluginRegistrationClient
 from kubedevices.plugin.timing import Timing
+from kubedevices.values.allocation import PluginInfo
 from kubedevices.wire.unix_grpc import GrpcChannel
 from tests import waiting
 from tests.dra.api_server import ApiServer, claim_of

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 import kubedevices as kd
-from kubedevices.allocation import ClaimDevice, ClaimReference
-from kubedevices.cdi import CdiMount
 from kubedevices.dra.claims import Result
 from kubedevices.dra.metadata import POD_CLAIM, ClaimNames, metadata_of, names_in_files, names_of
 from kubedevices.dra.preparation import Preparation
@@ -21,6 +19,8 @@ from kubedevices.host import cdi_specs
 from kubedevices.host.cdi_specs import read_registry
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.testing import Bench
+from kubedevices.values.allocation import ClaimDevice, ClaimReference
+from kubedevices.values.cdi import CdiMount
 from tests.dra.api_server import claim_of
 from tests.planted import Outside, clear, plant
 

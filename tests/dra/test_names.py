@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubedevices.device import Device
-from kubedevices.device_tree import DeviceTree
 from kubedevices.dra.names import LABEL, check_driver_name, device_label, device_labels
 from kubedevices.errors import InvalidResourceName
+from kubedevices.values.device import Device
+from kubedevices.values.device_tree import DeviceTree
 
 
 def tree_of(**types: list[str]) -> DeviceTree:

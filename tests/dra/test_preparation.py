@@ -6,9 +6,6 @@ from types import MappingProxyType
 
 import pytest
 
-from kubedevices.allocation import ClaimDevice, ClaimReference
-from kubedevices.cdi import edits_of
-from kubedevices.device import Device
 from kubedevices.dra.claim_cdi import edits_for
 from kubedevices.dra.claims import Result
 from kubedevices.dra.preparation import Preparation
@@ -16,6 +13,9 @@ from kubedevices.dra.prepared import FILE_NAME
 from kubedevices.dra.slices import TypedDevice
 from kubedevices.errors import CdiWriteFailed, ClaimRefused
 from kubedevices.host.cdi_specs import read_registry
+from kubedevices.values.allocation import ClaimDevice, ClaimReference
+from kubedevices.values.cdi import edits_of
+from kubedevices.values.device import Device
 
 UIDS = [f"0000000{i}-0000-4000-8000-000000000000" for i in range(3)]
 ONE, TWO = (ClaimReference("default", UIDS[i], f"claim{i}") for i in (1, 2))

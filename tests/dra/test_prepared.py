@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.allocation import ClaimReference
 from kubedevices.dra.claims import DeviceGroup, Result
 from kubedevices.dra.metadata import RequestMetadata
 from kubedevices.dra.prepared import PreparedClaim, PreparedClaims, PreparedDevice
 from kubedevices.errors import PreparedUnwritable
+from kubedevices.values.allocation import ClaimReference
 
 
 def claim(uid: str) -> PreparedClaim:

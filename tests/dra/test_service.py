@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import kubedevices as kd
-from kubedevices.allocation import ClaimReference
 from kubedevices.dra import service as service_module
 from kubedevices.dra.preparation import Preparation
 from kubedevices.dra.prepared import PreparedClaim, PreparedClaims
@@ -21,6 +20,7 @@ from kubedevices.errors import ApiRefused, ApiUnreachable
 from kubedevices.kubelet_api.dra import HealthStatus
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.timing import HookTimeouts
+from kubedevices.values.allocation import ClaimReference
 from tests import waiting
 from tests.dra.api_server import claim_of
 

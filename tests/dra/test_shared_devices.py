@@ -11,11 +11,6 @@ from typing import Any
 import pytest
 
 import kubedevices as kd
-from kubedevices.allocation import ClaimReference
-from kubedevices.api_stub.scheduler import NotAllocatable, allocate
-from kubedevices.api_stub.slice_rules import slice_problems
-from kubedevices.bench import Bench
-from kubedevices.cdi import ContainerEdits
 from kubedevices.dra.claims import DeviceGroup
 from kubedevices.dra.preparation import Preparation
 from kubedevices.dra.service import ClaimService
@@ -23,6 +18,11 @@ from kubedevices.dra.shared_devices import SharedDevices, check_configuration, g
 from kubedevices.dra.slices import offer_of
 from kubedevices.errors import ClaimRefused, NotInTime
 from kubedevices.plugin.hooks import Hooks
+from kubedevices.testing.api_server.scheduler import NotAllocatable, allocate
+from kubedevices.testing.api_server.slice_rules import slice_problems
+from kubedevices.testing.workbench import Bench
+from kubedevices.values.allocation import ClaimReference
+from kubedevices.values.cdi import ContainerEdits
 from tests.dra.api_server import claim_of
 from tests.dra.test_service import DRIVER, ONE, THREE, TWO
 

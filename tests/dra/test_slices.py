@@ -2,8 +2,6 @@
 
 import pytest
 
-from kubedevices.device import Device, Health
-from kubedevices.device_tree import DeviceTree
 from kubedevices.dra.slices import (
     NUMA_NODE,
     TypedDevice,
@@ -11,6 +9,8 @@ from kubedevices.dra.slices import (
     describe_refused,
     offer_of,
 )
+from kubedevices.values.device import Device, Health
+from kubedevices.values.device_tree import DeviceTree
 
 DRIVER = "example.com"
 

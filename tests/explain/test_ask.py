@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.allocation import ContainerAllocateResponse, PluginInfo
-from kubedevices.device import DeviceSpec
 from kubedevices.errors import RpcError, StatusCode
 from kubedevices.explain import ask
 from kubedevices.explain.facts import DeviceState, RefusedPlugin, ResourceFacts
@@ -18,6 +16,8 @@ from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices import HeldDevices, Holding
 from kubedevices.node.services.control import ControlService
 from kubedevices.node.services.pod_resources import PodResourcesServer
+from kubedevices.values.allocation import ContainerAllocateResponse, PluginInfo
+from kubedevices.values.device import DeviceSpec
 from kubedevices.wire.unix_grpc import GrpcServer
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from kubedevices.allocation import ClaimReference
 from kubedevices.cli import main
 from kubedevices.dra.claim_log import ClaimLog
 from kubedevices.dra.claims import Result
@@ -25,6 +24,7 @@ from kubedevices.kubelet_api.pod_resources import (
     PodEntry,
     pod_to_wire,
 )
+from kubedevices.values.allocation import ClaimReference
 from kubedevices.wire.unix_grpc import GrpcServer, UnaryMethod
 from tests.dra.test_claim_log import Service
 
@@ -137,7 +137,7 @@ def told(
 ) -> Callable[..., Any]:
     """Return what runs a verb beside this kubelet's directory, and gives its JSON."""
     (host / "device-plugins").mkdir()
-    from kubedevices.cli import devices
+    from kubedevices.cli.node import devices
 
     monkeypatch.setattr(devices, "_ask", lambda _args: {"resources": []})
 

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.allocation import PluginInfo
-from kubedevices.device import ReportedDevice
 from kubedevices.explain.facts import (
     MISSING,
     NO_PERMISSION,
@@ -31,7 +29,9 @@ from kubedevices.explain.judge_directory import (
     judge_plugin_sockets,
     judge_registry,
 )
-from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, instance_of, instance_socket
+from kubedevices.values.allocation import PluginInfo
+from kubedevices.values.device import ReportedDevice
+from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR, instance_of, instance_socket
 
 PLACE = Path("/run/kd")
 KUBELET = Kubelet(ProcessFacts(7, "kubelet"), Path("/data/kubelet"))

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.allocation import ContainerAllocateResponse
-from kubedevices.device import DeviceSpec, Mount
 from kubedevices.explain.facts import (
     SANDBOX,
     Allocation,
@@ -23,6 +21,8 @@ from kubedevices.explain.judge_files import (
     judge_inside,
 )
 from kubedevices.host.cdi_specs import read_registry
+from kubedevices.values.allocation import ContainerAllocateResponse
+from kubedevices.values.device import DeviceSpec, Mount
 
 NAME = "example.com/widget"
 FILE = FileFacts("/dev/host0", "c", 195, 0, 0o666, 0, 0, "/dev/char/195:0")

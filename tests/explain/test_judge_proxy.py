@@ -4,7 +4,7 @@ import pytest
 
 from kubedevices.explain.finding import Outcome
 from kubedevices.explain.judge_proxy import cordoned_of, judge_behind, judge_proxy
-from kubedevices.proxied_plugin import HIDDEN, CordonedDevice, OutsideResource, ProxiedPlugin
+from kubedevices.values.proxied_plugin import HIDDEN, CordonedDevice, OutsideResource, ProxiedPlugin
 
 INSIDE, OUTSIDE = "vendor.example/card", "example.com/card"
 PLUGIN = ProxiedPlugin(

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.device import ReportedDevice
 from kubedevices.explain.facts import (
     DeviceState,
     PluginAnswer,
@@ -22,6 +21,7 @@ from kubedevices.explain.judge_resource import (
     judge_numa,
     judge_registration,
 )
+from kubedevices.values.device import ReportedDevice
 
 NAME = "example.com/widget"
 W0, W1 = DeviceState("w0", "Healthy"), DeviceState("w1", "Healthy")

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.allocation import ContainerAllocateResponse
-from kubedevices.device import ReportedDevice
 from kubedevices.explain.facts import (
     Allocation,
     DeviceState,
@@ -17,6 +15,8 @@ from kubedevices.explain.facts import (
 )
 from kubedevices.explain.finding import Outcome
 from kubedevices.explain.plugin_lists import completed, held_now, judge_rivals
+from kubedevices.values.allocation import ContainerAllocateResponse
+from kubedevices.values.device import ReportedDevice
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.cdi import CdiDevice, ContainerEdits, DeviceNode
 from kubedevices.errors import CdiWriteFailed, InvalidCdiSpec
 from kubedevices.host import cdi_specs
 from kubedevices.host.cdi_inventory import CdiInventory
 from kubedevices.host.cdi_specs import read_registry, read_spec_file, write_spec
+from kubedevices.values.cdi import CdiDevice, ContainerEdits, DeviceNode
 from tests.host.test_cdi_specs import a_spec, state_of
 
 KIND = "example.com/widget"

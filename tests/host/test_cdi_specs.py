@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from kubedevices.cdi import CdiDevice, CdiSpec, ContainerEdits, DeviceNode
 from kubedevices.errors import CannotAsk, CdiWriteFailed, InvalidCdiSpec
 from kubedevices.host import cdi_specs
 from kubedevices.host.cdi_specs import read_registry, read_spec_file, write_spec
 from kubedevices.manifests import deployment
 from kubedevices.plugin import cdi_files
+from kubedevices.values.cdi import CdiDevice, CdiSpec, ContainerEdits, DeviceNode
 
 EDITS: dict[str, Any] = {"env": ["A=1"]}
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.cdi import DeviceFile
 from kubedevices.errors import CannotAsk, NotADeviceFile
 from kubedevices.host.device_files import (
     char_link,
@@ -13,6 +12,7 @@ from kubedevices.host.device_files import (
     read_device_file,
     read_device_files,
 )
+from kubedevices.values.cdi import DeviceFile
 
 
 @pytest.fixture

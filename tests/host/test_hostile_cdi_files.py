@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.cdi import CdiDevice, CdiSpec, ContainerEdits, SpecFile
 from kubedevices.cli import main
-from kubedevices.documents.yaml_text import STRANGER
+from kubedevices.config.documents.yaml_text import STRANGER
 from kubedevices.host import cdi_inventory, cdi_specs
 from kubedevices.host.cdi_inventory import CdiInventory
+from kubedevices.values.cdi import CdiDevice, CdiSpec, ContainerEdits, SpecFile
 
 MIB = 2**20
 KIND = "v.com/c"

@@ -12,7 +12,7 @@ from kubedevices.host.programs import StartFailure, start_failure
 
 SOURCES = Path(__file__).parents[2] / "src" / "kubedevices"
 STARTS = re.compile(r"\b(?:posix_spawnp?|execv\w*|execl\w*|subprocess\.(?:Popen|run))\(")
-OWN_PYTHON = {"bench/bench.py", "conformance/processes.py"}  # they start `sys.executable`
+OWN_PYTHON = {"testing/workbench/bench.py", "check/processes.py"}  # they start `sys.executable`
 
 
 def failure(program: str, **env: str) -> StartFailure:

@@ -11,11 +11,11 @@ from kubedevices.dra.claim_log import read_refusals
 from kubedevices.dra.prepared import PreparedClaims
 from kubedevices.errors import CannotRead
 from kubedevices.host.state_file import StateFile
-from kubedevices.middleware.maintenance_file import read_cordoned
 from kubedevices.proxy.known_sockets import KnownSockets
 from kubedevices.proxy.proxy_config import ProxyRule
 from kubedevices.proxy.saved_list import SavedLists
-from kubedevices.two_apis.held_devices_file import HeldDevicesFile
+from kubedevices.rules.maintenance_file import read_cordoned
+from kubedevices.serving.held_devices_file import HeldDevicesFile
 from tests.planted import PLANTS, Outside, plant
 
 DEEP = b"[" * 100_000

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.device import DeviceSpec
 from kubedevices.errors import CannotAsk, NoVfioGroup
 from kubedevices.host import vfio
+from kubedevices.values.device import DeviceSpec
 from tests.host.sysfs_trees import add_pci
 
 ADDRESS = "0000:3b:10.0"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from kubedevices.errors import RpcError, StatusCode
-from tests.conformance import wire_names as wire
+from tests.check import wire_names as wire
 from tests.interop.go_client import GoClient
 from tests.interop.go_server import GoServer
 

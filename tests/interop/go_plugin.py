@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any, cast
 
-from kubedevices.allocation import RegisterRequest
 from kubedevices.kubelet_api.convert import REGISTER_REQUEST
 from kubedevices.kubelet_api.services import REGISTER, device_plugin_methods
+from kubedevices.values.allocation import RegisterRequest
 from kubedevices.wire.unix_grpc import UnaryMethod
 from tests.fake_plugin import FakePlugin
 from tests.interop.go_client import GoClient

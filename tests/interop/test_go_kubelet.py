@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from kubedevices.errors import RegistrationRefused, RpcError, StatusCode
-from kubedevices.modes import serve
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.services.pod_resources import PodResourcesServer
+from kubedevices.serving.modes import serve
 from tests.cli.commands import running
 from tests.interop.go_client import GoClient
 from tests.interop.go_kubelet import GoKubelet

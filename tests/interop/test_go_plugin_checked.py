@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from kubedevices.conformance.check import PluginCheck
-from kubedevices.conformance.checks import ALL, find
-from kubedevices.conformance.runner import CheckResult, run_checks
-from kubedevices.conformance.target import Target
-from tests.conformance.rig import FAST, found, hot_plug, widgets
+from kubedevices.check.check import PluginCheck
+from kubedevices.check.checks import ALL, find
+from kubedevices.check.runner import CheckResult, run_checks
+from kubedevices.check.target import Target
+from tests.check.rig import FAST, found, hot_plug, widgets
 from tests.interop import go_peer
 
 

@@ -8,7 +8,11 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kubedevices.allocation import (
+from kubedevices.errors import ProtocolError
+from kubedevices.kubelet_api import convert
+from kubedevices.kubelet_api.device_lists import device_list_from_wire
+from kubedevices.kubelet_api.protobuf import Message, block, integer, unknown_of
+from kubedevices.values.allocation import (
     AllocateRequest,
     AllocateResponse,
     ContainerAllocateRequest,
@@ -22,11 +26,7 @@ from kubedevices.allocation import (
     PreStartContainerResponse,
     RegisterRequest,
 )
-from kubedevices.device import Device, DeviceSpec, Health, Mount, ReportedDevice
-from kubedevices.errors import ProtocolError
-from kubedevices.kubelet_api import convert
-from kubedevices.kubelet_api.device_lists import device_list_from_wire
-from kubedevices.kubelet_api.protobuf import Message, block, integer, unknown_of
+from kubedevices.values.device import Device, DeviceSpec, Health, Mount, ReportedDevice
 from tests.kubelet_api.beside_protobuf import is_read_as_protobuf_reads_it
 from tests.kubelet_api.protobuf_classes import message_class
 

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubedevices.device import ReportedDevice
 from kubedevices.errors import ProtocolError
 from kubedevices.kubelet_api import device_lists
 from kubedevices.kubelet_api.convert import device_list_to_wire, reported_to_wire
@@ -16,6 +15,7 @@ from kubedevices.kubelet_api.device_lists import (
     device_list_from_wire,
 )
 from kubedevices.node.loop_slices import at_once
+from kubedevices.values.device import ReportedDevice
 
 Devices = tuple[ReportedDevice, ...]
 

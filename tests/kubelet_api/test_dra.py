@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.allocation import ClaimDevice, ClaimReference
 from kubedevices.errors import RpcError
 from kubedevices.kubelet_api.dra import ClaimAnswer, DeviceHealth, HealthStatus, dra_methods
+from kubedevices.values.allocation import ClaimDevice, ClaimReference
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
 from tests.kubelet_api.protobuf_classes import message_class
 

@@ -8,20 +8,6 @@ from typing import Any
 
 import pytest
 
-from kubedevices.allocation import (
-    AllocateRequest,
-    AllocateResponse,
-    ContainerAllocateRequest,
-    ContainerAllocateResponse,
-    ContainerPreferredRequest,
-    PluginInfo,
-    PluginOptions,
-    PreferredAllocationRequest,
-    PreferredAllocationResponse,
-    PreStartContainerRequest,
-    RegisterRequest,
-)
-from kubedevices.device import Device, DeviceSpec, Mount, ReportedDevice
 from kubedevices.errors import ProtocolError, RpcError, StatusCode, UnsupportedVersion
 from kubedevices.kubelet_api import services
 from kubedevices.kubelet_api.clients import (
@@ -37,6 +23,20 @@ from kubedevices.kubelet_api.services import (
     plugin_registration_methods,
     registration_methods,
 )
+from kubedevices.values.allocation import (
+    AllocateRequest,
+    AllocateResponse,
+    ContainerAllocateRequest,
+    ContainerAllocateResponse,
+    ContainerPreferredRequest,
+    PluginInfo,
+    PluginOptions,
+    PreferredAllocationRequest,
+    PreferredAllocationResponse,
+    PreStartContainerRequest,
+    RegisterRequest,
+)
+from kubedevices.values.device import Device, DeviceSpec, Mount, ReportedDevice
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer, Methods, StreamMethod, UnaryMethod
 from tests.waiting import until
 from tests.wire.conftest import dialled

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from kubedevices.allocation import ContainerAllocateResponse
 from kubedevices.errors import DirectoryInUse, LedgerUnusable, ListenFailed, NotInTime, SocketInUse
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.events import EventKind
@@ -17,6 +16,7 @@ from kubedevices.node.inventory.inventory import Capacity
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices import HeldDevices, Holding
 from kubedevices.node.pods.pod_devices_store import AdmittedPod, PodDevicesInMemory, StoredState
+from kubedevices.values.allocation import ContainerAllocateResponse
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 from tests.full_disk import refuse_sockets
 from tests.golden_data import load

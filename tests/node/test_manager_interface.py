@@ -7,21 +7,21 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kubedevices.device import ReportedDevice
 from kubedevices.errors import (
     AdmissionRejected,
     RegistrationServerFailed,
     RpcError,
     StatusCode,
 )
-from kubedevices.metrics import PrometheusMetrics
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.inventory.node_status import ResourceHealth, ResourceStatus
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.settings import NodeSettings
 from kubedevices.node.topology.hints import TopologyHint
 from kubedevices.node.topology.options import check_settings
-from kubedevices.numa import NumaNodes
+from kubedevices.pages.metrics import PrometheusMetrics
+from kubedevices.values.device import ReportedDevice
+from kubedevices.values.numa import NumaNodes
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 from tests.socket_metadata import change_everything
 from tests.waiting import until

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubedevices.allocation import (
+from kubedevices.errors import AllocationRefused, ConflictingDevices, NoDevicesNamed, StatusCode
+from kubedevices.kubelet_api.convert import ALLOCATE_RESPONSE
+from kubedevices.plugin.allocate_response import EnvMerge, default_response
+from kubedevices.values.allocation import (
     AllocateRequest,
     AllocateResponse,
     ContainerAllocateRequest,
     ContainerAllocateResponse,
 )
-from kubedevices.device import Device, DeviceSpec, Health, Mount
-from kubedevices.errors import AllocationRefused, ConflictingDevices, NoDevicesNamed, StatusCode
-from kubedevices.kubelet_api.convert import ALLOCATE_RESPONSE
-from kubedevices.plugin.allocate_response import EnvMerge, default_response
+from kubedevices.values.device import Device, DeviceSpec, Health, Mount
 
 
 def request_for(*containers: tuple[str, ...]) -> AllocateRequest:

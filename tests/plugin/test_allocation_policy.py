@@ -9,12 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kubedevices as kd
-from kubedevices.allocation import (
-    ContainerPreferredRequest,
-    PreferredAllocationRequest,
-    PreferredAllocationResponse,
-)
-from kubedevices.device import natural_key
 from kubedevices.errors import ImpossiblePreference, UsageError
 from kubedevices.plugin.allocation_policy import (
     POLICIES,
@@ -22,6 +16,12 @@ from kubedevices.plugin.allocation_policy import (
     choose,
     physical_device,
 )
+from kubedevices.values.allocation import (
+    ContainerPreferredRequest,
+    PreferredAllocationRequest,
+    PreferredAllocationResponse,
+)
+from kubedevices.values.device import natural_key
 
 FOUR_CARDS = [f"card{card}-{share}" for card in range(4) for share in range(5)]
 

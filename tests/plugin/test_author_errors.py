@@ -12,7 +12,6 @@ from types import ModuleType
 import pytest
 
 import kubedevices as kd
-from kubedevices.bench import Bench
 from kubedevices.errors import InvalidDevice, KubedevicesError, RpcError, ScanFailed
 from kubedevices.plugin.author_errors import (
     describe,
@@ -20,6 +19,7 @@ from kubedevices.plugin.author_errors import (
     place_of,
     without_our_frames,
 )
+from kubedevices.testing.workbench import Bench
 
 AUTHOR = """\
 import json

@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 
 import kubedevices as kd
-from kubedevices.allocation import (
+from kubedevices.errors import CdiWriteFailed, InvalidCdiSpec, RpcError, StatusCode, UsageError
+from kubedevices.host import cdi_inventory, cdi_specs
+from kubedevices.host.cdi_specs import read_registry, read_spec_file
+from kubedevices.plugin import cdi_files
+from kubedevices.plugin.runner import PluginRunner
+from kubedevices.plugin.scanners import static
+from kubedevices.rules.replicas import replicate
+from kubedevices.serving.modes import serve
+from kubedevices.values.allocation import (
     AllocateRequest,
     AllocateResponse,
     ContainerAllocateRequest,
     ContainerAllocateResponse,
 )
-from kubedevices.cdi import CdiDevice, ContainerEdits
-from kubedevices.errors import CdiWriteFailed, InvalidCdiSpec, RpcError, StatusCode, UsageError
-from kubedevices.host import cdi_inventory, cdi_specs
-from kubedevices.host.cdi_specs import read_registry, read_spec_file
-from kubedevices.middleware.replicas import replicate
-from kubedevices.modes import serve
-from kubedevices.plugin import cdi_files
-from kubedevices.plugin.runner import PluginRunner
-from kubedevices.plugin.scanners import static
+from kubedevices.values.cdi import CdiDevice, ContainerEdits
 from tests.fake_kubelet import FakeKubelet
 from tests.waiting import until
 from tests.widgets import DOMAIN, QUICK, RESOURCE, Widgets, healthy
@@ -131,7 +131,7 @@ async def test_a_foreign_definition_is_left_alone(short_dir: Path, cdi_dir: Path
 
 
 def kd_spec(kind: str, *devices: CdiDevice) -> Any:
-    from kubedevices.cdi import CdiSpec
+    from kubedevices.values.cdi import CdiSpec
 
     return CdiSpec(kind=kind, devices=devices)
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from kubedevices.cdi import CdiDevice, ContainerEdits, DeviceNode
-from kubedevices.device import Device, DeviceSpec, Mount
 from kubedevices.plugin.allocate_response import Inject
 from kubedevices.plugin.cdi_form import AnswerForm, cdi_device, leaves_by_cdi
+from kubedevices.values.cdi import CdiDevice, ContainerEdits, DeviceNode
+from kubedevices.values.device import Device, DeviceSpec, Mount
 
 KIND = "example.com/widget"
 EDITS = ContainerEdits(env=("A=1",))

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 
 import pytest
 
-from kubedevices.device import Device, Health
-from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import DeviceListTooLarge
 from kubedevices.kubelet_api.convert import device_to_wire
 from kubedevices.kubelet_api.device_lists import device_list_from_wire
@@ -16,6 +14,8 @@ from kubedevices.plugin import device_list
 from kubedevices.plugin.device_list import DeviceListBuilder
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.numa_lookup import NumaLookup
+from kubedevices.values.device import Device, Health
+from kubedevices.values.device_tree import DeviceTree
 
 RESOURCE = "example.com/widget"
 

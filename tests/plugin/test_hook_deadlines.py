@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import kubedevices as kd
-from kubedevices.allocation import ContainerAllocateRequest, ContainerPreferredRequest
 from kubedevices.errors import RpcError, StatusCode
 from kubedevices.plugin.server import PluginServer
 from kubedevices.plugin.timing import HookTimeouts
+from kubedevices.values.allocation import ContainerAllocateRequest, ContainerPreferredRequest
 from tests.server_rig import RESOURCE, Served, widgets
 
 ASKED = kd.AllocateRequest((ContainerAllocateRequest(("w1",)),))

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 import kubedevices as kd
-from kubedevices.allocation import (
+from kubedevices.errors import BadHookAnswer
+from kubedevices.plugin.hooks import Hooks
+from kubedevices.values.allocation import (
     AllocateRequest,
     AllocateResponse,
     ContainerAllocateRequest,
@@ -20,8 +22,6 @@ from kubedevices.allocation import (
     PreferredAllocationResponse,
     PreStartContainerRequest,
 )
-from kubedevices.errors import BadHookAnswer
-from kubedevices.plugin.hooks import Hooks
 
 REQUEST = AllocateRequest((ContainerAllocateRequest(("w1", "w0")),))
 PREFER = PreferredAllocationRequest((ContainerPreferredRequest(("w0", "w1"), (), 1),))

@@ -35,25 +35,7 @@ async def main():
 
 asyncio.run(main())
 """
-OURS = {
-    "allocation",
-    "deadlines",
-    "device",
-    "device_tree",
-    "errors",
-    "kubelet_api",
-    "host",
-    "modes",
-    "plugin",
-    "resource_name",
-    "safe_text",
-    "socket_paths",
-    "terminal",
-    "unblocked_output",
-    "version",
-    "words",
-    "wire",
-}
+OURS = {"errors", "host", "kubelet_api", "plugin", "serving", "values", "version", "wire"}
 NOT_NEEDED = {
     "bz2",
     "concurrent.futures.process",
@@ -74,6 +56,8 @@ NOT_NEEDED = {
     "urllib.request",
     "xml",
     "zipfile",
+    *("kubedevices.host.runtimes", "kubedevices.serving.switch", "kubedevices.values.cdi"),
+    *("kubedevices.serving.driver_pages", "kubedevices.serving.plugin_pages"),
 }
 
 
@@ -136,36 +120,29 @@ PARTS = {
     "simulate": Part(
         "simulate --number-devices 1",
         """
-        allocation cli cli.log_lines cli.serving cli.simulate deadlines device device_tree
-        resource_name
-        socket_paths version words errors errors.check errors.container errors.node errors.plugin
-        errors.dra errors.proxy errors.shared errors.watcher builtin builtin.simulated_devices
-        builtin.simulated_files
-        builtin.simulator builtin.simulator_answers builtin.simulator_config
-        builtin.simulator_settings host host.file_watch
-        host.heap host.inotify host.private_directory host.service_manager host.sysfs plugin
-        plugin.allocate_response
-        host.stopping
-        plugin.allocation_policy plugin.author_errors plugin.capabilities plugin.cdi_files
-        plugin.device_list plugin.hook_threads plugin.hooks
-        plugin.registration_loop plugin.notifier plugin.numa_lookup plugin.open_streams
-        plugin.options
-        modes cli.dra_serving errors.dra plugin.scan_task
-        middleware middleware.device_selector middleware.faults middleware.maintenance
-        middleware.middleware middleware.replicas plugin.register_call plugin.registrar
-        plugin.runner plugin.scanner
-        plugin.newer_instance
-        plugin.served_type plugin.server plugin.other_instances plugin.stop_signals
-        plugin.allocate_response plugin.registration_state
-        plugin.timing plugin.watched_plugin wire wire.acceptor wire.byte_budget
-        wire.client_connection wire.grpc_channel wire.grpc_connection wire.grpc_events
-        wire.grpc_framing wire.grpc_headers wire.grpc_link wire.grpc_server
-        wire.header_block wire.hpack wire.http2_frames wire.http2_limits wire.http2_output
-        wire.http2_session wire.huffman wire.peers wire.server_connection wire.server_link
-        wire.server_load wire.socket_dial unblocked_output safe_text terminal host.listing
-        wire.unix_grpc wire.unix_socket kubelet_api kubelet_api.clients kubelet_api.convert
-        kubelet_api.device_lists kubelet_api.maintenance kubelet_api.protobuf
-        kubelet_api.services
+        _frames _limits _output _session cli cli.ready_plugins cli.ready_plugins.simulate
+        cli.shared cli.shared.dra_serving cli.shared.log_lines cli.shared.serving errors
+        errors.check errors.container errors.dra errors.node errors.plugin errors.proxy
+        errors.safe_text errors.shared errors.watcher errors.words expose host host.deadlines
+        host.file_watch host.heap host.inotify host.listing host.private_directory
+        host.service_manager host.stopping host.sysfs host.terminal host.unblocked_output
+        kubelet_api kubelet_api.clients kubelet_api.convert kubelet_api.device_lists
+        kubelet_api.maintenance kubelet_api.protobuf kubelet_api.services plugin
+        plugin.allocate_response plugin.allocation_policy plugin.author_errors
+        plugin.capabilities plugin.cdi_files plugin.device_list plugin.hook_threads plugin.hooks
+        plugin.newer_instance plugin.notifier plugin.numa_lookup plugin.open_streams
+        plugin.options plugin.other_instances plugin.register_call plugin.registrar
+        plugin.registration_loop plugin.registration_state plugin.runner plugin.scan_task
+        plugin.scanner plugin.served_type plugin.server plugin.stop_signals plugin.timing
+        plugin.watched_plugin rules rules.device_selector rules.faults rules.maintenance
+        rules.middleware rules.replicas serving serving.modes simulate simulate.answers
+        simulate.config simulate.devices simulate.files simulate.settings simulate.simulator
+        values values.allocation values.device values.device_tree values.resource_name
+        values.socket_paths version wire wire.acceptor wire.byte_budget wire.client_connection
+        wire.grpc_channel wire.grpc_connection wire.grpc_events wire.grpc_framing
+        wire.grpc_headers wire.grpc_link wire.grpc_server wire.header_block wire.hpack
+        wire.http2_frames wire.http2_limits wire.http2_output wire.http2_session wire.huffman wire.peers wire.server_connection wire.server_link wire.server_load
+        wire.socket_dial wire.unix_grpc wire.unix_socket
         """,
         "",
         """
@@ -181,9 +158,9 @@ PARTS = {
     "settings from YAML": Part(
         "simulate --config {d}/settings.yaml",
         """
-        builtin.expose_checks builtin.path_patterns builtin.simulator_file builtin.simulator_steps
-        config config.durations config.placeholders config.yaml_config config.yaml_source
-        documents documents.yaml_text
+        config config.documents config.documents.yaml_text config.durations config.placeholders
+        config.yaml_config config.yaml_source expose expose.checks expose.path_patterns simulate
+        simulate.simulation_file simulate.steps
         """,
         "yaml",
         "datetime",
@@ -191,22 +168,21 @@ PARTS = {
     ),
     "pages": Part(
         "simulate --number-devices 1 --listen 127.0.0.1:0",
-        "plugin_pages process_samples metrics http_pages",
+        "serving.plugin_pages pages pages.process_samples pages.metrics pages.http_pages",
         stdlib="http",
         beside="simulate",
     ),
     "expose": Part(
         EXPOSE,
         """
-        builtin.expose builtin.expose_abilities builtin.expose_config
-        builtin.expose_host builtin.expose_match builtin.expose_memory builtin.expose_names
-        builtin.expose_tree middleware.health_checks middleware.check_threads
-        host.untrusted_files cdi cdi.annotations cdi.inject cdi.names
-        cdi.parse cdi.registry cdi.rules cdi.values cli.expose
-        documents.json_text documents.nesting cli.output host.device_files host.pci host.usb
-        host.vfio plugin.config_follower
-        host.programs
-        middleware.health_gate middleware.health_gate terminal
+        cli cli.ready_plugins cli.ready_plugins.expose cli.shared cli.shared.output config
+        config.documents config.documents.json_text config.documents.nesting expose
+        expose.abilities expose.config expose.host expose.match expose.memory expose.names
+        expose.scanner expose.tree host host.device_files host.pci host.programs host.terminal
+        host.untrusted_files host.usb host.vfio plugin plugin.config_follower rules
+        rules.check_threads rules.health_checks rules.health_gate values values.cdi
+        values.cdi.annotations values.cdi.inject values.cdi.names values.cdi.parse
+        values.cdi.registry values.cdi.rules values.cdi.values
         """,
         stdlib="hashlib",
         beside="settings from YAML",

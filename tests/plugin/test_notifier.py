@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from kubedevices.device import Device, Health
-from kubedevices.device_tree import DeviceTree, TreeChange
 from kubedevices.errors import NotADeviceTree
 from kubedevices.plugin.notifier import Notifier
+from kubedevices.values.device import Device, Health
+from kubedevices.values.device_tree import DeviceTree, TreeChange
 
 
 def tree_of(*ids: str, health: Health = Health.HEALTHY) -> DeviceTree:

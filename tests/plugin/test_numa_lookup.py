@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 import kubedevices as kd
-from kubedevices.cdi import CdiDevice, ContainerEdits, DeviceNode
 from kubedevices.host.sysfs import DeviceNumber
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.numa_lookup import NumaLookup
+from kubedevices.values.cdi import CdiDevice, ContainerEdits, DeviceNode
 from tests.host.fake_sysfs import FakeSysfs
 
 

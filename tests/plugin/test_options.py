@@ -8,7 +8,7 @@ import pytest
 
 from kubedevices.errors import SocketPathTooLong, UsageError
 from kubedevices.plugin.options import RunnerOptions, Settings
-from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
+from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR
 from tests.widgets import without_instance
 
 

@@ -16,10 +16,10 @@ import kubedevices as kd
 from kubedevices.errors import RpcError, StatusCode
 from kubedevices.kubelet_api.clients import JsonClient
 from kubedevices.kubelet_api.services import json_methods
-from kubedevices.modes import serve
 from kubedevices.plugin.other_instances import SERVICE
 from kubedevices.plugin.runner import PluginRunner
-from kubedevices.socket_paths import InstanceSocket, instance_of, instance_socket
+from kubedevices.serving.modes import serve
+from kubedevices.values.socket_paths import InstanceSocket, instance_of, instance_socket
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
 from tests.fake_kubelet import CleanUp, FakeKubelet, leave_dead_socket
 from tests.plugin_process import plugin_process

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.allocation import PluginOptions, RegisterRequest
 from kubedevices.errors import (
     CannotAsk,
     DialError,
@@ -23,6 +22,7 @@ from kubedevices.errors import (
 )
 from kubedevices.kubelet_api.clients import DevicePluginClient
 from kubedevices.plugin.timing import Timing
+from kubedevices.values.allocation import PluginOptions, RegisterRequest
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
 from tests.fake_kubelet import FakeKubelet, leave_dead_socket
 from tests.registrar_rig import NAME, registrar

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.allocation import PluginOptions
 from kubedevices.errors import RpcError, SocketInUse, StatusCode
 from kubedevices.plugin.timing import Timing
+from kubedevices.values.allocation import PluginOptions
 from tests.fake_kubelet import FakeKubelet
 from tests.registrar_rig import NAME, registrar
 from tests.socket_metadata import change_everything

@@ -14,8 +14,6 @@ from typing import Any
 import pytest
 
 import kubedevices as kd
-from kubedevices.allocation import ContainerAllocateRequest
-from kubedevices.cdi import ContainerEdits
 from kubedevices.errors import (
     InvalidResourceName,
     KubedevicesError,
@@ -28,8 +26,10 @@ from kubedevices.errors import (
     UsageError,
 )
 from kubedevices.host.sysfs import NumaReader
-from kubedevices.modes import serve
 from kubedevices.plugin.runner import PluginRunner
+from kubedevices.serving.modes import serve
+from kubedevices.values.allocation import ContainerAllocateRequest
+from kubedevices.values.cdi import ContainerEdits
 from kubedevices.wire.unix_grpc import GrpcServer
 from tests.fake_kubelet import FakeKubelet
 from tests.waiting import until

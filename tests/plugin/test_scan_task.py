@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from kubedevices.device import Device
-from kubedevices.device_tree import DeviceTree, TreeChange
 from kubedevices.plugin.scan_task import TreeUpdates
+from kubedevices.values.device import Device
+from kubedevices.values.device_tree import DeviceTree, TreeChange
 
 
 def tree_of(*ids: str) -> DeviceTree:

@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from kubedevices.device import Device
-from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import ScanFailed, UsageError
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import PolledScanner, Scanner
 from kubedevices.plugin.scanners import merge, periodic, static
+from kubedevices.values.device import Device
+from kubedevices.values.device_tree import DeviceTree
 from tests.waiting import until
 
 

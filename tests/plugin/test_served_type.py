@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.modes import serve
 from kubedevices.plugin.device_list import DeviceListBuilder
+from kubedevices.serving.modes import serve
 from tests.fake_kubelet import FakeKubelet
 from tests.waiting import until
 from tests.widgets import DOMAIN, QUICK, RESOURCE, Widgets, widgets

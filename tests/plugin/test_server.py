@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 import kubedevices as kd
-from kubedevices.allocation import (
+from kubedevices.errors import KubedevicesError, RpcError, StatusCode
+from kubedevices.plugin.allocate_response import explain_preference
+from kubedevices.plugin.timing import Timing
+from kubedevices.values.allocation import (
     ContainerAllocateRequest,
     ContainerPreferredRequest,
     PluginOptions,
 )
-from kubedevices.errors import KubedevicesError, RpcError, StatusCode
-from kubedevices.plugin.allocate_response import explain_preference
-from kubedevices.plugin.timing import Timing
 from tests.server_rig import RESOURCE, UNHEALTHY, Served, reading, widgets
 from tests.waiting import until
 

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import NoReturn
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # started as a script, from anywhere
-from kubedevices.probe.linux import die_with_parent
 from kubedevices.proxy.live_rules import LiveRules
 from kubedevices.proxy.proxy import Proxy, run_until_signal
 from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
-from tests.conformance.listening import accepts
+from kubedevices.testing.kubelet.linux import die_with_parent
+from tests.check.listening import accepts
 from tests.forking import may_fork
 from tests.waiting import until_sync
 
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def live(words: Sequence[str]) -> int:
     """Be the plugin, which loads grpcio; return its exit code."""
-    from tests.conformance import good_plugin, mutant
+    from tests.check import good_plugin, mutant
 
     return mutant.main(words) if "--mutation" in words else good_plugin.main(words)
 

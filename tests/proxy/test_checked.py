@@ -13,15 +13,15 @@ from socket import socket
 
 import pytest
 
-from kubedevices.conformance import busy_machine
-from kubedevices.conformance.checks import ALL
-from kubedevices.conformance.processes import Supervisor
-from kubedevices.conformance.runner import run_checks
-from kubedevices.conformance.target import Target
+from kubedevices.check import busy_machine
+from kubedevices.check.checks import ALL
+from kubedevices.check.processes import Supervisor
+from kubedevices.check.runner import run_checks
+from kubedevices.check.target import Target
 from kubedevices.errors import PluginNotStarted
-from tests.conformance.mutants.registry import WATCHED, all_mutations
-from tests.conformance.preloaded_supervisor import Forked, forking_supervisors
-from tests.conformance.rig import ALL_KUBELETS, FAST, hot_plug, widgets
+from tests.check.mutants.registry import WATCHED, all_mutations
+from tests.check.preloaded_supervisor import Forked, forking_supervisors
+from tests.check.rig import ALL_KUBELETS, FAST, hot_plug, widgets
 from tests.proxy import behind_proxy
 from tests.proxy.mutants_behind import BEHIND, HELD, MENDED, NEVER_MENDED, Becomes
 

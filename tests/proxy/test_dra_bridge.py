@@ -11,24 +11,24 @@ from typing import Any
 
 import pytest
 
-from kubedevices.allocation import AllocateResponse, ContainerAllocateResponse
-from kubedevices.api_stub.http import ApiFault
-from kubedevices.bench.dra_node import DraNode
-from kubedevices.device import Device, DeviceSpec, Mount
-from kubedevices.device_tree import DeviceTree
 from kubedevices.dra import driver as driver_module
 from kubedevices.dra.device_plugin_guard import GuardTiming
 from kubedevices.dra.driver import DraDriver
-from kubedevices.driver_pages import DriversView
 from kubedevices.errors import DynamicResourcesFailed, RpcError, StatusCode
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
-from kubedevices.plugin_pages import PluginPages
 from kubedevices.proxy.dra_bridge import DraBridge
+from kubedevices.serving.driver_pages import DriversView
+from kubedevices.serving.plugin_pages import PluginPages
+from kubedevices.testing.api_server.http import ApiFault
+from kubedevices.testing.workbench.dra_node import DraNode
+from kubedevices.values.allocation import AllocateResponse, ContainerAllocateResponse
+from kubedevices.values.device import Device, DeviceSpec, Mount
+from kubedevices.values.device_tree import DeviceTree
 from tests import waiting
 from tests.fake_plugin import RESOURCE, healthy
 from tests.proxy_rig import ProxyRig
-from tests.test_plugin_pages import numbers, page
+from tests.serving.test_plugin_pages import numbers, page
 from tests.widgets import QUICK
 
 until = partial(waiting.until, timeout=60)

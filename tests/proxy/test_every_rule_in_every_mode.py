@@ -13,15 +13,15 @@ from unittest import mock
 
 import pytest
 
-from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
-from kubedevices.device import ReportedDevice
 from kubedevices.dra import driver as driver_module
 from kubedevices.errors import KubedevicesError, RpcError
-from kubedevices.middleware.maintenance import FILE_NAME
-from kubedevices.middleware.maintenance_file import Cordoned, change_cordoned
 from kubedevices.proxy import dra_bridge
 from kubedevices.proxy.live_rules import LiveRules
 from kubedevices.proxy.record_reader import read_recording
+from kubedevices.rules.maintenance import FILE_NAME
+from kubedevices.rules.maintenance_file import Cordoned, change_cordoned
+from kubedevices.values.allocation import AllocateRequest, ContainerAllocateRequest
+from kubedevices.values.device import ReportedDevice
 from tests.fake_plugin import FakePlugin, healthy, unhealthy
 from tests.proxy.test_dra_bridge import Rig, bridged
 from tests.proxy_rig import ProxyRig, proxied

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
 from kubedevices.errors import ConfigError, RpcError
-from kubedevices.middleware.step_control import tell
 from kubedevices.proxy.live_rules import LiveRules
 from kubedevices.proxy.proxy_config import load_proxy_config
+from kubedevices.rules.step_control import tell
+from kubedevices.values.allocation import AllocateRequest, ContainerAllocateRequest
 from tests.fake_plugin import RESOURCE, healthy
 from tests.proxy_rig import proxied
 from tests.waiting import until

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from kubedevices.device import Device, ForeignDevice, Health, ReportedDevice
 from kubedevices.kubelet_api.convert import device_to_wire, reported_to_wire
 from kubedevices.kubelet_api.device_lists import device_list_from_wire
 from kubedevices.kubelet_api.protobuf import with_unknown
-from kubedevices.middleware.replicas import replicas_of
 from kubedevices.proxy.foreign_list import ForeignList, Oddities, patch_list, read_list
+from kubedevices.rules.replicas import replicas_of
+from kubedevices.values.device import Device, ForeignDevice, Health, ReportedDevice
 from tests.fake_plugin import healthy, unhealthy
 
 NEW_FIELD = b"\xba\x01\x03new"

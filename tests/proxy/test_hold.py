@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest, PluginOptions
 from kubedevices.errors import RpcError
-from kubedevices.middleware.maintenance import FILE_NAME
-from kubedevices.middleware.maintenance_file import add_cordoned
 from kubedevices.proxy.live_rules import LiveRules
 from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
 from kubedevices.proxy.rule_keys import CheckKey, FilterKey, HealthKey, ShareKey
+from kubedevices.rules.maintenance import FILE_NAME
+from kubedevices.rules.maintenance_file import add_cordoned
+from kubedevices.values.allocation import AllocateRequest, ContainerAllocateRequest, PluginOptions
 from tests.fake_kubelet import Connected
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 from tests.proxy_rig import proxied

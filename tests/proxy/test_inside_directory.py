@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import kubedevices as kd
-from kubedevices.allocation import PluginOptions
 from kubedevices.errors import CannotAsk, RpcError, SocketInUse, StatusCode
 from kubedevices.node.arrival import plugin_lists
 from kubedevices.node.arrival.plugin_directory import StateLock
 from kubedevices.proxy import inside_directory
 from kubedevices.proxy.proxy import Proxy
+from kubedevices.values.allocation import PluginOptions
 from kubedevices.wire import grpc_channel
 from kubedevices.wire.peers import Peer
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy

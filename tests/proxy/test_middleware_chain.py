@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
 from kubedevices.cli import main
 from kubedevices.errors import RpcError, UsageError
 from kubedevices.kubelet_api import convert, services
-from kubedevices.middleware.maintenance import FILE_NAME
-from kubedevices.middleware.maintenance_file import Cordoned, change_cordoned
-from kubedevices.plugin_pages import PluginPages, describe_plugin
 from kubedevices.proxy.live_rules import LiveRules
 from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
+from kubedevices.rules.maintenance import FILE_NAME
+from kubedevices.rules.maintenance_file import Cordoned, change_cordoned
+from kubedevices.serving.plugin_pages import PluginPages, describe_plugin
+from kubedevices.values.allocation import AllocateRequest, ContainerAllocateRequest
 from tests.fake_kubelet import Connected
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
 from tests.prometheus_lint import lint

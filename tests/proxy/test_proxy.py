@@ -5,7 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.allocation import (
+from kubedevices.errors import RpcError, StatusCode
+from kubedevices.kubelet_api import convert, services
+from kubedevices.kubelet_api.protobuf import with_unknown
+from kubedevices.proxy.plugin_calls import CallLimits
+from kubedevices.values.allocation import (
     AllocateRequest,
     AllocateResponse,
     ContainerAllocateRequest,
@@ -15,11 +19,7 @@ from kubedevices.allocation import (
     PreferredAllocationRequest,
     PreStartContainerRequest,
 )
-from kubedevices.device import Mount, ReportedDevice
-from kubedevices.errors import RpcError, StatusCode
-from kubedevices.kubelet_api import convert, services
-from kubedevices.kubelet_api.protobuf import with_unknown
-from kubedevices.proxy.plugin_calls import CallLimits
+from kubedevices.values.device import Mount, ReportedDevice
 from tests.fake_plugin import RESOURCE, FakePlugin, as_list, healthy, unhealthy
 from tests.proxy_rig import ask, first_list, proxied, ruled
 from tests.waiting import until

@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from kubedevices.config.json_schema import make_schema
-from kubedevices.device import DeviceSpec, Mount
 from kubedevices.errors import ConfigError
-from kubedevices.middleware.additions import InjectRule
 from kubedevices.proxy.live_rules import LiveRules
 from kubedevices.proxy.proxy_config import (
     ProxyConfig,
@@ -17,6 +15,8 @@ from kubedevices.proxy.proxy_config import (
     served_names,
 )
 from kubedevices.proxy.rule_keys import CheckKey, make_inject_rule
+from kubedevices.rules.additions import InjectRule
+from kubedevices.values.device import DeviceSpec, Mount
 
 
 def write(directory: Path, text: str) -> Path:

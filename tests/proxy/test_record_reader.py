@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kubedevices.errors import CannotRead
-from kubedevices.middleware.record_format import entries_of
 from kubedevices.proxy.record_reader import read_recording
+from kubedevices.rules.record_format import entries_of
 
 GPU = "example.com/gpu"
 HEAD = {"kubedevices-record": 1, "time": "2026-01-01T00:00:00.000000Z", "redacted": []}

@@ -10,7 +10,7 @@ from kubedevices.cli import main
 from kubedevices.errors import RpcError, StatusCode, UsageError
 from kubedevices.proxy.replay import Replay
 from kubedevices.testing import Bench, Replayer, conformance
-from tests.conformance.rig import FAST
+from tests.check.rig import FAST
 from tests.middleware_rig import Scanned, scanned
 from tests.proxy.test_record_reader import GPU, answered, asked, listed, record, said
 from tests.waiting import until_sync

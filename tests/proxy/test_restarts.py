@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.device import ReportedDevice
+from kubedevices.values.device import ReportedDevice
 from tests.fake_kubelet import leave_dead_socket
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 from tests.proxy_rig import ProxyRig, proxied, ruled

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import kubedevices as kd
-from kubedevices.allocation import PluginOptions
-from kubedevices.device import ForeignDevice
 from kubedevices.proxy.plugin_scanner import PluginScanner
 from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
 from kubedevices.proxy.saved_list import SavedList, SavedLists, document_of
-from kubedevices.resource_name import ResourceName
+from kubedevices.values.allocation import PluginOptions
+from kubedevices.values.device import ForeignDevice
+from kubedevices.values.resource_name import ResourceName
 from tests.waiting import until
 
 DEVICES = (

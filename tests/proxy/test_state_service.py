@@ -9,12 +9,12 @@ import pytest
 
 from kubedevices.kubelet_api import proxy_client
 from kubedevices.kubelet_api.proxy_client import ask_proxy
-from kubedevices.middleware.maintenance import FILE_NAME
 from kubedevices.proxy.live_rules import LiveRules
 from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
 from kubedevices.proxy.rule_keys import ShareKey
 from kubedevices.proxy.state_service import serving_state
-from kubedevices.socket_paths import PROXY_SOCKET_NAME
+from kubedevices.rules.maintenance import FILE_NAME
+from kubedevices.values.socket_paths import PROXY_SOCKET_NAME
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
 from tests.proxy_answers import PLUGIN, start_answering
 from tests.proxy_rig import proxied, ruled

@@ -4,9 +4,13 @@ import asyncio
 import sys
 from pathlib import Path
 
-from kubedevices.allocation import AllocateRequest, AllocateResponse, ContainerAllocateResponse
-from kubedevices.device import DeviceSpec, Mount
 from kubedevices.errors import RpcError, StatusCode
+from kubedevices.values.allocation import (
+    AllocateRequest,
+    AllocateResponse,
+    ContainerAllocateResponse,
+)
+from kubedevices.values.device import DeviceSpec, Mount
 from tests.fake_plugin import FakePlugin, healthy
 from tests.strangers import PLANT
 

@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.allocation import AllocateRequest, AllocateResponse, ContainerAllocateResponse
-from kubedevices.device import DeviceSpec
-from kubedevices.runtimes import oci
+from kubedevices.host.runtimes import oci
+from kubedevices.values.allocation import (
+    AllocateRequest,
+    AllocateResponse,
+    ContainerAllocateResponse,
+)
+from kubedevices.values.device import DeviceSpec
 from tests.cli.commands import COMMAND
 from tests.containers import make_root_file_system, try_to_open, two_devices
 from tests.docs.pages import ROOT

@@ -12,14 +12,18 @@ from typing import Any
 
 import pytest
 
-from kubedevices.allocation import AllocateRequest, AllocateResponse, ContainerAllocateResponse
-from kubedevices.device import DeviceSpec
 from kubedevices.errors import RpcError
 from kubedevices.host.device_files import read_device_files
+from kubedevices.host.runtimes import oci
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.services.control_client import ControlClient
-from kubedevices.runtimes import oci
-from kubedevices.socket_paths import default_state_dir
+from kubedevices.values.allocation import (
+    AllocateRequest,
+    AllocateResponse,
+    ContainerAllocateResponse,
+)
+from kubedevices.values.device import DeviceSpec
+from kubedevices.values.socket_paths import default_state_dir
 from tests.cli.commands import run, running
 from tests.containers import make_root_file_system, two_devices
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy

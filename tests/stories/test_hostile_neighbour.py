@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.allocation import PluginInfo
 from kubedevices.errors import CannotAsk, RegistrationServerFailed
 from kubedevices.kubelet_api.services import plugin_registration_methods
 from kubedevices.node.arrival.plugin_watcher import PluginWatcher, WatcherTiming, device_plugins
 from kubedevices.node.device_manager import DeviceManager
+from kubedevices.values.allocation import PluginInfo
 from kubedevices.wire.unix_grpc import GrpcServer
 from tests.fake_kubelet import FakeKubelet
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy

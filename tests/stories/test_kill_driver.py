@@ -23,9 +23,9 @@ from typing import Any
 
 import pytest
 
-from kubedevices.bench.dra_node import DraNode
 from kubedevices.errors import DynamicResourcesFailed, UnresolvableCdiDevices
 from kubedevices.host.cdi_specs import read_registry, read_spec_file
+from kubedevices.testing.workbench.dra_node import DraNode
 from tests import waiting
 from tests.stories.killed_driver import DRIVER, WIDGETS
 

@@ -9,7 +9,6 @@ from typing import Self
 
 import pytest
 
-from kubedevices.allocation import ContainerPreferredRequest
 from kubedevices.errors import AdmissionRejected, RpcError, StatusCode
 from kubedevices.node.arrival.endpoint import PluginTimeouts
 from kubedevices.node.device_manager import DeviceManager
@@ -18,6 +17,7 @@ from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices_store import PodDevicesInMemory
 from kubedevices.node.settings import NodeSettings
 from kubedevices.node.topology.options import check_settings
+from kubedevices.values.allocation import ContainerPreferredRequest
 from tests.fake_plugin import FakePlugin, healthy
 from tests.waiting import until
 

@@ -13,10 +13,10 @@ from urllib.request import urlopen
 
 import pytest
 
-from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
 from kubedevices.errors import CannotAsk
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.services.control_client import ControlClient
+from kubedevices.values.allocation import AllocateRequest, ContainerAllocateRequest
 from tests.fake_kubelet import FakeKubelet
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.node_process import COMMAND

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.device import ReportedDevice
 from kubedevices.errors import PluginNotBack
 from kubedevices.node.overview import describe_pods
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.topology.options import check_settings
+from kubedevices.values.device import ReportedDevice
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
 from tests.restart_rig import ENDS, End, RestartRig, ids, kubelet_rejection, pod
 from tests.waiting import until

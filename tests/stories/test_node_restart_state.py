@@ -6,13 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.allocation import AllocateRequest, AllocateResponse, ContainerAllocateResponse
-from kubedevices.device import DeviceSpec, Mount
 from kubedevices.errors import PluginNotBack
 from kubedevices.kubelet_api.convert import CONTAINER_RESPONSE
 from kubedevices.node.checkpoint.text import Checkpoint, parse_checkpoint, restore
 from kubedevices.node.inventory.inventory import Capacity
 from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.values.allocation import (
+    AllocateRequest,
+    AllocateResponse,
+    ContainerAllocateResponse,
+)
+from kubedevices.values.device import DeviceSpec, Mount
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.golden_data import GOLDEN
 from tests.node_process import node_process

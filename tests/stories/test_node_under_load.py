@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.device import ReportedDevice
 from kubedevices.errors import AdmissionRejected, RpcError, StatusCode
 from kubedevices.node.arrival.endpoint import PluginTimeouts
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.settings import NodeSettings
+from kubedevices.values.device import ReportedDevice
 from tests.fake_plugin import FakePlugin, healthy, unhealthy
 from tests.waiting import until
 

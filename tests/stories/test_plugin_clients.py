@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import kubedevices as kd
-from kubedevices.allocation import ContainerAllocateRequest, ContainerPreferredRequest
 from kubedevices.errors import RpcError
 from kubedevices.kubelet_api import convert, services
 from kubedevices.kubelet_api.device_lists import device_list_from_wire
-from kubedevices.modes import serve
+from kubedevices.serving.modes import serve
+from kubedevices.values.allocation import ContainerAllocateRequest, ContainerPreferredRequest
 from tests.interop import go_peer
 from tests.waiting import until
 from tests.widgets import DOMAIN, Widgets

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.allocation import (
+from kubedevices.errors import RpcError, StatusCode
+from kubedevices.kubelet_api.clients import DevicePluginClient
+from kubedevices.values.allocation import (
     AllocateRequest,
     ContainerAllocateRequest,
     ContainerPreferredRequest,
     PreferredAllocationRequest,
 )
-from kubedevices.errors import RpcError, StatusCode
-from kubedevices.kubelet_api.clients import DevicePluginClient
 from kubedevices.wire.unix_grpc import GrpcChannel
 from tests.fake_kubelet import FakeKubelet, leave_dead_socket
 from tests.plugin_process import PluginProcess, plugin_process

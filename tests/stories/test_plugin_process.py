@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.allocation import (
+from kubedevices.errors import RpcError, StatusCode
+from kubedevices.values.allocation import (
     AllocateRequest,
     ContainerAllocateRequest,
     PreStartContainerRequest,
 )
-from kubedevices.errors import RpcError, StatusCode
 from tests.fake_kubelet import FakeKubelet
 from tests.plugin_process import plugin_process
 from tests.waiting import until

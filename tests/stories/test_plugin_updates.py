@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import kubedevices as kd
-from kubedevices.modes import serve
 from kubedevices.plugin.timing import Timing
+from kubedevices.serving.modes import serve
 from tests.fake_kubelet import FakeKubelet
 from tests.registrar_rig import registrar
 from tests.waiting import until

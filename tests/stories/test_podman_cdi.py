@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 import kubedevices as kd
-from kubedevices.allocation import ContainerOptions
-from kubedevices.cdi import CdiDevice, CdiName, CdiSpec, ContainerEdits, DeviceNode, edits_of
-from kubedevices.device import DeviceSpec, Mount
 from kubedevices.host.cdi_inventory import CdiInventory
 from kubedevices.host.cdi_specs import read_registry, write_spec
+from kubedevices.host.runtimes import cdi, podman
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.pods.pod import Container, Pod
-from kubedevices.runtimes import cdi, podman
+from kubedevices.values.allocation import ContainerOptions
+from kubedevices.values.cdi import CdiDevice, CdiName, CdiSpec, ContainerEdits, DeviceNode, edits_of
+from kubedevices.values.device import DeviceSpec, Mount
 from tests.containers import try_to_open, two_devices
 from tests.podman_judge import Podman, podman_judge
 from tests.widgets import Widgets
@@ -85,11 +85,11 @@ def test_podman_and_we_agree_which_names_resolve(judge: Podman) -> None:
     )
     done = judge.shell(script.replace("set -e", ""))
     ours = [
-        env.removeprefix("FROM=").replace("run-cdi/", "cdi/")
+        env.removeprefix("FROM=").replace("run-cdi/", "values/cdi/")
         for name in names
         for env in (registry.edits([name]).env if registry.explain(name).resolves else ("no",))
     ]
-    theirs = [line.replace("run-cdi/", "cdi/") for line in done.stdout.splitlines()]
+    theirs = [line.replace("run-cdi/", "values/cdi/") for line in done.stdout.splitlines()]
     assert theirs == ours == ["cdi/a.json", "cdi/c.json", "no", "no", "cdi/d.yaml", "no", "no"]
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.allocation import PluginInfo
-from kubedevices.device import ReportedDevice
 from kubedevices.kubelet_api.services import device_plugin_methods, plugin_registration_methods
 from kubedevices.node.arrival.plugin_watcher import PluginWatcher, WatcherTiming, device_plugins
 from kubedevices.node.device_manager import DeviceManager
+from kubedevices.values.allocation import PluginInfo
+from kubedevices.values.device import ReportedDevice
 from kubedevices.wire.unix_grpc import GrpcServer
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.waiting import until

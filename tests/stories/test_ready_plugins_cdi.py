@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from kubedevices.host.runtimes import podman
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.pods.pod import Container, Pod
-from kubedevices.runtimes import podman
 from tests.cli.commands import running
 from tests.containers import two_devices
 from tests.podman_judge import Podman, podman_judge

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from kubedevices.allocation import ContainerOptions
-from kubedevices.cdi import (
+from kubedevices.host.device_files import read_device_files
+from kubedevices.host.runtimes import oci
+from kubedevices.values.allocation import ContainerOptions
+from kubedevices.values.cdi import (
     CdiDevice,
     CdiRegistry,
     CdiSpec,
@@ -17,9 +19,7 @@ from kubedevices.cdi import (
     SpecFile,
     inject,
 )
-from kubedevices.device import DeviceSpec, Mount
-from kubedevices.host.device_files import read_device_files
-from kubedevices.runtimes import oci
+from kubedevices.values.device import DeviceSpec, Mount
 from tests.containers import (
     look_at_node,
     make_node_like,

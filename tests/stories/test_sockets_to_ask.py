@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.middleware.step_control import StepControl
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.proxy.state_service import serving_state
+from kubedevices.rules.step_control import StepControl
 from kubedevices.wire import unix_socket
 
 

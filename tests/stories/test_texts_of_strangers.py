@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kubedevices.cli import main
+from kubedevices.host.runtimes import FORMATS
 from kubedevices.node.services.control_client import ControlClient
-from kubedevices.runtimes import FORMATS
 from tests.cli.commands import COMMAND, run
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 from tests.node_thread import NodeThread, node_thread

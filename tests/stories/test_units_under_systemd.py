@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.api_stub import ApiServer
 from kubedevices.cli import main
 from kubedevices.manifests.units import plugin_unit
+from kubedevices.testing.api_server import ApiServer
 from tests.systemd_host import systemd
 from tests.waiting import until_sync
 

@@ -13,7 +13,7 @@ from kubedevices.kubelet_api.clients import DevicePluginClient
 from kubedevices.node.arrival.plugin_watcher import PluginWatcher, WatcherTiming, device_plugins
 from kubedevices.plugin.options import Settings
 from kubedevices.plugin.timing import Timing
-from kubedevices.socket_paths import PLUGIN_REGISTRY_DIR
+from kubedevices.values.socket_paths import PLUGIN_REGISTRY_DIR
 from kubedevices.wire.unix_grpc import GrpcChannel
 from kubedevices.wire.unix_socket import FileIdentity
 from tests.waiting import until

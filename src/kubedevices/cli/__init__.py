@@ -13,26 +13,7 @@ keeps_running(args)  whether the process must continue even if nobody reads its 
 function does this. Any other exception is a bug and keeps its traceback. A plugin process imports
 this file, so nothing heavy is imported here.
 
-Modules that are no verbs:
-
-output              tables, JSON and YAML on stdout
-log_lines           log lines on stderr
-node_client         `--socket-dir` and `--state-dir`; asks the node, or the kubelet instead
-serving             options of run, simulate, expose and replay; starts the plugin
-dra_serving         `--mode` and the other DRA options of these verbs; starts the DRA driver
-scanner_loader      MODULE:CLASS of run and scan
-run_options         `--format` of allocate, and the options that `with` gives a container
-foreground          the command that `with` runs
-check_arguments     options of check
-expose_printing     what expose prints instead of serving
-node_services       options of node for NUMA and for the services beside kubelet.sock
-proxy_dry_run       `proxy --dry-run`
-proxy_patch         `manifests proxy --patch`
-kubectl             runs kubectl for deploy and undeploy
-manifest_arguments  options that manifests, deploy and undeploy share
-manifest_plugins    what a Deployment needs for simulate, expose, proxy or run
-manifest_modes      `--mode` of manifests and deploy
-manifest_values     `--values` of manifests and deploy
+The folders are the groups of `kubedevices --help`; `shared` has what several verbs use.
 """
 
 import argparse
@@ -42,51 +23,106 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from kubedevices import __version__
 from kubedevices.errors import ConfigError, KubedevicesError
-from kubedevices.safe_text import one_line
-from kubedevices.terminal import print_text, print_to_stderr
-from kubedevices.words import did_you_mean
+from kubedevices.errors.safe_text import one_line
+from kubedevices.errors.words import did_you_mean
+from kubedevices.host.terminal import print_text, print_to_stderr
 
-VERBS = {
-    "scan": "run a scanner once and print its devices; needs no root and no kubelet",
-    "init": "write the project of a plugin: code, tests, image, manifests, CI",
-    "run": "serve a plugin written in Python",
-    "simulate": "serve simulated devices",
-    "expose": "serve devices of this host; a YAML file chooses them",
-    "proxy": "run between other device plugins and the kubelet",
-    "record": (
-        "record the lists and calls between device plugins and the kubelet, for kubedevices replay"
+
+class Group(NamedTuple):
+    """Verbs that belong together in the help."""
+
+    folder: str
+    """The folder of their modules, beside this file."""
+    verbs: Mapping[str, str]
+    """Each verb and the first line of its `HELP`. The copy lets the help load no verb."""
+
+
+GROUPS = {
+    "Find mistakes": Group(
+        "find_mistakes",
+        {
+            "check": "find the mistakes of a device plugin in any language",
+            "explain": ("say why a device cannot be allocated, or cannot be used in its container"),
+        },
     ),
-    "replay": "serve a record as a plugin: the same lists at the same times, the same answers",
-    "node": "run a node without Kubernetes: accept plugins, allocate their devices",
-    "devices": "list devices: health, NUMA node, holder",
-    "wait": "wait until a resource has devices to allocate",
-    "allocate": "allocate devices for a container, as a kubelet does",
-    "with": "run a command with devices, and release the devices when the command ends",
-    "release": "release the devices of a pod, or of a claim that no pod uses",
-    "cordon": (
-        "take a device out of service: it is Unhealthy, and Allocate refuses it with the reason"
+    "Write a plugin": Group(
+        "write",
+        {
+            "init": "write the project of a plugin: code, tests, image, manifests, CI",
+            "scan": "run a scanner once and print its devices; needs no root and no kubelet",
+            "run": "serve a plugin written in Python",
+        },
     ),
-    "uncordon": "put a device back into service that `kubedevices cordon` took out",
-    "check": "find the mistakes of a device plugin in any language",
-    "checkpoint": (
-        "read a kubelet's device checkpoint: allocations, and whether the file is damaged"
+    "Ready plugins": Group(
+        "ready_plugins",
+        {
+            "expose": "serve devices of this host; a YAML file chooses them",
+            "simulate": "serve simulated devices",
+        },
     ),
-    "manifests": "print the Kubernetes manifests that deploy a plugin",
-    "deploy": "deploy a plugin into the cluster of kubectl; if the plugin does not start, say why",
-    "undeploy": "remove a plugin from the cluster of kubectl",
-    "explain": "say why a device cannot be allocated, or cannot be used in its container",
-    "cdi": "list CDI devices, check CDI files, say why a name does not resolve",
-    "completion": "print the completion for bash, zsh or fish",
-    "help": "print the help of a verb, or the help of all verbs as a man page",
+    "Other vendors' plugins": Group(
+        "other_plugins",
+        {
+            "proxy": "run between other device plugins and the kubelet",
+            "record": (
+                "record the lists and calls between device plugins and the kubelet, for "
+                "kubedevices replay"
+            ),
+            "replay": (
+                "serve a record as a plugin: the same lists at the same times, the same answers"
+            ),
+            "cordon": (
+                "take a device out of service: it is Unhealthy, and Allocate refuses it with the "
+                "reason"
+            ),
+            "uncordon": "put a device back into service that `kubedevices cordon` took out",
+        },
+    ),
+    "Node": Group(
+        "node",
+        {
+            "node": "run a node without Kubernetes: accept plugins, allocate their devices",
+            "devices": "list devices: health, NUMA node, holder",
+            "wait": "wait until a resource has devices to allocate",
+            "allocate": "allocate devices for a container, as a kubelet does",
+            "with": "run a command with devices, and release the devices when the command ends",
+            "release": "release the devices of a pod, or of a claim that no pod uses",
+        },
+    ),
+    "Cluster": Group(
+        "cluster",
+        {
+            "manifests": "print the Kubernetes manifests that deploy a plugin",
+            "deploy": (
+                "deploy a plugin into the cluster of kubectl; if the plugin does not start, say why"
+            ),
+            "undeploy": "remove a plugin from the cluster of kubectl",
+        },
+    ),
+    "Look closer": Group(
+        "look_closer",
+        {
+            "cdi": "list CDI devices, check CDI files, say why a name does not resolve",
+            "checkpoint": (
+                "read a kubelet's device checkpoint: allocations, and whether the file is damaged"
+            ),
+            "completion": "print the completion for bash, zsh or fish",
+            "help": "print the help of a verb, or the help of all verbs as a man page",
+        },
+    ),
 }
-"""Every verb and the first line of its `HELP`. The copy lets `kubedevices --help` load no verb."""
+"""The groups of `kubedevices --help`, in its order."""
+
+VERBS = {name: summary for group in GROUPS.values() for name, summary in group.verbs.items()}
+
+FOLDER_OF = {name: group.folder for group in GROUPS.values() for name in group.verbs}
 
 _MODULE_OF = {"with": "with_devices"}
 """Verbs whose name cannot be the name of a module."""
@@ -94,12 +130,18 @@ _MODULE_OF = {"with": "with_devices"}
 _WITHOUT_TLS = frozenset({"simulate", "expose", "node", "proxy"})
 """Verbs that keep running, use only Unix sockets and plain HTTP, and run no code of others."""
 
+WHAT = (
+    "kubedevices tests, explains and mends Kubernetes device plugins and DRA drivers, and writes "
+    "new ones in ten lines."
+)
+
 EXAMPLES = """\
 examples:
-  kubedevices scan widgets.py:Widgets                      what does my scanner find?
-  kubedevices scan --config host-devices.yaml              what would this file expose?
-  kubedevices node --socket-dir ~/kd                       a node to try plugins against ...
-  kubedevices run widgets.py:Widgets --domain example.com --socket-dir ~/kd
+  kubedevices check -- ./my-plugin
+  kubedevices explain
+  kubedevices expose --profile sound
+  kubedevices scan widgets.py:Widgets
+  kubedevices node --socket-dir ~/kd
   kubedevices allocate example.com/widget=1 --socket-dir ~/kd
 """
 
@@ -176,7 +218,7 @@ def _discard_stdout() -> None:
 
 def _print_error(error: KubedevicesError) -> None:
     """Print the error on stderr; as a log line if the log is JSON, for the collector of the log."""
-    from kubedevices.cli.log_lines import writes_json
+    from kubedevices.cli.shared.log_lines import writes_json
 
     if not writes_json():
         print_text(f"{describe(error)}\n", stderr=True)
@@ -221,10 +263,10 @@ def _run_verb(argv: list[str], output: contextlib.ExitStack) -> int:
     if takes_command:
         args.command = argv[cut + 1 :]
     if getattr(verb, "keeps_running", lambda _: False)(args):
-        from kubedevices.unblocked_output import unblocked_output
+        from kubedevices.host.unblocked_output import unblocked_output
 
         output.enter_context(unblocked_output())
-    from kubedevices.cli.log_lines import configure_logging
+    from kubedevices.cli.shared.log_lines import configure_logging
 
     configure_logging(args.log_level, args.log_format)
     code: int = verb.run(args)
@@ -233,7 +275,7 @@ def _run_verb(argv: list[str], output: contextlib.ExitStack) -> int:
 
 def load_verb(name: str) -> ModuleType:
     """Return the module of a verb."""
-    return import_module(f"{__name__}.{_MODULE_OF.get(name, name)}")
+    return import_module(f"{__name__}.{FOLDER_OF[name]}.{_MODULE_OF.get(name, name)}")
 
 
 def _load_asyncio_without_tls() -> None:
@@ -248,13 +290,10 @@ def _load_asyncio_without_tls() -> None:
 
 def top_parser() -> Parser:
     """Return the parser of the words up to the verb."""
-    width = max(map(len, VERBS))
-    verbs = "\n".join(f"  {name:{width}}  {summary}" for name, summary in VERBS.items())
     parser = Parser(
         prog="kubedevices",
         usage="kubedevices VERB ...",
-        description="Kubernetes device plugins: write, run, test and debug "
-        f"them.\n\nverbs:\n{verbs}",
+        description="\n".join(_lines_of_help(min(100, _columns()))),
         epilog=EXAMPLES + "\nkubedevices VERB --help shows the options of a verb.",
         formatter_class=_formatter,
         allow_abbrev=False,
@@ -264,6 +303,20 @@ def top_parser() -> Parser:
     parser.add_argument("verb", nargs="?", help=argparse.SUPPRESS)
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
+
+
+def _lines_of_help(columns: int) -> Iterator[str]:
+    """Yield what this is and the verbs by group; no line is longer than `columns`."""
+    import textwrap
+
+    yield from textwrap.wrap(WHAT, columns)
+    width = max(map(len, VERBS)) + 4
+    for title, group in GROUPS.items():
+        yield from ("", f"{title}:")
+        for name, summary in group.verbs.items():
+            first, *others = textwrap.wrap(summary, max(columns - width, 20))
+            yield f"  {name:{width - 2}}{first}"
+            yield from (f"{'':{width}}{line}" for line in others)
 
 
 def verb_parser(verb: ModuleType) -> Parser:

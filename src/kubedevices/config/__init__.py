@@ -5,4 +5,5 @@ json_schema   the same dataclasses as a JSON schema, for editors
 placeholders  texts with placeholders such as `{id}`
 durations     `5s`, `500ms`, `1m`, `1h`
 yaml_source   YAML nodes with line and column, and the list of mistakes in a file
+documents     the entrances to JSON and YAML, with limits of size and depth
 """

@@ -26,6 +26,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
+from kubedevices.config.documents.yaml_text import construct
 from kubedevices.config.yaml_source import (
     KeyPath,
     SourceProblems,
@@ -35,7 +36,6 @@ from kubedevices.config.yaml_source import (
     json_problem,
     read_yaml,
 )
-from kubedevices.documents.yaml_text import construct
 from kubedevices.errors import NotYaml
 
 T = TypeVar("T")

@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 
 import yaml
 
-from kubedevices.documents.yaml_text import USER, compose, compose_all, construct
+from kubedevices.config.documents.yaml_text import USER, compose, compose_all, construct
 from kubedevices.errors import CannotRead, ConfigError, ConfigProblem, NotYaml
-from kubedevices.words import closest
+from kubedevices.errors.words import closest
 
 KeyPath = tuple[str | int, ...]
 

@@ -8,9 +8,9 @@ their devices.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kubedevices.allocation import ClaimReference
 from kubedevices.dra.claims import Result
 from kubedevices.errors import ApiRefused, ApiUnreachable
+from kubedevices.values.allocation import ClaimReference
 
 Answer = Mapping[str, Any] | ApiRefused | ApiUnreachable
 """The answer of the API server to the question for a claim object."""

@@ -12,12 +12,12 @@ import random
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, NamedTuple, NoReturn, Protocol
 
-from kubedevices import deadlines
-from kubedevices.allocation import ClaimReference
 from kubedevices.dra.abandoned import Answer, why_abandoned
 from kubedevices.dra.prepared import PreparedClaim
 from kubedevices.errors import ApiRefused, ApiUnreachable, KubedevicesError
+from kubedevices.host import deadlines
 from kubedevices.plugin.author_errors import describe
+from kubedevices.values.allocation import ClaimReference
 
 _log = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, NoReturn, Protocol
 
-from kubedevices.allocation import ClaimReference
 from kubedevices.dra.abandoned import is_deleted
 from kubedevices.errors import ApiRefused, ApiUnreachable
 from kubedevices.plugin.timing import back_off
+from kubedevices.values.allocation import ClaimReference
 
 _FIRST_PAUSE, _LAST_PAUSE = 1.0, 30.0
 """Seconds between two looks while a device waits; the pause doubles from the first to the last."""

@@ -9,8 +9,8 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from kubedevices.documents.json_text import read_json
-from kubedevices.documents.shape import Shape, fit
+from kubedevices.config.documents.json_text import read_json
+from kubedevices.config.documents.shape import Shape, fit
 from kubedevices.errors import ApiRefused, NotJson, WrongShape
 
 LONGEST_WAIT = 60.0

@@ -16,9 +16,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import h11
 
-from kubedevices import deadlines
-from kubedevices.allocation import ClaimReference
-from kubedevices.documents.shape import Shape
+from kubedevices.config.documents.shape import Shape
 from kubedevices.dra.api_answers import (
     ANY_OBJECT,
     CLAIM,
@@ -34,6 +32,8 @@ from kubedevices.dra.api_answers import (
 from kubedevices.dra.kubeconfig import ApiAccess
 from kubedevices.dra.reconcile import Object
 from kubedevices.errors import ApiRefused, ApiUnreachable, UnusableCredentials
+from kubedevices.host import deadlines
+from kubedevices.values.allocation import ClaimReference
 
 TIMEOUT = 10.0
 """The deadline of a call, in seconds."""

@@ -10,14 +10,14 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from kubedevices.allocation import AllocateResponse
-from kubedevices.cdi import CdiDevice, CdiSpec, ContainerEdits, edits_of
-from kubedevices.cdi.annotations import PREFIX, parse_annotations
-from kubedevices.cdi.parse import from_dict
-from kubedevices.cdi.values import to_dict
-from kubedevices.device import Device, Health, Mount
 from kubedevices.dra.claims import Result
 from kubedevices.dra.names import cdi_device_name, cdi_kind, cdi_metadata_name
+from kubedevices.values.allocation import AllocateResponse
+from kubedevices.values.cdi import CdiDevice, CdiSpec, ContainerEdits, edits_of
+from kubedevices.values.cdi.annotations import PREFIX, parse_annotations
+from kubedevices.values.cdi.parse import from_dict
+from kubedevices.values.cdi.values import to_dict
+from kubedevices.values.device import Device, Health, Mount
 
 CdiEdits = tuple[ContainerEdits, tuple[str, ...]]
 """The edits of our CDI device, and the names of CDI devices that other programs define."""

@@ -13,16 +13,6 @@ from itertools import compress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kubedevices.allocation import (
-    AllocateRequest,
-    AllocateResponse,
-    ClaimedDevices,
-    ClaimReference,
-    ContainerAllocateRequest,
-    PreStartContainerRequest,
-)
-from kubedevices.cdi import ContainerEdits
-from kubedevices.device import Device
 from kubedevices.dra.claim_cdi import (
     CdiEdits,
     annotations_left_out,
@@ -46,6 +36,16 @@ from kubedevices.plugin.allocate_response import default_response
 from kubedevices.plugin.hook_threads import Deadline
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.timing import HookTimeouts
+from kubedevices.values.allocation import (
+    AllocateRequest,
+    AllocateResponse,
+    ClaimedDevices,
+    ClaimReference,
+    ContainerAllocateRequest,
+    PreStartContainerRequest,
+)
+from kubedevices.values.cdi import ContainerEdits
+from kubedevices.values.device import Device
 
 T = TypeVar("T")
 _Members = dict[tuple[str, str], list[Result]]

@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kubedevices.allocation import ClaimReference
 from kubedevices.host.state_file import StateFile
 from kubedevices.kubelet_api.dra import ClaimAnswer, DeviceHealth, DraService
 from kubedevices.plugin import hook_threads
+from kubedevices.values.allocation import ClaimReference
 
 FILE_NAME = "refused.json"
 _LIMIT = 100

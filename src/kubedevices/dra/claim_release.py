@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from kubedevices.dra.prepared import FILE_NAME, PreparedClaim, PreparedClaims
 from kubedevices.errors import CannotAsk, ClaimNotReleased, DialError, RpcError, WireError
+from kubedevices.errors.words import did_you_mean
 from kubedevices.host import listing
 from kubedevices.kubelet_api.dra_client import DraClient
 from kubedevices.kubelet_api.kubelet_devices import ask_claims
 from kubedevices.wire.unix_grpc import GrpcChannel
-from kubedevices.words import did_you_mean
 
 _SOCKET = re.compile(r"dra\..*\.sock")
 _DEADLINE = 45.0

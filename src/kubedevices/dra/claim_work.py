@@ -9,7 +9,6 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from kubedevices.allocation import ClaimDevice, ClaimReference
 from kubedevices.dra.claim_hooks import ClaimHooks
 from kubedevices.dra.claim_lock import ClaimLock
 from kubedevices.dra.claim_turns import ClaimTurns
@@ -23,6 +22,7 @@ from kubedevices.dra.slices import Offer, TypedDevice
 from kubedevices.errors import ClaimRefused
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.author_errors import describe
+from kubedevices.values.allocation import ClaimDevice, ClaimReference
 
 LATE_CALL_LIMIT = 20.0
 """Seconds that a claim waits for its late call, see `claim_hooks`."""

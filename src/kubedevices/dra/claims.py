@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from kubedevices.allocation import ClaimReference
 from kubedevices.errors import ClaimRefused, DeviceStillHeld
+from kubedevices.values.allocation import ClaimReference
 
 Configuration = Mapping[str, Any]
 """The configuration of a request, as a JSON object."""

@@ -15,7 +15,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
-from kubedevices.documents.json_text import read_json
+from kubedevices.config.documents.json_text import read_json
 from kubedevices.errors import DriverTaken, PreparedUnwritable
 from kubedevices.host.shared_directory import SharedDirectory
 

@@ -14,12 +14,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple, NoReturn, Protocol
 
-from kubedevices import deadlines
-from kubedevices.device_tree import DeviceTree
 from kubedevices.dra.device_plugin_view import PluginView
 from kubedevices.dra.names import DeviceKey
 from kubedevices.errors import WireError
+from kubedevices.host import deadlines
 from kubedevices.kubelet_api.pod_resources import DeviceEntry, PodEntry, PodResourcesClient
+from kubedevices.values.device_tree import DeviceTree
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 _log = logging.getLogger(__name__)

@@ -11,8 +11,6 @@ import logging
 import socket
 from typing import TYPE_CHECKING, NoReturn, Unpack
 
-from kubedevices.allocation import PluginInfo
-from kubedevices.device_tree import DeviceTree
 from kubedevices.dra.abandoned_search import AbandonedSearch
 from kubedevices.dra.allocations import Allocations
 from kubedevices.dra.api_client import ApiClient
@@ -46,6 +44,8 @@ from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.scan_task import TreeUpdates
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.served_type import run_together
+from kubedevices.values.allocation import PluginInfo
+from kubedevices.values.device_tree import DeviceTree
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

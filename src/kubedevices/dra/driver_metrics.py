@@ -1,6 +1,6 @@
 """The metrics of a DRA driver. Each series names its driver: a proxy has several in a process."""
 
-from kubedevices.metrics import DEFAULT_BUCKETS, Metric
+from kubedevices.pages.metrics import DEFAULT_BUCKETS, Metric
 
 _DRIVER = "kubedevices_driver_"
 DRIVER_DEVICES = Metric(

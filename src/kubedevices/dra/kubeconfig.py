@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from kubedevices.documents.shape import Shape, fit
-from kubedevices.documents.yaml_text import USER, load_yaml
+from kubedevices.config.documents.shape import Shape, fit
+from kubedevices.config.documents.yaml_text import USER, load_yaml
 from kubedevices.dra.secret import Secret
 from kubedevices.errors import NotYaml, UnusableCredentials, UsageError, WrongShape
 from kubedevices.host import untrusted_files

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kubedevices.cdi.names import SUBDOMAIN
 from kubedevices.dra.names import LABEL
+from kubedevices.values.cdi.names import SUBDOMAIN
 
 DEVICES_PER_SLICE = 64
 """The number of devices in a full slice.

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from kubedevices.allocation import ClaimReference
-from kubedevices.documents.json_text import read_json
+from kubedevices.config.documents.json_text import read_json
 from kubedevices.dra.claims import Result
 from kubedevices.dra.names import LABEL
 from kubedevices.errors import ClaimRefused
+from kubedevices.values.allocation import ClaimReference
 
 _FILE_LIMIT = 2**24
 

@@ -11,9 +11,9 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
-from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import InvalidResourceName
-from kubedevices.resource_name import explain_resource_name
+from kubedevices.values.device_tree import DeviceTree
+from kubedevices.values.resource_name import explain_resource_name
 
 LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 DRIVER_LIMIT = 63

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypedDict
 
-from kubedevices.cdi.names import SUBDOMAIN
 from kubedevices.dra.abandoned_search import SearchTiming
 from kubedevices.dra.device_plugin_guard import GuardTiming
 from kubedevices.dra.limits import EFFECTS
@@ -15,7 +14,8 @@ from kubedevices.errors import SocketPathTooLong, UsageError
 from kubedevices.plugin.cdi_files import CDI_DIR
 from kubedevices.plugin.options import new_instance
 from kubedevices.plugin.timing import HookTimeouts, Timing
-from kubedevices.socket_paths import instance_socket
+from kubedevices.values.cdi.names import SUBDOMAIN
+from kubedevices.values.socket_paths import instance_socket
 
 KUBELET_DIR = Path("/var/lib/kubelet")
 _SHORTEST_NAME_LENGTH = len("/d.01234567.0123456789abc.sock")

@@ -12,7 +12,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from kubedevices.errors import UsageError
-from kubedevices.words import did_you_mean
+from kubedevices.errors.words import did_you_mean
 
 _WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 _LISTS = (list, tuple)

@@ -17,8 +17,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kubedevices.allocation import ClaimDevice, ClaimReference
-from kubedevices.device import Mount
 from kubedevices.dra.claim_cdi import CdiEdits, claim_spec
 from kubedevices.dra.claims import ClaimHolder, DeviceGroup, Result, check_free
 from kubedevices.dra.metadata import RequestMetadata
@@ -30,6 +28,8 @@ from kubedevices.dra.slices import TypedDevice
 from kubedevices.errors import CdiWriteFailed, ClaimRefused, PreparedUnwritable
 from kubedevices.host import cdi_specs
 from kubedevices.host.shared_directory import SharedDirectory
+from kubedevices.values.allocation import ClaimDevice, ClaimReference
+from kubedevices.values.device import Mount
 
 LOCK_NAME = "claims.lock"
 _UID_LENGTH = 36

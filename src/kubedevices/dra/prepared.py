@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kubedevices.allocation import ClaimReference
 from kubedevices.dra.claims import DeviceGroup, Result
 from kubedevices.dra.metadata import RequestMetadata
 from kubedevices.errors import CannotRead, PreparedUnwritable
 from kubedevices.host.state_file import StateFile
+from kubedevices.values.allocation import ClaimReference
 from kubedevices.wire.unix_socket import FileIdentity
 
 VERSION = 1

@@ -16,8 +16,8 @@ from kubedevices.dra.api_client import ApiClient
 from kubedevices.dra.reconcile import Pool, StoredForms, plan_writes
 from kubedevices.dra.slices import DeviceObject
 from kubedevices.errors import ApiRefused, ApiUnreachable
+from kubedevices.errors.words import counted
 from kubedevices.plugin.timing import back_off
-from kubedevices.words import counted
 
 Slices = Sequence[Sequence[DeviceObject]]
 

@@ -12,8 +12,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from kubedevices import deadlines
-from kubedevices.allocation import ClaimReference
 from kubedevices.dra.claim_hooks import ClaimHooks
 from kubedevices.dra.claim_work import ClaimWork, Ready, Wanted
 from kubedevices.dra.claims import configuration_of, holders_of, results_of
@@ -28,10 +26,12 @@ from kubedevices.errors import (
     DeviceStillHeld,
     KubedevicesError,
 )
+from kubedevices.host import deadlines
 from kubedevices.kubelet_api.dra import ClaimAnswer, DeviceHealth, HealthStatus
 from kubedevices.plugin.author_errors import describe
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.timing import HookTimeouts
+from kubedevices.values.allocation import ClaimReference
 
 ANSWER_LIMIT = 40.0
 """Seconds until the kubelet gets an answer or an error. The kubelet's deadline is 45 s."""

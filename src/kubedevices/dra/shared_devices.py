@@ -6,9 +6,9 @@ the work. So a claim can take the work over from any other claim, also after a r
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from kubedevices.allocation import ClaimReference
 from kubedevices.dra.claims import DeviceGroup
 from kubedevices.errors import ClaimRefused
+from kubedevices.values.allocation import ClaimReference
 
 Work = Mapping[str, DeviceGroup]
 """The finished work on devices, by the labels of the devices."""

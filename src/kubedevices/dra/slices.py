@@ -9,12 +9,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from kubedevices.device import Device
-from kubedevices.device_tree import DeviceTree
 from kubedevices.dra import limits
 from kubedevices.dra.limits import attribute_problem, device_problem
 from kubedevices.dra.names import DeviceKey, device_labels
-from kubedevices.words import counted
+from kubedevices.errors.words import counted
+from kubedevices.values.device import Device
+from kubedevices.values.device_tree import DeviceTree
 
 STANDARD = "resource.kubernetes.io"
 NUMA_NODE = f"{STANDARD}/numaNode"

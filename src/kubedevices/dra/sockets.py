@@ -16,9 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from kubedevices import deadlines
-from kubedevices.allocation import PluginInfo
 from kubedevices.errors import CannotAsk
+from kubedevices.host import deadlines
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.host.listing import names
 from kubedevices.host.shared_directory import SharedDirectory
@@ -27,7 +26,8 @@ from kubedevices.plugin import hook_threads
 from kubedevices.plugin.other_instances import OtherInstances
 from kubedevices.plugin.served_type import run_together
 from kubedevices.plugin.timing import Timing, back_off
-from kubedevices.socket_paths import InstanceSocket
+from kubedevices.values.allocation import PluginInfo
+from kubedevices.values.socket_paths import InstanceSocket
 from kubedevices.wire.unix_grpc import GrpcServer, Methods
 from kubedevices.wire.unix_socket import unlink_if_dead
 

@@ -9,12 +9,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from kubedevices.device import Device
-from kubedevices.device_tree import DeviceTree
 from kubedevices.dra.slices import PCI_BUS_ID, PCIE_ROOT
 from kubedevices.host.pci import PciPlace, place_of_file
 from kubedevices.host.sysfs import DEV_ROOT, SYSFS_ROOT, NumaReader
 from kubedevices.plugin.numa_lookup import NumaLookup, files_of
+from kubedevices.values.device import Device
+from kubedevices.values.device_tree import DeviceTree
 
 
 class TreeLookup:

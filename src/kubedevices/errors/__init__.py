@@ -11,6 +11,8 @@ node       the kubelet's side (device manager), with the kubelet's texts
 watcher    a plugin in the plugin registry directory, with the kubelet's texts
 proxy      a plugin behind the proxy
 check      a plugin under `kubedevices check`
+words      parts of messages: "did you mean", "2 devices"
+safe_text  escapes in texts of strangers, for each format that we print
 """
 
 from kubedevices.errors.check import *

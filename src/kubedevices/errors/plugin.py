@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from kubedevices.errors.shared import KubedevicesError, RpcError, StatusCode, UsageError
-from kubedevices.words import counted, some_of
+from kubedevices.errors.words import counted, some_of
 
 
 class PluginError(KubedevicesError):

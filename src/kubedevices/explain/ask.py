@@ -13,7 +13,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from kubedevices import deadlines
 from kubedevices.errors import (
     CannotAsk,
     DialError,
@@ -32,6 +31,7 @@ from kubedevices.explain.facts import (
     ResourceFacts,
     ResourceState,
 )
+from kubedevices.host import deadlines
 from kubedevices.kubelet_api.clients import DevicePluginClient, PluginRegistrationClient
 from kubedevices.kubelet_api.convert import CONTAINER_RESPONSE
 from kubedevices.kubelet_api.kubelet_devices import ask_claims, ask_kubelet
@@ -40,7 +40,7 @@ from kubedevices.node.arrival.registry_scan import find_sockets
 from kubedevices.node.checkpoint.file import read_bytes
 from kubedevices.node.checkpoint.text import BadCheckpoint, parse_checkpoint, restore
 from kubedevices.node.services.control_client import ControlClient
-from kubedevices.socket_paths import PROXY_SOCKET_NAME
+from kubedevices.values.socket_paths import PROXY_SOCKET_NAME
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 DEADLINE = 5.0

@@ -53,7 +53,7 @@ from kubedevices.explain.look_files import (
 from kubedevices.explain.look_processes import kubelets, pod_names
 from kubedevices.explain.plugin_lists import completed, held_now, judge_rivals
 from kubedevices.host.cdi_specs import read_registry
-from kubedevices.socket_paths import CHECKPOINT_NAME, DEVICE_PLUGIN_DIR, POD_RESOURCES
+from kubedevices.values.socket_paths import CHECKPOINT_NAME, DEVICE_PLUGIN_DIR, POD_RESOURCES
 
 
 @dataclass(frozen=True, slots=True)

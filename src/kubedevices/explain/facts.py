@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kubedevices.allocation import ContainerAllocateResponse, PluginInfo
-from kubedevices.device import Health, ReportedDevice
-from kubedevices.proxied_plugin import ProxiedPlugin
+from kubedevices.values.allocation import ContainerAllocateResponse, PluginInfo
+from kubedevices.values.device import Health, ReportedDevice
+from kubedevices.values.proxied_plugin import ProxiedPlugin
 
 SANDBOX = "POD"
 """The kubelet's name for the sandbox of a pod. No container can have this name."""

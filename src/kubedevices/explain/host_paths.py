@@ -8,7 +8,7 @@ from typing import Any, Self
 from kubedevices.explain.look_processes import HOST_ROOT, PROC_ROOT, in_root, kubelets
 from kubedevices.host.cdi_specs import DIRECTORIES
 from kubedevices.host.sysfs import DEV_ROOT, SYSFS_ROOT
-from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, POD_RESOURCES, STATE_DIR
+from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR, POD_RESOURCES, STATE_DIR
 
 KUBELET_ROOTS = (
     Path("/var/lib/kubelet"),

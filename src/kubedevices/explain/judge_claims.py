@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
+from kubedevices.errors.words import counted
 from kubedevices.explain.facts import DriverFacts
 from kubedevices.explain.finding import Finding, Step, ok, problem, warning
-from kubedevices.words import counted
 
 
 def judge_claims(drivers: Iterable[DriverFacts], domain: str = "") -> Iterator[Finding]:

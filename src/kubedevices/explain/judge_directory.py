@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from kubedevices.allocation import API_VERSION, PluginInfo
 from kubedevices.errors import SocketPathTooLong
+from kubedevices.errors.words import counted, some_of
 from kubedevices.explain.commands import log_of, restart_of
 from kubedevices.explain.facts import (
     MISSING,
@@ -21,9 +21,9 @@ from kubedevices.explain.facts import (
     Socket,
 )
 from kubedevices.explain.finding import Finding, Step, ok, problem, unknown, warning
-from kubedevices.resource_name import explain_resource_name
-from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, KUBELET_SOCKET_NAME, InstanceSocket
-from kubedevices.words import counted, some_of
+from kubedevices.values.allocation import API_VERSION, PluginInfo
+from kubedevices.values.resource_name import explain_resource_name
+from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR, KUBELET_SOCKET_NAME, InstanceSocket
 
 _OTHERS_MAY_WRITE = 0o002
 _DEVICE_PLUGIN = "DevicePlugin"  # the type in the answer to GetInfo

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from kubedevices.cdi import CdiRegistry
+from kubedevices.errors.words import some_of
 from kubedevices.explain.commands import events_of, open_in
 from kubedevices.explain.facts import Allocation, ContainerFile, FileFacts, Selinux
 from kubedevices.explain.finding import Finding, Step, ok, problem, unknown, warning
-from kubedevices.words import some_of
+from kubedevices.values.cdi import CdiRegistry
 
 _OTHERS_MAY_USE = 0o006
 _GROUP_MAY_USE = 0o060

@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Iterable, Iterator
 
+from kubedevices.errors.words import counted, some_of
 from kubedevices.explain.finding import Finding, Step, ok, problem, warning
-from kubedevices.proxied_plugin import ProxiedPlugin
-from kubedevices.words import counted, some_of
+from kubedevices.values.proxied_plugin import ProxiedPlugin
 
 
 def judge_proxy(resource: str, proxied: Iterable[ProxiedPlugin]) -> list[Finding]:

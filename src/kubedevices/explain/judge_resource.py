@@ -2,13 +2,13 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from kubedevices.device import Health
+from kubedevices.errors.words import closest, counted, some_of
 from kubedevices.explain.commands import log_of
 from kubedevices.explain.facts import DeviceState, ResourceFacts, ResourceState, Socket
 from kubedevices.explain.finding import Finding, Step, ok, problem, unknown, warning
-from kubedevices.middleware.replicas import device_of
-from kubedevices.resource_name import explain_resource_name, suggest_resource_name
-from kubedevices.words import closest, counted, some_of
+from kubedevices.rules.replicas import device_of
+from kubedevices.values.device import Health
+from kubedevices.values.resource_name import explain_resource_name, suggest_resource_name
 
 _STRICT = ("restricted", "single-numa-node")
 _CAPACITY = "kubectl describe node NODE"

@@ -28,7 +28,7 @@ from kubedevices.explain.facts import (
 from kubedevices.explain.look_processes import PROC_ROOT, described, process
 from kubedevices.explain.look_sockets import OpenSockets, UnixSocket, open_sockets
 from kubedevices.host import listing
-from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, KUBELET_SOCKET_NAME
+from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR, KUBELET_SOCKET_NAME
 
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 _CREDENTIALS = struct.Struct("3i")

@@ -9,7 +9,7 @@ plugin and no other resource has them.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from kubedevices.device import Health
+from kubedevices.errors.words import counted, some_of
 from kubedevices.explain.facts import (
     UNSEEN,
     Allocation,
@@ -19,7 +19,7 @@ from kubedevices.explain.facts import (
     Socket,
 )
 from kubedevices.explain.finding import Finding, Step, warning
-from kubedevices.words import counted, some_of
+from kubedevices.values.device import Health
 
 
 def completed(name: str, plugins: Sequence[Socket], answers: ResourceFacts) -> ResourceState | None:

@@ -27,4 +27,8 @@ kept_output       the beginning and the end of the output of another program
 listing           the names in a directory that strangers fill
 cdi_specs         CDI files of the host: reads all, writes one safely; names our files
 cdi_inventory     keeps the CDI files of a plugin up to date
+runtimes          container options in the syntax of each container engine
+deadlines         time limits for `async with`
+terminal          the only module that prints; colours and width of a terminal
+unblocked_output  stdout and stderr that never wait for a reader
 """

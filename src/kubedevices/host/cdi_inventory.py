@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from kubedevices.cdi import CdiDevice, CdiName, CdiSpec
-from kubedevices.device import natural_key
-from kubedevices.documents.yaml_text import STRANGER
+from kubedevices.config.documents.yaml_text import STRANGER
 from kubedevices.errors import CdiWriteFailed
 from kubedevices.host import cdi_specs, listing, untrusted_files
+from kubedevices.values.cdi import CdiDevice, CdiName, CdiSpec
+from kubedevices.values.device import natural_key
 
 _log = logging.getLogger(__name__)
 

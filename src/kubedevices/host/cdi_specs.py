@@ -1,7 +1,7 @@
 """The CDI files of this host: read all of them, write one safely. Blocking file access.
 
-`kubedevices.cdi` interprets the content. `host.cdi_inventory` keeps our files up to date. The
-directories must be the host's: a plugin in a container mounts them.
+`kubedevices.values.cdi` interprets the content. `host.cdi_inventory` keeps our files up to date.
+The directories must be the host's: a plugin in a container mounts them.
 """
 
 import contextlib
@@ -12,7 +12,11 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from kubedevices.cdi import (
+from kubedevices.config.documents.yaml_text import STRANGER, load_yaml
+from kubedevices.errors import CdiProblem, CdiWriteFailed, InvalidCdiSpec, NotYaml
+from kubedevices.host import listing, untrusted_files
+from kubedevices.host.shared_directory import SharedDirectory
+from kubedevices.values.cdi import (
     SIZE_LIMIT,
     CdiRegistry,
     CdiSpec,
@@ -23,10 +27,6 @@ from kubedevices.cdi import (
     validate,
     with_minimum_version,
 )
-from kubedevices.documents.yaml_text import STRANGER, load_yaml
-from kubedevices.errors import CdiProblem, CdiWriteFailed, InvalidCdiSpec, NotYaml
-from kubedevices.host import listing, untrusted_files
-from kubedevices.host.shared_directory import SharedDirectory
 
 STATIC_DIRECTORY = Path("/etc/cdi")
 GENERATED_DIRECTORY = Path("/var/run/cdi")

@@ -9,9 +9,9 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from kubedevices.cdi import DeviceFile
 from kubedevices.errors import NotADeviceFile
 from kubedevices.host.sysfs import DEV_ROOT, list_entries, read_attribute
+from kubedevices.values.cdi import DeviceFile
 
 _TYPES = {stat.S_IFCHR: "c", stat.S_IFBLK: "b", stat.S_IFIFO: "p"}
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from kubedevices.device import Device, DeviceSpec
 from kubedevices.host.sysfs import DEV_ROOT
+from kubedevices.values.device import Device, DeviceSpec
 
 
 def without_links(

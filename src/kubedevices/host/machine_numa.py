@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kubedevices.host.sysfs import SYSFS_ROOT, read_attribute
-from kubedevices.numa import BadNumaNodes, parse_numa_nodes
+from kubedevices.values.numa import BadNumaNodes, parse_numa_nodes
 
 
 class MachineNuma(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kubedevices.documents.json_text import read_json
+from kubedevices.config.documents.json_text import read_json
 from kubedevices.errors import CannotRead, KubedevicesError
 from kubedevices.host.shared_directory import SharedDirectory
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from kubedevices.device import natural_key
+from kubedevices.values.device import natural_key
 
 SYSFS_ROOT = Path("/sys")
 DEV_ROOT = Path("/dev")

@@ -6,10 +6,10 @@ file can use all functions in the group. So check `members` before a device is o
 
 from pathlib import Path
 
-from kubedevices.device import DeviceSpec
 from kubedevices.errors import NoVfioGroup
 from kubedevices.host.pci import target_name
 from kubedevices.host.sysfs import DEV_ROOT, SYSFS_ROOT, list_entries
+from kubedevices.values.device import DeviceSpec
 
 CONTROL_FILE = "/dev/vfio/vfio"
 

@@ -9,7 +9,11 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from kubedevices.allocation import (
+from kubedevices.errors import DialError
+from kubedevices.kubelet_api import convert, services
+from kubedevices.kubelet_api.device_lists import device_list_from_wire
+from kubedevices.kubelet_api.services import JsonObject
+from kubedevices.values.allocation import (
     AllocateRequest,
     AllocateResponse,
     PluginInfo,
@@ -20,11 +24,7 @@ from kubedevices.allocation import (
     PreStartContainerResponse,
     RegisterRequest,
 )
-from kubedevices.device import ReportedDevice
-from kubedevices.errors import DialError
-from kubedevices.kubelet_api import convert, services
-from kubedevices.kubelet_api.device_lists import device_list_from_wire
-from kubedevices.kubelet_api.services import JsonObject
+from kubedevices.values.device import ReportedDevice
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 

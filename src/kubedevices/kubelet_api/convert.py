@@ -8,7 +8,16 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from kubedevices.allocation import (
+from kubedevices.kubelet_api.protobuf import (
+    Field,
+    Message,
+    Plain,
+    block,
+    text,
+    unknown_of,
+    with_unknown,
+)
+from kubedevices.values.allocation import (
     AllocateRequest,
     AllocateResponse,
     ContainerAllocateRequest,
@@ -22,16 +31,7 @@ from kubedevices.allocation import (
     PreStartContainerResponse,
     RegisterRequest,
 )
-from kubedevices.device import Device, DeviceSpec, Mount, ReportedDevice
-from kubedevices.kubelet_api.protobuf import (
-    Field,
-    Message,
-    Plain,
-    block,
-    text,
-    unknown_of,
-    with_unknown,
-)
+from kubedevices.values.device import Device, DeviceSpec, Mount, ReportedDevice
 
 EMPTY = b""
 """Empty, InfoRequest and other messages without fields are encoded as zero bytes."""

@@ -8,10 +8,10 @@ from collections.abc import Callable, Generator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from kubedevices.device import ReportedDevice
 from kubedevices.errors import ProtocolError
 from kubedevices.kubelet_api.convert import DEVICE, TOPOLOGY
 from kubedevices.kubelet_api.protobuf import Field, Message, next_field
+from kubedevices.values.device import ReportedDevice
 
 DEVICES_AT_ONCE = 128
 """Devices in a block, and between two pauses: a few tenths of a millisecond."""

@@ -8,9 +8,9 @@ import enum
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from kubedevices.allocation import ClaimDevice, ClaimReference
 from kubedevices.errors import ProtocolError, RpcError, StatusCode
 from kubedevices.kubelet_api.protobuf import Field, Message
+from kubedevices.values.allocation import ClaimDevice, ClaimReference
 from kubedevices.wire.unix_grpc import Methods, StreamMethod, UnaryMethod
 
 PLUGIN_TYPE = "DRAPlugin"

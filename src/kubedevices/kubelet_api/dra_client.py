@@ -6,7 +6,6 @@ A failed call raises `RpcError`. A response that cannot be decoded raises `Proto
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 
-from kubedevices.allocation import ClaimReference
 from kubedevices.kubelet_api.dra import (
     CLAIMS,
     HEALTH,
@@ -16,6 +15,7 @@ from kubedevices.kubelet_api.dra import (
     ClaimAnswer,
     DeviceHealth,
 )
+from kubedevices.values.allocation import ClaimReference
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 

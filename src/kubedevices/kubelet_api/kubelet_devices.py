@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kubedevices.device import natural_key
 from kubedevices.errors import (
     CannotAsk,
     DialError,
@@ -23,6 +22,7 @@ from kubedevices.errors import (
     WireError,
 )
 from kubedevices.kubelet_api.pod_resources import DeviceEntry, PodEntry, PodResourcesClient
+from kubedevices.values.device import natural_key
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 DEADLINE = 10.0

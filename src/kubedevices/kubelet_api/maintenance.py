@@ -10,12 +10,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from kubedevices import deadlines
 from kubedevices.errors import WireError
-from kubedevices.host import listing
+from kubedevices.host import deadlines, listing
 from kubedevices.kubelet_api.clients import JsonClient
 from kubedevices.kubelet_api.services import JsonObject, json_methods
-from kubedevices.socket_paths import InstanceSocket, plugin_socket
+from kubedevices.values.socket_paths import InstanceSocket, plugin_socket
 from kubedevices.wire.unix_grpc import GrpcChannel, Methods
 
 SERVICE = "kubedevices.Maintenance"

@@ -5,10 +5,10 @@ The proxy listens on `proxy.sock` in its state directory. Only its own user may 
 
 from pathlib import Path
 
-from kubedevices import deadlines
 from kubedevices.errors import WireError
+from kubedevices.host import deadlines
 from kubedevices.kubelet_api.clients import JsonClient
-from kubedevices.proxied_plugin import ProxiedPlugin
+from kubedevices.values.proxied_plugin import ProxiedPlugin
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 SERVICE = "kubedevices.proxy.v1.Control"

@@ -6,7 +6,9 @@ Plugins and the node call the `*_methods` functions and pass the result to `Grpc
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
-from kubedevices.allocation import (
+from kubedevices.errors import NotJson, ProtocolError, RpcError, StatusCode
+from kubedevices.kubelet_api import convert
+from kubedevices.values.allocation import (
     AllocateRequest,
     AllocateResponse,
     PluginInfo,
@@ -17,8 +19,6 @@ from kubedevices.allocation import (
     PreStartContainerResponse,
     RegisterRequest,
 )
-from kubedevices.errors import NotJson, ProtocolError, RpcError, StatusCode
-from kubedevices.kubelet_api import convert
 from kubedevices.wire.unix_grpc import Methods, StreamMethod, UnaryMethod
 
 REGISTER = "/v1beta1.Registration/Register"
@@ -168,7 +168,7 @@ def json_to_wire(value: JsonAnswer) -> bytes:
 
 def json_from_wire(payload: bytes) -> JsonObject:
     """Return the JSON object in `payload`, {} for no bytes; raises `ProtocolError`."""
-    from kubedevices.documents.json_text import read_json_object  # noqa: PLC0415 - see above
+    from kubedevices.config.documents.json_text import read_json_object  # noqa: PLC0415 - see above
 
     try:
         return read_json_object(payload or b"{}", limit=_JSON_LIMIT)

@@ -1,7 +1,7 @@
 # ruff: noqa: E501 - the page has the same lines
 """The alerts for Prometheus. docs/observe.md has the same lines.
 
-The names of metrics come from `kubedevices.metrics`.
+The names of metrics come from `kubedevices.pages.metrics`.
 """
 
 ALERTS = """\

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from kubedevices import socket_paths
 from kubedevices.manifests.values import DEFAULT_VALUES, AdminValues
-from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
+from kubedevices.values import socket_paths
+from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR
 
 Plugin: TypeAlias = Literal["simulate", "expose", "proxy", "run"]
 Mode: TypeAlias = Literal["device-plugin", "dra", "split"]

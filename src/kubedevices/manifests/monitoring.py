@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from kubedevices.documents.yaml_text import USER, load_yaml
+from kubedevices.config.documents.yaml_text import USER, load_yaml
 from kubedevices.manifests.alerts import ALERTS
 from kubedevices.manifests.dashboard import dashboard
 from kubedevices.manifests.deployment import Deployment, metadata

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from kubedevices.config.yaml_config import Complain, key
 from kubedevices.manifests.affinity import shape_problem
 from kubedevices.manifests.secret_directories import ADVICE, is_secret
-from kubedevices.resource_name import DOMAIN, LABEL_LIMIT, LABEL_VALUE
+from kubedevices.values.resource_name import DOMAIN, LABEL_LIMIT, LABEL_VALUE
 
 PRIORITY_CLASS = "system-node-critical"
 CONFIG_NAME_LIMIT = 20

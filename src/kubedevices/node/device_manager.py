@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from kubedevices.allocation import ContainerOptions, RegisterRequest
 from kubedevices.errors import (
     AdmissionRejected,
     GivenUp,
@@ -21,13 +20,6 @@ from kubedevices.errors import (
     NodeError,
     RegistrationError,
     RegistrationServerFailed,
-)
-from kubedevices.metrics import (
-    ADMISSIONS,
-    DAMAGED_STATE,
-    NO_METRICS,
-    TOPOLOGY_MILLISECONDS,
-    Metrics,
 )
 from kubedevices.node.admission.admission import UNEXPECTED, Admission
 from kubedevices.node.admission.admitted_pods import AdmittedPods
@@ -53,7 +45,15 @@ from kubedevices.node.settings import DEFAULTS, NodeSettings
 from kubedevices.node.topology.hints import Hints
 from kubedevices.node.topology.manager import HintProvider, TopologyManager
 from kubedevices.node.topology.policy import TopologyAffinityError
-from kubedevices.socket_paths import CHECKPOINT_NAME, default_state_dir
+from kubedevices.pages.metrics import (
+    ADMISSIONS,
+    DAMAGED_STATE,
+    NO_METRICS,
+    TOPOLOGY_MILLISECONDS,
+    Metrics,
+)
+from kubedevices.values.allocation import ContainerOptions, RegisterRequest
+from kubedevices.values.socket_paths import CHECKPOINT_NAME, default_state_dir
 
 logger = logging.getLogger(__name__)
 

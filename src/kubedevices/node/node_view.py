@@ -10,10 +10,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kubedevices import deadlines
-from kubedevices.device import ReportedDevice
 from kubedevices.errors import NotInTime
-from kubedevices.metrics import ALLOCATABLE, CAPACITY, HELD, Sample
+from kubedevices.host import deadlines
 from kubedevices.node.events import BACKLOG, EventKind, EventSource, EventStream, NodeEvent
 from kubedevices.node.inventory.health_updates import HealthUpdates
 from kubedevices.node.inventory.inventory import Capacity, Inventory
@@ -23,6 +21,8 @@ from kubedevices.node.inventory.node_status import (
     allocated_resources_status,
 )
 from kubedevices.node.pods.pod_devices import PodDevices
+from kubedevices.pages.metrics import ALLOCATABLE, CAPACITY, HELD, Sample
+from kubedevices.values.device import ReportedDevice
 
 logger = logging.getLogger(__name__)
 

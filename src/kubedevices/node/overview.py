@@ -7,12 +7,12 @@ import json
 from collections.abc import Generator, Mapping
 from typing import Any
 
-from kubedevices.allocation import ContainerOptions
-from kubedevices.device import natural_key
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.inventory.list_plan import parts
 from kubedevices.node.pods.hold_owner import HoldOwner
 from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.values.allocation import ContainerOptions
+from kubedevices.values.device import natural_key
 
 
 def encode_node(manager: DeviceManager, *, resource: str = "") -> Generator[None, None, bytes]:

@@ -8,20 +8,6 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Literal, TypeAlias, TypeVar
 
-from kubedevices.allocation import (
-    AllocateRequest,
-    AllocateResponse,
-    ContainerAllocateResponse,
-    ContainerPreferredRequest,
-)
-from kubedevices.device import (
-    Device,
-    DeviceSpec,
-    Mount,
-    is_name_of_text,
-    natural_key,
-    place_problem,
-)
 from kubedevices.errors import (
     AllocationRefused,
     ConflictingDevices,
@@ -29,7 +15,21 @@ from kubedevices.errors import (
     RpcError,
     StatusCode,
 )
-from kubedevices.words import counted, some_of
+from kubedevices.errors.words import counted, some_of
+from kubedevices.values.allocation import (
+    AllocateRequest,
+    AllocateResponse,
+    ContainerAllocateResponse,
+    ContainerPreferredRequest,
+)
+from kubedevices.values.device import (
+    Device,
+    DeviceSpec,
+    Mount,
+    is_name_of_text,
+    natural_key,
+    place_problem,
+)
 
 EnvMerge: TypeAlias = Literal["last", "join", "error"]
 Inject: TypeAlias = Literal["nodes", "cdi", "both"]

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
-from kubedevices.allocation import PreferredAllocationRequest, PreferredAllocationResponse
-from kubedevices.device import natural_key
 from kubedevices.errors import ImpossiblePreference, UsageError
 from kubedevices.plugin.capabilities import PreferredAllocator
+from kubedevices.values.allocation import PreferredAllocationRequest, PreferredAllocationResponse
+from kubedevices.values.device import natural_key
 
 Physical: TypeAlias = Callable[[str], str]
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
-from kubedevices.allocation import (
+from kubedevices.values.allocation import (
     AllocateRequest,
     AllocateResponse,
     ClaimedDevices,
@@ -20,7 +20,7 @@ from kubedevices.allocation import (
 )
 
 if TYPE_CHECKING:
-    from kubedevices.cdi import ContainerEdits
+    from kubedevices.values.cdi import ContainerEdits
 
 
 class UseDefault(enum.Enum):

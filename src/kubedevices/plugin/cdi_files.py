@@ -13,18 +13,18 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from kubedevices.device import Device
-from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import CdiWriteFailed, RpcError, StatusCode
 from kubedevices.host import listing
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.allocate_response import Inject
-from kubedevices.resource_name import ResourceName
+from kubedevices.values.device import Device
+from kubedevices.values.device_tree import DeviceTree
+from kubedevices.values.resource_name import ResourceName
 
 if TYPE_CHECKING:
-    from kubedevices.cdi import CdiDevice
     from kubedevices.host.cdi_inventory import CdiInventory
     from kubedevices.plugin.cdi_form import AnswerForm
+    from kubedevices.values.cdi import CdiDevice
 
 CdiErrors: TypeAlias = Literal["fail", "log"]
 CDI_DIR = Path("/var/run/cdi")
@@ -145,7 +145,7 @@ class CdiFiles:
 
         A container that got the name of its CDI device needs the name when it is started again.
         """
-        from kubedevices.cdi import device_name_of  # noqa: PLC0415 - see above
+        from kubedevices.values.cdi import device_name_of  # noqa: PLC0415 - see above
 
         for device_type in tree:
             kind = str(ResourceName(self._domain, device_type))
@@ -167,7 +167,7 @@ class CdiFiles:
         return list(names), self._annotations(names) if self._has_annotations else {}
 
     def _annotations(self, names: tuple[str, ...]) -> dict[str, str]:
-        from kubedevices.cdi import annotations_for  # noqa: PLC0415 - see above
+        from kubedevices.values.cdi import annotations_for  # noqa: PLC0415 - see above
 
         kinds: dict[str, list[str]] = {}
         for name in names:

@@ -6,9 +6,9 @@ For `cdi_files` and `served_type`. Loaded only if a container gets a device by C
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kubedevices.cdi import CdiDevice, CdiName, ContainerEdits, device_name_of, edits_of
-from kubedevices.device import Device
 from kubedevices.plugin.allocate_response import Inject
+from kubedevices.values.cdi import CdiDevice, CdiName, ContainerEdits, device_name_of, edits_of
+from kubedevices.values.device import Device
 
 
 def cdi_device(device: Device) -> CdiDevice | None:

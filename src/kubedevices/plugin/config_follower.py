@@ -14,9 +14,9 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from kubedevices.config.yaml_source import SourceProblems
 from kubedevices.errors import CannotRead, ConfigError, KubedevicesError
+from kubedevices.errors.words import counted
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.plugin import hook_threads
-from kubedevices.words import counted
 
 SETTLE = 0.1
 """Seconds between a file event and the reading: a program may write the file in several steps."""

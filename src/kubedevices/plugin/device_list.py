@@ -9,11 +9,11 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from kubedevices.device import Device, natural_order
-from kubedevices.device_tree import changed_devices
 from kubedevices.errors import DeviceListTooLarge
+from kubedevices.errors.words import counted
 from kubedevices.kubelet_api.convert import device_list_to_wire, device_to_wire
-from kubedevices.words import counted
+from kubedevices.values.device import Device, natural_order
+from kubedevices.values.device_tree import changed_devices
 
 MAX_LIST_SIZE = 4 * 1024 * 1024
 """Most bytes of a message that a kubelet receives; it drops a plugin that sends more."""

@@ -10,18 +10,8 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from kubedevices import deadlines
-from kubedevices.allocation import (
-    AllocateRequest,
-    AllocateResponse,
-    ClaimedDevices,
-    PluginOptions,
-    PreferredAllocationRequest,
-    PreferredAllocationResponse,
-    PreStartContainerRequest,
-    PreStartContainerResponse,
-)
 from kubedevices.errors import BadHookAnswer, HookFailed, KubedevicesError
+from kubedevices.host import deadlines
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.author_errors import describe
 from kubedevices.plugin.capabilities import (
@@ -38,11 +28,21 @@ from kubedevices.plugin.capabilities import (
     UseDefault,
 )
 from kubedevices.plugin.hook_threads import Deadline
+from kubedevices.values.allocation import (
+    AllocateRequest,
+    AllocateResponse,
+    ClaimedDevices,
+    PluginOptions,
+    PreferredAllocationRequest,
+    PreferredAllocationResponse,
+    PreStartContainerRequest,
+    PreStartContainerResponse,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kubedevices.cdi import ContainerEdits
+    from kubedevices.values.cdi import ContainerEdits
 
 _METHODS: dict[str, type] = {
     "allocate": Allocator,

@@ -9,7 +9,7 @@ import asyncio
 import math
 
 from kubedevices.errors import WireError
-from kubedevices.socket_paths import InstanceSocket
+from kubedevices.values.socket_paths import InstanceSocket
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 

@@ -7,8 +7,8 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable
 
-from kubedevices.device_tree import DeviceTree, TreeChange, compare_trees
 from kubedevices.errors import NotADeviceTree
+from kubedevices.values.device_tree import DeviceTree, TreeChange, compare_trees
 
 ID_LIMIT = 63
 """Most characters of a device ID by the device plugin API; no kubelet enforces this limit."""

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from kubedevices.device import Device
-from kubedevices.device_tree import DeviceTree, changed_devices
 from kubedevices.host.sysfs import NumaReader
+from kubedevices.values.device import Device
+from kubedevices.values.device_tree import DeviceTree, changed_devices
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from kubedevices.plugin.cdi_files import CDI_DIR, CdiErrors
 from kubedevices.plugin.device_list import MAX_LIST_SIZE
 from kubedevices.plugin.server import PreferredErrors, WrapLists
 from kubedevices.plugin.timing import HookTimeouts, Timing
-from kubedevices.socket_paths import (
+from kubedevices.values.socket_paths import (
     DEVICE_PLUGIN_DIR,
     KUBELET_SOCKET_NAME,
     PLUGIN_REGISTRY_DIR,

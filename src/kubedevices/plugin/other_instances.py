@@ -20,14 +20,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 
-from kubedevices import deadlines
 from kubedevices.errors import DialError, RpcError, StatusCode, WireError
-from kubedevices.host import listing
+from kubedevices.host import deadlines, listing
 from kubedevices.kubelet_api.clients import JsonClient
 from kubedevices.kubelet_api.services import JsonObject, json_methods
 from kubedevices.plugin.newer_instance import NewerInstance, ping
 from kubedevices.plugin.timing import Reminder, Timing
-from kubedevices.socket_paths import InstanceSocket
+from kubedevices.values.socket_paths import InstanceSocket
 from kubedevices.wire.unix_grpc import GrpcChannel, Methods
 from kubedevices.wire.unix_socket import unlink_if_dead
 

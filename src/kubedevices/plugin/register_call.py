@@ -8,11 +8,11 @@ import errno
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from kubedevices.allocation import API_VERSION, RegisterRequest
 from kubedevices.errors import DialError, RegistrationRefused, RpcError, StatusCode, WireError
 from kubedevices.kubelet_api.clients import RegistrationClient
 from kubedevices.plugin.server import PluginServer
 from kubedevices.plugin.timing import Timing
+from kubedevices.values.allocation import API_VERSION, RegisterRequest
 from kubedevices.wire.unix_grpc import GrpcChannel, Peer
 
 _TRANSIENT = frozenset(

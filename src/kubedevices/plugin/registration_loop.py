@@ -11,8 +11,9 @@ import contextlib
 import logging
 from typing import NamedTuple
 
-from kubedevices import deadlines
 from kubedevices.errors import DialError, WireError
+from kubedevices.errors.words import counted
+from kubedevices.host import deadlines
 from kubedevices.plugin.other_instances import OtherInstances
 from kubedevices.plugin.register_call import (
     KubeletAway,
@@ -24,7 +25,6 @@ from kubedevices.plugin.registration_state import RegistrationState
 from kubedevices.plugin.server import PluginServer
 from kubedevices.plugin.timing import Reminder, Timing, back_off
 from kubedevices.wire.unix_grpc import FileIdentity, GrpcServer
-from kubedevices.words import counted
 
 # Seconds for the Register call in `leave`. The kubelet dials back and asks for the options before
 # it answers; on one machine this takes much less time.

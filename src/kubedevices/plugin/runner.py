@@ -1,6 +1,6 @@
 """A plugin from start to stop: one scanner, one served type per device type.
 
-Plugin authors use it through `run` and `serve` of `kubedevices.modes`.
+Plugin authors use it through `run` and `serve` of `kubedevices.serving.modes`.
 """
 
 import asyncio
@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias, Unpack
 
-from kubedevices.device_tree import DeviceTree, TreeChange
 from kubedevices.errors import (
     DeviceListTooLarge,
     InvalidResourceName,
@@ -25,7 +24,8 @@ from kubedevices.plugin.scan_task import TreeUpdates
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.served_type import ServedType, run_together
 from kubedevices.plugin.server import PluginServer
-from kubedevices.resource_name import ResourceName, explain_resource_name
+from kubedevices.values.device_tree import DeviceTree, TreeChange
+from kubedevices.values.resource_name import ResourceName, explain_resource_name
 
 Beside: TypeAlias = Callable[["PluginRunner"], contextlib.AbstractAsyncContextManager[object]]
 

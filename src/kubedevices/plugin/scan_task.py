@@ -7,12 +7,12 @@ For the code that runs a plugin: the runner, the DRA driver, the proxy and `kube
 import asyncio
 import logging
 
-from kubedevices.device_tree import DeviceTree, TreeChange
 from kubedevices.errors import InvalidDevice, KubedevicesError, ScanFailed, UsageError
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.author_errors import describe
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
+from kubedevices.values.device_tree import DeviceTree, TreeChange
 
 _log = logging.getLogger(__name__)
 

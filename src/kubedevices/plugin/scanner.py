@@ -9,12 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable
 from typing import Literal, TypeAlias, get_args
 
-from kubedevices import deadlines
-from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import NotADeviceTree, ScanFailed, UsageError
+from kubedevices.host import deadlines
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.author_errors import describe
 from kubedevices.plugin.notifier import Notifier
+from kubedevices.values.device_tree import DeviceTree
 
 OnError: TypeAlias = Literal["keep", "empty", "raise"]
 

@@ -8,11 +8,11 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable
 
-from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import UsageError
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import OnError, PolledScanner, Scanner
+from kubedevices.values.device_tree import DeviceTree
 
 _log = logging.getLogger(__name__)
 

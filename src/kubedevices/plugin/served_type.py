@@ -9,9 +9,8 @@ import logging
 from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from kubedevices import deadlines
-from kubedevices.device import Device
 from kubedevices.errors import CannotAsk, DeviceListTooLarge, KubedevicesError
+from kubedevices.host import deadlines
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.host.sysfs import NumaReader
 from kubedevices.plugin import hook_threads
@@ -24,7 +23,8 @@ from kubedevices.plugin.registrar import Registrar
 from kubedevices.plugin.server import PluginServer
 from kubedevices.plugin.timing import back_off
 from kubedevices.plugin.watched_plugin import WatchedPlugin
-from kubedevices.resource_name import ResourceName
+from kubedevices.values.device import Device
+from kubedevices.values.resource_name import ResourceName
 
 if TYPE_CHECKING:
     from kubedevices.plugin.cdi_form import AnswerForm

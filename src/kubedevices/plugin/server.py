@@ -16,17 +16,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NoReturn, TypeAlias
 
-from kubedevices import deadlines
-from kubedevices.allocation import (
-    AllocateRequest,
-    AllocateResponse,
-    PluginOptions,
-    PreferredAllocationRequest,
-    PreferredAllocationResponse,
-    PreStartContainerRequest,
-    PreStartContainerResponse,
-)
-from kubedevices.device import Device
 from kubedevices.errors import (
     AllocationRefused,
     HookTimedOut,
@@ -35,6 +24,7 @@ from kubedevices.errors import (
     RpcError,
     StatusCode,
 )
+from kubedevices.host import deadlines
 from kubedevices.plugin.allocate_response import (
     EnvMerge,
     checked,
@@ -48,6 +38,16 @@ from kubedevices.plugin.hook_threads import Deadline
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.open_streams import OpenStreams
 from kubedevices.plugin.timing import HookTimeouts, Timing
+from kubedevices.values.allocation import (
+    AllocateRequest,
+    AllocateResponse,
+    PluginOptions,
+    PreferredAllocationRequest,
+    PreferredAllocationResponse,
+    PreStartContainerRequest,
+    PreStartContainerResponse,
+)
+from kubedevices.values.device import Device
 
 EnsureCdi: TypeAlias = Callable[[list[str]], Coroutine[Any, Any, tuple[list[str], dict[str, str]]]]
 WrapLists: TypeAlias = Callable[[str, AsyncIterator[bytes]], AsyncGenerator[bytes, None]]

@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any, Self
 
 from kubedevices.host.stopping import stop_signals
-from kubedevices.unblocked_output import flush_output
+from kubedevices.host.unblocked_output import flush_output
 
 _OUTPUT_WAIT = 0.2
 """Seconds that the last log lines may take."""

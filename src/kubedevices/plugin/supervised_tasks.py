@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
-from kubedevices import deadlines
 from kubedevices.errors import KubedevicesError
+from kubedevices.host import deadlines
 from kubedevices.plugin.timing import back_off
 
 Work: TypeAlias = Callable[[], Coroutine[Any, Any, object]]

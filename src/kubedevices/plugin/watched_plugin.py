@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from kubedevices.allocation import API_VERSION, PluginInfo
 from kubedevices.errors import RegistrationRefused, RpcError, StatusCode
+from kubedevices.values.allocation import API_VERSION, PluginInfo
 
 PLUGIN_TYPE = "DevicePlugin"
 _LASTING = ("plugin validation failed", "no handler registered")

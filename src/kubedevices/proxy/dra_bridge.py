@@ -13,23 +13,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kubedevices import deadlines
-from kubedevices.device_tree import DeviceTree
 from kubedevices.dra.driver import DraDriver
 from kubedevices.dra.kubeconfig import find_access
 from kubedevices.dra.names import DeviceKey
 from kubedevices.dra.options import DraOptions, DraSettings
 from kubedevices.dra.state_files import StateFiles
 from kubedevices.errors import CannotAsk
+from kubedevices.host import deadlines
 from kubedevices.host.shared_directory import SharedDirectory
 from kubedevices.host.state_file import StateFile
-from kubedevices.middleware.hold import Holders
 from kubedevices.plugin import scan_task
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scan_task import TreeUpdates
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.served_type import run_together
 from kubedevices.plugin.supervised_tasks import SupervisedTasks
+from kubedevices.rules.hold import Holders
+from kubedevices.values.device_tree import DeviceTree
 
 FILE_NAME = "dra-domains.json"
 FIRST_LIST_TIMEOUT = 5.0

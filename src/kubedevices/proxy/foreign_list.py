@@ -9,8 +9,8 @@ from itertools import compress
 from operator import is_not
 from typing import NamedTuple
 
-from kubedevices.device import Device, ForeignDevice, Health, ReportedDevice
 from kubedevices.errors import InvalidDevice
+from kubedevices.values.device import Device, ForeignDevice, Health, ReportedDevice
 
 _WORDS = {str(health): health for health in Health}
 

@@ -29,7 +29,7 @@ from kubedevices.proxy.known_sockets import KnownSockets
 from kubedevices.proxy.plugin_calls import CallLimits
 from kubedevices.proxy.plugin_scanner import PluginScanner
 from kubedevices.proxy.saved_list import SavedList
-from kubedevices.resource_name import ResourceName
+from kubedevices.values.resource_name import ResourceName
 from kubedevices.wire.peers import NOBODY, Peer
 
 LOCK_NAME = "proxy.lock"

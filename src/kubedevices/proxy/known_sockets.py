@@ -13,7 +13,7 @@ from typing import Any
 from kubedevices.host.shared_directory import SharedDirectory
 from kubedevices.host.state_file import StateFile
 from kubedevices.plugin import hook_threads
-from kubedevices.resource_name import is_resource_name
+from kubedevices.values.resource_name import is_resource_name
 
 FILE_NAME = "proxy-sockets.json"
 _LIMIT = 2**20

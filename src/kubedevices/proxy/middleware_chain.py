@@ -11,22 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from kubedevices.device import Health
-from kubedevices.middleware.absence import HoldRule
-from kubedevices.middleware.device_selector import PciRule
-from kubedevices.middleware.faults import FaultRule, Faulty, HealthChange, PreStart
-from kubedevices.middleware.filter import Filtered, FilterRule
-from kubedevices.middleware.health import Damped, HealthRule
-from kubedevices.middleware.health_gate import Check
-from kubedevices.middleware.hold import Held, Holders
-from kubedevices.middleware.inject import Injected
-from kubedevices.middleware.maintenance import FILE_NAME, Maintained
-from kubedevices.middleware.mend import Mended
-from kubedevices.middleware.middleware import Middleware, RuledMiddleware
-from kubedevices.middleware.record import Recorded
-from kubedevices.middleware.rename import Renamed
-from kubedevices.middleware.share import Shared, ShareOf, ShareRule
-from kubedevices.middleware.split import Split, SplitPart, SplitRule
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.proxy.proxy_config import ProxyRule, renamed
 from kubedevices.proxy.rule_keys import (
@@ -38,7 +22,23 @@ from kubedevices.proxy.rule_keys import (
     SplitKey,
     make_inject_rule,
 )
-from kubedevices.resource_name import ResourceName
+from kubedevices.rules.absence import HoldRule
+from kubedevices.rules.device_selector import PciRule
+from kubedevices.rules.faults import FaultRule, Faulty, HealthChange, PreStart
+from kubedevices.rules.filter import Filtered, FilterRule
+from kubedevices.rules.health import Damped, HealthRule
+from kubedevices.rules.health_gate import Check
+from kubedevices.rules.hold import Held, Holders
+from kubedevices.rules.inject import Injected
+from kubedevices.rules.maintenance import FILE_NAME, Maintained
+from kubedevices.rules.mend import Mended
+from kubedevices.rules.middleware import Middleware, RuledMiddleware
+from kubedevices.rules.record import Recorded
+from kubedevices.rules.rename import Renamed
+from kubedevices.rules.share import Shared, ShareOf, ShareRule
+from kubedevices.rules.split import Split, SplitPart, SplitRule
+from kubedevices.values.device import Health
+from kubedevices.values.resource_name import ResourceName
 
 
 @dataclass(eq=False)

@@ -10,15 +10,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
 
-from kubedevices.allocation import (
-    AllocateRequest,
-    AllocateResponse,
-    PluginOptions,
-    PreferredAllocationRequest,
-    PreferredAllocationResponse,
-    PreStartContainerRequest,
-    PreStartContainerResponse,
-)
 from kubedevices.errors import (
     EndpointStopped,
     PluginAway,
@@ -33,6 +24,15 @@ from kubedevices.plugin.capabilities import (
     ContainerPreStarter,
     PreferredAllocator,
     StandIn,
+)
+from kubedevices.values.allocation import (
+    AllocateRequest,
+    AllocateResponse,
+    PluginOptions,
+    PreferredAllocationRequest,
+    PreferredAllocationResponse,
+    PreStartContainerRequest,
+    PreStartContainerResponse,
 )
 
 Answer = TypeVar("Answer")

@@ -12,11 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from kubedevices.allocation import PluginOptions
-from kubedevices.device import Device, ReportedDevice
-from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import RegistrationError
-from kubedevices.middleware.presence import Presence
 from kubedevices.node.arrival.endpoint import (
     INSTANCE_LIMIT,
     Endpoint,
@@ -31,7 +27,11 @@ from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.proxy.foreign_list import ForeignList, patch_list, read_list
 from kubedevices.proxy.plugin_calls import CallLimits, PluginCalls
-from kubedevices.resource_name import ResourceName
+from kubedevices.rules.presence import Presence
+from kubedevices.values.allocation import PluginOptions
+from kubedevices.values.device import Device, ReportedDevice
+from kubedevices.values.device_tree import DeviceTree
+from kubedevices.values.resource_name import ResourceName
 from kubedevices.wire.peers import NOBODY
 
 _log = logging.getLogger(__name__)

@@ -8,13 +8,13 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
-from kubedevices.middleware.faults import Faulty
 from kubedevices.plugin.options import RunnerOptions
 from kubedevices.plugin.runner import PluginRunner
 from kubedevices.plugin.served_type import run_together
 from kubedevices.proxy.middleware_chain import MiddlewareChain
 from kubedevices.proxy.plugin_scanner import PluginScanner
 from kubedevices.proxy.proxy_config import ProxyRule
+from kubedevices.rules.faults import Faulty
 
 if TYPE_CHECKING:
     from kubedevices.proxy.dra_bridge import DraBridge

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from kubedevices.errors import DeviceListTooLarge, UsageError
 from kubedevices.host import heap, service_manager
 from kubedevices.kubelet_api.kubelet_devices import ask_held
-from kubedevices.middleware.hold import Holders
 from kubedevices.plugin.config_follower import ConfigFollower
 from kubedevices.plugin.options import RunnerOptions, Settings
 from kubedevices.plugin.runner import PluginRunner
@@ -30,7 +29,8 @@ from kubedevices.proxy.proxied_resource import ProxiedResource
 from kubedevices.proxy.proxy_config import ProxyConfig
 from kubedevices.proxy.saved_list import SavedLists
 from kubedevices.proxy.state_service import serving_state
-from kubedevices.socket_paths import INSIDE_DIR, POD_RESOURCES, STATE_DIR
+from kubedevices.rules.hold import Holders
+from kubedevices.values.socket_paths import INSIDE_DIR, POD_RESOURCES, STATE_DIR
 
 if TYPE_CHECKING:
     from kubedevices.dra.options import DraOptions

@@ -36,7 +36,7 @@ from kubedevices.proxy.rule_keys import (
     SplitKey,
     one_of,
 )
-from kubedevices.resource_name import ResourceName, explain_resource_name
+from kubedevices.values.resource_name import ResourceName, explain_resource_name
 
 _WILDCARDS = re.compile(r"\*|\?|\[[^]/]*\]")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kubedevices.allocation import PluginOptions
-from kubedevices.documents.json_text import read_json
+from kubedevices.config.documents.json_text import read_json
 from kubedevices.errors import CannotRead, KubedevicesError, NotJson, RpcError, StatusCode
+from kubedevices.errors.words import counted, some_of
 from kubedevices.host import untrusted_files
 from kubedevices.kubelet_api import convert, message_json
-from kubedevices.middleware.record_format import (
+from kubedevices.rules.record_format import (
     ALLOCATE,
     CALLS,
     LIST,
@@ -27,8 +27,8 @@ from kubedevices.middleware.record_format import (
     error_of,
     seconds,
 )
-from kubedevices.resource_name import explain_resource_name
-from kubedevices.words import counted, some_of
+from kubedevices.values.allocation import PluginOptions
+from kubedevices.values.resource_name import explain_resource_name
 
 _LINE_LIMIT = 64 * 2**20
 """Bytes: more than any list that a kubelet accepts."""

@@ -8,18 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kubedevices.allocation import (
-    AllocateRequest,
-    AllocateResponse,
-    PreferredAllocationRequest,
-    PreferredAllocationResponse,
-    PreStartContainerRequest,
-    PreStartContainerResponse,
-)
-from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import RpcError, StatusCode, UsageError
+from kubedevices.errors.words import counted
 from kubedevices.kubelet_api.device_lists import device_list_from_wire
-from kubedevices.middleware.record_format import ALLOCATE, PRE_START, PREFER
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.options import RunnerOptions
 from kubedevices.plugin.scanner import Scanner
@@ -33,8 +24,17 @@ from kubedevices.proxy.record_reader import (
     read_recording,
     request_text,
 )
-from kubedevices.resource_name import ResourceName
-from kubedevices.words import counted
+from kubedevices.rules.record_format import ALLOCATE, PRE_START, PREFER
+from kubedevices.values.allocation import (
+    AllocateRequest,
+    AllocateResponse,
+    PreferredAllocationRequest,
+    PreferredAllocationResponse,
+    PreStartContainerRequest,
+    PreStartContainerResponse,
+)
+from kubedevices.values.device_tree import DeviceTree
+from kubedevices.values.resource_name import ResourceName
 
 OPTIONS: RunnerOptions = {
     "relay": True,

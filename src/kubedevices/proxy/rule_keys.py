@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 from kubedevices.config.durations import parse_duration
 from kubedevices.config.placeholders import placeholders
 from kubedevices.config.yaml_config import Complain, key
-from kubedevices.device import DeviceSpec, Health, Mount
 from kubedevices.errors import UsageError
-from kubedevices.middleware.additions import InjectRule
-from kubedevices.middleware.damping import DampingRule
-from kubedevices.middleware.health_gate import SHORTEST_INTERVAL, Check
-from kubedevices.middleware.replicas import SPREADINGS
-from kubedevices.middleware.share import REPLICAS_LIMIT
-from kubedevices.resource_name import explain_resource_name
+from kubedevices.rules.additions import InjectRule
+from kubedevices.rules.damping import DampingRule
+from kubedevices.rules.health_gate import SHORTEST_INTERVAL, Check
+from kubedevices.rules.replicas import SPREADINGS
+from kubedevices.rules.share import REPLICAS_LIMIT
+from kubedevices.values.device import DeviceSpec, Health, Mount
+from kubedevices.values.resource_name import explain_resource_name
 
 DURATION_HINT = "for example 30s or 5m"
 _LAST_NUMA_NODE = 1023

@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from kubedevices import deadlines
-from kubedevices.allocation import PluginOptions
-from kubedevices.device import Device, ForeignDevice
 from kubedevices.errors import CannotRead
+from kubedevices.host import deadlines
 from kubedevices.host.shared_directory import SharedDirectory
 from kubedevices.host.state_file import StateFile
 from kubedevices.plugin import hook_threads
-from kubedevices.resource_name import ResourceName
+from kubedevices.values.allocation import PluginOptions
+from kubedevices.values.device import Device, ForeignDevice
+from kubedevices.values.resource_name import ResourceName
 
 if TYPE_CHECKING:
     from kubedevices.proxy.plugin_scanner import PluginScanner

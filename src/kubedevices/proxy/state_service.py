@@ -10,15 +10,15 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from kubedevices.device import Device
 from kubedevices.errors import CannotAsk
 from kubedevices.kubelet_api.proxy_client import METHOD, SERVICE
 from kubedevices.kubelet_api.services import json_methods
-from kubedevices.middleware.maintenance import Maintained
-from kubedevices.proxied_plugin import HIDDEN, CordonedDevice, OutsideResource, ProxiedPlugin
 from kubedevices.proxy.proxied_resource import ProxiedResource
 from kubedevices.proxy.proxy_config import ProxyRule, served_names
-from kubedevices.socket_paths import PROXY_SOCKET_NAME, SHORTER_STATE_DIR, check_socket_path
+from kubedevices.rules.maintenance import Maintained
+from kubedevices.values.device import Device
+from kubedevices.values.proxied_plugin import HIDDEN, CordonedDevice, OutsideResource, ProxiedPlugin
+from kubedevices.values.socket_paths import PROXY_SOCKET_NAME, SHORTER_STATE_DIR, check_socket_path
 from kubedevices.wire.unix_grpc import GrpcServer
 
 RuleOf = Callable[[str], ProxyRule | None]

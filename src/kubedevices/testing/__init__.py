@@ -4,7 +4,12 @@ pytest loads this package in every session if kubedevices is installed. So the p
 other modules only when a test uses them. It needs neither pytest-asyncio nor any setting.
 
 stub_plugin        `StubPlugin`, a device plugin whose answers a test sets
-conformance_check  `conformance`, all checks of `kubedevices check` on a scanner
+workbench          `Bench`, a whole node in a temporary directory
+kubelet            a kubelet of the device plugin API that can misbehave on purpose
+dra_kubelet        the kubelet's side of DRA
+api_server         an API server in the process of a test, with faults
+
+`conformance`, all checks of `kubedevices check` on a scanner, is in `check.pytest_check`.
 """
 
 from importlib import import_module
@@ -16,21 +21,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from kubedevices.bench import Bench
-    from kubedevices.bench.plugins import ScannerPlugin
+    from kubedevices.check.pytest_check import NotConformant, conformance
     from kubedevices.plugin.options import RunnerOptions
-    from kubedevices.testing.conformance_check import NotConformant, conformance
     from kubedevices.testing.stub_plugin import StubPlugin
+    from kubedevices.testing.workbench import Bench
+    from kubedevices.testing.workbench.plugins import ScannerPlugin
 
 __tracebackhide__ = True  # a failing test shows its own lines, not ours
 
 __all__ = ["Bench", "NotConformant", "Replayer", "StubPlugin", "bench", "conformance", "replay"]
 
 _HOME_OF = {
-    "Bench": "kubedevices.bench",
-    "NotConformant": "kubedevices.testing.conformance_check",
+    "Bench": "kubedevices.testing.workbench",
+    "NotConformant": "kubedevices.check.pytest_check",
     "StubPlugin": "kubedevices.testing.stub_plugin",
-    "conformance": "kubedevices.testing.conformance_check",
+    "conformance": "kubedevices.check.pytest_check",
 }
 
 
@@ -40,7 +45,7 @@ def bench() -> "Iterator[Bench]":
 
     The test fails at its end if a plugin has failed and the test did not notice.
     """
-    from kubedevices.bench import Bench  # noqa: PLC0415
+    from kubedevices.testing.workbench import Bench  # noqa: PLC0415
 
     with Bench() as node:
         yield node

@@ -11,7 +11,13 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Self
 
-from kubedevices.allocation import (
+from kubedevices.errors import RpcError, StatusCode, WireError
+from kubedevices.kubelet_api.clients import RegistrationClient
+from kubedevices.kubelet_api.convert import device_list_to_wire, device_to_wire
+from kubedevices.kubelet_api.services import device_plugin_methods, plugin_registration_methods
+from kubedevices.plugin import hook_threads
+from kubedevices.testing.workbench.loop_thread import LoopThread
+from kubedevices.values.allocation import (
     API_VERSION,
     AllocateRequest,
     AllocateResponse,
@@ -24,14 +30,8 @@ from kubedevices.allocation import (
     PreStartContainerRequest,
     RegisterRequest,
 )
-from kubedevices.bench.loop_thread import LoopThread
-from kubedevices.device import Device
-from kubedevices.errors import RpcError, StatusCode, WireError
-from kubedevices.kubelet_api.clients import RegistrationClient
-from kubedevices.kubelet_api.convert import device_list_to_wire, device_to_wire
-from kubedevices.kubelet_api.services import device_plugin_methods, plugin_registration_methods
-from kubedevices.plugin import hook_threads
-from kubedevices.socket_paths import KUBELET_SOCKET_NAME, plugin_socket
+from kubedevices.values.device import Device
+from kubedevices.values.socket_paths import KUBELET_SOCKET_NAME, plugin_socket
 from kubedevices.wire.unix_grpc import FileIdentity, GrpcChannel, GrpcServer
 
 __tracebackhide__ = True  # a failing test shows its own lines, not ours

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from kubedevices import deadlines
 from kubedevices.errors import DialError, ProtocolError, RpcError, StatusCode
+from kubedevices.host import deadlines
 from kubedevices.wire.byte_budget import ByteBudget
 from kubedevices.wire.client_connection import ClientConnection
 from kubedevices.wire.grpc_events import (

@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 from kubedevices.errors import DialError, SocketPathTooLong
-from kubedevices.socket_paths import check_socket_path
+from kubedevices.values.socket_paths import check_socket_path
 from kubedevices.wire.unix_socket import FileIdentity
 
 # Seconds between two tries while the queue of the server's listening socket is full.

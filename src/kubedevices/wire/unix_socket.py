@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from kubedevices.errors import CannotAsk, KubedevicesError, SocketInUse
-from kubedevices.socket_paths import check_socket_path
+from kubedevices.values.socket_paths import check_socket_path
 
 _log = logging.getLogger(__name__)
 

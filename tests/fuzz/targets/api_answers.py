@@ -9,11 +9,11 @@ from unittest import mock
 
 from hypothesis import strategies as st
 
-from kubedevices.allocation import ClaimReference
 from kubedevices.dra import claims
 from kubedevices.dra.api_client import ApiClient
 from kubedevices.dra.kubeconfig import ApiAccess
 from kubedevices.errors import KubedevicesError
+from kubedevices.values.allocation import ClaimReference
 from tests.fuzz.target import Target
 from tests.fuzz.targets.files import JSON
 

@@ -15,16 +15,13 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from kubedevices.allocation import ClaimReference, ContainerAllocateResponse
-from kubedevices.builtin.expose_config import load_expose_config
-from kubedevices.device import Device
 from kubedevices.dra import claim_log
 from kubedevices.dra.claims import Result
 from kubedevices.dra.kubeconfig import read_kubeconfig
 from kubedevices.dra.prepared import PreparedClaim, PreparedClaims, PreparedDevice
 from kubedevices.errors import InvalidCdiSpec, KubedevicesError
+from kubedevices.expose.config import load_expose_config
 from kubedevices.host import cdi_specs
-from kubedevices.middleware import maintenance_file
 from kubedevices.node.checkpoint import file as checkpoint_file
 from kubedevices.node.checkpoint import text as checkpoint_text
 from kubedevices.node.ledger.ledger_file import LedgerFile
@@ -35,6 +32,9 @@ from kubedevices.proxy.known_sockets import FILE_NAME, KnownSockets
 from kubedevices.proxy.proxy_config import ProxyRule, load_proxy_config
 from kubedevices.proxy.record_reader import read_recording
 from kubedevices.proxy.saved_list import SavedList, SavedLists, document_of
+from kubedevices.rules import maintenance_file
+from kubedevices.values.allocation import ClaimReference, ContainerAllocateResponse
+from kubedevices.values.device import Device
 from tests.fuzz.target import Target
 
 ROOT = Path(__file__).parents[3]

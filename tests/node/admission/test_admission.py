@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.allocation import AllocateResponse, ContainerPreferredRequest
 from kubedevices.errors import AdmissionRejected, KubedevicesError, RpcError, StatusCode
 from kubedevices.node.arrival.endpoint import PluginTimeouts
 from kubedevices.node.device_manager import DeviceManager
@@ -16,6 +15,7 @@ from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices import Holding
 from kubedevices.node.pods.pod_devices_store import PodDevicesInMemory
 from kubedevices.node.settings import NodeSettings
+from kubedevices.values.allocation import AllocateResponse, ContainerPreferredRequest
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 from tests.golden_data import load
 from tests.waiting import until

@@ -13,14 +13,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from kubedevices.allocation import ContainerAllocateResponse, PluginOptions
-from kubedevices.device import ReportedDevice, natural_key
 from kubedevices.errors import AllocationError
 from kubedevices.node.admission.admission import Reservation
 from kubedevices.node.admission.allocator import Chosen, DeviceRequest, plan
 from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices import PodDevices
+from kubedevices.values.allocation import ContainerAllocateResponse, PluginOptions
+from kubedevices.values.device import ReportedDevice, natural_key
 
 R, S = "v.example/r", "v.example/s"
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from kubedevices.allocation import ContainerPreferredRequest
 from kubedevices.errors import AdmissionRejected, KubedevicesError, RpcError, StatusCode
 from kubedevices.node.admission import admission
 from kubedevices.node.device_manager import DeviceManager
@@ -17,6 +16,7 @@ from kubedevices.node.pods.pod_devices import Holding
 from kubedevices.node.pods.pod_devices_store import PodDevicesInMemory
 from kubedevices.node.settings import NodeSettings
 from kubedevices.node.topology.options import check_settings
+from kubedevices.values.allocation import ContainerPreferredRequest
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.waiting import until
 

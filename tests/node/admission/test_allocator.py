@@ -8,11 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubedevices.allocation import (
-    ContainerAllocateResponse,
-    PluginOptions,
-)
-from kubedevices.device import ReportedDevice, natural_key
 from kubedevices.errors import (
     AllocationError,
     DevicesNoLongerHealthy,
@@ -28,6 +23,11 @@ from kubedevices.errors import (
 from kubedevices.node.admission.allocator import AskPlugin, Chosen, DeviceRequest, NumaSplit, plan
 from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.pods.pod_devices import HeldDevices, PodDevices
+from kubedevices.values.allocation import (
+    ContainerAllocateResponse,
+    PluginOptions,
+)
+from kubedevices.values.device import ReportedDevice, natural_key
 from tests.allocator_rig import THREE_EACH, Node, Nodes, R
 from tests.golden_data import cases, load
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.allocation import AllocateResponse, ContainerAllocateResponse
 from kubedevices.errors import (
     AllocationError,
     EndpointNotFound,
@@ -20,6 +19,7 @@ from kubedevices.errors import (
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.settings import NodeSettings
+from kubedevices.values.allocation import AllocateResponse, ContainerAllocateResponse
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.golden_data import load
 from tests.waiting import until

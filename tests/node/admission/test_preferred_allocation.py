@@ -2,8 +2,8 @@
 
 import pytest
 
-from kubedevices.allocation import ContainerPreferredRequest
 from kubedevices.node.admission.allocator import Chosen, check_preference
+from kubedevices.values.allocation import ContainerPreferredRequest
 from tests.allocator_rig import THREE_EACH, Node, Nodes, R
 
 

@@ -10,12 +10,6 @@ from typing import ClassVar
 
 import pytest
 
-from kubedevices.allocation import (
-    AllocateResponse,
-    ContainerAllocateResponse,
-    ContainerPreferredRequest,
-)
-from kubedevices.device import ReportedDevice
 from kubedevices.errors import (
     DialPluginFailed,
     EndpointStopped,
@@ -30,6 +24,12 @@ from kubedevices.kubelet_api import device_lists
 from kubedevices.node.arrival import endpoint as endpoint_module
 from kubedevices.node.arrival.endpoint import RECEIVE_LIMIT, Endpoint, PluginTimeouts
 from kubedevices.node.loop_slices import LoopSlices
+from kubedevices.values.allocation import (
+    AllocateResponse,
+    ContainerAllocateResponse,
+    ContainerPreferredRequest,
+)
+from kubedevices.values.device import ReportedDevice
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.golden_data import load
 from tests.waiting import until

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.bench.loop_thread import ShiftedLoop
 from kubedevices.errors import DialPluginFailed, RpcError, StatusCode
 from kubedevices.node.arrival.plugin_watcher import (
     PluginWatcher,
@@ -19,6 +18,7 @@ from kubedevices.node.arrival.plugin_watcher import (
     serving_socket,
 )
 from kubedevices.node.arrival.registry_scan import find_sockets
+from kubedevices.testing.workbench.loop_thread import ShiftedLoop
 from tests.waiting import until
 from tests.watched_plugin import RESOURCE, WatchedPlugin
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.allocation import PluginOptions, RegisterRequest
 from kubedevices.errors import (
     BadEndpoint,
     BadSocketPath,
@@ -20,12 +19,13 @@ from kubedevices.errors import (
     StatusCode,
 )
 from kubedevices.kubelet_api.clients import RegistrationClient
-from kubedevices.metrics import PrometheusMetrics
 from kubedevices.node.arrival import registration
 from kubedevices.node.arrival.endpoint import PluginTimeouts
 from kubedevices.node.arrival.registration import RegistrationServer
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.settings import NodeSettings
+from kubedevices.pages.metrics import PrometheusMetrics
+from kubedevices.values.allocation import PluginOptions, RegisterRequest
 from kubedevices.wire.unix_grpc import GrpcChannel
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.full_disk import refuse_sockets

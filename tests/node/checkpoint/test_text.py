@@ -11,7 +11,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kubedevices.allocation import ContainerAllocateResponse
 from kubedevices.errors import ProtocolError
 from kubedevices.kubelet_api.convert import CONTAINER_RESPONSE
 from kubedevices.node.checkpoint.text import (
@@ -24,6 +23,7 @@ from kubedevices.node.checkpoint.text import (
     restore,
 )
 from kubedevices.node.pods.pod_devices import HeldDevices, Holding, PodDevices
+from kubedevices.values.allocation import ContainerAllocateResponse
 from tests.golden_data import GOLDEN, load
 
 GOOD = load("checkpoints/manifest")

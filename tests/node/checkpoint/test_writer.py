@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.allocation import PluginOptions
 from kubedevices.errors import LedgerWriteFailed
 from kubedevices.node.checkpoint.text import Checkpoint, CheckpointEntry, parse_checkpoint
 from kubedevices.node.checkpoint.writer import CheckpointWriter
 from kubedevices.node.events import EventKind, EventSource, NodeEvent
 from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.pods.pod_devices import PodDevices
+from kubedevices.values.allocation import PluginOptions
 from tests.fake_plugin import healthy, unhealthy
 from tests.ledger_rows import GADGET, WIDGET, holdings, pod
 from tests.waiting import until

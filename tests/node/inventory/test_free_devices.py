@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubedevices.device import natural_key
 from kubedevices.node.inventory import free_devices
 from kubedevices.node.inventory.free_devices import FreeDevices, SortedIds
+from kubedevices.values.device import natural_key
 
 ids = st.integers(0, 40).map("dev{}".format)
 

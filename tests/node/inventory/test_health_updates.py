@@ -5,10 +5,10 @@ import logging
 
 import pytest
 
-from kubedevices.allocation import ContainerAllocateResponse
 from kubedevices.node.events import EventKind, EventSource, NodeEvent
 from kubedevices.node.inventory.health_updates import QUEUE_LIMIT, HealthUpdates
 from kubedevices.node.pods.pod_devices import HeldDevices, PodDevices
+from kubedevices.values.allocation import ContainerAllocateResponse
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from kubedevices.allocation import ContainerAllocateResponse
-from kubedevices.device import ReportedDevice
 from kubedevices.node.inventory.inventory import Capacity, Inventory
 from kubedevices.node.pods.pod_devices import HeldDevices, PodDevices
+from kubedevices.values.allocation import ContainerAllocateResponse
+from kubedevices.values.device import ReportedDevice
 from tests.golden_data import load
 from tests.inventory_rig import Plugin, R, S, numbers
 

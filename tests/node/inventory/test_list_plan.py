@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubedevices.device import ReportedDevice
 from kubedevices.node.inventory import list_plan
 from kubedevices.node.inventory.free_devices import FreeDevices, mask_of_device
 from kubedevices.node.inventory.resource_devices import ResourceDevices
+from kubedevices.values.device import ReportedDevice
 
 IDS = [f"d{n}" for n in range(12)]
 devices = st.builds(

@@ -1,7 +1,5 @@
 """Devices in the statuses of containers and of the node."""
 
-from kubedevices.allocation import ContainerAllocateResponse, PluginOptions
-from kubedevices.device import ReportedDevice
 from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.inventory.node_status import (
     ResourceHealth,
@@ -10,6 +8,8 @@ from kubedevices.node.inventory.node_status import (
     allocated_resources_status,
 )
 from kubedevices.node.pods.pod_devices import HeldDevices, PodDevices
+from kubedevices.values.allocation import ContainerAllocateResponse, PluginOptions
+from kubedevices.values.device import ReportedDevice
 
 R, S = "v.example/r", "v.example/s"
 

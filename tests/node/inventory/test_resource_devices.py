@@ -5,10 +5,10 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubedevices.device import ReportedDevice, natural_key
 from kubedevices.node.inventory.free_devices import mask_of_device
 from kubedevices.node.inventory.list_plan import NO_CHANGE, ListChange
 from kubedevices.node.inventory.resource_devices import ResourceDevices
+from kubedevices.values.device import ReportedDevice, natural_key
 
 
 def device(text: str) -> ReportedDevice:

@@ -1,9 +1,9 @@
 """The answers of several plugins are merged into the options of one container."""
 
-from kubedevices.allocation import ContainerAllocateResponse, ContainerOptions
-from kubedevices.device import DeviceSpec, Mount
 from kubedevices.node.pods.container_options import container_options, merge_responses
 from kubedevices.node.pods.pod_devices import HeldDevices
+from kubedevices.values.allocation import ContainerAllocateResponse, ContainerOptions
+from kubedevices.values.device import DeviceSpec, Mount
 
 
 def test_a_container_without_devices_has_no_options() -> None:

@@ -1,8 +1,8 @@
 """The pods that hold devices."""
 
-from kubedevices.allocation import ContainerAllocateResponse
 from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.pods.pod_devices import HeldDevices, Holder, PodDevices
+from kubedevices.values.allocation import ContainerAllocateResponse
 
 R, S = "example.com/widget", "example.com/gadget"
 

@@ -12,13 +12,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kubedevices.allocation import (
-    AllocateResponse,
-    ContainerAllocateResponse,
-    PreStartContainerRequest,
-    PreStartContainerResponse,
-)
-from kubedevices.device import DeviceSpec, Mount
 from kubedevices.errors import (
     AdmissionRejected,
     CannotAsk,
@@ -34,7 +27,14 @@ from kubedevices.node.events import EventKind, NodeEvent
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.services.control import ControlService
 from kubedevices.node.services.control_client import SERVICE, ControlClient
-from kubedevices.socket_paths import CONTROL_SOCKET_NAME
+from kubedevices.values.allocation import (
+    AllocateResponse,
+    ContainerAllocateResponse,
+    PreStartContainerRequest,
+    PreStartContainerResponse,
+)
+from kubedevices.values.device import DeviceSpec, Mount
+from kubedevices.values.socket_paths import CONTROL_SOCKET_NAME
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 from tests.host_needs import needs

@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubedevices.allocation import ContainerAllocateResponse, PluginOptions
-from kubedevices.device import ReportedDevice
 from kubedevices.errors import RpcError, StatusCode
 from kubedevices.kubelet_api.pod_resources import (
     ALLOCATABLE,
@@ -24,6 +22,8 @@ from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices import HeldDevices, PodDevices
 from kubedevices.node.services.pod_resources import PodResourcesServer
+from kubedevices.values.allocation import ContainerAllocateResponse, PluginOptions
+from kubedevices.values.device import ReportedDevice
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 GPU = "example.com/gpu"

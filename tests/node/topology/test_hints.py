@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubedevices.allocation import ContainerAllocateResponse, PluginOptions
-from kubedevices.device import ReportedDevice
 from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices import HeldDevices, PodDevices
@@ -20,6 +18,8 @@ from kubedevices.node.topology.hints import (
     pod_hints,
     resource_hints,
 )
+from kubedevices.values.allocation import ContainerAllocateResponse, PluginOptions
+from kubedevices.values.device import ReportedDevice
 from tests.golden_data import cases
 
 R = "example.com/widget"

@@ -5,9 +5,6 @@ from collections.abc import Mapping
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kubedevices.allocation import ContainerAllocateResponse, PluginOptions
-from kubedevices.device import ReportedDevice
-from kubedevices.metrics import PrometheusMetrics
 from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices import HeldDevices, PodDevices
@@ -15,7 +12,10 @@ from kubedevices.node.topology.hints import TopologyHint
 from kubedevices.node.topology.manager import NO_AFFINITY, TopologyManager
 from kubedevices.node.topology.options import check_settings
 from kubedevices.node.topology.policy import ProviderHints, TopologyAffinityError
-from kubedevices.numa import NumaNodes
+from kubedevices.pages.metrics import PrometheusMetrics
+from kubedevices.values.allocation import ContainerAllocateResponse, PluginOptions
+from kubedevices.values.device import ReportedDevice
+from kubedevices.values.numa import NumaNodes
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
 

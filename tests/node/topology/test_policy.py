@@ -19,7 +19,7 @@ from kubedevices.node.topology.policy import (
     TopologyAffinityError,
     decide,
 )
-from kubedevices.numa import NumaNodes
+from kubedevices.values.numa import NumaNodes
 from tests.golden_data import cases
 
 

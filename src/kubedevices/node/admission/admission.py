@@ -20,8 +20,6 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from kubedevices import deadlines
-from kubedevices.allocation import ContainerAllocateResponse, ContainerPreferredRequest
 from kubedevices.errors import (
     AdmissionRejected,
     DevicesNoLongerHealthy,
@@ -31,7 +29,7 @@ from kubedevices.errors import (
     UnexpectedlyFewDevices,
     UnknownPlugin,
 )
-from kubedevices.metrics import ALLOCATION_SECONDS, NO_METRICS, Metrics
+from kubedevices.host import deadlines
 from kubedevices.node.admission.allocator import (
     AskPlugin,
     Chosen,
@@ -45,7 +43,9 @@ from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices import ContainerResource, HeldDevices, Holding, PodDevices
 from kubedevices.node.topology.policy import TopologyAffinityError
-from kubedevices.numa import NumaNodes
+from kubedevices.pages.metrics import ALLOCATION_SECONDS, NO_METRICS, Metrics
+from kubedevices.values.allocation import ContainerAllocateResponse, ContainerPreferredRequest
+from kubedevices.values.numa import NumaNodes
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import NamedTuple
 
-from kubedevices import deadlines
 from kubedevices.errors import DevicesNoLongerHealthy, KubedevicesError, PluginNotBack
+from kubedevices.host import deadlines
 from kubedevices.node.events import EventSource
 from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.pods.pod import Pod

@@ -9,8 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kubedevices.allocation import ContainerPreferredRequest
-from kubedevices.device import natural_key
 from kubedevices.errors import (
     DevicesNoLongerHealthy,
     DevicesUnavailable,
@@ -19,11 +17,13 @@ from kubedevices.errors import (
     UnexpectedlyFewDevices,
     UnregisteredResource,
 )
+from kubedevices.errors.words import counted, some_of
 from kubedevices.node.inventory.free_devices import mask_of_device
 from kubedevices.node.inventory.inventory import Inventory, ResourceRecord
 from kubedevices.node.pods.pod_devices import PodDevices
-from kubedevices.numa import mask_of
-from kubedevices.words import counted, some_of
+from kubedevices.values.allocation import ContainerPreferredRequest
+from kubedevices.values.device import natural_key
+from kubedevices.values.numa import mask_of
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ them.
 import logging
 from collections.abc import Callable
 
-from kubedevices.allocation import ContainerOptions
 from kubedevices.errors import EndpointNotFound, EndpointStopped, NothingAllocated, PreStartFailed
 from kubedevices.node.admission.concurrency import concurrently
 from kubedevices.node.arrival.endpoint import Endpoint
@@ -15,6 +14,7 @@ from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.pods.container_options import container_options
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices import PodDevices
+from kubedevices.values.allocation import ContainerOptions
 
 logger = logging.getLogger(__name__)
 

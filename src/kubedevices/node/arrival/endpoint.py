@@ -13,20 +13,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self, TypeVar
 
-from kubedevices import deadlines
-from kubedevices.allocation import (
-    AllocateRequest,
-    AllocateResponse,
-    ContainerAllocateRequest,
-    ContainerAllocateResponse,
-    ContainerPreferredRequest,
-    PluginOptions,
-    PreferredAllocationRequest,
-    PreferredAllocationResponse,
-    PreStartContainerRequest,
-    PreStartContainerResponse,
-)
-from kubedevices.device import ReportedDevice
 from kubedevices.errors import (
     DialError,
     DialPluginFailed,
@@ -41,11 +27,25 @@ from kubedevices.errors import (
     StatusCode,
     WireError,
 )
+from kubedevices.host import deadlines
 from kubedevices.kubelet_api.clients import DevicePluginClient
 from kubedevices.kubelet_api.device_lists import DeviceListReader
 from kubedevices.node.arrival.plugin_lists import KeptList, PluginLists
 from kubedevices.node.arrival.reopening import Reopening
 from kubedevices.node.loop_slices import LoopSlices
+from kubedevices.values.allocation import (
+    AllocateRequest,
+    AllocateResponse,
+    ContainerAllocateRequest,
+    ContainerAllocateResponse,
+    ContainerPreferredRequest,
+    PluginOptions,
+    PreferredAllocationRequest,
+    PreferredAllocationResponse,
+    PreStartContainerRequest,
+    PreStartContainerResponse,
+)
+from kubedevices.values.device import ReportedDevice
 from kubedevices.wire.unix_grpc import FileIdentity, GrpcChannel, Peer
 
 logger = logging.getLogger(__name__)

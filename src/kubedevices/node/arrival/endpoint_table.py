@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 
-from kubedevices.device import Health, ReportedDevice
 from kubedevices.errors import ListAndWatchEnded, TooManyPlugins
+from kubedevices.errors.words import counted, some_of
 from kubedevices.node.arrival.endpoint import (
     INSTANCE_LIMIT,
     RECEIVE_LIMIT,
@@ -26,8 +26,8 @@ from kubedevices.node.events import EventKind, EventSource, NodeEvent
 from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.inventory.list_plan import NO_CHANGE, ListChange, ListPlan
 from kubedevices.node.loop_slices import LoopSlices
+from kubedevices.values.device import Health, ReportedDevice
 from kubedevices.wire.unix_grpc import Peer
-from kubedevices.words import counted, some_of
 
 logger = logging.getLogger(__name__)
 

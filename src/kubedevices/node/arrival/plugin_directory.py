@@ -18,7 +18,7 @@ from kubedevices.host.listing import SCAN_LIMIT, names
 from kubedevices.host.lock_holder import holder_of
 from kubedevices.host.private_directory import check_private
 from kubedevices.host.shared_directory import SharedDirectory
-from kubedevices.socket_paths import CHECKPOINT_NAME
+from kubedevices.values.socket_paths import CHECKPOINT_NAME
 from kubedevices.wire.unix_grpc import FileIdentity
 
 logger = logging.getLogger(__name__)

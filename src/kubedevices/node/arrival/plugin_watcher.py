@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from kubedevices.allocation import API_VERSION, PluginInfo
 from kubedevices.errors import (
     BadEndpoint,
     BadPluginName,
@@ -33,7 +32,8 @@ from kubedevices.kubelet_api.clients import PluginRegistrationClient
 from kubedevices.node.arrival.plugin_directory import make_directory
 from kubedevices.node.arrival.registry_scan import RegistryScan
 from kubedevices.node.arrival.registry_state import RegisteredPlugin, RegistryState
-from kubedevices.resource_name import is_resource_name
+from kubedevices.values.allocation import API_VERSION, PluginInfo
+from kubedevices.values.resource_name import is_resource_name
 from kubedevices.wire.unix_grpc import FileIdentity, GrpcChannel
 
 logger = logging.getLogger(__name__)

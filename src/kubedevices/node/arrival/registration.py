@@ -10,7 +10,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from kubedevices.allocation import API_VERSION, RegisterRequest
 from kubedevices.errors import (
     BadEndpoint,
     BadResourceName,
@@ -27,9 +26,14 @@ from kubedevices.errors import (
     UnsupportedVersion,
 )
 from kubedevices.kubelet_api.services import registration_methods
-from kubedevices.metrics import NO_METRICS, OTHER, REGISTRATIONS, Metrics
-from kubedevices.resource_name import is_resource_name
-from kubedevices.socket_paths import KUBELET_SOCKET_NAME, SHORTER_SOCKET_DIR, check_socket_path
+from kubedevices.pages.metrics import NO_METRICS, OTHER, REGISTRATIONS, Metrics
+from kubedevices.values.allocation import API_VERSION, RegisterRequest
+from kubedevices.values.resource_name import is_resource_name
+from kubedevices.values.socket_paths import (
+    KUBELET_SOCKET_NAME,
+    SHORTER_SOCKET_DIR,
+    check_socket_path,
+)
 from kubedevices.wire.peers import Places
 from kubedevices.wire.unix_grpc import CALLER, GrpcServer
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
-from kubedevices.documents.json_text import read_json
+from kubedevices.config.documents.json_text import read_json
 from kubedevices.errors import NotJson
 from kubedevices.node.checkpoint.checksum import V1_NUMA_NODE
 

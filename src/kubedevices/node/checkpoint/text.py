@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kubedevices.allocation import ContainerAllocateResponse
 from kubedevices.errors import KubedevicesError
 from kubedevices.node.checkpoint.checksum import checksum, entry_text
 from kubedevices.node.checkpoint.reader import CheckpointEntry, Content, ReadError, read
 from kubedevices.node.pods.pod_devices import HeldDevices, Holding
+from kubedevices.values.allocation import ContainerAllocateResponse
 
 __all__ = [
     "CHECKPOINT_FILE",

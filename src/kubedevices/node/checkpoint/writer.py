@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from kubedevices import deadlines
 from kubedevices.errors import CannotRead, KubedevicesError
+from kubedevices.host import deadlines
 from kubedevices.kubelet_api.convert import CONTAINER_RESPONSE
 from kubedevices.node.checkpoint.file import read_bytes, replace
 from kubedevices.node.events import EventSource

@@ -9,8 +9,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 
-from kubedevices.device import ReportedDevice, natural_key
-from kubedevices.numa import mask_of
+from kubedevices.values.device import ReportedDevice, natural_key
+from kubedevices.values.numa import mask_of
 
 # Keys of a block. An insertion moves 1,024 keys at most; 100,000 devices have 200 blocks.
 _BLOCK = 512

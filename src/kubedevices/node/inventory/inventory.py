@@ -10,10 +10,10 @@ the newest instance that has sent a list counts. The resource is lost when its l
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from kubedevices.allocation import PluginOptions
-from kubedevices.device import ReportedDevice
 from kubedevices.node.inventory.list_plan import NO_CHANGE, ListChange, ListPlan
 from kubedevices.node.inventory.resource_devices import ResourceDevices
+from kubedevices.values.allocation import PluginOptions
+from kubedevices.values.device import ReportedDevice
 
 GRACE_PERIOD = 300.0
 """Seconds for which the devices of a lost plugin stay in the capacity."""

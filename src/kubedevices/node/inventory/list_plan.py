@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
-from kubedevices.device import Health, ReportedDevice
 from kubedevices.node.inventory.free_devices import FreeDevices, mask_of_device
+from kubedevices.values.device import Health, ReportedDevice
 
 AT_ONCE = 500
 """Devices that are handled between two yields: less than a millisecond."""

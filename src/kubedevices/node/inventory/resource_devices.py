@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from weakref import WeakSet
 
-from kubedevices.device import Health, ReportedDevice
 from kubedevices.node.inventory.free_devices import FreeDevices, mask_of_device
 from kubedevices.node.inventory.list_plan import NO_CHANGE, ListChange, ListPlan
 from kubedevices.node.pods.pod_devices import NO_NUMA_NODE
+from kubedevices.values.device import Health, ReportedDevice
 
 UNKNOWN = "Unknown"
 """The health of a device whose plugin is lost or does not list the device."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from kubedevices.documents.json_text import read_json
+from kubedevices.config.documents.json_text import read_json
 from kubedevices.errors import KubedevicesError, LedgerDamaged, LedgerUnusable, LedgerWriteFailed
 from kubedevices.host.untrusted_files import sync_directory
 from kubedevices.kubelet_api.convert import CONTAINER_RESPONSE

@@ -9,9 +9,9 @@ from collections.abc import Hashable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 
-from kubedevices.allocation import ContainerAllocateResponse, ContainerOptions
-from kubedevices.device import DeviceSpec, Mount
 from kubedevices.node.pods.pod_devices import HeldDevices
+from kubedevices.values.allocation import ContainerAllocateResponse, ContainerOptions
+from kubedevices.values.device import DeviceSpec, Mount
 
 Value = TypeVar("Value", bound=Hashable)
 

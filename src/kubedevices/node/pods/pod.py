@@ -10,9 +10,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kubedevices.errors import ConfigError, ConfigProblem
+from kubedevices.errors.words import closest
 from kubedevices.node.pods.quantity import BadQuantity, whole_units
-from kubedevices.resource_name import explain_resource_name
-from kubedevices.words import closest
+from kubedevices.values.resource_name import explain_resource_name
 
 Path = tuple[str | int, ...]
 """A place in a manifest: `("spec", "containers", 0, "name")`."""

@@ -7,7 +7,7 @@ The ledger has the same on disk. Devices of an admission that has not ended are 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
-from kubedevices.allocation import ContainerAllocateResponse
+from kubedevices.values.allocation import ContainerAllocateResponse
 
 NO_NUMA_NODE = -1
 """The key of devices without a NUMA node."""

@@ -17,6 +17,7 @@ from kubedevices.errors import (
     StatusCode,
     UsageError,
 )
+from kubedevices.errors.words import did_you_mean
 from kubedevices.kubelet_api.services import JsonAnswer, json_methods
 from kubedevices.node.admission.concurrency import PodQueue
 from kubedevices.node.device_manager import DeviceManager
@@ -31,9 +32,12 @@ from kubedevices.node.overview import (
 from kubedevices.node.pods.hold_owner import read_owners
 from kubedevices.node.pods.pod import Pod, parse_pod
 from kubedevices.node.services.control_client import SERVICE
-from kubedevices.socket_paths import CONTROL_SOCKET_NAME, SHORTER_STATE_DIR, check_socket_path
+from kubedevices.values.socket_paths import (
+    CONTROL_SOCKET_NAME,
+    SHORTER_STATE_DIR,
+    check_socket_path,
+)
 from kubedevices.wire.unix_grpc import GrpcServer
-from kubedevices.words import did_you_mean
 
 logger = logging.getLogger(__name__)
 

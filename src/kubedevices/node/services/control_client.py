@@ -24,7 +24,7 @@ from kubedevices.errors import (
 )
 from kubedevices.kubelet_api.clients import JsonClient
 from kubedevices.node.pods.pod import Pod, format_pod
-from kubedevices.socket_paths import CONTROL_SOCKET_NAME
+from kubedevices.values.socket_paths import CONTROL_SOCKET_NAME
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 SERVICE = "kubedevices.control.v1.Control"

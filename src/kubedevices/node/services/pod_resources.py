@@ -11,7 +11,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from kubedevices.device import ReportedDevice
 from kubedevices.errors import RpcError, StatusCode
 from kubedevices.kubelet_api.pod_resources import (
     ContainerEntry,
@@ -26,6 +25,7 @@ from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.loop_slices import LoopSlices
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices import NO_NUMA_NODE, HeldDevices, PodDevices
+from kubedevices.values.device import ReportedDevice
 from kubedevices.wire.unix_grpc import GrpcServer
 
 CALLS_PER_SECOND = 100

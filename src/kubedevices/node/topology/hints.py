@@ -11,12 +11,12 @@ from math import comb
 from operator import add, mul, sub
 from typing import NamedTuple
 
-from kubedevices.device import ReportedDevice
 from kubedevices.node.inventory.free_devices import mask_of_device
 from kubedevices.node.inventory.inventory import Inventory, ResourceRecord
 from kubedevices.node.pods.pod import Container, Pod, pod_device_request
 from kubedevices.node.pods.pod_devices import PodDevices
-from kubedevices.numa import NumaNodes, mask_of
+from kubedevices.values.device import ReportedDevice
+from kubedevices.values.numa import NumaNodes, mask_of
 
 ALL_SUBSETS_LIMIT = 12
 """NUMA nodes with devices. Up to this number, every set of nodes may be a hint."""

@@ -8,20 +8,20 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Protocol
 
-from kubedevices.metrics import (
-    ALIGNED_CONTAINERS,
-    NO_METRICS,
-    TOPOLOGY_ERRORS,
-    TOPOLOGY_REQUESTS,
-    Metrics,
-)
 from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices import PodDevices
 from kubedevices.node.topology.hints import Hints, TopologyHint, container_hints, pod_hints
 from kubedevices.node.topology.options import TopologySettings
 from kubedevices.node.topology.policy import ProviderHints, TopologyAffinityError, decide
-from kubedevices.numa import NumaNodes
+from kubedevices.pages.metrics import (
+    ALIGNED_CONTAINERS,
+    NO_METRICS,
+    TOPOLOGY_ERRORS,
+    TOPOLOGY_REQUESTS,
+    Metrics,
+)
+from kubedevices.values.numa import NumaNodes
 
 NO_AFFINITY = TopologyHint(None, False)
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from kubedevices.errors import AdmissionRejected
 from kubedevices.node.topology.hints import Hints, TopologyHint, all_unions
 from kubedevices.node.topology.options import TopologySettings
-from kubedevices.numa import NumaNodes, mask_of, nodes_of
+from kubedevices.values.numa import NumaNodes, mask_of, nodes_of
 
 ProviderHints = Mapping[str, Hints]
 """The hints of one provider, by resource. Empty: the provider has no preference."""

@@ -1,0 +1,210 @@
+"""Checks the two optional calls: GetPreferredAllocation and PreStartContainer."""
+
+import asyncio
+from collections.abc import Sequence
+
+from kubedevices.check.check import Broken, Fragile, NotTried, Severity, Theme
+from kubedevices.check.plugin import SEVERAL, UNKNOWN_ID, Plugin, shorten
+from kubedevices.errors import RpcError
+
+FAIL, WARN, NOTE = Severity.FAIL, Severity.WARN, Severity.NOTE
+
+works = Theme("preferred", needs=("registration.options",))
+
+
+def _need_preference(plugin: Plugin) -> None:
+    if not plugin.session.options.get_preferred_allocation_available:
+        raise NotTried("GetPreferredAllocation is not offered")
+
+
+async def _prefer(
+    plugin: Plugin, available: Sequence[str], must_include: Sequence[str], size: int
+) -> list[str]:
+    try:
+        answers = await plugin.ask(
+            lambda limit: plugin.session.prefer(available, must_include, size, timeout=limit)
+        )
+    except RpcError as error:
+        raise Broken(f"{size} of {len(available)} devices: {error}") from error
+    return list(answers[0]) if answers else []
+
+
+@works.check(
+    "answers",
+    FAIL,
+    suffers="The preference is only a hint, but an error rejects the pod.",
+    source="kubelet 1.32: an error of GetPreferredAllocation rejects the pod",
+    mend="Without a preference, answer with an empty list; never answer with an error.",
+)
+async def answers(plugin: Plugin) -> str:
+    """GetPreferredAllocation, if offered, answers with available devices."""
+    _need_preference(plugin)
+    available = (await plugin.healthy_ids())[:SEVERAL]
+    chosen = await _prefer(plugin, available, [], 1)
+    foreign = set(chosen) - set(available)
+    if foreign:
+        raise Broken(f"preferred {shorten(sorted(foreign))}, not available")
+    return f"1 of {len(available)}: {shorten(chosen) or 'no preference'}"
+
+
+preferred = Theme("preferred", needs=("registration.options", "preferred.answers"))
+
+
+@preferred.check(
+    "must-include",
+    WARN,
+    suffers="The preference has no effect: the kubelet takes the must-include devices, then random "
+    "devices.",
+    source="device plugin API: the preferred devices include must_include_deviceIDs",
+    mend="Begin with the devices that must be included.",
+    seen="Intel gpu plugin with the balanced policy",
+)
+async def must_include(plugin: Plugin) -> str:
+    """The preferred devices contain the must-include devices."""
+    _need_preference(plugin)
+    available = (await plugin.healthy_ids())[:SEVERAL]
+    if len(available) < 2:
+        raise NotTried("it has only one healthy device")
+    for must in available:
+        chosen = await _prefer(plugin, available, [must], 2)
+        if chosen and must not in chosen:
+            raise Broken(f"2 devices with {must!r}: {shorten(chosen)}")
+    return f"each of {len(available)} must-include devices was preferred"
+
+
+@preferred.check(
+    "size",
+    WARN,
+    suffers="If there are too many preferred devices, the kubelet takes some of them at random; if "
+    "there are too few, it adds random devices.",
+    source="kubelet 1.32: it ignores the order of the answer",
+    mend="Return exactly allocation_size devices, or no device.",
+)
+async def size(plugin: Plugin) -> str:
+    """The number of preferred devices is the requested number."""
+    _need_preference(plugin)
+    available = (await plugin.healthy_ids())[:SEVERAL]
+    for count in range(1, len(available) + 1):
+        chosen = await _prefer(plugin, available, [], count)
+        if chosen and len(chosen) != count:
+            raise Broken(f"{count} devices requested, {len(chosen)} preferred")
+        if len(set(chosen)) != len(chosen):
+            raise Broken(f"a device twice: {shorten(chosen, SEVERAL)}")
+    return f"1 to {len(available)} devices"
+
+
+@preferred.check(
+    "too-large",
+    NOTE,
+    suffers="A caller that requests more devices than are available does not notice its mistake.",
+    source="no kubelet sends such a request; other clients of the API may",
+    mend="Answer INVALID_ARGUMENT if allocation_size is larger than the number of available "
+    "devices.",
+)
+async def too_large(plugin: Plugin) -> str:
+    """A request for more devices than available is an error."""
+    _need_preference(plugin)
+    available = (await plugin.healthy_ids())[:SEVERAL]
+    try:
+        answers = await plugin.ask(
+            lambda limit: plugin.session.prefer(available, [], len(available) + 1, timeout=limit)
+        )
+    except RpcError as error:
+        return error.code.name
+    answer = shorten(answers[0] if answers else ()) or "no preference"
+    raise Broken(f"{len(available) + 1} requested, {len(available)} available: OK, {answer}")
+
+
+@works.check(
+    "not-offered",
+    NOTE,
+    suffers="A caller believes that the empty answer is a preference.",
+    source="gRPC: a call that is not offered returns UNIMPLEMENTED",
+    mend="Return UNIMPLEMENTED.",
+    seen="generic, smarter, GCE, SR-IOV (OK without a container response)",
+)
+async def not_offered(plugin: Plugin) -> str:
+    """GetPreferredAllocation, if not offered, answers with an error."""
+    if plugin.session.options.get_preferred_allocation_available:
+        raise NotTried("it is offered")
+    ids = (await plugin.healthy_ids())[:1]
+    try:
+        answers = await plugin.ask(lambda limit: plugin.session.prefer(ids, [], 1, timeout=limit))
+    except RpcError as error:
+        return error.code.name
+    raise Broken(f"OK with {len(answers)} container responses")
+
+
+# ---------------------------------------------------------------- PreStartContainer
+
+start = Theme("prestart", needs=("registration.options",))
+
+
+async def _pre_start(plugin: Plugin, ids: Sequence[str]) -> None:
+    limit = plugin.timing.pre_start
+    await plugin.ask(lambda limit: plugin.session.pre_start(ids, timeout=limit), limit)
+
+
+def _need_pre_start(plugin: Plugin) -> None:
+    if not plugin.session.options.pre_start_required:
+        raise NotTried("PreStartContainer is not required")
+
+
+@start.check(
+    "answers",
+    FAIL,
+    suffers="The container does not start; the kubelet tries again and again "
+    "(CreateContainerConfigError).",
+    source="kubelet 1.32: PreStartContainer has a deadline of 30 s; an error fails the start",
+    mend="Prepare devices faster, or earlier; return an error only if the device is not usable.",
+)
+async def pre_start(plugin: Plugin) -> str:
+    """PreStartContainer, if required, succeeds within 30 s."""
+    _need_pre_start(plugin)
+    ids = await plugin.some_ids()
+    began = asyncio.get_running_loop().time()
+    try:
+        await _pre_start(plugin, ids)
+    except RpcError as error:
+        raise Broken(f"{shorten(ids)}: {error}") from error
+    took = plugin.harness.spent(began)
+    if took > plugin.timing.pre_start * 2 / 3:
+        raise Fragile(f"{shorten(ids)}: {took:.1f} s of {plugin.timing.pre_start:g} s")
+    return f"{len(ids)} devices in {1000 * took:.1f} ms"
+
+
+@start.check(
+    "unknown-id",
+    WARN,
+    needs=("prestart.answers",),
+    suffers="A container starts with a device that does not exist any more.",
+    source="devices may vanish between admission and start",
+    mend="Look up every ID; for an unknown ID, answer NOT_FOUND.",
+)
+async def pre_start_unknown(plugin: Plugin) -> str:
+    """PreStartContainer with an unknown ID is an error."""
+    _need_pre_start(plugin)
+    try:
+        await _pre_start(plugin, [UNKNOWN_ID])
+    except RpcError as error:
+        return error.code.name
+    raise Broken("answered OK")
+
+
+@start.check(
+    "not-offered",
+    NOTE,
+    suffers="A caller believes that the plugin has prepared the device.",
+    source="gRPC: a call that is not offered returns UNIMPLEMENTED",
+    mend="Return UNIMPLEMENTED.",
+)
+async def pre_start_not_offered(plugin: Plugin) -> str:
+    """PreStartContainer, if not required, answers with an error."""
+    if plugin.session.options.pre_start_required:
+        raise NotTried("it is required")
+    ids = (await plugin.healthy_ids())[:1]
+    try:
+        await _pre_start(plugin, ids)
+    except RpcError as error:
+        return error.code.name
+    raise Broken("answered OK")

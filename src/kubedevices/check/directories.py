@@ -1,0 +1,160 @@
+"""The directories of a run, and the map from paths that the plugin sees to paths of the host."""
+
+import contextlib
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from kubedevices.check import left_behind
+from kubedevices.errors import NotInPlace
+from kubedevices.errors.words import some_of
+from kubedevices.host.cdi_specs import GENERATED_DIRECTORY
+from kubedevices.testing.kubelet.mounts import Bind
+from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR, PLUGIN_REGISTRY_DIR
+
+# A socket path has at most 107 bytes; the plugin needs about 50 of them for the name of its socket.
+_LONGEST_PARENT = 30
+
+
+@dataclass(frozen=True)
+class RunDirectories:
+    """The directories of one run. The supervisor removes `root` when the run ends."""
+
+    root: Path
+    locks: list[int] = field(default_factory=list, repr=False)
+
+    @classmethod
+    def choose(cls) -> Self:
+        """Choose a path that is short enough for the sockets of any plugin."""
+        parent = tempfile.gettempdir()
+        if len(parent) > _LONGEST_PARENT:
+            parent = "/tmp"
+        return cls(Path(parent, f"{left_behind.PREFIX}{secrets.token_hex(4)}"))
+
+    def create(self) -> None:
+        """Create the directories. The supervisor must run: it removes them if we are killed."""
+        self._create_root()
+        for directory in (self.sockets, self.registry, self.cdi):
+            directory.mkdir()
+
+    def _create_root(self) -> None:
+        left_behind.clean_up_earlier_runs(self.root.parent)
+        self.root.mkdir(mode=0o755)  # a plugin may run as another user
+        self.locks.append(left_behind.hold(self.root))
+
+    def leave(self) -> None:
+        """Clean directories that the supervisor does not remove: none here."""
+        left_behind.clean_up_own_run(self.root)
+        while self.locks:
+            os.close(self.locks.pop())
+
+    @property
+    def sockets(self) -> Path:
+        """The directory that acts as the device plugin directory."""
+        return self.root / "plugins"
+
+    @property
+    def registry(self) -> Path:
+        """The directory that acts as the plugin registry directory."""
+        return self.root / "registry"
+
+    @property
+    def cdi(self) -> Path:
+        """The directory that acts as the directory of generated CDI files."""
+        return self.root / "cdi"
+
+    def log(self, number: int) -> Path:
+        """Return the file for the output of the n-th process."""
+        return self.root / f"output-{number}"
+
+    def placeholders(self) -> dict[str, str]:
+        """Return the paths that replace `{socket_dir}` and other names in a command."""
+        return {
+            "{socket_dir}": str(self.sockets),
+            "{registry_dir}": str(self.registry),
+            "{cdi_dir}": str(self.cdi),
+        }
+
+    def binds(self) -> list[Bind]:
+        """Return the binds that show the directories at the usual paths."""
+        return [
+            Bind(str(self.sockets), str(DEVICE_PLUGIN_DIR)),
+            Bind(str(self.registry), str(PLUGIN_REGISTRY_DIR)),
+            Bind(str(self.cdi), str(GENERATED_DIRECTORY)),
+        ]
+
+
+@dataclass(frozen=True)
+class InPlaceDirectories(RunDirectories):
+    """The usual paths as directories of a run (`--in-place`). Nobody else may use these paths."""
+
+    made: list[Path] = field(default_factory=list)  # created by us, the innermost last
+    ours: list[Path] = field(default_factory=list)  # empty before the run
+
+    def create(self) -> None:
+        """Create missing directories.
+
+        Raises `NotInPlace` if a directory has files, or cannot be created or written.
+        """
+        self._create_root()
+        for directory in (self.sockets, self.registry, self.cdi):
+            try:
+                for each in (*reversed(directory.parents), directory):
+                    if not each.exists():
+                        each.mkdir()
+                        self.made.append(each)
+                if not os.access(directory, os.W_OK):
+                    raise NotInPlace(str(directory), "you may not write there")
+                if names := sorted(each.name for each in directory.iterdir()):
+                    raise NotInPlace(str(directory), f"it has files: {some_of(names, 3)}")
+                self.ours.append(directory)
+            except OSError as error:
+                raise NotInPlace(str(directory), error.strerror or str(error)) from error
+
+    def leave(self) -> None:
+        """Remove the files of the plugin, and the directories that we created."""
+        super().leave()
+        for entry in (entry for each in self.ours for entry in each.iterdir()):
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)
+        for directory in reversed(self.made):
+            with contextlib.suppress(OSError):  # removed already, or in use by others
+                directory.rmdir()
+
+    @property
+    def sockets(self) -> Path:
+        """The device plugin directory."""
+        return DEVICE_PLUGIN_DIR
+
+    @property
+    def registry(self) -> Path:
+        """The plugin registry directory."""
+        return PLUGIN_REGISTRY_DIR
+
+    @property
+    def cdi(self) -> Path:
+        """The directory of generated CDI files."""
+        return GENERATED_DIRECTORY
+
+
+@dataclass(frozen=True)
+class PathMap:
+    """Maps paths that the plugin sees to paths that we see. Only the binds differ."""
+
+    binds: Sequence[Bind] = ()
+
+    def outside(self, path: str) -> Path:
+        """Return our path for a path of the plugin."""
+        # A later bind covers an earlier bind.
+        for bind in reversed(self.binds):
+            for inside in {bind.inside, os.path.realpath(bind.inside)}:
+                if path == inside or path.startswith(inside.rstrip("/") + "/"):
+                    return Path(bind.host + path[len(inside) :])
+        return Path(path)

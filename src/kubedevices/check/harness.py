@@ -1,0 +1,366 @@
+"""The harness: one copy of the plugin, its processes, and the probe that acts as its kubelet.
+
+Several checks use one harness one after another. Before each check, `ready` makes sure that the
+plugin is registered, and starts it afresh if necessary.
+"""
+
+import asyncio
+import os
+import stat
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+
+from kubedevices.check.busy_machine import LostTime, until_set, worked_below
+from kubedevices.check.check import Broken, NotTried, PluginLost
+from kubedevices.check.directories import PathMap, RunDirectories
+from kubedevices.check.processes import Process, Supervisor
+from kubedevices.check.shared_state import SharedState
+from kubedevices.check.target import Target
+from kubedevices.check.timing import CheckTiming
+from kubedevices.errors import PluginNotStarted
+from kubedevices.errors.words import counted
+from kubedevices.host.cdi_specs import GENERATED_DIRECTORY, STATIC_DIRECTORY
+from kubedevices.testing.kubelet.arrival import LIKE_A_KUBELET, Arrival, RegisterBehavior
+from kubedevices.testing.kubelet.kubelet import Probe
+from kubedevices.values.socket_paths import CHECKPOINT_NAME
+
+ANOTHER_SECOND = 1.1
+"""Seconds between two starts: some plugins name their socket after the second of the start.
+
+`--timeout-scale` does not change this.
+"""
+
+
+class Harness:
+    """One copy of the plugin and one kubelet. `resources` are the resources that are checked."""
+
+    def __init__(
+        self,
+        target: Target,
+        timing: CheckTiming,
+        shared: SharedState,
+        *,
+        probe: Probe,
+        supervisor: Supervisor,
+        lost_time: LostTime,
+        directories: RunDirectories,
+        path_map: PathMap,
+    ) -> None:
+        self.target, self.timing, self.shared = target, timing, shared
+        self.probe, self.supervisor, self.lost_time = probe, supervisor, lost_time
+        self.directories, self.path_map = directories, path_map
+        self.resources = shared.resources
+        self.checking = ""  # the ID of the check that runs
+        self.process: Process | None = None
+        self.launched_at = 0.0
+        self.allocates: dict[str, bool] = {}  # by resource: whether Allocate worked
+        self.is_suspect = False  # a check failed, so the next check needs a fresh start
+        self.memory: dict[type, object] = {}  # measurements that several checks share, by class
+        self._launched: list[tuple[str, Process]] = []  # with the ID of the check
+
+    def __repr__(self) -> str:
+        return f"<Harness {' '.join(self.target.command) or self.target.directory} {self.probe!r}>"
+
+    # ------------------------------------------------------------ processes
+
+    def need_command(self) -> None:
+        """Raise `NotTried` if the user starts the plugin, not the check."""
+        if not self.target.command:
+            raise NotTried("needs a plugin that the check may start and end: -- COMMAND")
+
+    async def launch(self) -> Process:
+        """Start one more process of the plugin."""
+        placeholders = self.directories.placeholders()
+        words = []
+        for word in self.target.command:
+            for name, value in placeholders.items():
+                word = word.replace(name, value)  # noqa: PLW2901
+            words.append(word)
+        self.launched_at = asyncio.get_running_loop().time()
+        log = self.directories.log(len(self._launched) + 1)
+        process = await self.supervisor.start(words, env=os.environ, log=log)
+        self._launched.append((self.checking, process))
+        return process
+
+    def keep_logs(self) -> None:
+        """Store the output of all processes; the directory with the output is removed later."""
+        for check, process in self._launched:
+            output = self.without_directories(process.output())
+            self.shared.store_log(check, process.end_text(), output)
+
+    def without_directories(self, text: str) -> str:
+        """Remove the paths of the run's directories from a text; they mean nothing to users."""
+        directories = self.directories
+        for directory in (
+            self.probe.socket_dir,
+            directories.sockets,
+            directories.registry,
+            directories.cdi,
+        ):
+            text = text.replace(f"{directory}/", "")
+        return text
+
+    async def launch_another(self) -> Process:
+        """Start one more process, but not in the same second as the last: no node does that."""
+        await asyncio.gather(asyncio.sleep(ANOTHER_SECOND), self.wait_after_register())
+        return await self.launch()
+
+    async def start_fresh(
+        self, *, kubelet: bool = True, behavior: RegisterBehavior = LIKE_A_KUBELET
+    ) -> Process:
+        """End all processes, clean the directories, and start one process of the plugin.
+
+        The kubelet runs if `kubelet` is True, and answers Register as `behavior` says.
+        """
+        self.need_command()
+        await self.end_processes()
+        self.clean_directories()
+        self.probe.arrivals.clear()
+        self.is_suspect = False
+        self.probe.behavior = behavior
+        if kubelet:
+            await self.probe.start()
+        self.process = await self.launch()
+        return self.process
+
+    def age(self) -> float:
+        """Return the seconds since the last launch."""
+        return asyncio.get_running_loop().time() - self.launched_at
+
+    def last_words(self) -> str:
+        """Return the last lines of the plugin's output if its process has ended, else `""`."""
+        return self.process.last_words() if self.process and not self.process.running else ""
+
+    async def end_processes(self) -> None:
+        """Kill the plugin and every process that it started, and stop the kubelet."""
+        await self.supervisor.kill_all()
+        await self.probe.stop()
+        self.process = None
+
+    def clean_directories(self) -> None:
+        """Remove the files that a plugin left in the directories of this run."""
+        for directory in (
+            self.directories.sockets,
+            self.directories.registry,
+            self.directories.cdi,
+        ):
+            for path in directory.iterdir():
+                if not path.is_dir():
+                    path.unlink()
+
+    # ------------------------------------------------------------ registration
+
+    async def ready(self) -> None:
+        """Make sure that the plugin is registered; start it afresh if it is not.
+
+        Raises `PluginLost` if the plugin does not register.
+        """
+        if self.is_ready():
+            return
+        if self.target.command:
+            await self.start_fresh()
+        elif not self.probe.is_running:
+            self.probe.behavior = LIKE_A_KUBELET
+            await self.probe.start()
+        self.is_suspect = False
+        began = asyncio.get_running_loop().time()
+        if not await self.wait_for(self.is_connected, self.timing.start):
+            raise PluginLost(self.why_missing(self.spent(began), began))
+
+    async def wait_after_register(self) -> None:
+        """Wait until `timing.after_register` seconds after Register: some plugins watch late.
+
+        A resource that registers in this time is checked as well.
+        """
+        accepted = [each.accepted_at or 0 for each in self.probe.accepted().values()]
+        past = self.spent(max(accepted, default=0))
+        if past < self.timing.after_register:
+            await self.pause(self.timing.after_register - past)
+        self.resources = tuple(sorted({*self.resources, *self.late_resources()}))
+
+    def is_ready(self) -> bool:
+        """Whether the plugin is registered at a running kubelet that behaves as usual."""
+        return (
+            not self.is_suspect
+            and self.probe.is_running
+            and self.probe.behavior is LIKE_A_KUBELET
+            and (self.process is None or self.process.running)
+            and self.is_connected()
+        )
+
+    def is_connected(self) -> bool:
+        """Whether every resource has an open connection."""
+        sessions = [self.probe.plugins.get(name) for name in self.resources]
+        return all(session and session.is_alive for session in sessions)
+
+    async def start_first(self) -> None:
+        """Start the plugin for the first time and record which resources it registers."""
+        if self.target.command:
+            await self.start_fresh()
+        elif not self.probe.is_running:
+            await self.probe.start()
+        began = asyncio.get_running_loop().time()
+        answered = self._answered
+
+        def came() -> bool:
+            return answered() or bool(self.probe.old_calls and not self.probe.arrivals)
+
+        if not await self.wait_for(came, self.timing.start) and not self.probe.arrivals:
+            waited = self.spent(began)
+            if self.process and not self.process.running:
+                words = self.process.last_words()
+                raise PluginNotStarted(f"{self.process.end_text()} after {waited:.1f} s\n{words}")
+            raise Broken(f"nothing called Register within {waited:.0f} s")
+        if not self.probe.arrivals:
+            await self.pause(self.timing.settle)
+            raise Broken(
+                "it calls deviceplugin.Registration (v1alpha), which no kubelet serves any more",
+                self.last_words(),
+            )
+        # Not `wait_for`: the process may have crashed in a call that the kubelet makes before it
+        # answers Register.
+        await self.until(answered, self.timing.dial)
+        wanted = self.target.resource
+        if wanted:
+            await self.wait_for(lambda: wanted in self._names(), self.timing.start)
+        else:
+            while await self._another_arrives():
+                pass
+        names = self._names()
+        if wanted and wanted not in names:
+            raise Broken(f"{wanted} did not register, only {', '.join(sorted(names))}")
+        await self.until(lambda: self._answered(all), self.timing.dial)
+        self.resources = (wanted,) if wanted else tuple(sorted(names))
+        shared = self.shared
+        shared.resources = self.resources
+        if self.target.command:
+            shared.usual_start = min(each.at for each in self.probe.arrivals) - self.launched_at
+            shared.work_of_start = worked_below(self.supervisor.pid)
+        shared.is_watched = all(arrival.info for arrival in self.probe.arrivals)
+
+    async def _another_arrives(self) -> bool:
+        known = self._names()
+        return await self.wait_for(lambda: self._names() != known, self.timing.settle)
+
+    def _names(self) -> set[str]:
+        return {arrival.resource for arrival in self.probe.arrivals}
+
+    def late_resources(self) -> tuple[str, ...]:
+        """Return resources that registered after the first start had ended its wait."""
+        if self.target.resource:
+            return ()
+        return tuple(sorted(self.probe.accepted().keys() - {*self.resources}))
+
+    def _answered(self, which: Callable[[Iterable[object]], bool] = any) -> bool:
+        return which(each.answered_at or each.gave_up_after for each in self.probe.arrivals)
+
+    async def wait_for(self, condition: Callable[[], object], timeout: float) -> bool:
+        """Wait until `condition()`, until the plugin's process ends, or for `timeout` own seconds.
+
+        Return whether the condition is true.
+        """
+        process = self.process
+
+        def over() -> bool:
+            return bool(condition()) or (process is not None and not process.running)
+
+        await self.until(over, timeout)
+        return bool(condition())
+
+    async def until(self, condition: Callable[[], object], limit: float) -> bool:
+        """Wait until `condition()`, for at most `limit` own seconds of the plugin."""
+        return await self.lost_time.wait(partial(self.probe.change_signal.until, condition), limit)
+
+    async def until_ended(self, process: Process, limit: float) -> bool:
+        """Wait for the end of a process, for at most `limit` of its own seconds."""
+        return await self.lost_time.wait(process.wait, limit)
+
+    async def pause(self, seconds: float) -> None:
+        """Wait `seconds` own seconds of the plugin, or until its process ends.
+
+        On a busy machine this takes at most twice as long by the clock.
+        """
+        began, process = asyncio.get_running_loop().time(), self.process
+
+        def over() -> bool:
+            return process is not None and not process.running
+
+        if seconds > 0 and not await self.probe.change_signal.until(over, seconds):
+            await self.probe.change_signal.until(over, max(seconds - self.spent(began), 0))
+
+    async def steady(self) -> None:
+        """Wait until no check changes devices, for at most twice the time of a change."""
+        await until_set(self.shared.changes.steady, 2 * self.timing.change)
+
+    def spent(self, since: float, until: float | None = None) -> float:
+        """Return the plugin's own seconds between two times of the loop; `until` is now if None."""
+        return self.lost_time.spent(since, until)
+
+    async def until_registered(self, timeout: float, *, since: float = 0) -> float:
+        """Wait until every resource has registered after `since`; return the own seconds it took.
+
+        Raises `Broken` after `timeout` own seconds, or if the process ends.
+        """
+        began = asyncio.get_running_loop().time()
+        if await self.wait_for(lambda: not self.missing(since), timeout):
+            return self.spent(began)
+        raise Broken(self.why_missing(self.spent(began), since))
+
+    def missing(self, since: float = 0) -> list[str]:
+        """Return the resources that have no connection from a Register after `since`.
+
+        A plugin that registered just before the kubelet ended has lost this registration.
+        """
+        let_in = [each.session for each in self.probe.arrivals if each.is_accepted(since)]
+        return [name for name in self.resources if self.probe.plugins.get(name) not in let_in]
+
+    def why_missing(self, waited: float, since: float = 0) -> str:
+        """Return one line that says what the plugin did instead of registering."""
+        if self.process and not self.process.running:
+            return f"its process ended ({self.process.end_text()}) after {waited:.1f} s"
+        tries = [each for each in self.probe.arrivals if each.at >= since]
+        did = "it never called Register"
+        if tries:
+            answers = {each.refused_with for each in tries} - {""}
+            times = Counter(dict.fromkeys(self.resources, 0))
+            times.update(each.resource for each in tries)
+            did = "it called Register " + ", ".join(
+                counted(number, "time") + (f" for {name}" if len(times) > 1 else "")
+                for name, number in times.items()
+            )
+            did += f" and was refused: {'; '.join(sorted(answers))}" if answers else ""
+        return f"not registered within {waited:.1f} s; {did}"
+
+    def last_arrival(self, resource: str) -> Arrival:
+        """Return the last Register of a resource that was accepted, or else its last Register."""
+        accepted = self.probe.accepted().get(resource)
+        if accepted:
+            return accepted
+        return [each for each in self.probe.arrivals if each.resource == resource][-1]
+
+    # ------------------------------------------------------------ looking
+
+    def cdi_dirs(self) -> tuple[Path, ...]:
+        """Return the CDI directories of the plugin's path_map, lowest priority first."""
+        if any("{cdi_dir}" in word for word in self.target.command):
+            return (STATIC_DIRECTORY, self.directories.cdi)
+        usual = (STATIC_DIRECTORY, GENERATED_DIRECTORY)
+        return tuple(self.path_map.outside(str(each)) for each in usual)
+
+    def may_wipe_everything(self) -> bool:
+        """Whether the plugin directory has no file that belongs to somebody else.
+
+        Sockets and the kubelet's checkpoint may be removed: a starting kubelet removes sockets.
+        """
+        if self.target.command:
+            return True
+        return all(
+            path.name == CHECKPOINT_NAME or stat.S_ISSOCK(path.lstat().st_mode)
+            for path in self.probe.socket_dir.iterdir()
+        )
+
+    async def missing_paths(self, paths: Sequence[str]) -> list[str]:
+        """Return those of `paths`, as the plugin sees them, that do not exist."""
+        return await self.supervisor.missing(sorted(set(paths)))

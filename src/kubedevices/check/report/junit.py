@@ -1,0 +1,78 @@
+"""The report as JUnit XML.
+
+Only findings that fail the run are failures. Another finding is a passed test with the finding in
+its output. A known finding is a skipped test with its reason.
+"""
+
+from collections import Counter
+from xml.etree import ElementTree as ET
+
+from kubedevices.check.check import Status
+from kubedevices.check.report.expected import LEVELS
+from kubedevices.check.report.summary import Run, as_finding, words_about
+from kubedevices.check.results import CheckResult
+from kubedevices.errors.safe_text import lines
+
+
+def as_junit(run: Run) -> str:
+    """Return the text of the file."""
+    states = Counter(_state(run, result) for result in run.results)
+    numbers = {
+        "tests": str(len(run.results)),
+        "failures": str(states["failure"]),
+        "errors": "0",
+        "skipped": str(states["skipped"]),
+        "time": f"{run.seconds:.3f}",
+    }
+    root = ET.Element("testsuites", numbers)
+    suite = ET.SubElement(root, "testsuite", {"name": _clean(run.plugin), **numbers})
+    properties = ET.SubElement(suite, "properties")
+    for title, words in run.about.items():
+        ET.SubElement(properties, "property", {"name": title, "value": _clean(words)})
+    for result in run.results:
+        _add_case(suite, run, result)
+    for log in run.logs[:1]:  # most checks used the first process
+        ET.SubElement(suite, "system-err").text = _clean(log.text)
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _add_case(suite: ET.Element, run: Run, result: CheckResult) -> None:
+    case = ET.SubElement(
+        suite,
+        "testcase",
+        {
+            "classname": result.check.theme,
+            "name": f"{result.check.id} {_clean(result.resource)}",
+            "time": f"{result.seconds:.3f}",
+        },
+    )
+    evidence = _clean(result.verdict.evidence)
+    texts = words_about(as_finding(result))
+    text = "\n".join(f"{title}: {_clean(words)}" for title, words in texts)
+    state, reason = _state(run, result), run.reason(result)
+    if state == "failure":
+        kind = {"message": evidence, "type": result.status.value}
+        ET.SubElement(case, "failure", kind).text = text
+    elif state == "skipped":
+        message = f"known: {_clean(reason)}: {evidence}" if reason else evidence
+        ET.SubElement(case, "skipped", {"message": message})
+    else:
+        warned = result.status in (Status.WARN, Status.FAIL)
+        ET.SubElement(case, "system-out").text = f"warning\n{text}" if warned else evidence
+
+
+def _state(run: Run, result: CheckResult) -> str:
+    """Return `failure`, `skipped`, or `""` for a test that passes."""
+    if result.status is Status.SKIP:
+        return "skipped"
+    if result.status not in (Status.FAIL, Status.WARN):
+        return ""
+    if run.reason(result):
+        return "skipped"
+    return "failure" if result.status in LEVELS[run.fail_on] else ""
+
+
+def _clean(text: str) -> str:
+    """Escape what XML does not allow or a terminal would obey: a plugin may print anything."""
+    return lines(text)

@@ -1,0 +1,204 @@
+"""The run for all reports: counts, the verdict in one sentence, and the texts about a finding."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kubedevices.check.check import PluginCheck, Status
+from kubedevices.check.checks import THEMES
+from kubedevices.check.report.expected import LEVELS, Expected, vanished
+from kubedevices.check.results import PLUGIN, CheckResult
+from kubedevices.check.shared_state import Log
+from kubedevices.errors.words import counted, some_of
+
+
+class CheckFinding(NamedTuple):
+    """The failure or the warning of one check, for all resources with the same status."""
+
+    check: PluginCheck
+    status: Status
+    resources: Sequence[str]
+    results: Sequence[CheckResult]
+
+
+@dataclass(frozen=True)
+class Run:
+    """All data of a report.
+
+    about     what a reader needs to repeat the run, by title
+    logs      the output of the plugin's processes
+    left_out  the IDs of checks that `--quick` left out
+    expected  the known findings
+    fail_on   which new findings make the run fail, a key of `LEVELS`
+    """
+
+    plugin: str
+    results: Sequence[CheckResult]
+    seconds: float
+    about: Mapping[str, str] = field(default_factory=dict)
+    logs: Sequence[Log] = ()
+    left_out: Sequence[str] = ()
+    expected: Sequence[Expected] = ()
+    fail_on: str = "fail"
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of results with each status."""
+        counted = Counter(result.status for result in self.results)
+        return {status.value: counted[status] for status in Status}
+
+    @property
+    def findings(self) -> list[CheckFinding]:
+        """All failures, then all warnings; one finding per check and status."""
+        found = []
+        for status in (Status.FAIL, Status.WARN):
+            checks: dict[str, list[CheckResult]] = {}
+            for result in self.results:
+                if result.status is status:
+                    checks.setdefault(result.check.id, []).append(result)
+            found += [
+                CheckFinding(each[0].check, status, [result.resource for result in each], each)
+                for each in checks.values()
+            ]
+        return found
+
+    @property
+    def new(self) -> list[str]:
+        """The IDs of the checks whose findings fail the run."""
+        failing = LEVELS[self.fail_on]
+        return list(
+            dict.fromkeys(
+                finding.check.id
+                for finding in self.findings
+                if finding.status in failing and not self.is_known(finding)
+            )
+        )
+
+    @property
+    def fails(self) -> bool:
+        """Whether a finding fails the run."""
+        return bool(self.new)
+
+    @property
+    def vanished(self) -> list[Expected]:
+        """The known findings whose checks ran and did not find them."""
+        return vanished(self.expected, self.results)
+
+    def reason(self, result: CheckResult) -> str:
+        """Return the reason of the known finding that covers a result, `""` if none does."""
+        return next((each.reason for each in self.expected if each.covers(result)), "")
+
+    def is_known(self, finding: CheckFinding) -> bool:
+        """Whether a finding is known for all its resources."""
+        return all(self.reason(result) for result in finding.results)
+
+    def words_about(self, finding: CheckFinding) -> list["FindingDetail"]:
+        """Return the texts about a finding; a known finding begins with its reasons."""
+        reasons = dict.fromkeys(filter(None, map(self.reason, finding.results)))
+        known = [FindingDetail("known", "\n".join(reasons))] if reasons else []
+        return [*known, *words_about(finding)]
+
+    @property
+    def resources(self) -> list[str]:
+        """All resources that have a result."""
+        return sorted({result.resource for result in self.results})
+
+    def by_theme(self) -> list[tuple[str, list[CheckResult]]]:
+        """Return the titles of the themes that have results, each with its results."""
+        themes = [
+            (title, [result for result in self.results if result.check.theme == theme])
+            for theme, title in THEMES.items()
+        ]
+        return [(title, results) for title, results in themes if results]
+
+    def legend(self) -> str:
+        """Return the explanation of the resource `*`, `""` if the report does not use it."""
+        if PLUGIN in self.resources and len(self.resources) > 1:
+            return f"{PLUGIN} is the whole plugin, with all its resources."
+        return ""
+
+    def remarks(self) -> list[str]:
+        """Return the lines above the verdict."""
+        left_out = some_of(self.left_out, limit=len(self.left_out))
+        left_out = f"left out by --quick: {left_out}" if left_out else ""
+        lines = (self.notes_line(), left_out, self.legend(), *self.known_lines())
+        return [line for line in lines if line]
+
+    def known_lines(self) -> list[str]:
+        """Return the known, vanished and new findings, if `--expect` or `--fail-on` was given."""
+        if not self.expected and self.fail_on == "fail":
+            return []
+        known = list(dict.fromkeys(f.check.id for f in self.findings if self.is_known(f)))
+        lines = [f"known: {some_of(known, limit=len(known))}"] if known else []
+        gone = "no longer found: {}; remove it from the known findings"
+        lines += [gone.format(each) for each in self.vanished]
+        new = some_of(self.new, limit=len(self.new))
+        decides = f"--fail-on {self.fail_on}"
+        lines.append(f"{decides}: new: {new}" if new else f"{decides}: nothing new")
+        return lines
+
+    def notes_line(self) -> str:
+        """Return one line with the IDs of all results with status `note`, `""` for none."""
+        ids = sorted({each.check.id for each in self.results if each.status is Status.NOTE})
+        if not ids:
+            return ""
+        number = counted(len(ids), "note")
+        return f"{number}, as for most plugins: {some_of(ids, limit=len(ids))}"
+
+    def verdict(self) -> str:
+        """Return the verdict in one sentence, with the number of checks that were tried."""
+        counts = self.counts
+        every = {result.check.id for result in self.results}
+        tried = {result.check.id for result in self.results if result.status is not Status.SKIP}
+        if counts["fail"]:
+            what = "this plugin loses devices, updates or pods on a node, or breaks the API"
+        elif counts["warn"]:
+            what = "nothing breaks a node, but the plugin is fragile"
+        elif tried:
+            what = "a well-behaved plugin as far as it was tried"
+        else:
+            what = "nothing was tried"
+        return (
+            f"{counts['pass']} passed, {counts['warn']} warned, {counts['fail']} failed, "
+            f"{counts['skip']} skipped in {self.seconds:.0f} s, "
+            f"{len(tried)} of {counted(len(every), 'check')} tried: {what}"
+        )
+
+
+class FindingDetail(NamedTuple):
+    """One text about a finding, with its title."""
+
+    title: str
+    text: str
+
+
+def happened(finding: CheckFinding) -> str:
+    """Return the evidence; resources with the same evidence share a line."""
+    resources: dict[str, list[str]] = {}
+    for result in finding.results:
+        resources.setdefault(result.verdict.evidence, []).append(result.resource)
+    if len(finding.results) == 1:
+        return finding.results[0].verdict.evidence
+    return "\n".join(f"{', '.join(names)}: {evidence}" for evidence, names in resources.items())
+
+
+def words_about(finding: CheckFinding) -> list[FindingDetail]:
+    """Return what happened, the output, the rule, the harm, the source, and how to correct it."""
+    check = finding.check
+    stories = dict.fromkeys(result.verdict.story for result in finding.results)
+    lines = [
+        FindingDetail("happened", happened(finding)),
+        FindingDetail("said", "\n".join(filter(None, stories))),
+        FindingDetail("rule", check.rule),
+        FindingDetail("on a node", check.suffers),
+        FindingDetail("source", check.source),
+        FindingDetail("mend", check.mend),
+        FindingDetail("seen in", check.seen),
+    ]
+    return [line for line in lines if line.text]
+
+
+def as_finding(result: CheckResult) -> CheckFinding:
+    """Return one result as a finding, for reports that show each resource separately."""
+    return CheckFinding(result.check, result.status, [result.resource], [result])

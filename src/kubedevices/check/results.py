@@ -1,0 +1,117 @@
+"""The results of a run so far. A check that needs a failed check is skipped."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from kubedevices.check.check import PluginCheck, Status, Verdict
+from kubedevices.errors.words import counted
+
+PLUGIN = "*"
+"""The resource of a verdict about the whole plugin, if the plugin has several resources."""
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The verdict of one check about one resource. `seconds` is the time for all resources."""
+
+    check: PluginCheck
+    resource: str
+    verdict: Verdict
+    seconds: float
+
+    @property
+    def status(self) -> Status:
+        """The status of the verdict."""
+        return self.verdict.status
+
+
+Progress = Callable[[PluginCheck, Sequence[CheckResult]], None]
+"""Called with no results when a check begins, and with its results when they are final."""
+
+
+def silence(check: PluginCheck, results: Sequence[CheckResult]) -> None:
+    """Report no progress."""
+
+
+_BLOCKED = "says nothing while"
+
+
+class ResultCollector:
+    """Collects results. A result is final when the results of all checks that it needs are."""
+
+    def __init__(self, chosen: Sequence[PluginCheck], progress: Progress) -> None:
+        self.results: list[CheckResult] = []
+        self._chosen = {check.id: check for check in chosen}
+        self._progress = progress
+        self._waiting: list[tuple[PluginCheck, list[CheckResult]]] = []
+        self._final: set[str] = set()
+
+    def begin(self, check: PluginCheck) -> None:
+        """Report that a check begins."""
+        self._progress(check, ())
+
+    def end(self, check: PluginCheck, results: Sequence[CheckResult]) -> None:
+        """Add the results of a check. Called again for resources that registered late."""
+        self._waiting.append((check, [*results]))
+        self._settle()
+
+    def finish(self) -> list[CheckResult]:
+        """Return all results in the order of the checks. No result may be added afterwards."""
+        self._final |= self._chosen.keys()
+        self._settle()
+        order = {name: number for number, name in enumerate(self._chosen)}
+        last = len(order)
+        return sorted(
+            self.results, key=lambda each: (order.get(each.check.id, last), each.resource)
+        )
+
+    def add_unexpected_end(
+        self, check: PluginCheck, resource: str, evidence: str, story: str, count: int
+    ) -> None:
+        """Replace the results of `check` by one failure for all unexpected ends of the plugin.
+
+        `count` is the number of ends; `evidence` and `story` describe the first end.
+        """
+        known = [each for each in self.results if each.check.id == check.id]
+        self.results = [each for each in self.results if each.check.id != check.id]
+        more = f", and {counted(count - 1, 'time')} more" if count > 1 else ""
+        verdict = Verdict(Status.FAIL, evidence + more, story)
+        seconds = known[0].seconds if known else 0.0
+        self.results.append(CheckResult(check, resource, verdict, seconds))
+        self._progress(check, self.results[-1:])
+
+    def _settle(self) -> None:
+        moved = True
+        # Again after each result that becomes final: other results may have waited for it.
+        while moved:
+            moved = False
+            for entry in [*self._waiting]:
+                check, found = entry
+                if any(n in self._chosen and n not in self._final for n in check.needs):
+                    continue
+                self._waiting.remove(entry)
+                sure = [
+                    replace(each, verdict=self.blocked(check, each.resource) or each.verdict)
+                    for each in found
+                ]
+                self.results += sure
+                self._final.add(check.id)
+                self._progress(check, sure)
+                moved = True
+
+    def blocked(self, check: PluginCheck, resource: str | None) -> Verdict | None:
+        """Return a verdict `skip` if a check that `check` needs fails or is blocked, else None.
+
+        A check that warns, or that is skipped for another reason, blocks nothing. `resource` None
+        is for a check of the whole plugin: a failure of any resource blocks this check.
+        """
+        for result in self.results:
+            if result.check.id not in check.needs:
+                continue
+            if resource not in (None, PLUGIN, result.resource) and result.resource != PLUGIN:
+                continue
+            if result.status is Status.FAIL:
+                return Verdict(Status.SKIP, f"{_BLOCKED} {result.check.id} fails")
+            if result.verdict.evidence.startswith(_BLOCKED):
+                return result.verdict
+        return None

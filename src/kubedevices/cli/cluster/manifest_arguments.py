@@ -1,0 +1,176 @@
+"""The options that `manifests`, `deploy` and `undeploy` share, and the checks of their values."""
+
+import argparse
+import re
+
+from kubedevices.cli.cluster.manifest_modes import add_mode_arguments
+from kubedevices.cli.cluster.manifest_values import NAME_LIMIT, add_values_argument
+from kubedevices.cli.shared.serving import some_path
+from kubedevices.errors import UsageError
+from kubedevices.values.resource_name import DOMAIN, LABEL_LIMIT, LABEL_VALUE
+from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR
+
+PLUGIN_DIR = str(DEVICE_PLUGIN_DIR)
+KUBELET_DIR = str(DEVICE_PLUGIN_DIR.parent)
+AUTHOR_OPTIONS = ("scanner", "domain", "arg", "mount")
+
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_DNS_LABEL = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+def add_author_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options for a plugin of the user, in an image of the user: `manifests run`."""
+    parser.add_argument(
+        "scanner", metavar="MODULE:CLASS", nargs="?", help="run: the scanner in the image"
+    )
+    parser.add_argument(
+        "--domain", help="run, expose --profile: the part of the resource names before the slash"
+    )
+    parser.add_argument(
+        "--arg",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="run: an argument of the scanner's constructor; may be given several times",
+    )
+    parser.add_argument(
+        "--mount",
+        action="append",
+        default=[],
+        metavar="HOST[:INSIDE][:rw]",
+        help="run, expose, proxy: a directory of the host, where the container sees it (default: "
+        "at the same path) and whether it may write there; may be given several times. A health "
+        "check may need it. /sys needs no mount, every container has it",
+    )
+
+
+def add_deployment_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options for any plugin in a cluster."""
+    parser.add_argument(
+        "--name",
+        help="name of all objects (default: kubedevices-simulate-RESOURCE, "
+        "kubedevices-expose-DOMAIN)",
+    )
+    parser.add_argument(
+        "--config",
+        type=some_path,
+        metavar="FILE",
+        help="simulate, expose, proxy: configuration file (expose without a file: an example)",
+    )
+    parser.add_argument("--preset", metavar="NAME", help="simulate: name of a ready configuration")
+    parser.add_argument(
+        "--profile",
+        action="append",
+        metavar="NAME",
+        help="expose: name of a ready configuration; may be given several times",
+    )
+    parser.add_argument(
+        "--cdi", action="store_true", help="expose: give containers devices only by CDI"
+    )
+    parser.add_argument(
+        "--dev-dir",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="expose: mount this directory instead of all of /dev; may be given several times. If "
+        "a driver deletes the directory, the pod must be restarted",
+    )
+    parser.add_argument(
+        "--kubelet-dir",
+        metavar="DIR",
+        default=KUBELET_DIR,
+        help="the kubelet's --root-dir, for --metrics and DRA (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--plugin-dir",
+        metavar="DIR",
+        default=PLUGIN_DIR,
+        help="plugin directory of the kubelet (default: %(default)s for any --root-dir)",
+    )
+    parser.add_argument(
+        "--metrics", action="store_true", help="the metrics also say which pod holds which device"
+    )
+    _add_node_arguments(parser)
+    add_mode_arguments(parser)
+    add_values_argument(parser)
+
+
+def _add_node_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--node-label",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="run only on nodes with this label; may be given several times",
+    )
+    parser.add_argument(
+        "--toleration",
+        action="append",
+        default=[],
+        metavar="KEY[=VALUE][:EFFECT]",
+        help="run also on nodes with this taint; may be given several times (the taint of the "
+        "control plane is always tolerated)",
+    )
+    parser.add_argument(
+        "--selinux",
+        action="store_true",
+        help="run as container_device_plugin_t, for nodes on which SELinux is enforced",
+    )
+
+
+# ---------------------------------------------------------------- names that Kubernetes takes
+
+
+def plugin_name(name: str) -> str:
+    """Return `name` if it is valid for all objects of a plugin; raises `UsageError`."""
+    if len(name) > NAME_LIMIT or not _DNS_LABEL.fullmatch(name):
+        raise UsageError(f"--name {name!r}: use a-z, 0-9 and '-', at most {NAME_LIMIT} of them")
+    return name
+
+
+def namespace(name: str) -> str:
+    """Return `name` if it is valid for a namespace; raises `UsageError`."""
+    if not _DNS_LABEL.fullmatch(name):
+        raise UsageError(
+            f"{name!r} is not a namespace name: use a-z, 0-9 and '-', at most 63 of them"
+        )
+    return name
+
+
+def label(text: str) -> tuple[str, str]:
+    """Return key and value of `KEY=VALUE`; raises `UsageError`."""
+    key, equals, value = text.partition("=")
+    prefix, slash, name = key.rpartition("/")
+    if not equals or not key:
+        raise UsageError(f"--node-label {text!r} is not KEY=VALUE")
+    is_possible = (
+        LABEL_VALUE.fullmatch(name)
+        and (not slash or DOMAIN.fullmatch(prefix))
+        and (not value or LABEL_VALUE.fullmatch(value))
+        and max(len(name), len(value)) <= LABEL_LIMIT
+    )
+    if not is_possible:
+        raise UsageError(
+            f"--node-label {text!r}: a node cannot have this label (see `kubectl get nodes "
+            "--show-labels`)"
+        )
+    return key, value
+
+
+def taint(text: str) -> str:
+    """Return `text` if it is KEY or KEY=VALUE, with or without :EFFECT; raises `UsageError`."""
+    rest, colon, effect = text.partition(":")
+    key, _, value = rest.partition("=")
+    prefix, slash, name = key.rpartition("/")
+    is_possible = (
+        LABEL_VALUE.fullmatch(name)
+        and (not slash or DOMAIN.fullmatch(prefix))
+        and (not value or LABEL_VALUE.fullmatch(value))
+        and (not colon or effect in _EFFECTS)
+    )
+    if not is_possible:
+        raise UsageError(
+            f"--toleration {text!r} is not a taint of a node: KEY, KEY=VALUE, or either with one "
+            f"of {', '.join(f':{each}' for each in _EFFECTS)}"
+        )
+    return text

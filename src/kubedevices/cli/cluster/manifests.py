@@ -1,0 +1,271 @@
+"""`kubedevices manifests`: prints the Kubernetes manifests of a plugin, or of a node."""
+
+import argparse
+import os
+import re
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kubedevices import __version__
+from kubedevices.cli.cluster.manifest_arguments import (
+    AUTHOR_OPTIONS,
+    add_author_arguments,
+    add_deployment_arguments,
+    label,
+    namespace,
+    plugin_name,
+    taint,
+)
+from kubedevices.cli.cluster.manifest_modes import FOLLOWED_MODES, with_mode
+from kubedevices.cli.cluster.manifest_plugins import (
+    author_resources,
+    with_author,
+    with_expose,
+    with_proxy,
+    with_simulator,
+)
+from kubedevices.cli.cluster.manifest_units import add_unit_arguments, unit_of
+from kubedevices.cli.cluster.manifest_values import (
+    NAME_LIMIT,
+    node_deployments,
+    print_schema,
+    with_values,
+)
+from kubedevices.cli.shared.output import manifest_yaml
+from kubedevices.cli.shared.serving import some_path
+from kubedevices.errors import CannotAsk, UsageError
+from kubedevices.host.terminal import print_line, print_text
+from kubedevices.values import socket_paths
+
+if TYPE_CHECKING:
+    from kubedevices.manifests.deployment import Deployment
+
+NAME = "manifests"
+IMAGE = f"localhost/kubedevices:{__version__}"
+"""The image of `make image`: a cluster cannot pull it from the registry of somebody else."""
+INSIDE_DIR = str(socket_paths.INSIDE_DIR)
+_GO_WITH = {
+    "config": ("simulate", "expose", "proxy"),
+    "preset": ("simulate",),
+    "profile": ("expose",),
+    "cdi": ("expose",),
+    "dev-dir": ("expose",),
+    "metrics": ("simulate", "expose", "proxy", "run"),
+    "node-label": ("simulate", "expose", "proxy", "run"),
+    "toleration": ("simulate", "expose", "proxy", "run"),
+    "name": ("simulate", "expose", "proxy", "run"),
+    "selinux": ("simulate", "expose", "proxy", "run"),
+    "namespace": ("simulate", "expose", "proxy", "run"),
+    "image": ("simulate", "expose", "proxy", "run", "node"),
+    "systemd": ("simulate", "expose", "proxy", "node"),
+    "patch": ("proxy",),
+    "values": ("simulate", "expose", "proxy", "run"),
+    "as-values": ("simulate", "expose", "proxy", "run"),
+    "values-schema": ("simulate", "expose", "proxy", "run"),
+    **dict.fromkeys(AUTHOR_OPTIONS, ("run",)),
+    "mount": ("expose", "proxy", "run"),
+    "domain": ("expose", "run", "proxy"),
+    "mode": ("simulate", "expose", "run", "proxy"),
+    **dict.fromkeys(FOLLOWED_MODES, ("simulate", "expose", "run")),
+    "extended-resource-name": ("simulate", "expose", "run", "proxy"),
+    "device-type": ("run", "proxy"),
+}
+HELP = """\
+print the Kubernetes manifests that deploy a plugin
+
+simulate, expose, proxy and run print a namespace and a DaemonSet, unprivileged and without access
+to the Kubernetes API. --mode dra adds the RBAC rules of a DRA driver, and DeviceClasses. run is for
+a plugin of your own, in an image whose entry point is kubedevices. node prints a Pod for `podman
+kube play`, for a host without Kubernetes. Settings of the simulator come from its variables, such
+as RESOURCE_NAME and NUMBER_DEVICES. A configuration with which the plugin would not start
+is refused. proxy --patch FILE prints a patch for the DaemonSet of another plugin, so that the
+plugin registers with the proxy.
+"""
+EXAMPLES = """\
+examples:
+  RESOURCE_NAME=example.com/gpu NUMBER_DEVICES=8 kubedevices manifests simulate | kubectl apply -f -
+  kubedevices manifests simulate --preset eight-gpus | kubectl apply -f -
+  kubedevices manifests expose --config host-devices.yaml --metrics | kubectl apply -f -
+  kubedevices manifests expose --profile fuse --profile kvm | kubectl apply -f -
+  kubedevices manifests simulate --mode dra | kubectl apply -f -
+  kubedevices manifests expose --config host-devices.yaml --mode-file configmap
+  kubedevices manifests node | podman kube play -
+  kubedevices manifests expose --systemd --config /etc/kubedevices/devices.yaml
+  kubedevices manifests expose --systemd --config /etc/kubedevices/devices.yaml --mode dra
+  kubedevices manifests proxy --config proxy.yaml | kubectl apply -f -
+  kubedevices manifests run widgets:Widgets --domain example.com --image lab.example.com/widgets:1
+  kubedevices manifests proxy --patch their-plugin.yaml > patch.yaml
+  kubedevices manifests kustomize --directory deploy/kustomize
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of this verb."""
+    parser.add_argument("what", choices=("simulate", "expose", "proxy", "run", "node", "kustomize"))
+    parser.add_argument("--namespace", metavar="NAME", help="default: $NAMESPACE, or kubedevices")
+    parser.add_argument(
+        "--image",
+        help=f"image name with its registry (default: {IMAGE}, which you have to import on every "
+        "node)",
+    )
+    add_author_arguments(parser)
+    add_deployment_arguments(parser)
+    add_unit_arguments(parser)
+    parser.add_argument(
+        "--directory",
+        type=some_path,
+        metavar="DIR",
+        help="kustomize: where to write the overlays",
+    )
+    parser.add_argument(
+        "--patch",
+        type=some_path,
+        metavar="DAEMONSET",
+        help="proxy: print the patch for the DaemonSet of another plugin, read from this file: its "
+        "volumes of the plugin directory and of the kubelet's plugins_registry",
+    )
+    parser.add_argument(
+        "--as-values",
+        action="store_true",
+        help="simulate, expose, proxy, run: print the values for the Helm chart instead",
+    )
+    parser.add_argument(
+        "--values-schema",
+        action="store_true",
+        help="simulate, expose, proxy, run: print the JSON schema of the file of --values, for "
+        "editors",
+    )
+    parser.add_argument(
+        "--inside-dir",
+        metavar="DIR",
+        default=INSIDE_DIR,
+        help="proxy: where the other plugins register, on the host (default: %(default)s)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the manifests or what an option asks for, or write the files of kustomize."""
+    from kubedevices.manifests import kustomize
+    from kubedevices.manifests.chart import chart_values
+    from kubedevices.manifests.deployment import inside_registry
+    from kubedevices.manifests.image import remark
+    from kubedevices.manifests.workload import documents, node_pod, objects
+
+    check_arguments(args)
+    if args.values_schema:
+        print_schema()
+    elif args.systemd:
+        print_text(unit_of(args, deployment_of))
+    elif args.patch is not None:
+        from kubedevices.cli.cluster.proxy_patch import patches
+
+        image = args.image or IMAGE
+        inside = args.inside_dir.rstrip("/")
+        moved = {
+            args.plugin_dir: inside,
+            f"{args.kubelet_dir.rstrip('/')}/plugins_registry": inside_registry(inside),
+        }
+        found = patches(args.patch, moved, image)
+        if note := remark(image):
+            print_line(f"# Image: {note}.")
+        print_text(manifest_yaml(found))
+    elif args.what == "kustomize":
+        write_files(args.directory, kustomize.files(IMAGE))
+    elif args.what == "node":
+        print_text(manifest_yaml([node_pod(args.image or IMAGE, args.plugin_dir)]))
+    else:
+        deployment, *others = deployments_of(args)
+        if note := remark(deployment.image):
+            print_line(f"# Image: {note}.")
+        if args.as_values:
+            print_text(manifest_yaml([chart_values(deployment, others)]))
+        else:
+            more = [document for other in others for document in objects(other)]
+            print_text(manifest_yaml([*documents(deployment), *more]))
+    return 0
+
+
+def check_arguments(args: argparse.Namespace) -> None:
+    """Raise `UsageError` for options that exclude each other, and for invalid values."""
+    if (getattr(args, "directory", None) is not None) is not (args.what == "kustomize"):
+        raise UsageError("kustomize needs --directory, and no other manifest has this option")
+    for name, goes_with in _GO_WITH.items():
+        if args.what not in goes_with and getattr(args, name.replace("-", "_"), None):
+            option = "MODULE:CLASS" if name == "scanner" else f"--{name}"
+            raise UsageError(f"{option} works with {', '.join(goes_with)} only")
+    for name in ("kubelet-dir", "plugin-dir", "inside-dir"):
+        if not (given := getattr(args, name.replace("-", "_"), "/")).startswith("/"):
+            raise UsageError(f"--{name} {given!r} is not an absolute path")
+    if getattr(args, "kubeconfig", None) is not None and not args.systemd:
+        raise UsageError("--kubeconfig works with --systemd only: a pod has a service account")
+    if args.image is not None and not re.fullmatch(r"[^\s]+", args.image):
+        raise UsageError(f"--image {args.image!r} is not an image name")
+
+
+def deployment_of(args: argparse.Namespace) -> "Deployment":
+    """Return the Deployment for the arguments, variables and files; raises `KubedevicesError`."""
+    from kubedevices.manifests.deployment import NAME, Deployment
+
+    deployment = Deployment(
+        args.what,
+        namespace=namespace(args.namespace or os.environ.get("NAMESPACE") or NAME),
+        image=args.image or IMAGE,
+        kubelet_dir=args.kubelet_dir.rstrip("/"),
+        plugin_dir=args.plugin_dir.rstrip("/"),
+        inside_dir=getattr(args, "inside_dir", INSIDE_DIR).rstrip("/"),
+        metrics=args.metrics,
+        node_labels=dict(label(text) for text in args.node_label),
+        tolerations=tuple(taint(text) for text in args.toleration),
+        selinux=args.selinux,
+    )
+    if args.what == "proxy":
+        found, serves = with_proxy(deployment, args), ""
+    elif args.what == "run":
+        found, serves = with_author(deployment, args)
+        found = with_mode(found, args, author_resources(args))
+    elif args.what == "simulate":
+        found, serves = with_simulator(deployment, args)
+    else:
+        found, serves = with_expose(deployment, args)
+    name = plugin_name(args.name) if args.name else default_name(args.what, serves)
+    return with_values(replace(found, name=name), args.values)
+
+
+def deployments_of(args: argparse.Namespace) -> "list[Deployment]":
+    """Return the Deployment, then one for each entry of `nodeConfigs` in `--values`."""
+    deployment = deployment_of(args)
+    return [deployment, *node_deployments(deployment, args, deployment_of)]
+
+
+def target_of(args: argparse.Namespace) -> "Deployment":
+    """Return a Deployment with name and namespace; with --name, no file is read."""
+    from kubedevices.manifests.deployment import NAME, Deployment
+
+    if not args.name:
+        return deployment_of(args)
+    wanted = namespace(args.namespace or os.environ.get("NAMESPACE") or NAME)
+    return Deployment(args.what, IMAGE, namespace=wanted, name=plugin_name(args.name))
+
+
+def default_name(plugin: str, serves: str) -> str:
+    """Return a name with `serves` in it, so that two plugins do not replace each other.
+
+    Kubernetes allows dots in it, but the name becomes part of the host name of a pod.
+    """
+    name = re.sub("[^a-z0-9]+", "-", f"kubedevices-{plugin}-{serves}".lower()).strip("-")
+    if len(name) <= NAME_LIMIT:
+        return name
+    return f"{name[: NAME_LIMIT - 9].rstrip('-')}-{sha256(name.encode()).hexdigest()[:8]}"
+
+
+def write_files(directory: Path, files: dict[str, list[dict[str, Any]]]) -> None:
+    """Write every file below `directory`; raises `CannotAsk`."""
+    for name, documents in files.items():
+        path = directory / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(manifest_yaml(documents), encoding="utf-8")
+        except OSError as error:
+            raise CannotAsk(f"cannot write {path}: {error.strerror}") from error

@@ -1,0 +1,322 @@
+"""`kubedevices check`: acts as the kubelet for any device plugin and reports its mistakes."""
+
+import argparse
+import asyncio
+import datetime as dt
+import os
+import platform
+import shlex
+import signal
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kubedevices.cli.find_mistakes.check_arguments import add_arguments
+from kubedevices.cli.shared.output import Column, print_document, print_listing
+from kubedevices.errors import CannotAsk, UsageError
+from kubedevices.errors.words import counted
+from kubedevices.host.terminal import print_line, print_to_stderr
+from kubedevices.host.unblocked_output import unblocked_output
+from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR, PLUGIN_REGISTRY_DIR
+
+if TYPE_CHECKING:
+    from kubedevices.check.check import PluginCheck
+    from kubedevices.check.kubelets import Kubelets
+    from kubedevices.check.report.accepting import FindingsFile
+    from kubedevices.check.report.progress import ProgressLine
+    from kubedevices.check.report.summary import Run
+    from kubedevices.check.runner import RunResult
+    from kubedevices.check.target import Target
+    from kubedevices.check.timing import CheckTiming
+    from kubedevices.testing.kubelet.mounts import Bind
+
+__all__ = ["EXAMPLES", "HELP", "NAME", "add_arguments", "run"]
+
+NAME = "check"
+HELP = """\
+find the mistakes of a device plugin in any language
+
+`-- COMMAND` starts the plugin. SOCKET_DIR is for a plugin that you start yourself; checks that must
+start or end the plugin are then skipped. The host's kubelet is not touched. With root, the plugin
+sees directories of the check at /var/lib/kubelet/device-plugins, /var/lib/kubelet/plugins_registry
+and /var/run/cdi. Without root, the check uses a user namespace for this. If the host does not allow
+user namespaces, give the directories to the plugin: {socket_dir}, {registry_dir} and {cdi_dir} in
+COMMAND are replaced by their paths. In a container without kubelet, use --in-place instead.
+
+Exit codes: 0 no failure, 1 a failure that --expect does not know, 2 wrong usage, 3 the plugin could
+not be started.
+"""
+EXAMPLES = """\
+examples:
+  sudo kubedevices check -- ./my-plugin --flag             a plugin with the usual paths built in
+  kubedevices check -- ./my-plugin --dir {socket_dir}      without root
+  kubedevices check --trigger 'touch dev/{n}' -- …        also looks for lost updates
+  kubedevices check --html report.html --only life -- …    one theme, with a page to attach
+  kubedevices check --expect known.yaml --fail-on warn -- …  only new findings fail
+  kubedevices check --write-expected known.yaml -- …       writes this file
+  kubedevices check --explain life.stream-cancelled        what a check is about
+"""
+
+_TERMINATED = 128 + signal.SIGTERM
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check a plugin, or describe the checks."""
+    from dataclasses import replace
+
+    from kubedevices.check import checks
+    from kubedevices.check.report.accepting import FindingsFile
+    from kubedevices.check.report.expected import load_expected
+
+    if args.explain:
+        return _explain(checks.find(args.explain), args.output)
+    chosen = checks.select(_split(args.only), _split(args.skip))
+    if args.list:
+        return _list(chosen, args.output)
+    if not chosen:
+        raise UsageError("--only and --skip leave no check")
+    for path in filter(None, (args.junit, args.html, args.markdown, args.write_expected)):
+        if not path.absolute().parent.is_dir():
+            raise UsageError(f"the directory of {path} does not exist")
+    target = _target(args)
+    expected = load_expected(args.expect) if args.expect else ()
+    accepted = FindingsFile(args.write_expected) if args.write_expected else None
+    outcome = _check(target, chosen, _timing(args), args)
+    if outcome is None:
+        return _TERMINATED
+    outcome = replace(outcome, expected=expected, fail_on=args.fail_on)
+    _report(outcome, args)
+    if accepted is not None:
+        _accept(outcome, accepted, args.write_expected)
+    return int(outcome.fails)
+
+
+# ---------------------------------------------------------------- descriptions of checks
+
+
+def _list(chosen: "Sequence[PluginCheck]", output: str) -> int:
+    from kubedevices.check.report.document import words_of
+
+    rows = [{"id": check.id, "theme": check.theme, **words_of(check)} for check in chosen]
+    print_listing(rows, [Column("id"), Column("severity"), Column("rule")], output)
+    return 0
+
+
+def _explain(check: "PluginCheck", output: str) -> int:
+    from kubedevices.check.kubelets import Kubelets
+    from kubedevices.check.report.document import words_of
+
+    words = words_of(check)
+    if output != "table":
+        print_document({"id": check.id, "theme": check.theme, **words}, output)
+        return 0
+    print_line(f"{check.id} ({check.severity})")
+    if check.since or check.until:
+        print_line(f"  {'kubelets':<10}  {Kubelets.harmful(check)}")
+    titles = {"rule": "rule", "suffers": "on a node", "source": "source", "mend": "mend"}
+    for key, title in {**titles, "seen": "seen in"}.items():
+        if words[key]:
+            print_line(f"  {title:<10}  {words[key]}")
+    return 0
+
+
+# ---------------------------------------------------------------- checking
+
+
+def _target(args: argparse.Namespace) -> "Target":
+    from kubedevices.check.target import Target, Trigger
+
+    words = tuple(args.target)
+    binds = tuple(_bind(text) for text in args.bind)
+    if not words:
+        raise UsageError("nothing to check: give SOCKET_DIR or -- COMMAND (see --help)")
+    if args.undo and not args.trigger:
+        raise UsageError("--undo needs --trigger")
+    trigger = Trigger.parse(args.trigger, args.undo)
+    if binds and args.in_place:
+        raise UsageError("--bind needs a mount, and --in-place makes none")
+    if "--mode=dra" in words or ("--mode", "dra") in pairwise(words):
+        raise UsageError(
+            "check judges device plugins; DRA drivers are not judged yet: test a driver of your "
+            "own with bench.claim (docs/dra.md)"
+        )
+    if len(words) == 1 and Path(words[0]).is_dir():
+        directory = Path(words[0]).absolute()
+        for option in ("bind", "in_place"):
+            if getattr(args, option):
+                name = option.replace("_", "-")
+                raise UsageError(f"--{name} is for plugins that check starts: -- COMMAND")
+        return Target(
+            directory=directory,
+            resource=args.resource,
+            trigger=trigger,
+            registry=not args.no_registry,
+        )
+    return Target(
+        command=words,
+        binds=binds,
+        resource=args.resource,
+        trigger=trigger,
+        side_by_side=not (args.one_at_a_time or args.in_place),
+        registry=not args.no_registry,
+        in_place=args.in_place,
+    )
+
+
+def _bind(text: str) -> "Bind":
+    from kubedevices.host.cdi_specs import GENERATED_DIRECTORY
+    from kubedevices.testing.kubelet.mounts import Bind
+
+    host, colon, inside = text.partition(":")
+    if not colon or not host or not inside.startswith("/"):
+        raise UsageError(f"--bind {text}: it must read HOST:INSIDE, INSIDE an absolute path")
+    for taken in (DEVICE_PLUGIN_DIR, PLUGIN_REGISTRY_DIR, GENERATED_DIRECTORY):
+        if Path(os.path.realpath(inside)).is_relative_to(os.path.realpath(taken)):
+            raise UsageError(
+                f"--bind {text}: the check is the kubelet there and wipes it; the plugin gets a "
+                f"{taken} of its own already"
+            )
+    if not Path(host).exists():
+        raise CannotAsk(f"--bind {text}: {host} does not exist")
+    return Bind(str(Path(host).absolute()), inside)
+
+
+def _timing(args: argparse.Namespace) -> "CheckTiming":
+    from dataclasses import replace
+
+    from kubedevices.check.timing import CheckTiming
+
+    timing = CheckTiming().scaled(args.timeout_scale)
+    if args.quick:
+        settle, linger = timing.settle / 2, timing.linger / 3
+        timing = replace(timing, settle=settle, linger=linger, watch=timing.after_register)
+    if args.change_timeout is None:
+        return timing
+    if args.change_timeout <= 0:
+        raise UsageError("--change-timeout must be more than 0 seconds")
+    return replace(timing, change=args.change_timeout)
+
+
+def _check(
+    target: "Target",
+    chosen: "Sequence[PluginCheck]",
+    timing: "CheckTiming",
+    args: argparse.Namespace,
+) -> "Run | None":
+    from kubedevices.check.busy_machine import raised_priority
+    from kubedevices.check.kubelets import SUPPORTED, Kubelets
+    from kubedevices.check.report.progress import ProgressLine
+    from kubedevices.check.report.summary import Run
+
+    kubelets = Kubelets.parse(args.kubelet) if args.kubelet else SUPPORTED
+    left_out = [check.id for check in chosen if check.slow] if args.quick else []
+    chosen = [check for check in chosen if check.id not in left_out]
+    if not chosen:
+        raise UsageError("--quick leaves out every check that is chosen")
+    began = time.monotonic()
+    # The check has to answer as fast as a kubelet: stderr must not block it (a slow reader of the
+    # terminal), and other processes must not take its processor.
+    with unblocked_output("stderr"), raised_priority():
+        progress = ProgressLine(len(chosen))
+        try:
+            ran = asyncio.run(_run(target, chosen, timing, progress, kubelets))
+        except asyncio.CancelledError:
+            return None
+        finally:
+            progress.clear()
+    what = shlex.join(target.command) if target.command else str(target.directory)
+    about = {**_about(target, args), "kubelet": str(kubelets)}
+    seconds = time.monotonic() - began
+    return Run(what, ran.results, seconds, about=about, logs=ran.logs, left_out=left_out)
+
+
+def _about(target: "Target", args: argparse.Namespace) -> dict[str, str]:
+    """Return the options and the machine, which somebody needs to repeat or compare this run."""
+    system = platform.uname()
+    words = {
+        "trigger": args.trigger,
+        "undo": args.undo,
+        "only": " ".join(args.only),
+        "skip": " ".join(args.skip),
+        "resource": args.resource,
+        "bind": " ".join(args.bind),
+        "options": " ".join(
+            f"--{name.replace('_', '-')}"
+            for name in ("quick", "one_at_a_time", "in_place", "no_registry")
+            if getattr(args, name)
+        ),
+        "time": "" if args.timeout_scale == 1 else f"all times × {args.timeout_scale:g}",
+        "plugins": "side by side" if target.side_by_side else "one at a time",
+        "machine": f"{system.system} {system.release} {system.machine}, "
+        f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}",
+    }
+    return {title: text for title, text in words.items() if text}
+
+
+async def _run(
+    target: "Target",
+    chosen: "Sequence[PluginCheck]",
+    timing: "CheckTiming",
+    progress: "ProgressLine",
+    kubelets: "Kubelets",
+) -> "RunResult":
+    """Run the checks; SIGTERM cancels them like Ctrl-C, so that they clean up."""
+    from kubedevices.check.runner import run_all
+
+    task = asyncio.current_task()
+    assert task
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    ticking = asyncio.create_task(progress.tick(), name="progress")
+    try:
+        return await run_all(target, chosen, timing, progress, kubelets)
+    finally:
+        ticking.cancel()
+        await asyncio.gather(ticking, return_exceptions=True)
+
+
+def _report(outcome: "Run", args: argparse.Namespace) -> None:
+    from kubedevices.check.report.document import as_document
+    from kubedevices.check.report.junit import as_junit
+    from kubedevices.check.report.markdown import as_markdown
+    from kubedevices.check.report.page import as_page
+    from kubedevices.check.report.text import print_report
+
+    if args.junit:
+        _write(args.junit, as_junit(outcome))
+    if args.markdown:
+        _write(args.markdown, as_markdown(outcome))
+    if args.html:
+        now = dt.datetime.now(dt.UTC)
+        _write(args.html, as_page(outcome, f"{now:%Y-%m-%d %H:%M} UTC"))
+    if args.output == "table":
+        print_report(outcome)
+    else:
+        print_document(as_document(outcome), args.output)
+
+
+def _accept(outcome: "Run", known: "FindingsFile", file: Path) -> None:
+    from kubedevices.host.shared_directory import SharedDirectory
+
+    missing = known.missing(outcome.results)
+    try:
+        target = file.resolve()
+        text = known.with_added(missing)
+        SharedDirectory(target.parent).replace(target.name, text.encode(), mode=0o644)
+    except OSError as error:
+        raise CannotAsk(f"cannot write {file}: {error.strerror}") from error
+    reasons = len(missing) + len(known.without_reason())
+    todo = f": write {counted(reasons, 'reason')}, then use --expect {file}" if reasons else ""
+    print_to_stderr(f"added {counted(len(missing), 'finding')} to {file}{todo}")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CannotAsk(f"cannot write {path}: {error.strerror}") from error
+
+
+def _split(names: Sequence[str]) -> list[str]:
+    return [part for name in names for part in name.split(",") if part]

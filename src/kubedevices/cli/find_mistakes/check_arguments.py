@@ -1,0 +1,133 @@
+"""The options of `kubedevices check`."""
+
+import argparse
+
+from kubedevices.cli.shared.output import add_output_argument
+from kubedevices.cli.shared.serving import some_path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "target",
+        nargs="*",
+        metavar="SOCKET_DIR | -- COMMAND ARG",
+        help="the directory in which the plugin registers, or the command that starts the plugin",
+    )
+    parser.add_argument("--resource", default="", metavar="NAME", help="only this resource")
+    for option, text in (("--only", "run only these"), ("--skip", "leave these out")):
+        parser.add_argument(
+            option,
+            nargs="+",
+            action="extend",
+            default=[],
+            metavar="ID",
+            help=f"{text}: IDs of checks or themes",
+        )
+    parser.add_argument(
+        "--bind",
+        action="append",
+        default=[],
+        metavar="HOST:INSIDE",
+        help="show the directory HOST to the plugin at INSIDE, for example test files at /dev "
+        "(needs root)",
+    )
+    parser.add_argument(
+        "--timeout-scale",
+        type=_scale,
+        default=1.0,
+        metavar="X",
+        help="multiply all limits and pauses, for a slow machine",
+    )
+    _add_trigger_arguments(parser)
+    _add_manner_arguments(parser)
+    _add_verdict_arguments(parser)
+    parser.add_argument("--list", action="store_true", help="list all checks and exit")
+    parser.add_argument("--explain", metavar="ID", help="describe a check and exit")
+    add_output_argument(parser)
+
+
+def _add_trigger_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that change devices during the check."""
+    parser.add_argument(
+        "--trigger",
+        default="",
+        metavar="[RESOURCE=]CMD",
+        help="a shell command that changes the devices; {n} and $KUBEDEVICES_TRIGGER_NUMBER are "
+        "1, 2, 3 …",
+    )
+    parser.add_argument(
+        "--undo",
+        default="",
+        metavar="CMD",
+        help="a shell command that undoes the --trigger with the same {n}",
+    )
+    parser.add_argument(
+        "--change-timeout",
+        type=float,
+        metavar="SECONDS",
+        help="how long a change may take to arrive (default: 15)",
+    )
+
+
+def _add_manner_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare for which kubelets, and under which conditions, a plugin is judged."""
+    parser.add_argument(
+        "--kubelet",
+        default="",
+        metavar="VERSION",
+        help="judge for these kubelets: 1.36, or 1.34-1.36 (default: the supported versions)",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="skip checks that wait for a long time; the report names them",
+    )
+    parser.add_argument(
+        "--one-at-a-time",
+        action="store_true",
+        help="do not start several copies of the plugin at the same time",
+    )
+    parser.add_argument(
+        "--in-place",
+        action="store_true",
+        help="use the kubelet's usual directories without a mount: for the container of a CI job, "
+        "which has no kubelet and may not mount",
+    )
+    parser.add_argument(
+        "--no-registry",
+        action="store_true",
+        help="offer no plugin registry, for a plugin that registers in both ways",
+    )
+
+
+def _add_verdict_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare which findings make the exit code 1, and the files of reports."""
+    parser.add_argument(
+        "--expect",
+        type=some_path,
+        metavar="FILE",
+        help="a YAML file of known findings with their reasons; they do not fail the run",
+    )
+    parser.add_argument(
+        "--write-expected",
+        type=some_path,
+        metavar="FILE",
+        help="add the findings of this run to FILE, which --expect reads; you write the reasons",
+    )
+    parser.add_argument(
+        "--fail-on",
+        choices=("fail", "warn", "never"),
+        default="fail",
+        help="which new findings make the exit code 1 (default: fail)",
+    )
+    reports = {"junit": "JUnit XML", "html": "an HTML page", "markdown": "the summary of a CI job"}
+    for name, what in reports.items():
+        parser.add_argument(f"--{name}", type=some_path, metavar="FILE", help=f"also write {what}")
+
+
+def _scale(text: str) -> float:
+    value = float(text)
+    if not 0.001 <= value <= 1000:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0.001 and 1000")
+    return value

@@ -1,0 +1,245 @@
+"""`kubedevices explain`: says why a device is not allocatable, or not usable in its container.
+
+The keys of `-o json` and `-o yaml` are stable: `socket_dir`, `source` (the node or kubelet that
+answered, empty if none did), `result` (the worst of all), `findings` and `resources`, each resource
+with `resource`, `result`, `capacity`, `allocatable`, `held` (null if unknown) and `findings`. A
+finding has `step`, `result` (ok, unknown, warning, problem), `looked_at`, `found`, `advice` and
+`command`.
+"""
+
+import argparse
+import asyncio
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kubedevices.cli.shared.node_client import absolute_path, add_node_arguments, add_proxy_argument
+from kubedevices.cli.shared.output import (
+    Column,
+    add_output_argument,
+    print_document,
+    print_listing,
+)
+from kubedevices.errors.safe_text import one_line
+from kubedevices.errors.words import counted, some_of
+from kubedevices.host import terminal
+from kubedevices.host.terminal import print_line
+from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR, default_state_dir
+
+if TYPE_CHECKING:
+    from kubedevices.explain.diagnosis import Diagnosis
+    from kubedevices.explain.finding import Finding
+    from kubedevices.explain.host_paths import HostPaths
+
+NAME = "explain"
+HELP = """\
+say why a device cannot be allocated, or cannot be used in its container
+
+Looks at every step of a device: its name, the plugin directory, which process listens, which plugin
+registered, the device list, health and holders, device files, permissions, SELinux, CDI files, and
+the container. Asks a `kubedevices node`, or else the kubelet of this host. Changes nothing. Run it
+as root on the node; a step without permission is reported as unknown. Exit code 1: it found a
+problem.
+"""
+EXAMPLES = """\
+examples:
+  kubedevices explain                                      one line per resource
+  kubedevices explain example.com/widget                   all about one resource
+  kubedevices explain example.com/widget --socket-dir ~/kd -o json
+"""
+
+_INDENT = 25
+_STYLES = {"ok": "green", "unknown": "dim", "warning": "yellow", "problem": "bold red"}
+_REPORTED = ("problem", "warning")
+_SUMMARY = (
+    Column("resource"),
+    Column("capacity", right=True),
+    Column("allocatable", right=True),
+    Column("held", right=True),
+    Column("result"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of this verb."""
+    parser.add_argument(
+        "resource", nargs="?", metavar="RESOURCE", help="only this resource, in detail"
+    )
+    add_output_argument(parser)
+    parser.add_argument(
+        "--ask-plugins",
+        action="store_true",
+        help="also ask the plugins for their devices (off by default: some plugins lose an update "
+        "when a second client reads their list)",
+    )
+    add_node_arguments(parser)
+    places = parser.add_argument_group("where to look")
+    add_proxy_argument(places)
+    places.add_argument(
+        "--pod-resources",
+        type=absolute_path,
+        metavar="SOCKET",
+        help="the kubelet's podresources socket (default: pod-resources/kubelet.sock beside "
+        "--socket-dir, or in the kubelet's root directory)",
+    )
+    places.add_argument(
+        "--plugin-registry",
+        type=absolute_path,
+        metavar="DIR",
+        help="where a kubelet finds plugins by their sockets (default: plugins_registry at "
+        "the same places)",
+    )
+    places.add_argument(
+        "--host-root",
+        type=absolute_path,
+        metavar="DIR",
+        help="root of the host's files: all these directories except /proc (default: /, or "
+        "/host in a pod of `kubectl debug node`)",
+    )
+    for name, usual in (("dev", "/dev"), ("proc", "/proc"), ("sysfs", "/sys")):
+        places.add_argument(
+            f"--{name}-root",
+            type=absolute_path,
+            metavar="DIR",
+            help=f"where the host's {usual} is (default: {usual})",
+        )
+    places.add_argument(
+        "--cdi-dir",
+        action="append",
+        type=absolute_path,
+        metavar="DIR",
+        help="directory instead of /etc/cdi and /var/run/cdi; may be given several times, later "
+        "directories win",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the findings; return 1 if one of them is a problem."""
+    from kubedevices.explain.diagnosis import explain
+    from kubedevices.explain.finding import Outcome
+
+    report = asyncio.run(explain(_places(args), args.resource or "", ask_plugins=args.ask_plugins))
+    if args.output != "table":
+        print_document(report.as_dict(), args.output)
+        return int(report.result is Outcome.PROBLEM)
+    findings = [*report.findings]
+    if args.resource is not None:
+        findings += report.resources[0].findings
+    shown = _print_findings(_in_directory(findings, report.socket_dir))
+    if args.resource is None:
+        shown += _print_summary(report)
+    _print_count(shown)
+    return 1 if report.result is Outcome.PROBLEM else 0
+
+
+def _places(args: argparse.Namespace) -> "HostPaths":
+    from kubedevices.explain.host_paths import HostPaths, find_host_root
+
+    is_usual = args.socket_dir == DEVICE_PLUGIN_DIR
+    host_root = args.host_root or (find_host_root() if is_usual else Path("/"))
+    state_dir = args.state_dir or (None if is_usual else default_state_dir(args.socket_dir))
+    given = {
+        "socket_dir": None if is_usual else args.socket_dir,
+        "state_dir": state_dir,
+        "pod_resources": args.pod_resources,
+        "plugin_registry": args.plugin_registry,
+        "proxy_state_dir": args.proxy_state_dir,
+        "dev_root": args.dev_root,
+        "proc_root": args.proc_root,
+        "sysfs_root": args.sysfs_root,
+        "cdi_dirs": tuple(args.cdi_dir) if args.cdi_dir else None,
+    }
+    return HostPaths.below(
+        host_root, **{name: value for name, value in given.items() if value is not None}
+    )
+
+
+def _print_findings(findings: Iterable["Finding"]) -> list[str]:
+    """Print a paragraph per step; return the results that were printed.
+
+    A terminal gets lines of its width, a pipe gets lines without a limit.
+    """
+    width = terminal.wrap_width()
+    merged = _merged(findings)
+    for each in merged:
+        head = f"{each.result:8} {each.step:15} "
+        first, *others = _lines(each, max(40, width - _INDENT) if width else 0)
+        print_line((f"{each.result:8}", _STYLES[each.result]), head[8:] + first)
+        for line in others:
+            print_line(" " * _INDENT + line)
+    return [str(each.result) for each in merged]
+
+
+def _in_directory(findings: Iterable["Finding"], directory: Path) -> Iterator["Finding"]:
+    """Shorten paths in the plugin directory to file names: another line names the directory."""
+    from dataclasses import replace
+
+    for each in findings:
+        yield replace(each, looked_at=each.looked_at.removeprefix(f"{directory}/"))
+
+
+def _merged(findings: Iterable["Finding"]) -> list["Finding"]:
+    """Merge equal findings of several devices; the command is the command of the first device."""
+    from dataclasses import replace
+
+    from kubedevices.explain.finding import in_order
+
+    alike: dict[object, list[Finding]] = {}
+    for each in in_order(findings):
+        alike.setdefault((each.step, each.result, each.found, each.advice), []).append(each)
+    return [
+        replace(
+            first, looked_at=some_of(dict.fromkeys(each.looked_at for each in (first, *others)))
+        )
+        for first, *others in alike.values()
+    ]
+
+
+def _lines(finding: "Finding", width: int) -> Iterator[str]:
+    """Yield the finding, then its advice and its command, if any; a command is not wrapped."""
+    found = one_line(f"{finding.looked_at}: {finding.found}")
+    yield from _wrapped(found, width)
+    if finding.advice:
+        yield from _wrapped(f"→ {one_line(finding.advice)}", width)
+    if finding.command:
+        yield f"$ {one_line(finding.command)}"
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    if not width:
+        return [text]
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+def _print_summary(report: "Diagnosis") -> list[str]:
+    """Print a line per resource, then the problems and warnings; return the results printed.
+
+    Resources with the same problems share a paragraph.
+    """
+    print_line()
+    rows = [each.as_dict() for each in report.resources]
+    print_listing(rows, _SUMMARY, "table", empty="no resource is known here")
+    alike: dict[tuple[Finding, ...], list[str]] = {}
+    for each in report.resources:
+        if reported := tuple(finding for finding in each.findings if finding.result in _REPORTED):
+            reported = tuple(_in_directory(reported, report.socket_dir))
+            alike.setdefault(reported, []).append(each.resource)
+    shown = []
+    for findings, names in alike.items():
+        print_line()
+        print_line(some_of(names))
+        shown += _print_findings(findings)
+    return shown
+
+
+def _print_count(shown: Iterable[str]) -> None:
+    """Print the number of problems as the last line."""
+    counts = Counter(shown)
+    problems, warnings, unknowns = (counts[each] for each in ("problem", "warning", "unknown"))
+    summary = counted(problems, "problem") if problems else "no problem"
+    summary += f", {counted(warnings, 'warning')}" if warnings else ""
+    style = _STYLES["problem" if problems else "warning" if warnings else "ok"]
+    print_line()
+    print_line((summary, style), f", {unknowns} unknown" if unknowns else "")

@@ -1,0 +1,324 @@
+"""`kubedevices devices`: lists the devices of a node: health, NUMA nodes, holder.
+
+The keys of `-o json` and `-o yaml` are stable: `resources`, each with `resource`, `capacity`,
+`allocatable`, `held`, `plugin` (connected, starting, stopped, missing) and `devices`; each device
+has `id`, `health`, `numa_nodes` and `held_by` (`namespace`, `pod`, `uid`, `container`). A
+`kubedevices node` adds `left_behind`: pods whose devices no process uses any more
+(`namespace`, `pod`, `uid`, `reason`). A `kubedevices proxy` adds `proxied`: the resources behind
+the proxy, each with `resource` (the name that the plugin registers), `plugin` (connected, missing),
+`socket`, `healthy`, `unhealthy`, `rules` in words, `outside` (`resource`, `healthy`, `unhealthy`)
+and `cordoned` (`resource`, `id`, `reason`). DRA drivers of kubedevices on this host add `claims`,
+each with `driver`, `claim` (NAMESPACE/NAME), `devices` and `state`: prepared, begun, or why the
+claim was refused.
+"""
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kubedevices.cli.shared.node_client import (
+    add_host_root_argument,
+    add_node_arguments,
+    add_pod_resources_argument,
+    add_proxy_argument,
+    ask,
+    ask_kubelet_of,
+    ask_to_allocate,
+    look_below_host_root,
+    note,
+    proxy_socket,
+    unknown_resource,
+)
+from kubedevices.cli.shared.output import (
+    Column,
+    LiveListing,
+    Row,
+    add_output_argument,
+    print_listing,
+)
+from kubedevices.errors import NoNode, UsageError
+from kubedevices.host.terminal import print_line, print_to_stderr
+from kubedevices.values.resource_name import ResourceName
+
+if TYPE_CHECKING:
+    from kubedevices.node.services.control_client import ControlClient
+
+NAME = "devices"
+HELP = """\
+list devices: health, NUMA node, holder
+
+Asks the `kubedevices node` of the socket directory, or else the kubelet that serves the directory.
+A kubelet lists only healthy and allocated devices. If a `kubedevices proxy` stands before the
+kubelet, the verb also lists the plugins behind the proxy, and the devices that the kubelet gets.
+Last come the claims of DRA drivers of kubedevices on this host: the devices of each claim, or why
+the claim was refused.
+"""
+EXAMPLES = """\
+examples:
+  kubedevices devices --socket-dir ~/kd
+  kubedevices devices example.com/widget --socket-dir ~/kd -o json
+  kubedevices devices --watch --socket-dir ~/kd
+  kubedevices devices --pod-resources /var/lib/kubelet/pod-resources/kubelet.sock
+"""
+
+
+def _holders_as_text(holders: Sequence[Mapping[str, str]]) -> str:
+    return (
+        ", ".join(
+            (f"{each['namespace']}/{each['pod']}" if each["pod"] else each["uid"])
+            + f" ({each['container']})"
+            for each in holders
+        )
+        or "-"
+    )
+
+
+def _outside_as_text(resources: Sequence[Mapping[str, Any]]) -> str:
+    return (
+        ", ".join(
+            f"{each['resource']} ({each['healthy']} healthy, {each['unhealthy']} not)"
+            for each in resources
+        )
+        or "-"
+    )
+
+
+def _cordoned_as_text(devices: Sequence[Mapping[str, str]]) -> str:
+    return ", ".join(f"{each['id']} ({each['reason']})" for each in devices) or "-"
+
+
+_DEVICE_COLUMNS = (
+    Column("resource"),
+    Column("id", "DEVICE"),
+    Column("health"),
+    Column("numa_nodes", "NUMA"),
+    Column("held_by", text=_holders_as_text),
+)
+_SUMMARY = (
+    Column("resource"),
+    Column("capacity", right=True),
+    Column("allocatable", right=True),
+    Column("held", right=True),
+    Column("plugin"),
+)
+_PROXIED = (
+    Column("resource", "BEHIND THE PROXY"),
+    Column("plugin"),
+    Column("healthy", right=True),
+    Column("unhealthy", right=True),
+    Column("outside", "SERVED AS", text=_outside_as_text),
+    Column("cordoned", text=_cordoned_as_text),
+    Column("rules", text=lambda rules: "; ".join(rules) or "-"),
+)
+_CLAIMS = (
+    Column("driver"),
+    Column("claim"),
+    Column("devices", text=lambda devices: ", ".join(devices) or "-"),
+    Column("state"),
+)
+_ASK_AGAIN = 2.0
+"""Seconds between two questions to a proxy with `--watch`."""
+
+_EMPTY = "no devices: no plugin has registered"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of this verb."""
+    parser.add_argument("resource", nargs="?", metavar="RESOURCE", help="list only this resource")
+    parser.add_argument(
+        "-w", "--watch", action="store_true", help="follow changes until Ctrl-C is pressed"
+    )
+    add_output_argument(parser)
+    add_node_arguments(parser)
+    add_pod_resources_argument(parser)
+    add_proxy_argument(parser)
+    add_host_root_argument(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the listing once or, with `--watch`, after every change."""
+    if args.resource is not None:
+        ResourceName.parse(args.resource)
+    look_below_host_root(args)
+    if args.watch and args.pod_resources:
+        raise UsageError(
+            "--watch cannot be used with --pod-resources: a kubelet reports no changes"
+        )
+    if args.watch:
+        ask_to_allocate(args, lambda client: _watch(client, args))
+        return 0
+    import asyncio
+
+    document = _ask(args) | asyncio.run(_ask_proxy(args))
+    claims = _claims(args.socket_dir.parent, (args.resource or "").partition("/")[0])
+    if claims and args.resource is not None and _lacks(document, args.resource):
+        document |= {"resources": []}
+    elif args.resource is not None:
+        document = _only(document, args.resource)
+    document |= {"claims": claims} if claims else {}
+    rows = [*_rows(document)]
+    resources = document["resources"]
+    empty = _EMPTY if not resources else "no devices"
+    print_listing(rows, _DEVICE_COLUMNS, args.output, document=document, empty=empty)
+    if args.output == "table":
+        _print_other_tables(document, has_rows=bool(rows))
+    return 0
+
+
+def _print_other_tables(document: dict[str, Any], *, has_rows: bool) -> None:
+    """Print what follows the table of devices: summary, pods left behind, proxy, claims."""
+    if resources := document["resources"]:
+        if has_rows:
+            print_line()
+        print_listing(resources, _SUMMARY, "table")
+        for each in document.get("left_behind", ()):
+            pod = f"{each['namespace']}/{each['pod']}" if each["pod"] else each["uid"]
+            print_line()
+            print_line(f"pod {pod} is left behind: {each['reason']}; kubedevices release {pod}")
+    has_above = bool(resources)
+    for key, columns in (("proxied", _PROXIED), ("claims", _CLAIMS)):
+        if found := document.get(key):
+            if has_above:
+                print_line()
+            print_listing(found, columns, "table")
+            has_above = True
+
+
+def _claims(kubelet_dir: Path, domain: str) -> list[dict[str, Any]]:
+    """Return the claims of DRA drivers of kubedevices, read from their files.
+
+    `domain` chooses one driver; if empty, all drivers.
+    """
+    try:
+        (kubelet_dir / "plugins").stat()
+    except PermissionError:
+        print_to_stderr(f"no permission to look into {kubelet_dir}: claims are not listed")
+        return []
+    except OSError:
+        return []
+    from kubedevices.explain.look_drivers import look_at_drivers
+
+    found: list[dict[str, Any]] = []
+    for driver in look_at_drivers([kubelet_dir], ()):
+        if domain in ("", driver.name):
+            found += [
+                {"driver": driver.name, "claim": each.name, "devices": list(each.devices)}
+                | {"state": "prepared" if each.is_ready else "begun"}
+                for each in driver.claims
+            ]
+            found += [
+                {"driver": driver.name, "claim": f"{each.namespace}/{each.name}", "devices": []}
+                | {"state": f"refused: {each.reason}"}
+                for each in driver.refused
+            ]
+    return found
+
+
+def _lacks(document: dict[str, Any], resource: str) -> bool:
+    """Whether no device plugin has the resource; all of its devices may be in DRA."""
+    return all(each["resource"] != resource for each in document["resources"])
+
+
+async def _ask_proxy(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the resources of a proxy; empty if no proxy answers."""
+    from kubedevices.kubelet_api.proxy_client import ask_proxy
+
+    wanted = args.resource
+    proxied = [
+        each.as_dict()
+        for each in await ask_proxy(proxy_socket(args))
+        if wanted is None or each.serves(wanted)
+    ]
+    return {"proxied": proxied} if proxied else {}
+
+
+def _ask(args: argparse.Namespace) -> dict[str, Any]:
+    """Ask the kubelet of `--pod-resources`, else the node, else the kubelet of the directory."""
+    if args.pod_resources is None:
+        try:
+            return ask(args, _ask_node)
+        except NoNode as error:
+            socket, document = ask_kubelet_of(error)
+    else:
+        import asyncio
+
+        from kubedevices.kubelet_api.kubelet_devices import ask_kubelet
+
+        socket, document = args.pod_resources, asyncio.run(ask_kubelet(args.pod_resources))
+    print_to_stderr(note(socket))
+    return document
+
+
+async def _ask_node(client: "ControlClient") -> dict[str, Any]:
+    pods = (await client.pods())["pods"]
+    return await client.devices() | {
+        "left_behind": [
+            {"namespace": pod["namespace"], "pod": pod["name"], "uid": pod["uid"]}
+            | {"reason": pod["left_behind"]}
+            for pod in pods
+            if pod.get("left_behind")
+        ]
+    }
+
+
+def _only(document: dict[str, Any], resource: str) -> dict[str, Any]:
+    found = [each for each in document["resources"] if each["resource"] == resource]
+    if not found:
+        known = [each["resource"] for each in document["resources"]]
+        raise unknown_resource(resource, known)
+    return document | {"resources": found}
+
+
+async def _watch(client: "ControlClient", args: argparse.Namespace) -> None:
+    """Show the listing whenever the node reports a change, with the answer of the proxy.
+
+    A proxy reports no changes, so this asks the proxy every `_ASK_AGAIN` seconds.
+    """
+    import asyncio
+
+    listing = LiveListing(_DEVICE_COLUMNS, args.output, empty=_EMPTY)
+    last_listing: dict[str, Any] = {}
+    proxied: dict[str, Any] = {}
+    async with aclosing(client.watch_devices(args.resource or "")) as documents:
+        news = asyncio.ensure_future(anext(documents, None))
+        try:
+            with listing:
+                while True:
+                    await asyncio.wait({news}, timeout=_ASK_AGAIN if last_listing else None)
+                    if news.done():
+                        if (document := news.result()) is None:
+                            return
+                        last_listing = document
+                        _show(listing, last_listing | proxied)  # the proxy may answer late
+                        news = asyncio.ensure_future(anext(documents, None))
+                    proxied = await _ask_proxy(args)
+                    _show(listing, last_listing | proxied)
+        finally:
+            news.cancel()
+            await asyncio.wait({news})
+
+
+def _show(listing: LiveListing, document: dict[str, Any]) -> None:
+    listing.show(_rows(document), document=document, caption=_caption(document))
+
+
+def _caption(document: dict[str, Any]) -> str:
+    parts = [
+        f"{each['resource']}: capacity {each['capacity']}, allocatable {each['allocatable']}, "
+        f"held {each['held']}, plugin {each['plugin']}"
+        for each in document["resources"]
+    ]
+    parts += [
+        f"behind the proxy {each['resource']}: plugin {each['plugin']}, {each['healthy']} healthy, "
+        f"{each['unhealthy']} not, served as {_outside_as_text(each['outside'])}"
+        for each in document.get("proxied", ())
+    ]
+    return "; ".join(parts)
+
+
+def _rows(document: dict[str, Any]) -> Iterator[Row]:
+    for resource in document["resources"]:
+        for device in resource["devices"]:
+            yield {**device, "resource": resource["resource"]}

@@ -1,0 +1,322 @@
+"""Prints the listings of all verbs: as a table for people, as JSON or YAML for programs.
+
+On a terminal, a table has a line below its heading, and colours. In a pipe, it is aligned text that
+is never shortened. JSON and YAML print the rows unchanged, so the keys of a row must stay stable:
+each verb documents its keys. PyYAML is imported only when it is needed.
+"""
+
+import argparse
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from kubedevices.errors import safe_text
+from kubedevices.errors.safe_text import one_line
+from kubedevices.host import terminal
+from kubedevices.host.terminal import Line, print_lines, print_text, print_to_stderr
+
+if TYPE_CHECKING:
+    from kubedevices.values.device import DeviceSpec, Mount
+
+FORMATS = ("table", "json", "yaml")
+
+Row = Mapping[str, Any]
+
+_NOTHING = "-"
+_GAP = "  "
+_STYLES = {"Healthy": "green", "Unhealthy": "bold red"}
+
+
+class Column(NamedTuple):
+    """One column: the key in a row, the heading, and a function that returns a value as text.
+
+    On a terminal a cell whose text is `Healthy` or `Unhealthy` has a colour.
+    """
+
+    key: str
+    title: str = ""
+    text: Callable[[Any], str] | None = None
+    right: bool = False
+
+    @property
+    def heading(self) -> str:
+        """The title, by default the key in capitals."""
+        return self.title or self.key.replace("_", " ").upper()
+
+    def cell(self, row: Row) -> str:
+        """Return the text of this column in `row`."""
+        value = row.get(self.key)
+        return self.text(value) if self.text else as_text(value)
+
+
+def add_output_argument(parser: argparse.ArgumentParser) -> None:
+    """Add `-o table|json|yaml` as `args.output`."""
+    parser.add_argument(
+        "-o", "--output", choices=FORMATS, default="table", help="table (default), json or yaml"
+    )
+
+
+def as_text(value: Any) -> str:
+    """Return `value` as text for a table: lists with commas, an empty value as a dash."""
+    if value is None or value in ("", (), [], {}):
+        return _NOTHING
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}={item}" for key, item in value.items())
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return ",".join(map(str, value))
+    return str(value)
+
+
+def path_as_text(host_path: str, container_path: str) -> str:
+    """Return a path of the host, with the path in the container if that is different."""
+    return host_path if container_path == host_path else f"{host_path} -> {container_path}"
+
+
+def describe_spec(spec: "DeviceSpec") -> dict[str, Any]:
+    """Return a device file for JSON and YAML."""
+    return {
+        "host_path": spec.host_path,
+        "container_path": spec.container_path,
+        "permissions": spec.permissions,
+    }
+
+
+def describe_mount(mount: "Mount") -> dict[str, Any]:
+    """Return a mount for JSON and YAML."""
+    return {
+        "host_path": mount.host_path,
+        "container_path": mount.container_path,
+        "read_only": mount.read_only,
+    }
+
+
+def print_listing(
+    rows: Iterable[Row],
+    columns: Sequence[Column],
+    output: str,
+    *,
+    document: Any = None,
+    empty: str = "nothing to list",
+) -> None:
+    """Print `rows`: as a table of `columns`, or as the list of `rows` in JSON or YAML.
+
+    `document` replaces the list of rows in JSON and YAML if the data is nested. `empty` is printed
+    on stderr instead of a table without rows.
+    """
+    rows = [*rows]
+    if output != "table":
+        print_document(rows if document is None else document, output)
+    elif not rows:
+        print_to_stderr(empty)
+    elif terminal.is_terminal():
+        _print_on_terminal(rows, columns)
+    else:
+        print_text(plain_table(rows, columns))
+
+
+def print_document(document: Any, output: str) -> None:
+    """Print one value as JSON or YAML."""
+    print_text(dump(document, output))
+
+
+def dump(document: Any, output: str) -> str:
+    """Return `document` as indented JSON or as YAML, keys in the order they were given."""
+    if output == "json":
+        return json_text(document, indent=2) + "\n"
+    import yaml
+
+    class DocumentDumper(yaml.SafeDumper):
+        pass
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+        style = None if safe_text.is_safe(value) else '"'
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+    DocumentDumper.add_representer(str, text)
+    as_json = json.dumps(document, ensure_ascii=False)
+    dumped: str = yaml.dump(
+        json.loads(as_json),  # tuples and read-only mappings become YAML's own
+        Dumper=DocumentDumper,
+        sort_keys=False,
+        # The library would print some characters as they are that are no letters.
+        allow_unicode=terminal.is_utf8() and as_json.isprintable(),
+        default_flow_style=False,
+        # A text that is folded could have any word at the start of a line.
+        width=float("inf"),
+    )
+    return safe_text.escaped_yaml(dumped)
+
+
+def json_text(document: Any, *, indent: int | None = None) -> str:
+    """Return `document` as JSON. Characters that stdout cannot encode become JSON escapes."""
+    return safe_text.json_text(document, indent=indent, ascii_only=not terminal.is_utf8())
+
+
+def manifest_yaml(documents: list[dict[str, Any]]) -> str:
+    """Return Kubernetes objects as one YAML text that kubectl and Helm read like PyYAML.
+
+    Strings of several lines become block scalars, which people can read.
+    """
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+        style = "|" if "\n" in value else "'" if _is_ambiguous(value) else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+    Dumper.add_representer(str, text)
+    dumped = [
+        yaml.dump(each, Dumper=Dumper, sort_keys=False, default_flow_style=False)
+        for each in documents
+    ]
+    return "---\n".join(dumped)
+
+
+def _is_ambiguous(text: str) -> bool:
+    """Whether kubectl or Helm read a text as true, false or a number, and PyYAML as text.
+
+    For kubectl and Helm, `y` is true (YAML 1.1) and `1e3` is 1000 (YAML 1.2).
+    """
+    if text in ("y", "Y", "n", "N"):
+        return True
+    number = "[-+]?([0-9][0-9_]*)?[.]?[0-9_]*([eE][-+]?[0-9]+)?|0o[0-7]+"
+    return re.fullmatch(number, text) is not None
+
+
+def plain_table(rows: Iterable[Row], columns: Sequence[Column]) -> str:
+    """Return aligned columns as plain text; a line break in a cell is escaped."""
+    return "".join(_GAP.join(cells).rstrip() + "\n" for cells in _aligned(rows, columns))
+
+
+def _aligned(rows: Iterable[Row], columns: Sequence[Column]) -> list[list[str]]:
+    """Return the cells of the heading and of each row, each as wide as its column."""
+    table = [[column.heading for column in columns]]
+    table += [[one_line(column.cell(row)) for column in columns] for row in rows]
+    widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
+    return [
+        [
+            cell.rjust(width) if column.right else cell.ljust(width)
+            for cell, width, column in zip(cells, widths, columns, strict=True)
+        ]
+        for cells in table
+    ]
+
+
+class LiveListing:
+    """A listing that changes: a terminal shows the last state, a pipe gets every state.
+
+    Use it as a context manager and call `show` with every new state. In a pipe, a state with the
+    same text as the state before is not repeated; JSON is one line per state, YAML one document.
+    """
+
+    def __init__(
+        self, columns: Sequence[Column], output: str, *, empty: str = "nothing yet"
+    ) -> None:
+        self._columns, self._output, self._empty = columns, output, empty
+        self._is_live, self._drawn = output == "table" and terminal.is_terminal(), 0
+        self._last = ""
+
+    def __enter__(self) -> Self:
+        if self._is_live:
+            terminal.hide_cursor()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._is_live:
+            terminal.show_cursor()
+
+    def show(self, rows: Iterable[Row], *, document: Any = None, caption: str = "") -> None:
+        """Show this state; `caption` stands under the table on a terminal, above it in a pipe."""
+        rows = [*rows]
+        if self._is_live:
+            self._redraw(_draw(rows, self._columns) if rows else [(self._empty,)], caption)
+            return
+        state = self._render(rows, document)
+        if state == self._last:
+            return
+        heading = f"# {one_line(caption)}\n" if caption and self._output == "table" else ""
+        gap = "\n" if self._last and self._output == "table" else ""
+        print_text(gap + heading + state, flush=True)
+        self._last = state
+
+    def _redraw(self, lines: Sequence[Line], caption: str) -> None:
+        """Replace the last drawn lines by `lines`; without room, the last line counts the rest."""
+        columns, height = terminal.size()
+
+        def rows_of(*several: Line) -> int:
+            return sum(-(-_width_of(each) // columns) or 1 for each in several)
+
+        room, shown = height - 2 - rows_of((caption,)), list[Line]()
+        for number, line in enumerate(lines):
+            room -= rows_of(line)
+            if room < 0:
+                shown.append(((f"… and {len(lines) - number} more lines", "dim"),))
+                break
+            shown.append(line)
+        shown += [((one_line(caption), "dim"),)] if caption else []
+        terminal.redraw(self._drawn, shown)
+        self._drawn = rows_of(*shown)
+
+    def _render(self, rows: list[Row], document: Any) -> str:
+        document = rows if document is None else document
+        if self._output == "json":
+            return json_text(document) + "\n"
+        if self._output == "yaml":
+            return "---\n" + dump(document, "yaml")
+        return plain_table(rows, self._columns) if rows else f"{one_line(self._empty)}\n"
+
+
+def _print_on_terminal(rows: Sequence[Row], columns: Sequence[Column]) -> None:
+    """Print the table. If it is too wide, its first column becomes headings between the rows.
+
+    If it is still too wide, the terminal wraps whole lines. Such lines can be read and copied; a
+    table with wrapped cells cannot.
+    """
+    room, _ = terminal.size()
+    shown = _draw(rows, columns)
+    if len(columns) > 1 and max(map(_width_of, shown)) > room:
+        heading, rule, *lines = _draw(rows, columns[1:])
+        shown = [("  ", *heading), (f"  {terminal.plain(rule)[: room - 2]}",)]
+        above = None
+        for row, line in zip(rows, lines, strict=True):
+            title = one_line(columns[0].cell(row))
+            if title != above:
+                shown.append((title,))
+            above = title
+            shown.append(("  ", *line))
+    print_lines(shown)
+
+
+def _draw(rows: Sequence[Row], columns: Sequence[Column]) -> list[Line]:
+    """Return two lines for the heading, then a line per row; they may be wider than the screen."""
+    heading, *lines = _aligned(rows, columns)
+    room, _ = terminal.size()
+    title = _GAP.join(heading)
+    drawn: list[Line] = [((title.rstrip(), "bold"),), ("─" * min(len(title), room),)]
+    above = ""
+    for cells in lines:
+        # A first cell equal to the cell above is dim. Blanks at the end of a line would make a
+        # narrow terminal wrap the line.
+        first = "dim" if cells[0] == above else ""
+        shown = [_styled_cell(cell, "" if at else first) for at, cell in enumerate(cells)]
+        above, shown[-1] = cells[0], _styled_cell(cells[-1].rstrip(), "")
+        drawn.append([part for each in shown for part in (each, _GAP)][:-1])
+    return drawn
+
+
+def _width_of(line: Line) -> int:
+    return len(terminal.plain(line))
+
+
+def _styled_cell(cell: str, style: str) -> tuple[str, str]:
+    return cell, _STYLES.get(cell.strip(), style)

@@ -1,0 +1,19 @@
+"""The ready plugin `kubedevices expose`: devices of this host, chosen by a YAML file or profile.
+
+scanner             looks at the host and reports the devices; start to read here
+config              the YAML file
+match               what a rule of the file selects
+path_patterns       device files by pattern
+host                finds device files, USB and PCI devices
+tree                decides which devices to serve and how
+names               the IDs of devices
+memory              remembers devices over time
+checks              health checks of exposed devices
+abilities           which calls a resource needs
+read_profiles       the profiles in `profiles/`
+foreign_sources     finds the file of another plugin, also within other objects
+foreign_configs     which foreign files there are
+foreign_conversion  turns their devices into ours, or says what is lost
+foreign_generic     the files of generic-device-plugin
+foreign_smarter     the files of smarter-device-manager
+"""

@@ -1,0 +1,94 @@
+"""The schema of `match` in expose's YAML file: devices by path, directory, USB or PCI."""
+
+# ruff: noqa: RUF009  # `key` makes a field, not a value
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kubedevices.config.yaml_config import key
+from kubedevices.expose import checks
+from kubedevices.expose.path_patterns import PathPattern
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsbMatch:
+    """USB devices by their descriptors; all given values must match."""
+
+    HINT: ClassVar[str] = """write 'usb: {vendor: "0403", product: "6001"}'"""
+    ANY_OF: ClassVar[tuple[str, ...]] = ("vendor", "product", "serial")
+
+    vendor: str | None = key(
+        meaning="vendor ID in hexadecimal, in quotes; wildcards allowed",
+        default=None,
+        check=checks.hex_pattern,
+    )
+    product: str | None = key(
+        meaning="product ID in hexadecimal, in quotes; wildcards allowed",
+        default=None,
+        check=checks.hex_pattern,
+    )
+    serial: str | None = key(
+        meaning="serial number; wildcards allowed", default=None, check=checks.some_text
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PciMatch:
+    """PCI functions by their attributes in sysfs; all given values must match."""
+
+    HINT: ClassVar[str] = """write 'pci: {vendor: "8086", driver: vfio-pci}'"""
+    ANY_OF: ClassVar[tuple[str, ...]] = ("vendor", "device", "class", "driver")
+
+    vendor: str | None = key(
+        meaning="vendor ID in hexadecimal, in quotes; wildcards allowed",
+        default=None,
+        check=checks.hex_pattern,
+    )
+    device: str | None = key(
+        meaning="device ID in hexadecimal, in quotes; wildcards allowed",
+        default=None,
+        check=checks.hex_pattern,
+    )
+    class_: str | None = key(
+        meaning="class or its beginning: 03 is every display controller",
+        name="class",
+        default=None,
+        check=checks.hex_pattern,
+    )
+    driver: str | None = key(
+        meaning="the driver it is bound to; wildcards allowed", default=None, check=checks.some_text
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Match:
+    """Devices by path, or by their bus."""
+
+    HINT: ClassVar[str] = "write '- path: /dev/...'"
+    ONE_OF: ClassVar[tuple[str, ...]] = ("path", "directory", "usb", "pci")
+
+    path: PathPattern | None = key(
+        meaning="glob of device files: *, ? and [...] within one directory level",
+        default=None,
+        parse=PathPattern,
+    )
+    directory: PathPattern | None = key(
+        meaning="glob of directories; all device files below a directory are one device",
+        default=None,
+        parse=PathPattern,
+    )
+    usb: UsbMatch | None = key(meaning="USB devices that match all given values", default=None)
+    pci: PciMatch | None = key(meaning="PCI functions that match all given values", default=None)
+
+    @property
+    def wildcards(self) -> int:
+        """How many wildcard texts a match has."""
+        pattern = self.path or self.directory
+        return pattern.wildcards if pattern else 0
+
+    @property
+    def text(self) -> str:
+        """The match as text, for messages."""
+        if pattern := self.path or self.directory:
+            return pattern.text
+        return "a match by usb" if self.usb else "a match by pci"

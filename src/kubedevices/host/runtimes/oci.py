@@ -1,0 +1,160 @@
+"""Container options in an OCI runtime configuration, and a small configuration to start from.
+
+The result is what containerd would give to runc for the same answer of a device plugin. The numbers
+of device files are an argument (`host.device_files.read_device_files` reads them), because this
+module reads no files.
+"""
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kubedevices.errors import NotADeviceFile, NotExpressible
+from kubedevices.values.allocation import ContainerOptions
+from kubedevices.values.cdi import (
+    CdiMount,
+    CdiRegistry,
+    ContainerEdits,
+    DeviceFile,
+    DeviceNode,
+    Look,
+    apply_edits,
+    inject,
+)
+from kubedevices.values.device import DeviceSpec
+
+PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_CAPABILITIES = ("CAP_AUDIT_WRITE", "CAP_KILL", "CAP_NET_BIND_SERVICE")
+_NAMESPACES = ("pid", "network", "ipc", "uts", "mount")
+_QUIET = ("nosuid", "noexec", "nodev")
+_MASKED = (
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/firmware",
+)
+_READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+
+
+def host_paths(options: ContainerOptions) -> tuple[str, ...]:
+    """Return the device files whose numbers are needed."""
+    return tuple(dict.fromkeys(device.host_path for device in options.devices))
+
+
+def apply_to_oci(
+    config: Mapping[str, Any],
+    options: ContainerOptions,
+    device_files: Mapping[str, DeviceFile],
+    *,
+    registry: CdiRegistry | None = None,
+    look: Look | None = None,
+) -> dict[str, Any]:
+    """Return a copy of `config` with the options added.
+
+    A runtime such as runc does not know CDI. So options with CDI names need the `registry` that
+    defines them, and `look` to read the device files of these definitions. Raises `NotExpressible`.
+    """
+    result = copy.deepcopy(dict(config))
+    edits = ContainerEdits(
+        env=tuple(f"{name}={value}" for name, value in options.env.items()),
+        device_nodes=tuple(_node(device, device_files) for device in options.devices),
+        mounts=tuple(
+            CdiMount(
+                mount.host_path,
+                mount.container_path,
+                ("rbind", "rprivate", "ro" if mount.read_only else "rw"),
+                "bind",
+            )
+            for mount in options.mounts
+        ),
+    )
+    result = apply_edits(result, edits, _nothing_to_look_at)
+    if options.annotations:
+        result["annotations"] = {**(result.get("annotations") or {}), **options.annotations}
+    if not options.cdi_devices:
+        return result
+    if registry is None or look is None:
+        names = ", ".join(options.cdi_devices)
+        raise NotExpressible("oci", f"the CDI devices {names}, without the files that define them")
+    return inject(result, options.cdi_devices, registry, look)
+
+
+def minimal_config(
+    args: Sequence[str],
+    *,
+    root: str = "rootfs",
+    env: Iterable[str] = (PATH,),
+    hostname: str = "container",
+    read_only: bool = True,
+) -> dict[str, Any]:
+    """Return a complete configuration for runc: isolated, unprivileged, no device allowed.
+
+    It is like the output of `runc spec`, but without a terminal, without limits (to raise limits
+    needs a capability that root does not always have) and without a group for terminals (which
+    needs a mapped ID). runc itself adds the devices of every container, such as /dev/null.
+    """
+    return {
+        "ociVersion": "1.0.2",
+        "process": {
+            "terminal": False,
+            "user": {"uid": 0, "gid": 0},
+            "args": list(args),
+            "env": list(env),
+            "cwd": "/",
+            "capabilities": {
+                group: list(_CAPABILITIES) for group in ("bounding", "effective", "permitted")
+            },
+            "noNewPrivileges": True,
+        },
+        "root": {"path": root, "readonly": read_only},
+        "hostname": hostname,
+        "mounts": [
+            _mount("/proc", "proc", "proc"),
+            _mount("/dev", "tmpfs", "tmpfs", "nosuid", "strictatime", "mode=755", "size=65536k"),
+            _mount(
+                *("/dev/pts", "devpts", "devpts", "nosuid", "noexec"),
+                *("newinstance", "ptmxmode=0666", "mode=0620"),
+            ),
+            _mount("/dev/shm", "tmpfs", "shm", *_QUIET, "mode=1777", "size=65536k"),
+            _mount("/dev/mqueue", "mqueue", "mqueue", *_QUIET),
+            _mount("/sys", "sysfs", "sysfs", *_QUIET, "ro"),
+        ],
+        "linux": {
+            "resources": {"devices": [{"allow": False, "access": "rwm"}]},
+            "namespaces": [{"type": name} for name in _NAMESPACES],
+            "maskedPaths": list(_MASKED),
+            "readonlyPaths": list(_READ_ONLY),
+        },
+    }
+
+
+def _node(device: DeviceSpec, device_files: Mapping[str, DeviceFile]) -> DeviceNode:
+    if device.host_path not in device_files:
+        raise NotExpressible("oci", f"the device {device.host_path}, without its number")
+    file = device_files[device.host_path]
+    return DeviceNode(
+        device.container_path or device.host_path,
+        device.host_path,
+        type=file.type,
+        major=file.major,
+        minor=file.minor,
+        file_mode=file.file_mode,
+        permissions=device.permissions,
+        uid=file.uid,
+        gid=file.gid,
+    )
+
+
+def _nothing_to_look_at(path: str) -> DeviceFile:
+    raise NotADeviceFile(path, "it has no device number")
+
+
+def _mount(destination: str, kind: str, source: str, *options: str) -> dict[str, Any]:
+    mount: dict[str, Any] = {"destination": destination, "type": kind, "source": source}
+    return mount | ({"options": list(options)} if options else {})

@@ -1,0 +1,146 @@
+"""Which devices a rule means: by ID, NUMA node, or properties of the PCI function. Pure.
+
+For `filter`, `split` and `share`. The PCI function of a device is known if the ID contains its PCI
+address, or if a device file belongs to it; the caller looks it up (`device_facts`).
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Protocol, TypeAlias
+
+from kubedevices.errors import UsageError
+from kubedevices.values.device import Device
+
+
+class PciFunction(Protocol):
+    """The fields of `host.pci.PciDevice`."""
+
+    @property
+    def address(self) -> str:
+        """Such as 0000:3b:00.0."""
+
+    @property
+    def vendor(self) -> str:
+        """Four hexadecimal digits in lower case."""
+
+    @property
+    def device(self) -> str:
+        """Four hexadecimal digits in lower case."""
+
+    @property
+    def device_class(self) -> str:
+        """Six hexadecimal digits in lower case."""
+
+    @property
+    def driver(self) -> str | None:
+        """The name of its driver."""
+
+
+FindPci: TypeAlias = Callable[[Device], PciFunction | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PciRule:
+    """Globs that a PCI function must all fit; None fits every function.
+
+    IDs are hexadecimal, with or without 0x, as `lspci -n` shows them. `device_class` may be the
+    beginning of a class: `03` is every display controller. `driver: ""` means no driver.
+    """
+
+    vendor: str | None = None
+    device: str | None = None
+    device_class: str | None = None
+    driver: str | None = None
+    address: str | None = None
+
+    def fits(self, function: PciFunction | None) -> bool:
+        """Whether `function` fits; False for None."""
+        return function is not None and (
+            _fits_hex(function.vendor, self.vendor)
+            and _fits_hex(function.device, self.device)
+            and _fits_hex(function.device_class, self.device_class, more="*")
+            and _fits(function.driver or "", self.driver)
+            and _fits(function.address, self.address)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceSelector:
+    """The devices that fit one of the globs `ids`, and are on `numa` nodes, and fit `pci`.
+
+    A condition that is not given fits every device. A device is on `numa` nodes if it has NUMA
+    nodes and all of them are among `numa`.
+    """
+
+    ids: tuple[str, ...] = ()
+    numa: tuple[int, ...] = ()
+    pci: PciRule | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `UsageError` if `ids` is one text instead of several."""
+        ids: object = self.ids
+        if isinstance(ids, str):
+            raise UsageError(f"ids is a list of globs: ({ids!r},)")
+
+    def fits(self, device: Device, find_pci: FindPci) -> bool:
+        """Whether `device` fits; `find_pci` is called only if the answer depends on it."""
+        return (
+            (not self.ids or fits_any(device.id, self.ids))
+            and (not self.numa or is_on_nodes(device, self.numa))
+            and (self.pci is None or self.pci.fits(find_pci(device)))
+        )
+
+
+class UnusedGlobs:
+    """Finds globs that have fitted no device for `report_after` seconds: most are misspelt."""
+
+    def __init__(self, report_after: float = 60.0) -> None:
+        self._report_after = report_after
+        self._since: dict[tuple[str, str], float] = {}
+        self._done: set[tuple[str, str]] = set()
+
+    def look(
+        self, device_type: str, globs: Iterable[str], ids: Collection[str], now: float
+    ) -> tuple[list[str], float | None]:
+        """Return the globs to report now, each once, and when to look again (None: never)."""
+        late, pending = list[str](), list[float]()
+        for glob in dict.fromkeys(globs):
+            key = device_type, glob
+            # Reported already, or it fitted once: then it is not misspelt.
+            if key in self._done:
+                continue
+            is_used = any(fnmatchcase(each, glob) for each in ids)
+            report_at = self._since.setdefault(key, now) + self._report_after
+            if is_used or now >= report_at:
+                self._done.add(key)
+                late += [] if is_used else [glob]
+            else:
+                pending.append(report_at)
+        return late, min(pending, default=None)
+
+
+def fits_any(device_id: str, globs: Iterable[str]) -> bool:
+    """Whether an ID fits one of `globs`; case matters."""
+    return any(fnmatchcase(device_id, glob) for glob in globs)
+
+
+def is_on_nodes(device: Device, nodes: Iterable[int]) -> bool:
+    """Whether `device` has NUMA nodes and all of them are among `nodes`."""
+    return bool(device.numa_nodes) and set(device.numa_nodes or ()) <= set(nodes)
+
+
+def selector_text(ids: Iterable[str], numa: Iterable[int], pci: PciRule | None = None) -> str:
+    """Return the conditions in words: `a*, b*, NUMA node 0`."""
+    words = [*ids, *(f"NUMA node {node}" for node in numa)]
+    if pci is not None:
+        words += [f"{name} {value}" for name, value in vars(pci).items() if value is not None]
+    return ", ".join(words)
+
+
+def _fits(text: str, glob: str | None) -> bool:
+    return glob is None or fnmatchcase(text, glob)
+
+
+def _fits_hex(text: str, glob: str | None, *, more: str = "") -> bool:
+    return glob is None or fnmatchcase(text, glob.lower().removeprefix("0x") + more)

@@ -1,0 +1,316 @@
+"""Breaks a plugin on purpose, to test programs that depend on the plugin: `Faulty`.
+
+Simulated devices use it, and it may stand in front of a real plugin, whose answers are then late,
+lost or wrong. The plugin still gets every call, except for a refused device.
+"""
+
+import asyncio
+import contextlib
+import fnmatch
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from kubedevices.errors import RpcError, StatusCode
+from kubedevices.errors.words import counted
+from kubedevices.host import deadlines
+from kubedevices.plugin.capabilities import (
+    AllocateAnswer,
+    Allocator,
+    ContainerPreStarter,
+    PreferredAllocator,
+)
+from kubedevices.plugin.hooks import Hooks
+from kubedevices.plugin.scanner import Scanner
+from kubedevices.rules.middleware import Relay, RuledMiddleware
+from kubedevices.values.allocation import (
+    AllocateRequest,
+    PreferredAllocationRequest,
+    PreferredAllocationResponse,
+    PreStartContainerRequest,
+    PreStartContainerResponse,
+)
+from kubedevices.values.device import Health
+from kubedevices.values.device_tree import DeviceTree
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreStart:
+    """Faults of PreStartContainer: `delay` in seconds; every `fail_every`-th call fails."""
+
+    delay: float = 0.0
+    fail_every: int = 0
+
+
+class HealthChange(NamedTuple):
+    """From `at` (seconds after the start) on, the devices that fit the glob `id` have `health`."""
+
+    at: float
+    id: str
+    health: Health
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultRule:
+    """The faults; 0, False and () switch a fault off. Times in seconds."""
+
+    allocate_delay: float = 0.0
+    """Delay of each answer to Allocate."""
+
+    fail_allocate_every: int = 0
+    """Every n-th Allocate fails."""
+
+    hang_allocate_every: int = 0
+    """Every n-th Allocate is never answered."""
+
+    refuse: tuple[str, ...] = ()
+    """Globs of IDs: Allocate of such a device fails, and the plugin gets no call."""
+
+    drop_stream_every: float = 0.0
+    """Each ListAndWatch stream ends after this time."""
+
+    never_list: bool = False
+    """Streams stay open without a list."""
+
+    wrong_ids: bool = False
+    """GetPreferredAllocation answers with IDs of no device."""
+
+    pre_start: PreStart | None = None
+    """The plugin asks for PreStartContainer, which is late or fails."""
+
+    timeline: tuple[HealthChange, ...] = ()
+    """Changes of health at fixed times after the start."""
+
+    def __post_init__(self) -> None:
+        """Refuse negative values."""
+        numbers = (
+            self.allocate_delay, self.fail_allocate_every, self.hang_allocate_every,
+            self.drop_stream_every, *(each.at for each in self.timeline),
+        )  # fmt: skip
+        if min(numbers) < 0:
+            raise ValueError("times and numbers of faults are 0 or more")
+
+
+class Faulty(RuledMiddleware[FaultRule]):
+    """Causes the faults of a rule, for all types or for some.
+
+    Pass the method `wrap_lists` to the runner as option, because the runner owns the streams.
+    `control` is a socket at which the health of devices can be set, as `kubedevices simulate
+    --tell` does. Events: `failed_allocations`,
+    `hanging_allocations`, `refused`, `failed_starts`, `wrong_preferences`, `dropped_streams`.
+    """
+
+    def __init__(
+        self,
+        scanner: Scanner,
+        rules: FaultRule | Mapping[str, FaultRule],
+        *,
+        control: Path | None = None,
+    ) -> None:
+        super().__init__(scanner, rules)
+        self._control = control
+        self._set: dict[tuple[str, str], Health] = {}
+        self._tree = DeviceTree()
+        # Set by `use`: ends the present timelines.
+        self._new_rules = asyncio.Event()
+
+    def line(self) -> str:
+        """Return the types with faults, for the log: somebody may have forgotten them."""
+        types = self._rules.items() if isinstance(self._rules, Mapping) else [("*", self._rules)]
+        faulty = [name for name, rule in types if rule != FaultRule()]
+        return f"faults on purpose: {', '.join(faulty)}" if faulty else ""
+
+    def use(self, rules: FaultRule | Mapping[str, FaultRule]) -> None:
+        """Go on with other faults; timelines begin again. From any thread."""
+        self._set.clear()
+        super().use(rules)
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._new_rules.set)
+
+    # ------------------------------------------------------------ health
+
+    def set_health(self, glob: str, health: Health, device_type: str = "*") -> int:
+        """Set a health until it is set again; return the number of devices that fit now."""
+        self._set.pop(
+            (device_type, glob), None
+        )  # at the end of the dictionary: the last setting counts
+        self._set[device_type, glob] = health
+        self.look_again()
+        return sum(
+            len(fnmatch.filter(self._tree.devices(name), glob))
+            for name in fnmatch.filter(self._tree, device_type)
+        )
+
+    def change(self, tree: DeviceTree, now: float) -> DeviceTree:
+        """Return `tree` with the health that was set."""
+        del now
+        self._tree = tree
+        healths: dict[str, dict[str, Health]] = {}
+        for (device_type, glob), health in [*self._set.items()]:
+            for name in fnmatch.filter(tree, device_type):
+                chosen = fnmatch.filter(tree.devices(name), glob)
+                healths.setdefault(name, {}).update(dict.fromkeys(chosen, health))
+        return tree.replaced(
+            {
+                name: {
+                    device_id: replace(tree.devices(name)[device_id], health=health)
+                    for device_id, health in by_id.items()
+                    if tree.devices(name)[device_id].health is not health
+                }
+                for name, by_id in healths.items()
+            }
+        )
+
+    async def run_beside(self) -> NoReturn:
+        """Follow the timelines, and listen at the control socket; raises `CannotAsk`."""
+        async with self._listening():
+            while True:
+                self._new_rules.clear()
+                await self._play()
+                await self._new_rules.wait()
+
+    async def _play(self) -> None:
+        """Follow the timelines to their end, or until `use` sets other rules."""
+        types = self._rules.items() if isinstance(self._rules, Mapping) else [("*", self._rules)]
+        turns = sorted((turn, name) for name, rule in types for turn in rule.timeline)
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        for turn, name in turns:
+            with contextlib.suppress(TimeoutError):
+                async with deadlines.timeout_at(started + turn.at):
+                    await self._new_rules.wait()
+                    return
+            concerned = self.set_health(turn.id, turn.health, name)
+            _log.info("%s is %s (%s)", turn.id, turn.health, counted(concerned, "device"))
+
+    @contextlib.asynccontextmanager
+    async def _listening(self) -> AsyncIterator[None]:
+        if self._control is None:
+            yield
+            return
+        from kubedevices.rules.step_control import StepControl  # noqa: PLC0415 - few listen
+
+        control = StepControl(self._control, self._take_step, self._describe)
+        await control.start()
+        try:
+            _log.info("taking steps at %s", self._control)
+            yield
+        finally:
+            await control.stop()
+
+    def _take_step(self, step: Mapping[str, Any]) -> int:
+        rule = step.get("set")
+        if not isinstance(rule, Mapping) or step.keys() - {"set", "resource"}:
+            raise ValueError("a plugin's devices can only be set: {set: {id: GLOB, health: WORD}}")
+        try:
+            health = Health(str(rule.get("health")))
+        except ValueError:
+            raise ValueError(f"health must be one of {', '.join(Health)}") from None
+        return self.set_health(str(rule.get("id", "*")), health, str(step.get("resource", "*")))
+
+    def _describe(self) -> dict[str, Any]:
+        tree = self.change(self._tree, 0.0)
+        return {
+            name: {each.id: str(each.health) for each in tree.devices(name).values()}
+            for name in tree
+        }
+
+    # ------------------------------------------------------------ streams and calls
+
+    async def wrap_lists(
+        self, resource: str, lists: AsyncIterator[bytes]
+    ) -> AsyncGenerator[bytes, None]:
+        """Pass on the lists of one stream of `resource`, with the faults of the rule."""
+        device_type = resource.partition("/")[2]
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        while True:
+            rule = self.rule_of(self.inner_type(device_type)) or FaultRule()
+            every = rule.drop_stream_every
+            left = started + every - loop.time() if every else None
+            try:
+                encoded = await asyncio.wait_for(anext(lists), left)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                self.count("dropped_streams", device_type)
+                _log.info("%s: ending a stream on purpose", resource)
+                return
+            if not rule.never_list:
+                yield encoded
+
+    def relay(self, inner: Hooks, device_type: str, inner_type: str) -> "FaultyRelay":
+        """Return the relay that causes faults in calls."""
+        return FaultyRelay(inner, device_type, inner_type, self)
+
+
+class FaultyRelay(Relay):
+    """Asks the inner type, and then changes the answer."""
+
+    def __init__(self, inner: Hooks, device_type: str, inner_type: str, faulty: Faulty) -> None:
+        super().__init__(inner, device_type, inner_type)
+        self._faulty = faulty
+        self._allocations = self._starts = 0
+        rule = self._rule
+        self.offered |= {Allocator}
+        if rule.wrong_ids:
+            self.offered |= {PreferredAllocator}
+        if rule.pre_start is not None:
+            self.offered |= {ContainerPreStarter}
+
+    @property
+    def _rule(self) -> FaultRule:
+        return self._faulty.rule_of(self.inner_type) or FaultRule()
+
+    async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
+        """Answer late, not at all or with an error. Calls that the plugin refuses do not count."""
+        rule = self._rule
+        for container in request.containers:
+            for device_id in container.device_ids:
+                if any(fnmatch.fnmatchcase(device_id, glob) for glob in rule.refuse):
+                    self._faulty.count("refused", self.device_type)
+                    raise RpcError(StatusCode.INTERNAL, f"simulated refusal of {device_id}")
+        # The plugin gets the call first, so that its state is the state after a real call.
+        answer = await super().allocate(request)
+        self._allocations += 1
+        await asyncio.sleep(rule.allocate_delay)
+        if _is_every_nth(self._allocations, rule.hang_allocate_every):
+            self._faulty.count("hanging_allocations", self.device_type)
+            await asyncio.Event().wait()  # until the caller hangs up
+        if _is_every_nth(self._allocations, rule.fail_allocate_every):
+            self._faulty.count("failed_allocations", self.device_type)
+            raise RpcError(StatusCode.INTERNAL, f"simulated failure of call {self._allocations}")
+        return answer
+
+    async def get_preferred_allocation(
+        self, request: PreferredAllocationRequest
+    ) -> PreferredAllocationResponse:
+        """Ask the inner type, or answer with IDs of no device."""
+        if not self._rule.wrong_ids:
+            return await super().get_preferred_allocation(request)
+        self._faulty.count("wrong_preferences", self.device_type)
+        return PreferredAllocationResponse(
+            tuple(tuple(f"wrong-{i}" for i in range(each.size)) for each in request.containers)
+        )
+
+    async def pre_start_container(
+        self, request: PreStartContainerRequest
+    ) -> PreStartContainerResponse:
+        """Ask the inner type; answer late, and let every n-th call fail."""
+        answer = await super().pre_start_container(request)
+        rule = self._rule.pre_start or PreStart()
+        self._starts += 1
+        await asyncio.sleep(rule.delay)
+        if _is_every_nth(self._starts, rule.fail_every):
+            self._faulty.count("failed_starts", self.device_type)
+            raise RpcError(StatusCode.INTERNAL, f"simulated failure of start {self._starts}")
+        return answer
+
+
+def _is_every_nth(number: int, every: int) -> bool:
+    return every > 0 and number % every == 0

@@ -1,0 +1,121 @@
+"""The schema of the YAML file of `kubedevices simulate`: simple-device-plugin's file and more keys.
+
+Like the original it is lenient: unknown keys give a warning, a key without a value counts as
+absent, and a number may stand for text. `simulator_settings` checks the values, because another
+source may still replace them.
+"""
+
+# ruff: noqa: RUF009  # `key` makes a field, not a value
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar
+
+from kubedevices.config.durations import parse_duration
+from kubedevices.config.yaml_config import key, key_names, load_config
+from kubedevices.config.yaml_source import KeyPath, SourceProblems
+from kubedevices.expose.checks import allocation
+from kubedevices.plugin.allocation_policy import POLICIES
+from kubedevices.rules.faults import PreStart
+from kubedevices.simulate.settings import FileSettings, Timeline
+from kubedevices.simulate.steps import DURATION, FaultKey, TimedStep, check_every
+
+PRESETS = Path(__file__).parent / "presets"
+
+
+def _check_directory(path: str) -> str:
+    return "" if path.startswith("/") else f"{path!r} must be an absolute path"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreStartKey:
+    """Faults of PreStartContainer."""
+
+    HINT: ClassVar[str] = "write 'preStart: {delay: 1s, failEvery: 3}'"
+
+    delay: float = key(default=0.0, parse=parse_duration, hint=DURATION)
+    fail_every: int = key(default=0, check=check_every)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ResourceKeys:
+    """The keys of one resource; the value of an absent key is None."""
+
+    HINT: ClassVar[str] = "for example 'resourceName: example.com/simple-device'"
+
+    resource_name: str | None = key(default=None)
+    number_devices: int | None = key(default=None, name="numberDevicesOnNode")
+    plugin_name: str | None = key(default=None)
+    device_id_prefix: str | None = key(default=None, name="deviceIDPrefix")
+    annotation_prefix: str | None = key(default=None)
+    env_prefix: str | None = key(default=None)
+    device_file_prefix: str | None = key(default=None)
+    device_path_style: str | None = key(default=None)
+    numa_nodes: tuple[int, ...] | Mapping[int, int] | None = key(
+        default=None, hint="[0, 1] in turn, or {0: 0, 1: 1} by index"
+    )
+    cdi: bool | None = key(default=None)
+    create_device_files: str | None = key(default=None, check=_check_directory)
+    preferred: str | None = key(default=None, check=allocation, choices=(*POLICIES,))
+    pre_start: PreStartKey | None = key(default=None)
+    faults: FaultKey | None = key(default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResourceEntry(_ResourceKeys):
+    """An entry of `resources`."""
+
+    resource_name: str = key(hint="for example example.com/gpu")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatorFile(_ResourceKeys):
+    """The whole file; its keys of a resource apply to each of `resources`."""
+
+    resources: tuple[ResourceEntry, ...] = key(default=())
+    timeline: tuple[TimedStep, ...] = key(default=(), hint="a list of steps")
+    timeline_loop: bool = key(default=False)
+
+
+def read_simulator_file(file: Path) -> FileSettings:
+    """Read `file`; raises `CannotRead`, and `ConfigError` for values of a wrong type."""
+    content, report = load_config(file, SimulatorFile, lenient=True)
+    said = _settings(content, report, ())
+    in_time = sorted(range(len(content.timeline)), key=lambda i: content.timeline[i].at)
+    timeline = Timeline(
+        tuple(content.timeline[i] for i in in_time),
+        content.timeline_loop,
+        tuple(report.place(("timeline", i, "resource")) for i in in_time),
+    )
+    return said._replace(
+        warnings=report.warnings,
+        resources=tuple(
+            _settings(each, report, ("resources", i)) for i, each in enumerate(content.resources)
+        ),
+        timeline=timeline,
+    )
+
+
+def _settings(content: _ResourceKeys, report: SourceProblems, at: KeyPath) -> FileSettings:
+    names = [item.name for item in fields(_ResourceKeys)]
+    values: dict[str, Any] = {
+        name: value for name in names if (value := getattr(content, name)) is not None
+    }
+    keys = key_names(_ResourceKeys)
+    places = {name: report.place((*at, keys[name])) for name in values}
+    if isinstance(rule := values.get("pre_start"), PreStartKey):
+        values["pre_start"] = PreStart(delay=rule.delay, fail_every=rule.fail_every)
+    if isinstance(rule := values.get("faults"), FaultKey):
+        values["faults"] = rule.rule
+    return FileSettings(values, places)
+
+
+def preset_file(name: str) -> Path:
+    """Return the file of a preset."""
+    return PRESETS / f"{name}.yaml"
+
+
+def preset_names() -> tuple[str, ...]:
+    """Return the name of every preset."""
+    return tuple(sorted(path.stem for path in PRESETS.glob("*.yaml")))

@@ -1,0 +1,167 @@
+"""The connection to one instance of a driver: it stays open, and is dialled again if lost. asyncio.
+
+As a kubelet does since 1.34: each registered endpoint has one connection, opened before the first
+call, with one health stream on it.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from kubedevices.errors import DialError, ProtocolError, RpcError, StatusCode
+from kubedevices.kubelet_api.dra import ClaimAnswer, DeviceHealth
+from kubedevices.kubelet_api.dra_client import DraClient
+from kubedevices.values.allocation import ClaimReference
+from kubedevices.wire.unix_grpc import GrpcChannel
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+class CallTiming(NamedTuple):
+    """All in seconds, as in a kubelet 1.36."""
+
+    call: float = 45.0
+    """Deadline of NodePrepareResources and NodeUnprepareResources."""
+
+    redial: float = 1.0
+    """Pause after a failed dial; the pause grows by the factor 1.6 after each further failure."""
+
+    longest_redial: float = 120.0
+    """Longest pause after failed dials."""
+
+    health_retry: float = 5.0
+    """Pause after the health stream has failed or ended."""
+
+
+class DriverConnection:
+    """Calls the driver at `endpoint`.
+
+    `on_change` is called when the connection is open and when it is lost. `on_health` is called
+    with each health list, and with None when the stream has ended.
+    """
+
+    def __init__(
+        self,
+        driver: str,
+        endpoint: Path,
+        version: str,
+        *,
+        health_service: str,
+        on_change: Callable[[], None],
+        on_health: Callable[[tuple[DeviceHealth, ...] | None], None],
+        timing: CallTiming | None = None,
+    ) -> None:
+        self.driver, self.endpoint, self.version = driver, endpoint, version
+        self._health_service = health_service
+        self._on_change, self._on_health = on_change, on_health
+        self._timing = timing or CallTiming()
+        self._client: DraClient | None = None
+        self._first_dial = asyncio.Event()
+        self._calls: set[asyncio.Task[Any]] = set()
+        self._task = asyncio.create_task(self._run(), name=f"connection to {driver} at {endpoint}")
+
+    def __repr__(self) -> str:
+        state = "connected" if self.is_connected else "not connected"
+        return f"<DriverConnection {self.driver} {self.endpoint}: {state}>"
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the connection is open."""
+        return self._client is not None
+
+    async def retire(self) -> None:
+        """Close the connection after its running calls. A newer instance gets the new calls."""
+        if self._calls:
+            await asyncio.wait({*self._calls}, timeout=self._timing.call)
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connection, and do not dial again."""
+        self._task.cancel()
+        await asyncio.wait({self._task})
+
+    async def prepare(self, claims: Iterable[ClaimReference]) -> Mapping[str, ClaimAnswer]:
+        """NodePrepareResources; raises `RpcError`."""
+        client = await self._connected()
+        with _as_rpc_error():
+            call = asyncio.create_task(client.prepare(claims, timeout=self._timing.call))
+            return await self._tracked(call)
+
+    async def unprepare(self, claims: Iterable[ClaimReference]) -> Mapping[str, str]:
+        """NodeUnprepareResources; raises `RpcError`."""
+        client = await self._connected()
+        with _as_rpc_error():
+            call = asyncio.create_task(client.unprepare(claims, timeout=self._timing.call))
+            return await self._tracked(call)
+
+    async def _tracked(self, call: asyncio.Task[T]) -> T:
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        return await call
+
+    async def _connected(self) -> DraClient:
+        """Wait for the first dial, but for no later dial: a call fails at once then, as in gRPC."""
+        await self._first_dial.wait()
+        if self._client is None:
+            problem = f"no connection to {self.endpoint}"
+            raise RpcError(StatusCode.UNAVAILABLE, problem)
+        return self._client
+
+    async def _run(self) -> None:
+        timing, failures = self._timing, 0
+        while True:
+            try:
+                channel = await GrpcChannel.dial(self.endpoint, timeout=timing.call)
+            except DialError as error:
+                _log.info("%s: %s", self.driver, error)
+                self._first_dial.set()
+                pause = min(timing.redial * 1.6**failures, timing.longest_redial)
+                failures = min(failures + 1, 16)
+                await asyncio.sleep(pause)
+                continue
+            failures = 0
+            try:
+                self._client = DraClient(channel, self.version)
+                self._first_dial.set()
+                self._on_change()
+                await self._listen(self._client)
+            finally:
+                self._client = None
+                self._on_change()
+                await channel.close()
+
+    async def _listen(self, client: DraClient) -> None:
+        """Read the health stream until the connection is lost."""
+        lost = asyncio.create_task(client.channel.closed.wait(), name=f"end of {client.channel}")
+        health = asyncio.create_task(self._watch(client), name=f"health of {self.driver}")
+        try:
+            await lost
+        finally:
+            for task in (lost, health):
+                task.cancel()
+            await asyncio.wait({lost, health})
+
+    async def _watch(self, client: DraClient) -> None:
+        while True:
+            try:
+                async with contextlib.aclosing(client.watch_health(self._health_service)) as lists:
+                    async for each in lists:
+                        self._on_health(each)
+            except (RpcError, ProtocolError) as error:
+                _log.info("%s: no health: %s", self.driver, error)
+            finally:
+                self._on_health(None)
+            await asyncio.sleep(self._timing.health_retry)
+
+
+@contextlib.contextmanager
+def _as_rpc_error() -> Iterator[None]:
+    try:
+        yield
+    except ProtocolError as error:
+        raise RpcError(StatusCode.INTERNAL, str(error)) from error

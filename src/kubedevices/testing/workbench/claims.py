@@ -1,0 +1,110 @@
+"""The calls of `Bench` for DRA drivers: the work of the scheduler and the kubelet.
+
+The first of these calls starts the API server and the kubelet, so a bench for device plugins does
+not start them.
+"""
+
+from collections.abc import Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kubedevices.errors import UsageError
+from kubedevices.testing.workbench.loop_thread import LoopThread
+
+if TYPE_CHECKING:
+    from kubedevices.dra.options import DraOptions
+    from kubedevices.plugin.scanner import Scanner
+    from kubedevices.testing.workbench.dra_node import (
+        Claimed,
+        DraNode,
+        DriverPlugin,
+        Object,
+        Wanted,
+    )
+
+__tracebackhide__ = True  # a failing test shows its own lines, not ours
+
+T = TypeVar("T")
+
+
+class ClaimCalls:
+    """The calls of `Bench` for DRA drivers."""
+
+    _thread: LoopThread
+    _root: Path
+    _dra: "DraNode | None" = None
+    cdi_dir: Path
+
+    @property
+    def dra(self) -> "DraNode":
+        """The API server and the kubelet of this bench. Use them only on the bench's own loop."""
+        if self._dra is None:
+            try:
+                from kubedevices.testing.workbench.dra_node import DraNode  # noqa: PLC0415 - with h11
+            except ModuleNotFoundError as error:
+                if error.name != "h11":
+                    raise
+                raise UsageError("mode dra needs h11: pip install 'kubedevices[dra]'") from error
+            node = DraNode(self._root / "k", self.cdi_dir)
+            self._thread.call(node.start())
+            self._dra = node
+        return self._dra
+
+    def _start_driver(
+        self, scanner: "Scanner", domain: str, options: "DraOptions | Any"
+    ) -> "DriverPlugin":
+        from kubedevices.testing.workbench.dra_node import NODE_NAME, DriverPlugin  # noqa: PLC0415
+
+        node = self.dra
+        options.setdefault("kubelet_dir", node.kubelet_dir)
+        options.setdefault("node_name", NODE_NAME)
+        options.setdefault("kubeconfig", node.kubeconfig)
+        options.setdefault("cdi_dir", self.cdi_dir)
+        return DriverPlugin(self._thread, scanner, domain, options)
+
+    def claim(
+        self,
+        pod: str,
+        wanted: "Wanted",
+        *,
+        config: Sequence["Object"] = (),
+        timeout: float = 20,
+    ) -> "Claimed":
+        """Create a ResourceClaim for a pod, allocate it and prepare it; return the prepared claim.
+
+        `wanted` is `{"example.com/widget": 2}` or `{"example.com/widget": "all"}`; or requests as
+        in `spec.devices.requests` of a claim; or the name of another pod's claim, to share it.
+        `config` is `spec.devices.config`. Raises `NotInTime` if the devices are not allocatable
+        within `timeout` seconds; `DynamicResourcesFailed`, with the text of the pod's event, if the
+        driver refuses or answers wrongly; `UnresolvableCdiDevices` for names that no CDI file has.
+        """
+        return self._on_dra(self.dra.claim(pod, wanted, config, timeout))
+
+    def published(self, driver: str) -> Sequence["Object"]:
+        """Return the devices of a driver's ResourceSlices in order, of complete pools only."""
+        node = self.dra
+
+        async def look() -> "Sequence[Object]":
+            return node.published(driver)
+
+        return self._on_dra(look())
+
+    def wait_published(self, driver: str, *, devices: int, timeout: float = 20) -> None:
+        """Return when a driver is registered and has published this number of devices.
+
+        Raises `NotInTime` with the present state.
+        """
+        self._on_dra(self.dra.wait_published(driver, devices, timeout))
+
+    def health(self, claimed: "Claimed") -> Mapping[str, str]:
+        """Return `Healthy`, `Unhealthy` or `Unknown` for each device of a claim, as a pod shows."""
+        node = self.dra
+
+        async def look() -> Mapping[str, str]:
+            return node.health(claimed)
+
+        return self._on_dra(look())
+
+    def _on_dra(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` on the loop; raise the error of a plugin that fails before `work` ends."""
+        raise NotImplementedError

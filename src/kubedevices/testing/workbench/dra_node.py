@@ -1,0 +1,265 @@
+"""The DRA part of a bench: an API server with one node, a kubelet, and the handle of a driver.
+
+API server and kubelet are stand-ins, see `kubedevices.testing.api_server` and
+`kubedevices.testing.dra_kubelet`. This module is asyncio and needs h11.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from kubedevices.dra.driver import DraDriver
+from kubedevices.dra.options import DraOptions
+from kubedevices.errors import ApiRefused, DynamicResourcesFailed, NotInTime
+from kubedevices.host.cdi_specs import read_registry
+from kubedevices.node.arrival.plugin_watcher import WatcherTiming
+from kubedevices.plugin.scanner import Scanner
+from kubedevices.testing.api_server import ApiServer
+from kubedevices.testing.api_server.scheduler import NotAllocatable, PoolDevice, complete_devices
+from kubedevices.testing.dra_kubelet.claim_manager import ClaimManager, DraPod, DraTiming
+from kubedevices.testing.dra_kubelet.connection import CallTiming
+from kubedevices.testing.workbench.loop_thread import LoopThread
+from kubedevices.testing.workbench.plugins import RunnerPlugin
+from kubedevices.values.allocation import ContainerOptions
+from kubedevices.values.cdi import ContainerEdits
+from kubedevices.values.device import DeviceSpec, Mount
+
+Object = dict[str, Any]
+Wanted = Mapping[str, int | Literal["all"]] | Sequence[Object] | str
+"""A number of devices by `domain/type`; or requests as in a ResourceClaim; or a claim's name."""
+
+NODE_NAME = "bench"
+_POLL = 0.01  # seconds
+_TIMING = DraTiming(
+    calls=CallTiming(redial=0.05, longest_redial=1), watcher=WatcherTiming(interval=0.05)
+)
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """A claim that is prepared for a pod. `devices` are the names in the ResourceSlices.
+
+    `options` are the options of a container that uses the whole claim. `by_request` and
+    `options_of` are for containers that use one request of the claim.
+    """
+
+    name: str
+    uid: str
+    devices: tuple[str, ...]
+    by_request: Mapping[str, tuple[str, ...]]
+    options: ContainerOptions
+    options_of: Mapping[str, ContainerOptions]
+
+
+class DraNode:
+    """One node under `kubelet_dir`, whose drivers write CDI files to `cdi_dir`."""
+
+    def __init__(self, kubelet_dir: Path, cdi_dir: Path) -> None:
+        self.kubelet_dir, self.cdi_dir = kubelet_dir, cdi_dir
+        self.api = ApiServer()
+        self.pods: dict[str, DraPod] = {}
+        self.kubelet = self._new_kubelet()
+
+    def _new_kubelet(self) -> ClaimManager:
+        return ClaimManager(self.kubelet_dir, NODE_NAME, self.api, timing=_TIMING)
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The kubeconfig file with which a driver finds the API server."""
+        return self.kubelet_dir / "kubeconfig"
+
+    async def start(self) -> None:
+        """Start the API server and the kubelet."""
+        self.kubelet_dir.mkdir(mode=0o750, exist_ok=True)
+        self.cdi_dir.mkdir(exist_ok=True)
+        await self.api.start()
+        self.api.put("nodes", {"metadata": {"name": NODE_NAME}})
+        self.kubeconfig.write_text(self.api.kubeconfig())
+        await self.kubelet.start()
+
+    async def stop(self) -> None:
+        """End the kubelet and the API server."""
+        await self.kubelet.stop()
+        await self.api.stop()
+
+    async def restart(self, away: float) -> None:
+        """Restart the kubelet: it deletes all ResourceSlices, and prepares claims of pods again."""
+        await self.kubelet.stop()
+        await asyncio.sleep(away)
+        self.kubelet = self._new_kubelet()
+        await self.kubelet.start(self.pods)
+        for pod in self.pods.values():
+            while True:  # until the driver has registered again
+                try:
+                    await self.kubelet.prepare(pod)
+                    break
+                except DynamicResourcesFailed:
+                    await asyncio.sleep(_POLL)
+
+    # ------------------------------------------------------------ slices
+
+    def published(self, driver: str) -> list[Object]:
+        """Return the devices that a driver has published in complete pools."""
+        return [each.device for each in self._offered() if each.driver == driver]
+
+    def _offered(self) -> list[PoolDevice]:
+        return complete_devices(self.api.find("resourceslices"), NODE_NAME)
+
+    async def wait_published(self, driver: str, devices: int, timeout: float) -> None:
+        """Return when a driver is registered and has published this number of devices."""
+
+        def problem() -> str:
+            found = self.published(driver)
+            state = "registered" if self.kubelet.drivers.instances(driver) else "not registered"
+            names = ", ".join(each["name"] for each in found) or "no devices"
+            is_there = state == "registered" and len(found) == devices
+            return "" if is_there else f"{state}, with {names}"
+
+        await _until(problem, driver, f"registered with {devices} devices", timeout)
+
+    # ------------------------------------------------------------ claims
+
+    async def claim(
+        self, pod: str, wanted: Wanted, config: Sequence[Object], timeout: float
+    ) -> Claimed:
+        """Create a claim, allocate it and prepare it for a pod, like scheduler and kubelet."""
+        if isinstance(wanted, str):
+            name = wanted
+        else:
+            number = sum(map(len, (each.claims for each in self.pods.values()))) + 1
+            name = f"{pod}-{number}"
+            requests = self._requests(wanted) if isinstance(wanted, Mapping) else list(wanted)
+            devices = {"requests": requests, **({"config": list(config)} if config else {})}
+            claim = {"metadata": {"name": name}, "spec": {"devices": devices}}
+            self.api.put("resourceclaims", claim)
+        await _until(lambda: self._cannot_allocate(name, pod), name, "allocated", timeout)
+        found = self.api.get("resourceclaims", name)
+        results = found["status"]["allocation"]["devices"]["results"]
+        for driver in {each["driver"] for each in results}:
+            await _until(lambda: self._cannot_call(driver), driver, "registered", timeout)  # noqa: B023
+        known = self.pods.get(pod) or DraPod(pod, pod, ())
+        made = known._replace(claims=(*known.claims, name))
+        self.pods[pod] = made
+        await self.kubelet.prepare(made)
+        return self._claimed(name, found["metadata"]["uid"], results)
+
+    def _requests(self, wanted: Mapping[str, int | Literal["all"]]) -> list[Object]:
+        requests = []
+        for resource, count in wanted.items():
+            domain, _, device_type = resource.partition("/")
+            exactly: Object = {"deviceClassName": self._class_of(domain, device_type)}
+            exactly |= {"allocationMode": "All"} if count == "all" else {"count": count}
+            requests.append({"name": device_type.lower(), "exactly": exactly})
+        return requests
+
+    def _class_of(self, domain: str, device_type: str) -> str:
+        """Create the DeviceClass of a device type, and return its name."""
+        name = f"{device_type.lower()}.{domain}"
+        expression = (
+            f'device.driver == "{domain}" && '
+            f'device.attributes["{domain}"].?type.orValue("") == "{device_type}"'
+        )
+        spec = {"selectors": [{"cel": {"expression": expression}}]}
+        self.api.put("deviceclasses", {"metadata": {"name": name}, "spec": spec})
+        return name
+
+    def _cannot_allocate(self, name: str, pod: str) -> str:
+        try:
+            self.api.allocate(name, pod, NODE_NAME)
+        except NotAllocatable as error:
+            return str(error)
+        return ""
+
+    def _cannot_call(self, driver: str) -> str:
+        instances = self.kubelet.drivers.instances(driver)
+        if any(each.is_connected for each in instances):
+            return ""
+        return "registered, but killed" if instances else "not registered"
+
+    def _claimed(self, name: str, uid: str, results: Sequence[Object]) -> Claimed:
+        info = self.kubelet.prepared("default", name)
+        assert info is not None, "the kubelet has just prepared it"
+        by_request: dict[str, tuple[str, ...]] = {}
+        for each in results:
+            request = each["request"].partition("/")[0]
+            by_request[request] = (*by_request.get(request, ()), each["device"])
+        return Claimed(
+            name,
+            uid,
+            tuple(each["device"] for each in results),
+            by_request,
+            self._options(info.cdi_ids()),
+            {request: self._options(info.cdi_ids(request)) for request in by_request},
+        )
+
+    def _options(self, cdi_ids: tuple[str, ...]) -> ContainerOptions:
+        """Return the container options for CDI names; raises `UnresolvableCdiDevices`."""
+        edits = read_registry([self.cdi_dir]).edits(cdi_ids)
+        return options_of(edits)._replace(cdi_devices=cdi_ids)
+
+    async def release(self, pod: str) -> None:
+        """End a pod: claims that no other pod uses are freed and deleted."""
+        await self.kubelet.unprepare(pod)
+        ended = self.pods.pop(pod)
+        for name in ended.claims:
+            try:
+                claim = self.api.get("resourceclaims", name)
+            except ApiRefused:
+                continue  # somebody deleted it
+            status = claim["status"]
+            status["reservedFor"] = [each for each in status["reservedFor"] if each["uid"] != pod]
+            if status["reservedFor"]:
+                self.api.put("resourceclaims", claim)
+            else:
+                self.api.delete("resourceclaims", name)
+
+    def health(self, claimed: Claimed) -> dict[str, str]:
+        """Return `Healthy`, `Unhealthy` or `Unknown` for each device of a claim."""
+        info = self.kubelet.prepared("default", claimed.name)
+        return {
+            device.device: self.kubelet.health(driver, device.device)[0].name.capitalize()
+            for driver, device in (info.devices_for() if info else ())
+        }
+
+
+class DriverPlugin(RunnerPlugin[DraDriver]):
+    """A scanner as DRA driver in the bench's own thread; `Bench.start(mode="dra")` creates it."""
+
+    def __init__(
+        self, thread: LoopThread, scanner: Scanner, domain: str, options: DraOptions
+    ) -> None:
+        async def make() -> DraDriver:
+            return DraDriver(scanner, domain=domain, **options)
+
+        super().__init__(thread, scanner, domain, make())
+
+    def socket_files(self) -> list[Path]:
+        """Return both sockets: for calls, and for the kubelet's plugin watcher."""
+        return [self.runner.sockets.service, self.runner.sockets.registration]
+
+
+def options_of(edits: ContainerEdits) -> ContainerOptions:
+    """Return CDI edits as container options; these have no hooks and no other edits."""
+    return ContainerOptions(
+        env=dict(each.split("=", 1) for each in edits.env),
+        devices=tuple(
+            DeviceSpec(each.host_path or each.path, each.path, each.permissions or "rw")
+            for each in edits.device_nodes
+        ),
+        mounts=tuple(
+            Mount(each.host_path, each.container_path, "ro" in each.options)
+            for each in edits.mounts
+        ),
+    )
+
+
+async def _until(problem: Callable[[], str], what: str, wanted: str, timeout: float) -> None:
+    """Return when `problem()` returns `""`; raises `NotInTime` with the last problem."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + timeout
+    while seen := problem():
+        if loop.time() > end:
+            raise NotInTime(what, wanted, timeout, seen)
+        await asyncio.sleep(_POLL)

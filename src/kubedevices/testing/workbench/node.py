@@ -1,0 +1,72 @@
+"""The device manager of a bench: it can refuse Register, delay it, and clean its directory.
+
+It handles devices like every `DeviceManager`. Only registration and the content of the plugin
+directory at a start can differ.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from pathlib import Path
+
+from kubedevices.errors import RegistrationError
+from kubedevices.host import deadlines
+from kubedevices.node.arrival.plugin_directory import make_directory
+from kubedevices.node.device_manager import DeviceManager
+from kubedevices.testing.kubelet.arrival import LIKE_A_KUBELET, RegisterBehavior
+from kubedevices.testing.kubelet.kubelet import Wipe, wipe_plugin_directory
+
+
+class Registrations:
+    """How the node answers Register, and the number of attempts. Survives restarts of the node."""
+
+    def __init__(self) -> None:
+        self.behavior = LIKE_A_KUBELET
+        self.attempts: Counter[str] = Counter()
+        self._changed = asyncio.Condition()
+
+    async def behave(self, behavior: RegisterBehavior) -> None:
+        """Answer Register like this from now on; Register calls that wait continue at once."""
+        async with self._changed:
+            self.behavior = behavior
+            self._changed.notify_all()
+
+    async def begin(self, resource: str) -> None:
+        """Count a Register call and wait as long as the behavior says.
+
+        Raises `RegistrationError` if the behavior refuses it.
+        """
+        behavior = self.behavior
+        async with self._changed:
+            self.attempts[resource] += 1
+            self._changed.notify_all()
+        if behavior.refusal:
+            raise RegistrationError(behavior.refusal)
+        if behavior.delay:
+            with contextlib.suppress(TimeoutError):
+                async with deadlines.timeout(behavior.delay), self._changed:
+                    await self._changed.wait_for(lambda: self.behavior is not behavior)
+
+    async def wait_attempts(self, resource: str, number: int, timeout: float) -> bool:
+        """Return whether `resource` has called Register `number` times within `timeout` seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with deadlines.timeout(timeout), self._changed:
+                await self._changed.wait_for(lambda: self.attempts[resource] >= number)
+        return self.attempts[resource] >= number
+
+
+class BenchNode(DeviceManager):
+    """A device manager that answers Register as `registrations` says."""
+
+    registrations: Registrations
+    wipe: Wipe = "sockets"
+
+    def prepare_directory(self, kubelet_socket: Path) -> None:
+        """Create the plugin directory, and clean it as `wipe` says."""
+        make_directory(kubelet_socket.parent, 0o750)
+        wipe_plugin_directory(kubelet_socket, self.wipe)
+
+    async def connect_plugin(self, resource: str, socket: Path) -> None:
+        """Connect a plugin that called Register, after a delay; or refuse it."""
+        await self.registrations.begin(resource)
+        await super().connect_plugin(resource, socket)

@@ -1,0 +1,68 @@
+"""Health that does not flap."""
+
+import pytest
+
+from kubedevices.rules.health_gate import Check, HealthGate
+from kubedevices.values.device import Health
+
+
+def observe(gate: HealthGate, looks: str, device: str = "card0") -> str:
+    """Return one letter per look: H or U, as reported."""
+    return "".join(gate.observe(device, look == "+")[0] for look in looks)
+
+
+@pytest.mark.parametrize(
+    ("fail_after", "ok_after", "looks", "reported"),
+    [
+        (1, 1, "+-+-", "HUHU"),
+        (1, 3, "+-++-+++", "HUUUUUUH"),
+        (2, 3, "+-+-+--++-+++", "HHHHHHUUUUUUH"),
+        (1, 3, "---+++", "UUUUUH"),
+        (3, 1, "-+", "UH"),
+        (3, 1, "+--+---", "HHHHHHU"),
+    ],
+)
+def test_only_looks_in_a_row_count(
+    fail_after: int, ok_after: int, looks: str, reported: str
+) -> None:
+    """The first decides at once, and recovery is always possible."""
+    assert observe(HealthGate(fail_after, ok_after), looks) == reported
+
+
+def test_flapping_gives_one_transition() -> None:
+    """A device that is well every second time is broken, and stays so."""
+    reported = observe(HealthGate(), "+" + "-+" * 50)
+    assert reported == "H" + "U" * 100
+
+
+def test_devices_are_apart_and_can_be_forgotten() -> None:
+    """Its first look decides again when a device comes back."""
+    gate = HealthGate()
+    observe(gate, "-", "a")
+    observe(gate, "+", "b")
+    assert (gate.health("a"), gate.health("b"), gate.health("c")) == (
+        Health.UNHEALTHY,
+        Health.HEALTHY,
+        None,
+    )
+    gate.keep_only({"b"})
+    assert gate.health("a") is None
+    assert gate.health("b") is Health.HEALTHY
+    assert observe(gate, "+", "a") == "H"
+
+
+def test_counts_below_one_are_refused() -> None:
+    """Zero looks in a row would be always."""
+    with pytest.raises(ValueError, match="fail_after must be at least 1"):
+        HealthGate(0)
+    with pytest.raises(ValueError, match="ok_after must be at least 1"):
+        HealthGate(ok_after=0)
+
+
+@pytest.mark.parametrize("wrong", [{"interval": 0.0}, {"fail_after": 0}, {"ok_after": 0}])
+def test_a_check_that_would_burn_a_processor_or_never_decide_is_refused(
+    wrong: dict[str, int],
+) -> None:
+    """Every door to a check refuses the same values, also the one in Python."""
+    with pytest.raises(ValueError, match="a check needs an interval of"):
+        Check(command=("true",), **wrong)  # type: ignore[arg-type]

@@ -1,0 +1,44 @@
+"""Whether somebody behind a scanner is there."""
+
+import asyncio
+
+import kubedevices as kd
+from kubedevices.rules.presence import Presence, presence_of
+from tests.widgets import Widgets
+
+
+class Speaking(Widgets):
+    def __init__(self) -> None:
+        super().__init__()
+        self.presence = Presence()
+
+
+async def test_presence_notifies_listeners_and_wakes_waiters() -> None:
+    """Only of changes, and not after it stopped listening."""
+    presence, heard = Presence(), []
+    waiting = asyncio.ensure_future(presence.wait_here())
+    with presence.listening(lambda: heard.append(presence.is_away)):
+        for step in (presence.leave, presence.arrive, presence.arrive, presence.leave):
+            step()
+    presence.arrive()
+    assert heard == [False, True]
+    await asyncio.wait_for(waiting, 10)
+
+
+def test_presence_is_that_of_the_innermost_scanner() -> None:
+    """However much of it there is; a scanner of our own speaks for itself."""
+    plugin = Speaking()
+    assert presence_of(kd.Middleware(kd.Middleware(plugin))) is plugin.presence
+    assert presence_of(kd.Middleware(Widgets())) is None
+
+
+async def test_the_time_of_an_absence_is_kept_until_the_plugin_arrives() -> None:
+    """Every chain of rules over a plugin sees the same beginning of its absence."""
+    presence = Presence()
+    assert (presence.away_since(3.0), presence.away_since(8.0)) == (3.0, 3.0)
+    presence.arrive()
+    assert presence.away_since(9.0) is None
+    presence.leave()
+    since = presence.away_since(0.0)
+    assert since is not None
+    assert 0 < since <= asyncio.get_running_loop().time()

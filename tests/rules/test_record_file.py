@@ -1,0 +1,128 @@
+"""Writing a record: nothing waits for the disk, and what is lost is told."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kubedevices as kd
+from kubedevices.errors import UsageError
+from kubedevices.rules import record_file
+from kubedevices.rules.record_file import RecordFile
+from kubedevices.rules.record_format import ALLOCATE, call_parts
+from tests.waiting import until_sync
+
+RESOURCE = "example.com/gpu"
+
+
+def lines(path: Path) -> list[Any]:
+    return [json.loads(each) for each in path.read_text().splitlines()]
+
+
+def gpus(*ids: str, bad: str = "") -> dict[str, kd.Device]:
+    return {
+        name: kd.Device(name, health=kd.Health.UNHEALTHY if name == bad else kd.Health.HEALTHY)
+        for name in ids
+    }
+
+
+def end(file: RecordFile) -> None:
+    file.close()
+    until_sync(lambda: not file.is_writing, timeout=60)
+
+
+def call(file: RecordFile, text: str) -> None:
+    file.add(call_parts(file.now(), RESOURCE, ALLOCATE, message=text))
+
+
+def test_each_file_can_be_read_alone(tmp_path: Path) -> None:
+    """It begins with the options and lists as they are then; old files go."""
+    path = tmp_path / "gpu.jsonl"
+    file = RecordFile(path, max_size=600, files=2)
+    file.start()
+    file.add_options(RESOURCE, {"preStartRequired": True})
+    file.add_list(RESOURCE, gpus("g0", "g1"))
+    file.add_list(RESOURCE, gpus("g0", "g1"))  # the same again is no news
+    file.add_list(RESOURCE, gpus("g0", "g1", bad="g1"))
+    for number in range(20):
+        call(file, f"{number:03}" + "." * 100)
+    end(file)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["gpu.jsonl", "gpu.jsonl.1"]
+    texts = []
+    for each in (tmp_path / "gpu.jsonl.1", path):
+        first, options, devices, *rest = lines(each)
+        assert first["kubedevices-record"] == 1
+        assert options["message"] == {"preStartRequired": True}
+        assert devices["message"]["devices"][1] == {"ID": "g1", "health": "Unhealthy"}
+        assert sum(len(json.dumps(line, separators=(",", ":"))) + 1 for line in rest) <= 600
+        texts += [int(line["message"][:3]) for line in rest]
+    assert texts == [*range(texts[0], 20)]
+
+
+def test_a_list_of_any_size_fits(tmp_path: Path) -> None:
+    """It is larger than a file, and still each line of a call does not begin a new file."""
+    path = tmp_path / "gpu.jsonl"
+    file = RecordFile(path, max_size=500, files=9)
+    file.start()
+    file.add_list(RESOURCE, gpus(*(f"g{number}" for number in range(100))))
+    for _ in range(3):
+        call(file, "x")
+    end(file)
+    assert [*tmp_path.iterdir()] == [path]
+    assert len(lines(path)) == 5
+
+
+def test_a_disk_that_refuses_delays_no_call_and_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The lines are counted; afterwards the record says how many, and the list as it is by then."""
+    lost: list[int] = []
+    file = RecordFile(tmp_path / "later" / "gpu.jsonl", on_lost=lost.append)
+    with caplog.at_level(logging.INFO):
+        file.start()
+        file.add_list(RESOURCE, gpus("g0"))
+        until_sync(lambda: lost)
+        call(file, "lost too, or not")
+        file.add_list(RESOURCE, gpus("g0", bad="g0"))
+        (tmp_path / "later").mkdir()
+        # By itself: nobody has to call again.
+        until_sync(lambda: "the record goes on" in caplog.text)
+        call(file, "last")
+        end(file)
+    first, gap, *rest = lines(tmp_path / "later" / "gpu.jsonl")
+    assert first["kubedevices-record"] == 1
+    assert gap["lost"] == sum(lost) > 0
+    (listed,) = [line for line in rest if line["call"] == "ListAndWatch"][-1:]
+    assert "{'ID': 'g0', 'health': 'Unhealthy'}" in str(listed)
+    assert rest[-1]["message"] == "last"
+    assert caplog.text.count("lines of the record are lost: No such file or directory") == 1
+
+
+def test_a_disk_that_hangs_delays_no_call_and_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What waits is bounded; of the lists the newest is kept. Before `start` nothing is written."""
+    lost: list[int] = []
+    file = RecordFile(tmp_path / "gpu.jsonl", on_lost=lost.append)
+    some = gpus(*(f"g{number}" for number in range(100)))
+    for number in range(50):
+        call(file, "x" * 2**17)
+        file.add_list(RESOURCE, {**some, "last": kd.Device(f"list-{number}")})
+    assert caplog.text.count("the disk is too slow") == 1
+    assert file._size < 3 * record_file.MOST_WAITING
+    file.start()
+    path = tmp_path / "gpu.jsonl"
+    until_sync(lambda: path.exists() and "list-49" in path.read_text(), timeout=60)
+    end(file)
+    found = lines(path)
+    assert sum(lost) == next(line["lost"] for line in found if "lost" in line) > 9
+    assert sum("list-49" in str(line) for line in found) == 1
+
+
+@pytest.mark.parametrize("options", [{"max_size": 0}, {"files": 0}])
+def test_a_record_limit_of_zero_is_refused(tmp_path: Path, options: dict[str, int]) -> None:
+    """Before anything is written."""
+    with pytest.raises(UsageError):
+        RecordFile(tmp_path / "f", **options)  # type: ignore[arg-type]

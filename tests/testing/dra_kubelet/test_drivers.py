@@ -1,0 +1,55 @@
+"""`Drivers`: the end of the stand-in for a kubelet."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from kubedevices.errors import RpcError
+from kubedevices.kubelet_api.dra import PLUGIN_TYPE, ClaimAnswer, DeviceHealth, dra_methods
+from kubedevices.testing.dra_kubelet.drivers import Drivers
+from kubedevices.values.allocation import ClaimReference, PluginInfo
+from kubedevices.wire.unix_grpc import GrpcServer
+
+CLAIM = ClaimReference("ns", "uid", "claim")
+
+
+class HangingDriver:
+    def __init__(self) -> None:
+        self.is_called = asyncio.Event()
+
+    async def prepare(self, claims: tuple[ClaimReference, ...]) -> Mapping[str, ClaimAnswer]:
+        self.is_called.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def unprepare(self, claims: tuple[ClaimReference, ...]) -> Mapping[str, str]:
+        return {}
+
+    async def watch_health(self) -> AsyncIterator[list[DeviceHealth]]:
+        yield []
+        await asyncio.Event().wait()
+
+
+async def _delete_no_slices(_: str) -> None:
+    """There is no API server."""
+
+
+async def test_stop_ends_calls_to_a_removed_instance(short_dir: Path) -> None:
+    """Its registration socket is removed, and its last call would go on for 45 seconds."""
+    driver, socket = HangingDriver(), short_dir / "dra.sock"
+    server = GrpcServer(dra_methods(driver), name="driver")
+    await server.start(socket)
+    drivers = Drivers(
+        _delete_no_slices, lambda name, health: None, health_service="v1.DRAResourceHealth"
+    )
+    await drivers.connect(PluginInfo(PLUGIN_TYPE, "x.com", str(socket), ("v1.DRAPlugin",)), socket)
+    call = asyncio.create_task(drivers.get("x.com", "prepare").prepare([CLAIM]))
+    async with asyncio.timeout(10):
+        await driver.is_called.wait()
+        drivers.disconnect("x.com", socket)
+        await drivers.stop()
+        with pytest.raises(RpcError):
+            await call
+        await server.stop()
