@@ -141,7 +141,8 @@ PARTS = {
         values.socket_paths version wire wire.acceptor wire.byte_budget wire.client_connection
         wire.grpc_channel wire.grpc_connection wire.grpc_events wire.grpc_framing
         wire.grpc_headers wire.grpc_link wire.grpc_server wire.header_block wire.hpack
-        wire.http2_frames wire.http2_limits wire.http2_output wire.http2_session wire.huffman wire.peers wire.server_connection wire.server_link wire.server_load
+        wire.http2_frames wire.http2_limits wire.http2_output wire.http2_session wire.huffman
+        wire.peers wire.server_connection wire.server_link wire.server_load
         wire.socket_dial wire.unix_grpc wire.unix_socket
         """,
         "",

@@ -142,7 +142,7 @@ examples:
   kubedevices expose --profile sound
   kubedevices scan widgets.py:Widgets
   kubedevices node --socket-dir ~/kd
-  kubedevices allocate example.com/widget=1 --socket-dir ~/kd
+  kubedevices allocate example.com/gpu=1 --socket-dir ~/kd
 """
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
