@@ -81,7 +81,7 @@ async def test_devices_are_followed_as_they_come_and_go(directory: Path) -> None
             assert kubelet.connected(RESOURCE)[0] is connected
             (directory / "dev/control1").unlink()
             await kubelet.wait_for(RESOURCE, {})
-    assert f"builtin.expose: {RESOURCE}: ttyUSB0 vanished" in (directory / "log").read_text()
+    assert f"expose.scanner: {RESOURCE}: ttyUSB0 vanished" in (directory / "log").read_text()
 
 
 async def test_a_hang_up_signal_reads_the_file_again(directory: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import kubedevices as kd
+from kubedevices.dra.state_files import StateFiles
 from kubedevices.errors import RpcError, UsageError
 from kubedevices.serving import switch as switch_module
 from kubedevices.serving.modes import run_until_signal
@@ -363,6 +364,8 @@ async def test_the_next_process_waits_for_slices_and_claims_of_the_previous(rig:
         await until(rig.service.exists)
         await rig.end("1")
         await until(lambda: offered(rig) == BOTH)
+        state = StateFiles(rig.directory / "k" / "plugins" / DOMAIN)
+        await until(lambda: not state.need_a_driver())  # noted after the devices are offered
     rig.api.requests.clear()
     async with rig.serving():
         await until(lambda: offered(rig) == BOTH)
