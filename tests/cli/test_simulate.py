@@ -139,8 +139,8 @@ def test_the_error_names_the_wrong_variable(
     assert main(["simulate", "--config", "simulate.yaml"]) == 2
     warning, message = capsys.readouterr().err.splitlines()
     assert warning.endswith(
-        "WARNING cli.ready_plugins.simulate: simulate.yaml:1:1: numberDevices: unknown key, ignored "
-        "(did you mean 'numberDevicesOnNode'?)"
+        "WARNING cli.ready_plugins.simulate: simulate.yaml:1:1: numberDevices: unknown key, "
+        "ignored (did you mean 'numberDevicesOnNode'?)"
     )
     assert message.startswith("kubedevices: environment: NUMBER_DEVICES: -3 is negative")
 
