@@ -16,6 +16,8 @@ import kubedevices as kd
 from kubedevices.errors import RpcError, StatusCode
 from kubedevices.kubelet_api.clients import JsonClient
 from kubedevices.kubelet_api.services import json_methods
+from kubedevices.plugin import newer_instance
+from kubedevices.plugin.newer_instance import kubelet_lists
 from kubedevices.plugin.other_instances import SERVICE
 from kubedevices.plugin.runner import PluginRunner
 from kubedevices.serving.modes import serve
@@ -367,14 +369,14 @@ async def test_a_newer_instance_that_hangs_loses_the_resource(
 
 
 @contextlib.asynccontextmanager
-async def pretending(path: Path) -> AsyncIterator[None]:
-    """Serve empty answers to all that an instance asks, as a neighbour may."""
+async def pretending(path: Path, **state: object) -> AsyncIterator[None]:
+    """Serve empty answers to all that an instance asks, and a state, as a neighbour may."""
 
     async def empty(_request: dict[str, object]) -> dict[str, object]:
         return {}
 
     async def states(_request: dict[str, object]) -> AsyncIterator[dict[str, object]]:
-        yield {}
+        yield state
         await asyncio.Event().wait()
 
     unary = dict.fromkeys(("Greet", "Leave", "Relieve"), empty)
@@ -408,6 +410,79 @@ async def test_a_newer_instance_that_no_kubelet_has_registered_loses_the_resourc
             assert caught.value.code is StatusCode.FAILED_PRECONDITION
             assert old.is_ready
             await kubelet.wait_for(RESOURCE, healthy("old"))
+
+
+DOUBTING = STUCK._replace(stand_by_limit=0.3, newer_instance_timeout=0.1)
+
+
+async def test_whoever_only_says_that_a_kubelet_has_it_loses_the_resource(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No checkpoint lists the resource: we register again, and the next pretender must prove it."""
+    async with (
+        FakeKubelet(short_dir) as kubelet,
+        instance(short_dir, "old", timing=DOUBTING) as old,
+    ):
+        await kubelet.wait_for(RESOURCE, healthy("old"))
+        for number in (2**50, 2**51):
+            newer = instance_socket(short_dir, RESOURCE, instance_of(number))
+            async with pretending(newer, registered=True), asking(socket_of(old)) as client:
+                request = {"resource": RESOURCE, "socket": newer.name}
+                if number == 2**50:
+                    await client.call("Leave", request, timeout=30)
+                    await until(lambda: "registering again" in caplog.text and old.is_ready)
+                with pytest.raises(RpcError, match="no kubelet had") as caught:
+                    await client.call("Leave", request, timeout=30)
+                assert caught.value.code is StatusCode.FAILED_PRECONDITION
+                assert old.is_ready
+        await kubelet.wait_for(RESOURCE, healthy("old"))
+
+
+async def test_the_checkpoint_of_the_kubelet_speaks_for_a_newer_instance(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as it lists devices of the resource, the older instance stands by without end."""
+    checkpoint = short_dir / "kubelet_internal_checkpoint"
+    content = '{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{"%s":%s}},"Checksum":1}'
+    newer = instance_socket(short_dir, RESOURCE, instance_of(2**50))
+    looks = []
+
+    def counted(*arguments: Any) -> bool:
+        looks.append(kubelet_lists(*arguments))
+        return looks[-1]
+
+    monkeypatch.setattr(newer_instance, "kubelet_lists", counted)
+    async with (
+        FakeKubelet(short_dir) as kubelet,
+        instance(short_dir, "old", timing=DOUBTING) as old,
+    ):
+        await kubelet.wait_for(RESOURCE, healthy("old"))
+        checkpoint.write_text(content % (RESOURCE, '["new"]'))
+        async with pretending(newer, registered=True), asking(socket_of(old)) as client:
+            request = {"resource": RESOURCE, "socket": newer.name}
+            await client.call("Leave", request, timeout=30)
+            await until(lambda: len(looks) > 2)
+            assert stands_by(old)
+            checkpoint.write_text(content % (RESOURCE, "[]"))
+            await until(lambda: old.is_ready)
+            assert looks[:3] == [True] * 3
+
+
+async def test_a_newer_instance_proves_itself_by_its_registration(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Doubted, it loses its stream, registers again, and the kubelet then ends ours."""
+    async with (
+        FakeKubelet(short_dir) as kubelet,
+        instance(short_dir, "old", timing=DOUBTING) as old,
+    ):
+        kubelet.one_per_resource = True
+        await kubelet.wait_for(RESOURCE, healthy("old"))
+        timing = STUCK._replace(again_soon=0.01)
+        async with instance(short_dir, "new", timing=timing) as new:
+            await until(lambda: "registering again" in caplog.text)
+            await until(lambda: new.is_ready and stands_by(old))
+            await kubelet.wait_for(RESOURCE, healthy("new"))
 
 
 async def test_an_instance_that_stands_by_is_not_ready(short_dir: Path) -> None:

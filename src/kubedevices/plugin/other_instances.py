@@ -24,7 +24,7 @@ from kubedevices.errors import DialError, RpcError, StatusCode, WireError
 from kubedevices.host import deadlines, listing
 from kubedevices.kubelet_api.clients import JsonClient
 from kubedevices.kubelet_api.services import JsonObject, json_methods
-from kubedevices.plugin.newer_instance import NewerInstance, ping
+from kubedevices.plugin.newer_instance import NewerInstance, doubt, ping
 from kubedevices.plugin.timing import Reminder, Timing
 from kubedevices.values.socket_paths import InstanceSocket
 from kubedevices.wire.unix_grpc import GrpcChannel, Methods
@@ -56,6 +56,7 @@ class OtherInstances:
         self._is_registered = False
         # Counts `end_streams`: a Watch call that began with another number ends.
         self._ends = 0
+        self._must_prove = False  # of newer instances that appear: see `newer_instance`
         self._changed = asyncio.Event()
         self.on_change: Callable[[], None] | None = None
         self.leave: Callable[[], Awaitable[bool]] | None = None
@@ -68,6 +69,7 @@ class OtherInstances:
         now = asyncio.get_running_loop().time()
         for each in self._newer.values():
             if each.loses_trust(now):
+                self._must_prove |= each.must_prove
                 _log.warning(
                     "%s: the newer instance at %s took over, but no kubelet has registered it: "
                     "registering again",
@@ -103,8 +105,11 @@ class OtherInstances:
 
     def note_loss(self) -> None:
         """Record that a kubelet ended our stream: a newer instance that is registered took over."""
+        self._must_prove = False
         for newer in self._newer.values():
-            newer.took_over |= newer.is_registered
+            newer.must_prove = False
+            if newer.is_registered and not newer.took_over:
+                newer.take_over()
 
     async def close(self) -> None:
         """Stop following the newer instances."""
@@ -133,6 +138,7 @@ class OtherInstances:
         # ask us to leave later.
         before: InstanceSocket | None = None
         while goes_on():
+            await doubt(self._newer.values(), self._directory, self._resource)
             successor = self.successor
             if successor is not None:
                 self._log_successor(successor, reminder, is_new=successor != before)
@@ -261,7 +267,8 @@ class OtherInstances:
     def _follow(self, name: InstanceSocket) -> NewerInstance:
         newer = self._newer.get(str(name))
         if newer is None:
-            newer = self._newer[str(name)] = NewerInstance(name, self._timing.take_over_timeout)
+            newer = NewerInstance(name, self._timing, must_prove=self._must_prove)
+            self._newer[str(name)] = newer
             newer.task = asyncio.create_task(
                 self._watch(newer), name=f"{self._resource}: {name.instance}"
             )
@@ -343,7 +350,7 @@ class OtherInstances:
             if self._newer.get(str(newer.name)) is not newer:
                 raise RpcError(StatusCode.FAILED_PRECONDITION, f"no plugin serves at {newer.name}")
             await self._changed.wait()  # the caller's deadline ends this call
-        if newer.failed_to_serve and not newer.is_registered:
+        if newer.must_prove or (newer.failed_to_serve and not newer.is_registered):
             text = f"no kubelet had {self._resource} from {newer.name} after it took over"
             raise RpcError(StatusCode.FAILED_PRECONDITION, text)
         newer.take_over()

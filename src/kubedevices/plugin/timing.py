@@ -59,6 +59,12 @@ class Timing(NamedTuple):
     It registers again about `after_leave` after we left. Then we register again.
     """
 
+    stand_by_limit: float = 600.0
+    """How long we believe a newer instance that a kubelet has it.
+
+    Then the kubelet's checkpoint must list the resource, or we register again.
+    """
+
     instance_deadline: float = 2.0
     """For each call to another instance of this plugin."""
 
