@@ -19,7 +19,7 @@ from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.settings import NodeSettings
 from kubedevices.node.topology.hints import TopologyHint
 from kubedevices.node.topology.options import check_settings
-from kubedevices.pages.metrics import PrometheusMetrics
+from kubedevices.pages.prometheus import PrometheusMetrics
 from kubedevices.values.device import ReportedDevice
 from kubedevices.values.numa import NumaNodes
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy

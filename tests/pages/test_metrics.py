@@ -1,15 +1,18 @@
 """kubedevices.pages.metrics"""
 
+import asyncio
 import subprocess
 import sys
+import threading
 from typing import Literal
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kubedevices.dra import driver_metrics
-from kubedevices.pages import metrics
-from kubedevices.pages.metrics import NO_METRICS, Metric, PrometheusMetrics, Sample
+from kubedevices.pages import metrics, prometheus
+from kubedevices.pages.metrics import NO_METRICS, Metric, Sample
+from kubedevices.pages.prometheus import PrometheusMetrics
 from tests.prometheus_lint import lint, read
 
 ALL = [
@@ -39,7 +42,7 @@ def test_a_counter_counts_per_label() -> None:
 
 def test_a_metric_keeps_a_bounded_number_of_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Names come from peers: what is new beyond the limit is counted together, known ones go on."""
-    monkeypatch.setattr(metrics, "SERIES_LIMIT", 3)
+    monkeypatch.setattr(prometheus, "SERIES_LIMIT", 3)
     kept = PrometheusMetrics()
     for number in range(10):
         kept.count(metrics.REGISTRATIONS, f"a.b/{number}")
@@ -116,7 +119,8 @@ def test_values_are_stored_without_prometheus_client() -> None:
     program = """\
 import sys
 from kubedevices.pages import metrics
-kept = metrics.PrometheusMetrics([metrics.Sample(metrics.SCAN_ERRORS, (), 0)])
+from kubedevices.pages.prometheus import PrometheusMetrics
+kept = PrometheusMetrics([metrics.Sample(metrics.SCAN_ERRORS, (), 0)])
 kept.count(metrics.UPDATES, "a.b/c")
 kept.observe(metrics.ALLOCATE_SECONDS, 0.1, "a.b/c")
 kept.begin_histogram(metrics.ALLOCATE_SECONDS, "a.b/d")
@@ -245,3 +249,34 @@ def test_no_metrics_keeps_nothing() -> None:
     NO_METRICS.observe(metrics.ALLOCATION_SECONDS, 1.0, "a.b/c")
     NO_METRICS.collect_from(list)
     assert not vars(NO_METRICS)
+
+
+async def test_a_scrape_of_many_series_lets_other_tasks_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A long list is copied in slices, and the text is written beside the event loop."""
+    turns, writers = 0, []
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    text = prometheus._Snapshot.text
+
+    def noted(self: prometheus._Snapshot) -> bytes:
+        writers.append(threading.current_thread())
+        return text(self)
+
+    monkeypatch.setattr(prometheus._Snapshot, "text", noted)
+    kept = PrometheusMetrics()
+    series = [Sample(metrics.HELD, (f"example.com/r{n}",), n) for n in range(20_000)]
+    kept.collect_from(lambda: series)
+    task = asyncio.create_task(other())
+    page = await kept.page()
+    task.cancel()
+    assert page == kept.text()
+    assert page.count(b"example.com/r") == len(series)
+    assert turns > len(series) / prometheus.AT_ONCE
+    assert writers[0] is not threading.main_thread()

@@ -169,7 +169,8 @@ PARTS = {
     ),
     "pages": Part(
         "simulate --number-devices 1 --listen 127.0.0.1:0",
-        "serving.plugin_pages pages pages.process_samples pages.metrics pages.http_pages",
+        "serving.plugin_pages pages pages.process_samples pages.metrics pages.http_pages "
+        "pages.prometheus",
         stdlib="http",
         beside="simulate",
     ),

@@ -40,7 +40,8 @@ async def ask_kubelet(socket: Path, *, timeout: float = DEADLINE) -> dict[str, A
     async with _podresources(socket, timeout) as client:
         allocatable = await _ask_with_retries(client.get_allocatable, timeout)
         pods = await _ask_with_retries(client.list_pods, timeout)
-        return describe_pod_resources(allocatable, pods)
+        # Thousands of devices: in a thread, so that the calls of a kubelet need not wait.
+        return await asyncio.to_thread(describe_pod_resources, allocatable, pods)
 
 
 async def ask_held(socket: Path, *, timeout: float = DEADLINE) -> set[tuple[str, str]]:

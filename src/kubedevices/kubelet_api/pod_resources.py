@@ -4,6 +4,7 @@ The kubelet reports on this API which pod holds which device. `node.services.pod
 it for our node. `kubelet_devices` asks a real kubelet.
 """
 
+import asyncio
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
@@ -135,7 +136,10 @@ def pod_resources_methods(service: PodResourcesService) -> Methods:
 
 
 class PodResourcesClient:
-    """Client for a kubelet or for our node; raises `RpcError`, `ProtocolError`."""
+    """Client for a kubelet or for our node; raises `RpcError`, `ProtocolError`.
+
+    A thread decodes long answers.
+    """
 
     def __init__(self, channel: GrpcChannel) -> None:
         self._channel = channel
@@ -143,7 +147,7 @@ class PodResourcesClient:
     async def list_pods(self, *, timeout: float) -> tuple[PodEntry, ...]:
         """v1.List."""
         answer = await self._channel.unary(LIST, b"", timeout=timeout)
-        return POD_LIST.from_wire(answer)
+        return await asyncio.to_thread(POD_LIST.from_wire, answer)
 
     async def get_pod(self, name: str, namespace: str, *, timeout: float) -> PodEntry:
         """v1.Get."""
@@ -153,12 +157,12 @@ class PodResourcesClient:
     async def get_allocatable(self, *, timeout: float) -> tuple[DeviceEntry, ...]:
         """v1.GetAllocatableResources."""
         answer = await self._channel.unary(GET_ALLOCATABLE, b"", timeout=timeout)
-        return ALLOCATABLE.from_wire(answer)
+        return await asyncio.to_thread(ALLOCATABLE.from_wire, answer)
 
     async def list_pods_v1alpha1(self, *, timeout: float) -> tuple[PodEntry, ...]:
         """v1alpha1.List; entries without NUMA nodes."""
         answer = await self._channel.unary(LIST_V1ALPHA1, b"", timeout=timeout)
-        return POD_LIST.from_wire(answer)
+        return await asyncio.to_thread(POD_LIST.from_wire, answer)
 
 
 # ---------------------------------------------------------------- entries

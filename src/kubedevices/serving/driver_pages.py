@@ -11,7 +11,8 @@ from typing import Any, Protocol
 from kubedevices.dra import driver_metrics as metrics
 from kubedevices.dra.driver import DraDriver
 from kubedevices.errors import DeviceListTooLarge
-from kubedevices.pages.metrics import PrometheusMetrics, Sample
+from kubedevices.pages.metrics import Sample
+from kubedevices.pages.prometheus import PrometheusMetrics
 from kubedevices.plugin.server import PluginServer
 from kubedevices.serving.plugin_pages import Described, PluginPages
 from kubedevices.serving.switch import ApiSwitch

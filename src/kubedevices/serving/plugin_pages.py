@@ -11,7 +11,15 @@ import logging
 import os
 import platform
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from http import HTTPStatus
 from itertools import chain, islice
 from pathlib import Path
@@ -21,8 +29,9 @@ from kubedevices.errors import CannotAsk, DeviceListTooLarge
 from kubedevices.host import deadlines
 from kubedevices.pages import metrics
 from kubedevices.pages.http_pages import Page, PageServer, names_in, parse_address
-from kubedevices.pages.metrics import PrometheusMetrics, Sample
+from kubedevices.pages.metrics import Sample
 from kubedevices.pages.process_samples import process_samples
+from kubedevices.pages.prometheus import PrometheusMetrics
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.server import PluginServer
 from kubedevices.rules.middleware import innermost, layers
@@ -145,7 +154,7 @@ class PluginPages:
 
         async def text() -> Page:
             self._held = await self._held_devices(runner)
-            return Page(self.metrics.text(), metrics.TEXT_FORMAT)
+            return Page(await self.metrics.page(), metrics.TEXT_FORMAT)
 
         async def state() -> Page:
             content = describe_plugin(runner)
@@ -209,20 +218,25 @@ class PluginPages:
             self._is_kubelet_silent = True
             return []
         self._is_kubelet_silent = False
-        return [
-            Sample(
-                metrics.DEVICE_ALLOCATED,
-                (
-                    *(resource["resource"], device["id"]),
-                    *(holder["namespace"], holder["pod"], holder["container"]),
-                ),
-                1,
-            )
-            for resource in listed["resources"]
-            if resource["resource"] in ours
-            for device in resource["devices"]
-            for holder in device["held_by"]
-        ]
+        return await asyncio.to_thread(_held_samples, listed, ours)
+
+
+def _held_samples(listed: Mapping[str, Any], ours: Collection[str]) -> list[Sample]:
+    """Return a sample for each holder of each device of the resources `ours`."""
+    return [
+        Sample(
+            metrics.DEVICE_ALLOCATED,
+            (
+                *(resource["resource"], device["id"]),
+                *(holder["namespace"], holder["pod"], holder["container"]),
+            ),
+            1,
+        )
+        for resource in listed["resources"]
+        if resource["resource"] in ours
+        for device in resource["devices"]
+        for holder in device["held_by"]
+    ]
 
 
 class Described(list[Any]):

@@ -24,7 +24,7 @@ from kubedevices.node.arrival.endpoint import PluginTimeouts
 from kubedevices.node.arrival.registration import RegistrationServer
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.settings import NodeSettings
-from kubedevices.pages.metrics import PrometheusMetrics
+from kubedevices.pages.prometheus import PrometheusMetrics
 from kubedevices.values.allocation import PluginOptions, RegisterRequest
 from kubedevices.wire.unix_grpc import GrpcChannel
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy

@@ -12,7 +12,7 @@ from kubedevices.node.topology.hints import TopologyHint
 from kubedevices.node.topology.manager import NO_AFFINITY, TopologyManager
 from kubedevices.node.topology.options import check_settings
 from kubedevices.node.topology.policy import ProviderHints, TopologyAffinityError
-from kubedevices.pages.metrics import PrometheusMetrics
+from kubedevices.pages.prometheus import PrometheusMetrics
 from kubedevices.values.allocation import ContainerAllocateResponse, PluginOptions
 from kubedevices.values.device import ReportedDevice
 from kubedevices.values.numa import NumaNodes

@@ -131,7 +131,8 @@ class _Node(NamedTuple):
 
 
 async def _serve(args: argparse.Namespace) -> None:
-    from kubedevices.pages.metrics import NO_METRICS, NODE_BEGINNINGS, PrometheusMetrics
+    from kubedevices.pages.metrics import NO_METRICS, NODE_BEGINNINGS
+    from kubedevices.pages.prometheus import PrometheusMetrics
 
     metrics = PrometheusMetrics(NODE_BEGINNINGS) if args.metrics else NO_METRICS
     nodes = _make_nodes(args, metrics)

@@ -18,9 +18,9 @@ from kubedevices.pages.metrics import (
     TEXT_FORMAT,
     WATCHED_PLUGINS,
     Metrics,
-    PrometheusMetrics,
     Sample,
 )
+from kubedevices.pages.prometheus import PrometheusMetrics
 from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR
 
 if TYPE_CHECKING:
@@ -223,6 +223,6 @@ def _metrics_pages(address: str, metrics: PrometheusMetrics) -> "PageServer":
     from kubedevices.pages.http_pages import Page, PageServer, names_in, parse_address
 
     async def page() -> Page:
-        return Page(metrics.text(), TEXT_FORMAT)
+        return Page(await metrics.page(), TEXT_FORMAT)
 
     return PageServer(parse_address(address), {"/metrics": page}, names_in(address))
