@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import json
 from collections.abc import AsyncIterator
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 import kubedevices as kd
+from kubedevices.dra import sockets
 from kubedevices.dra.driver import DraDriver
 from kubedevices.errors import InvalidResourceName, SocketPathTooLong, UsageError
 from kubedevices.kubelet_api.clients import PluginRegistrationClient
@@ -176,6 +178,26 @@ async def test_removed_sockets_are_created_again(rig: Rig) -> None:
             await rig.register()
         rig.registration.unlink()
         rig.registration.parent.rmdir()
+        await until(lambda: driver.has_started)
+        await rig.register()
+
+
+async def test_the_registry_may_vanish_between_two_looks(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kubelet empties its directories while it starts: the driver looks there all the time."""
+    looks = 0
+
+    def gone(*_: object) -> list[str]:
+        nonlocal looks
+        looks += 1
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", "plugins_registry")
+
+    async with rig.driver() as driver:
+        await rig.register()
+        monkeypatch.setattr(sockets, "names", gone)
+        rig.registration.unlink()
+        await until(lambda: looks)
         await until(lambda: driver.has_started)
         await rig.register()
 

@@ -10,6 +10,7 @@ instance touches the sockets of another running instance.
 import asyncio
 import contextlib
 import logging
+import math
 import re
 from collections.abc import Callable
 from functools import partial
@@ -53,6 +54,9 @@ class DriverSockets:
         self._servers: dict[Path, GrpcServer] = {}
         # The names that other libraries for drivers choose, some with the UID of the pod.
         self._usual_names = re.compile(rf"{re.escape(driver)}(-{_UUID})?-reg\.sock")
+        # A kubelet watches the sockets of all instances, and no file says whose it uses. So nobody
+        # doubts a newer instance that says it is registered.
+        timing = timing._replace(stand_by_limit=math.inf)
         self._other_instances = OtherInstances(service, driver, timing)
         self._other_instances.on_change, self._other_instances.leave = self._wake, self._leave
         self._is_serving, self._is_known = asyncio.Event(), asyncio.Event()
@@ -165,12 +169,7 @@ class DriverSockets:
 
         A killed process of another program left them, such as the driver that this one replaces.
         """
-        directory = self.registration.parent
-        try:
-            found = names(directory, self._usual_names.fullmatch)
-        except FileNotFoundError:
-            return  # no kubelet has run here yet
-        for path in (directory / name for name in found):
+        for path in self._registry(self._usual_names.fullmatch):
             if path.is_socket() and unlink_if_dead(path, min_age=_LISTEN_LIMIT):
                 _log.info("%s: removed %s, whose driver was killed", self._driver, path)
 
@@ -180,9 +179,9 @@ class DriverSockets:
         own = InstanceSocket.parse(self.service.name)
         assert mine is not None
         assert own is not None
-        directory, mark = self.registration.parent, f".{mine.mark}."
-        for each in names(directory, lambda name: mark in name):
-            path, name = directory / each, InstanceSocket.parse(each)
+        mark = f".{mine.mark}."
+        for path in self._registry(lambda name: mark in name):
+            name = InstanceSocket.parse(path.name)
             if name is None or name.instance == mine.instance or not path.is_socket():
                 continue
             service = self.service.with_name(str(own._replace(instance=name.instance)))
@@ -192,6 +191,13 @@ class DriverSockets:
             else:
                 are_left = True
         return are_left
+
+    def _registry(self, matches: Callable[[str], object]) -> list[Path]:
+        """Return the files of the plugin registry; none while there is no such directory."""
+        directory = self.registration.parent
+        with contextlib.suppress(FileNotFoundError):
+            return [directory / name for name in names(directory, matches)]
+        return []
 
     # ------------------------------------------------------------ sockets
 
