@@ -119,11 +119,12 @@ async def registered(directory: Path, number: int, devices: int | None) -> Async
 
 
 async def test_names_without_a_list_are_forgotten(short_dir: Path) -> None:
-    """A plugin that never sent a list and is gone takes no place, no task and no socket."""
+    """A plugin that never sent a list is no resource; gone, it has no place, task or socket."""
     async with proxied(short_dir) as rig:
         for number in range(3):
             async with registered(rig.inside, number, None) as name:
-                assert name in rig.proxy.resources
+                assert name in rig.proxy.inside.scanners
+                assert not rig.proxy.resources
         await until(lambda: not rig.proxy.inside.scanners)
         assert not rig.proxy.resources
         assert not rig.proxy._tasks._tasks.keys() & {f"example.com/w{n}" for n in range(3)}
@@ -165,6 +166,25 @@ async def test_one_process_cannot_take_all_places(
                 pass
         await rig.served(1, first)
         assert {*rig.proxy.inside.scanners} == {first}
+
+
+async def test_a_process_with_many_names_gets_no_known_names_of_others(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process of the resource may register it again, another process beyond its share not."""
+    caller = Peer(0, 7)
+    monkeypatch.setattr(inside_directory, "PLUGINS_OF_PEER", 1)
+    monkeypatch.setattr(grpc_channel, "peer_of", lambda _: caller)
+    async with proxied(short_dir) as rig, registered(rig.inside, 0, 1) as first:
+        caller = Peer(0, 8)
+        async with (
+            registered(rig.inside, 1, 1),
+            FakePlugin(rig.inside, first, socket_name="other.sock") as other,
+        ):
+            with pytest.raises(RpcError, match="1 plugins of one process are connected"):
+                await other.register()
+        assert rig.proxy.inside.scanners[first].peer == Peer(0, 7)
+        await rig.served(1, first)
 
 
 def is_read(proxy: Proxy, resource: str) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import kubedevices as kd
+from kubedevices.node.arrival.plugin_lists import BYTES_PER_DEVICE, PluginLists
 from kubedevices.proxy.plugin_scanner import PluginScanner
 from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
 from kubedevices.proxy.saved_list import SavedList, SavedLists, document_of
@@ -138,3 +139,19 @@ async def test_the_list_of_a_plugin_that_never_returned_is_removed(tmp_path: Pat
         gpu.presence.leave()
         gpu.list_changed()
         await until(lambda: not file.exists())
+
+
+async def test_saved_lists_share_the_memory_of_all_lists(caplog: pytest.LogCaptureFixture) -> None:
+    """A proxy that starts with more lists than it may keep drops the largest, and says so."""
+    memory = PluginLists(10 * BYTES_PER_DEVICE)
+    small, large = (
+        PluginScanner(ResourceName.parse(f"example.com/{name}"), lists=memory)
+        for name in ("small", "large")
+    )
+    for scanner, count in ((small, 3), (large, 8)):
+        scanner.restore([kd.Device(f"d{each}") for each in range(count)], PluginOptions())
+    assert [each.has_list for each in (small, large)] == [True, False]
+    assert 0 < memory.kept.held <= memory.limit
+    assert "example.com/large: its device list is refused" in caplog.text
+    small.abandon()
+    assert memory.kept.held == 0

@@ -244,7 +244,7 @@ class Story:
         ]
         assert not twice, f"held twice: {twice}"
         assert held == self.pods, "the node and the answers to the test differ"
-        self.look_for_leftovers()
+        await self.look_for_leftovers()
 
     async def is_as_ordered(self, client: ControlClient) -> bool:
         """Whether the node offers exactly the devices of both lists, apart from the cordons."""
@@ -261,7 +261,7 @@ class Story:
                 return False
         return True
 
-    def look_for_leftovers(self) -> None:
+    async def look_for_leftovers(self) -> None:
         """Many kills leave as few files as one."""
         names = {each.name for each in self.state.iterdir()}
         expected = {"maintenance.json", "maintenance.json.lock", "proxy-sockets.json", "proxy.lock"}
@@ -270,8 +270,9 @@ class Story:
             "kubelet.sock",
             *(each.socket_name for each in self.plugins.values()),
         }
-        sockets = [each.name for each in (self.directory / "p").glob("example.com-*")]
-        assert len(sockets) == 2, sockets
+        # A socket of a killed process is removed when it is old enough to be judged.
+        place = self.directory / "p"
+        await until(lambda: len([*place.glob("example.com-*")]) == 2, what="two sockets are left")
 
 
 def any_done(tasks: list[asyncio.Task[None]]) -> bool:

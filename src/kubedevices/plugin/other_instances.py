@@ -18,6 +18,7 @@ import os
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 
 from kubedevices.errors import DialError, RpcError, StatusCode, WireError
@@ -228,9 +229,13 @@ class OtherInstances:
             return None
 
     def _clear(self, path: Path, error: Exception) -> None:
-        is_refused = isinstance(error, DialError) and error.errno == errno.ECONNREFUSED
-        if is_refused and unlink_if_dead(path, min_age=_LISTENS_SOON):
+        if not isinstance(error, DialError) or error.errno != errno.ECONNREFUSED:
+            return
+        if unlink_if_dead(path, min_age=_LISTENS_SOON):
             _log.info("%s: removed %s, whose plugin was killed", self._resource, path)
+        else:  # too young: its plugin was killed right after its start, or is about to listen
+            look = partial(unlink_if_dead, path, min_age=_LISTENS_SOON)
+            asyncio.get_running_loop().call_later(2 * _LISTENS_SOON, look)
 
     def _others(self, *, newer: bool) -> list[InstanceSocket]:
         """Return the other instances with a socket in the directory, the newest first."""

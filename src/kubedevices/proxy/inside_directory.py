@@ -132,23 +132,28 @@ class InsideDirectory:
             await scanner.close()
             await self.scanners[resource].connect(socket, dial=dial)
             scanner = self.scanners[resource]
-        elif not scanner.is_announced:
-            scanner.is_announced = True
-            self._appeared(scanner)
+        elif scanner.has_list:
+            self._announce(scanner)
         # Only an instance that answered is remembered.
         self._known.add(resource, socket)
+
+    def _announce(self, scanner: PluginScanner) -> None:
+        """Tell about a resource that has a list: a neighbour can register many that never have."""
+        if not scanner.is_announced and self.scanners.get(str(scanner.resource)) is scanner:
+            scanner.is_announced = True
+            self._appeared(scanner)
 
     def expect(self, resource: str, saved: SavedList) -> None:
         """Offer a saved list before the plugin of `resource` registers."""
         scanner = self._scanner(resource)
         if self.scanners.setdefault(resource, scanner) is scanner:
             scanner.restore(saved.devices, saved.options)
-            scanner.is_announced = True
-            self._appeared(scanner)
+            self._announce(scanner)
 
     def _scanner(self, resource: str) -> PluginScanner:
         scanner = PluginScanner(ResourceName.parse(resource), self._limits, lists=self._lists)
         scanner.is_useless = partial(self._forget, scanner)
+        scanner.has_first_list = partial(self._announce, scanner)
         return scanner
 
     # ------------------------------------------------------------ places
@@ -159,13 +164,14 @@ class InsideDirectory:
         A resource without a plugin goes for the new one, and only if the place is needed: `hold`
         offers its devices. Of these, the process that used most names loses a resource.
         """
-        if resource in self.scanners:
+        known = self.scanners.get(resource)
+        if known is not None and (not peer.is_known or known.peer.key == peer.key):
             return  # its plugin restarts
         names = Counter(each.peer.key for each in self.scanners.values())
         if peer.is_known and names[peer.key] >= PLUGINS_OF_PEER:
             among = [each for each in self.scanners.values() if each.peer.key == peer.key]
             problem = TooManyPlugins(resource, PLUGINS_OF_PEER, " of one process")
-        elif len(self.scanners) >= PLUGIN_LIMIT:
+        elif known is None and len(self.scanners) >= PLUGIN_LIMIT:
             among = [*self.scanners.values()]
             problem = TooManyPlugins(resource, PLUGIN_LIMIT)
         else:

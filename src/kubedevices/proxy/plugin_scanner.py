@@ -7,18 +7,19 @@ of what the plugin said last, for every chain of rules over it. `hold` decides w
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from kubedevices.errors import RegistrationError
+from kubedevices.errors import ListsUseTooMuch, RegistrationError
 from kubedevices.node.arrival.endpoint import (
     INSTANCE_LIMIT,
     Endpoint,
     PluginTimeouts,
 )
-from kubedevices.node.arrival.plugin_lists import PluginLists
+from kubedevices.node.arrival.plugin_lists import KeptList, PluginLists
 from kubedevices.node.arrival.second_registration import is_known
 from kubedevices.node.loop_slices import LoopSlices
 from kubedevices.plugin import hook_threads
@@ -48,7 +49,8 @@ class PluginScanner(Scanner):
 
     `options_changed` is called when a new instance offers other calls than the older instance:
     only a new registration tells a kubelet. `list_changed` is called at each new list, and when the
-    plugin leaves or returns. `is_useless` is called when no instance and no list is left.
+    plugin leaves or returns. `is_useless` is called when no instance and no list is left,
+    `has_first_list` when the first list arrives.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class PluginScanner(Scanner):
         self.limits, self._lists = limits, lists or PluginLists()
         self.options_changed, self.list_changed = options_changed, list_changed
         self.is_useless: Callable[[], None] = lambda: None
+        self.has_first_list: Callable[[], None] = lambda: None
         self.peer = NOBODY
         """The process that served the newest instance."""
 
@@ -117,6 +120,12 @@ class PluginScanner(Scanner):
         """Begin with a list from before a restart; the plugin counts as away."""
         self.list, self.options = ForeignList((), {each.id: each for each in devices}), options
         self.has_list = True
+        kept = KeptList(self._lists, str(self.resource), NOBODY)
+        kept.on_end = self._drop_restored
+        self._lists.show(str(self.resource), kept)
+        kept.disconnect()  # only this resource keeps it
+        with contextlib.suppress(ListsUseTooMuch):  # then it was dropped
+            kept.replace(sum(map(len, self.list.devices)), len(self.list.devices))
 
     # ------------------------------------------------------------ a scanner
 
@@ -200,6 +209,13 @@ class PluginScanner(Scanner):
         self.stream_ended(endpoint, reason)
         self._retire(endpoint)
 
+    def _drop_restored(self, reason: str) -> None:
+        """Forget a list from before a restart, because it uses too much memory."""
+        _log.warning("%s", reason)
+        self._forget_list()
+        if not self._instances:
+            self.is_useless()
+
     def _forget_list(self) -> None:
         self._lists.forget(str(self.resource))
         self.list, self._message = ForeignList(), b""
@@ -239,13 +255,15 @@ class PluginScanner(Scanner):
                 return False
         elif read is None:
             read = read_list(devices, self.list)
-        is_new = message != self._message or not self.is_here
+        is_new, is_first = message != self._message or not self.is_here, not self.has_list
         self.list, self._message, self._listing, self.has_list = read, message, endpoint, True
         self._lists.show(str(self.resource), endpoint.kept)
         # Only now, with the new list in force: the end of an older instance removes no device.
         for old in self._instances[: self._instances.index(endpoint)]:
             self._retire(old)
         self.presence.arrive()
+        if is_first:
+            self.has_first_list()
         self._report()
         return is_new
 

@@ -15,6 +15,8 @@ from kubedevices.node.events import EventKind, EventStream
 from kubedevices.node.loop_slices import LoopSlices
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.settings import NodeSettings
+from kubedevices.wire import grpc_channel
+from kubedevices.wire.peers import Peer
 from tests.fake_plugin import RESOURCE, FakePlugin, as_list, healthy, unhealthy
 from tests.waiting import until
 from tests.widgets import DOMAIN, QUICK, Widgets, widgets
@@ -273,6 +275,28 @@ async def test_one_process_cannot_take_all_places(
         assert caught.value.code is StatusCode.RESOURCE_EXHAUSTED
         await one.register()
         assert [*manager.inventory] == [RESOURCE]
+
+
+async def test_a_process_with_many_resources_gets_no_known_resources_of_others(
+    plugins: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though its plugin restarts: the limit is for the process that registers."""
+    caller = Peer(0, 7)
+    monkeypatch.setattr(endpoint_table, "PLUGINS_OF_PEER", 1)
+    monkeypatch.setattr(grpc_channel, "peer_of", lambda _: caller)
+    async with (
+        DeviceManager(plugins) as manager,
+        FakePlugin(plugins, devices=healthy("a")) as one,
+        FakePlugin(plugins, "example.com/gadget", socket_name="g.sock") as two,
+        FakePlugin(plugins, devices=healthy("b"), socket_name="other.sock") as three,
+    ):
+        await one.register()
+        await manager.wait_for(RESOURCE, allocatable=1)
+        caller = Peer(0, 8)
+        await two.register()
+        with pytest.raises(RpcError, match=r"1 plugins of one process are"):
+            await three.register()
+        assert {*manager.inventory.devices(RESOURCE)} == {"a"}
 
 
 async def test_a_third_instance_brings_its_own_list(plugins: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import contextvars
 import re
 import socket
 from pathlib import Path
@@ -26,7 +27,8 @@ from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.settings import NodeSettings
 from kubedevices.pages.prometheus import PrometheusMetrics
 from kubedevices.values.allocation import PluginOptions, RegisterRequest
-from kubedevices.wire.unix_grpc import GrpcChannel
+from kubedevices.wire.peers import NOBODY, Peer
+from kubedevices.wire.unix_grpc import CALLER, GrpcChannel
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.full_disk import refuse_sockets
 from tests.golden_data import load
@@ -419,3 +421,32 @@ async def test_hanging_registrations_lock_nobody_out(
         for each in calls:
             each.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
+
+
+async def test_a_process_that_floods_waits_for_itself(plugins: Path) -> None:
+    """A few of its registrations get on at the same time; another process gets in at once."""
+    begun: list[str] = []
+    goes_on = asyncio.Event()
+
+    async def connect(resource: str, path: Path) -> None:
+        begun.append(resource)
+        await goes_on.wait()
+
+    plugins.mkdir()
+    server = RegistrationServer(plugins, connect)
+
+    def call(peer: Peer, resource: str) -> asyncio.Task[None]:
+        context = contextvars.copy_context()
+        context.run(CALLER.set, peer)
+        request = RegisterRequest("v1beta1", "w.sock", resource)
+        return asyncio.create_task(server.register(request), context=context)
+
+    calls = [call(Peer(0, 7), f"a.b/c{number}") for number in range(20)]
+    await until(lambda: len(begun) == registration.AT_ONCE_OF_PEER)
+    calls += [call(Peer(0, 8), "honest.org/a"), call(NOBODY, "honest.org/b")]
+    await until(lambda: {"honest.org/a", "honest.org/b"} <= {*begun})
+    assert len(begun) == registration.AT_ONCE_OF_PEER + 2
+    goes_on.set()
+    await asyncio.gather(*calls)
+    assert len(begun) == len(calls)
+    assert not server._turns, "nobody's turns are kept"

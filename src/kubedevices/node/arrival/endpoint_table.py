@@ -133,14 +133,15 @@ class EndpointTable:
         )
 
     def _check_room(self, resource: str, peer: Peer | None = None) -> None:
-        # A known resource is accepted: its plugin restarts, and its older connection ends.
-        if self._inventory.record(resource) is not None:
-            return
-        if len(self._endpoints) >= PLUGIN_LIMIT:
+        # A known resource is accepted: its plugin restarts, and its older connection ends. But a
+        # process with many resources does not get those of others too.
+        if self._inventory.record(resource) is None and len(self._endpoints) >= PLUGIN_LIMIT:
             raise TooManyPlugins(resource, PLUGIN_LIMIT)
         if peer is not None and peer.is_known:
-            same = sum(each.peer.key == peer.key for each in self._endpoints.values())
-            if same >= PLUGINS_OF_PEER:
+            same = [
+                name for (name, _), each in self._endpoints.items() if each.peer.key == peer.key
+            ]
+            if len(same) >= PLUGINS_OF_PEER and resource not in same:
                 raise TooManyPlugins(resource, PLUGINS_OF_PEER, " of one process")
 
     def _replace(self, old: Endpoint, new: Endpoint) -> None:

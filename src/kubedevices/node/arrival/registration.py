@@ -6,8 +6,9 @@ plugins that watch the directory dial at once, and some plugins exit if the dial
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 from kubedevices.errors import (
@@ -34,7 +35,7 @@ from kubedevices.values.socket_paths import (
     SHORTER_SOCKET_DIR,
     check_socket_path,
 )
-from kubedevices.wire.peers import Places
+from kubedevices.wire.peers import Peer, PeerKey, Places
 from kubedevices.wire.unix_grpc import CALLER, GrpcServer
 
 logger = logging.getLogger(__name__)
@@ -51,6 +52,9 @@ _ACCEPTED_LIMIT = 1000
 
 DIAL_LIMIT, DIALS_OF_PEER = 128, 64
 """Registrations in progress, in all and of one process. A plugin answers within milliseconds."""
+
+AT_ONCE_OF_PEER = 4
+"""Registrations of one process that get on at the same time."""
 
 _LONGEST_TEXT = 1024
 """Characters. No version, name or endpoint is longer; longer texts only use memory."""
@@ -76,6 +80,7 @@ class RegistrationServer:
         # Registrations whose plugins are dialled now: the newest get in, of each process.
         self._dials = Places[asyncio.Task[None]](DIAL_LIMIT, DIALS_OF_PEER, lambda _: 0)
         self._crowded_out: set[asyncio.Task[None]] = set()
+        self._turns: dict[PeerKey, asyncio.Semaphore] = {}
         # Resource and endpoint → the registration of a caller that has hung up, see `register`.
         self._in_background: dict[tuple[str, str], asyncio.Task[None]] = {}
 
@@ -136,8 +141,15 @@ class RegistrationServer:
 
     def _give_place(self, task: "asyncio.Task[None]") -> None:
         """Let `task` dial. A registration that hangs longest makes room, of the busiest process."""
-        leaves = self._dials.enter(task, CALLER.get())
-        task.add_done_callback(self._dials.leave)
+        peer = CALLER.get()
+        leaves = self._dials.enter(task, peer)
+
+        def leave(task: asyncio.Task[None]) -> None:
+            self._dials.leave(task)
+            if not self._dials.count(peer):
+                self._turns.pop(peer.key, None)
+
+        task.add_done_callback(leave)
         if leaves is not None:
             self._crowded_out.add(leaves)
             leaves.add_done_callback(self._crowded_out.discard)
@@ -159,7 +171,9 @@ class RegistrationServer:
                 raise UnsupportedVersion(request.version, API_VERSION)
             if not is_resource_name(request.resource_name):
                 raise BadResourceName(request.resource_name)
-            await self._connect(request.resource_name, self.plugin_socket(request.endpoint))
+            socket = self.plugin_socket(request.endpoint)
+            async with self._turn(CALLER.get()):
+                await self._connect(request.resource_name, socket)
             if len(self._accepted) < _ACCEPTED_LIMIT:
                 self._accepted.add(request.resource_name)
             self._count(request)
@@ -172,6 +186,18 @@ class RegistrationServer:
         except RegistrationError as error:
             self._refuse(request, error)
             raise
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, peer: Peer) -> AsyncIterator[None]:
+        """Wait while many registrations of this process are under way.
+
+        A process that floods us with registrations waits for itself, and others do not.
+        """
+        if not peer.is_known:
+            yield
+            return
+        async with self._turns.setdefault(peer.key, asyncio.Semaphore(AT_ONCE_OF_PEER)):
+            yield
 
     def _refuse(self, request: RegisterRequest, error: RegistrationError) -> None:
         self._count(request)
