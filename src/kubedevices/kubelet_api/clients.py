@@ -8,8 +8,10 @@ import errno
 import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from pathlib import Path
 
 from kubedevices.errors import DialError
+from kubedevices.host import deadlines
 from kubedevices.kubelet_api import convert, services
 from kubedevices.kubelet_api.device_lists import device_list_from_wire
 from kubedevices.kubelet_api.services import JsonObject
@@ -137,3 +139,20 @@ class JsonClient:
         async with aclosing(self.channel.stream(path, payload)) as answers:
             async for each in answers:
                 yield services.json_from_wire(each)
+
+
+async def call_once(
+    socket: Path, service: str, method: str, *, deadline: float, limit: int
+) -> JsonObject:
+    """Connect to a process of ours, call one method without arguments, and hang up.
+
+    `deadline` is in seconds, for all of it; the answer has at most `limit` bytes. Links are not
+    followed: strangers may create them. Raises `WireError`, `OSError` (`TimeoutError`).
+    """
+    async with (
+        deadlines.timeout(deadline),
+        await GrpcChannel.dial(
+            socket, timeout=deadline, max_receive=limit, follow_links=False
+        ) as channel,
+    ):
+        return await JsonClient(channel, service).call(method, timeout=deadline)

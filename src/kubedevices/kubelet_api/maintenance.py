@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kubedevices.errors import WireError
-from kubedevices.host import deadlines, listing
-from kubedevices.kubelet_api.clients import JsonClient
+from kubedevices.host import listing
+from kubedevices.kubelet_api.clients import call_once
 from kubedevices.kubelet_api.services import JsonObject, json_methods
 from kubedevices.values.socket_paths import InstanceSocket, plugin_socket
-from kubedevices.wire.unix_grpc import GrpcChannel, Methods
+from kubedevices.wire.unix_grpc import Methods
 
 SERVICE = "kubedevices.Maintenance"
 METHOD = "Describe"
@@ -69,13 +69,7 @@ async def ask_followers(socket_dir: Path, resource: str) -> tuple[Follower, ...]
 
 async def _ask(socket: Path) -> Follower | None:
     try:
-        async with (
-            deadlines.timeout(DEADLINE),
-            await GrpcChannel.dial(
-                socket, timeout=DEADLINE, max_receive=_ANSWER_LIMIT, follow_links=False
-            ) as channel,
-        ):
-            said = await JsonClient(channel, SERVICE).call(METHOD, timeout=DEADLINE)
+        said = await call_once(socket, SERVICE, METHOD, deadline=DEADLINE, limit=_ANSWER_LIMIT)
         devices = said["devices"]
         return Follower(
             str(said["resource"]), str(said["file"]), frozenset(map(str, list(devices)))

@@ -6,10 +6,8 @@ The proxy listens on `proxy.sock` in its state directory. Only its own user may 
 from pathlib import Path
 
 from kubedevices.errors import WireError
-from kubedevices.host import deadlines
-from kubedevices.kubelet_api.clients import JsonClient
+from kubedevices.kubelet_api.clients import call_once
 from kubedevices.values.proxied_plugin import ProxiedPlugin
-from kubedevices.wire.unix_grpc import GrpcChannel
 
 SERVICE = "kubedevices.proxy.v1.Control"
 METHOD = "Plugins"
@@ -26,13 +24,7 @@ async def ask_proxy(socket: Path) -> tuple[ProxiedPlugin, ...]:
     has no permission, or if the answer is invalid.
     """
     try:
-        async with (
-            deadlines.timeout(DEADLINE),
-            await GrpcChannel.dial(
-                socket, timeout=DEADLINE, max_receive=_ANSWER_LIMIT, follow_links=False
-            ) as channel,
-        ):
-            answer = await JsonClient(channel, SERVICE).call(METHOD, timeout=DEADLINE)
+        answer = await call_once(socket, SERVICE, METHOD, deadline=DEADLINE, limit=_ANSWER_LIMIT)
         plugins = answer.get("plugins")
         return tuple(map(ProxiedPlugin.from_dict, plugins if isinstance(plugins, list) else ()))
     except (WireError, TimeoutError):
