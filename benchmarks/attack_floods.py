@@ -394,6 +394,7 @@ WORK: dict[str, Callable[[str], Awaitable[None]]] = {
     "registrations": register_silently,
     "stay": partial(ask_page, path="/healthz", closes=False),
     "state": partial(ask_page, path="/state", closes=True),
+    "metrics": partial(ask_page, path="/metrics", closes=True),
 }
 """What one attacker does, by name."""
 
@@ -415,6 +416,9 @@ ATTACKS = {
     ),
     "16 clients of /state, 20,000 devices": Attack(
         "pod", HARM, partial(pages, work="state", clients=16, call="ask", devices=20_000)
+    ),
+    "16 clients of /metrics, 20,000 devices": Attack(
+        "pod", HARM, partial(pages, work="metrics", clients=16, call="ask", devices=20_000)
     ),
 }
 

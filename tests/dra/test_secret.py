@@ -1,5 +1,6 @@
 """Planted secrets: no message, log line, `repr` or traceback shows them."""
 
+import asyncio
 import base64
 import copy
 import dataclasses
@@ -17,7 +18,7 @@ from kubedevices.cli import main
 from kubedevices.dra.api_client import ApiClient
 from kubedevices.dra.kubeconfig import ApiAccess, read_kubeconfig
 from kubedevices.dra.secret import Secret
-from kubedevices.errors import ApiUnreachable, KubedevicesError, UsageError
+from kubedevices.errors import ApiRefused, ApiUnreachable, KubedevicesError, UsageError
 
 PLANTED = "pLaNtEd"
 TOKEN = f"{PLANTED}-token"
@@ -68,9 +69,25 @@ BAD: dict[str, str] = {
 }
 
 VERBS: dict[str, Callable[[Path], list[str]]] = {
-    "simulate": lambda d: ["simulate", "--number-devices", "1"],
-    "expose": lambda d: ["expose", "--config", str(d / "expose.yaml")],
+    "simulate": lambda _: ["simulate", "--number-devices", "1", "--mode", "dra"],
+    "expose": lambda d: [
+        *("expose", "--config", str(d / "expose.yaml"), "--mode", "split"),
+        *("--dra-devices", "widget/null"),
+    ],
+    "run": lambda d: [
+        *("run", f"{d / 'widgets.py'}:Widgets", "--domain", "example.com"),
+        *("--mode-file", str(d / "mode")),
+    ],
+    "proxy": lambda d: [
+        *("proxy", "--mode", "dra", "--plugin-dir", str(d / "in"), "--state-dir", str(d / "s")),
+    ],
 }
+SCANNER = """
+import kubedevices as kd
+class Widgets(kd.PolledScanner):
+    def list_devices(self):
+        return kd.DeviceTree({"widget": [kd.Device("w0")]})
+"""
 
 
 def assert_hidden(text: str) -> None:
@@ -94,7 +111,9 @@ def test_no_verb_shows_a_secret_of_a_bad_kubeconfig(
     resource = "{name: widget, match: [{path: /dev/null}]}"
     text = f"version: 1\nnamespace: example.com\nresources:\n- {resource}\n"
     (short_dir / "expose.yaml").write_text(text)
-    options = ["--mode", "dra", "--kubelet-dir", str(short_dir / "k"), "--kubeconfig", str(file)]
+    (short_dir / "widgets.py").write_text(SCANNER)
+    (short_dir / "mode").write_text("dra")
+    options = ["--kubelet-dir", str(short_dir / "k"), "--kubeconfig", str(file)]
     assert main([*VERBS[verb](short_dir), *options]) == 2
     told = capfd.readouterr()
     assert str(file) in told.err
@@ -160,3 +179,38 @@ async def test_an_endless_token_is_not_read(tmp_path: Path) -> None:
     token.write_text("x" * 100_000)
     with pytest.raises(KubedevicesError, match="more than 65536 bytes"):
         await ApiClient(ApiAccess("http://127.0.0.1:1", token=token)).get_node("node1")
+
+
+ECHO = json.dumps({"kind": "Status", "reason": "Unauthorized", "message": f"no: Bearer {TOKEN}"})
+ECHOES = {
+    "refusal": f"HTTP/1.1 401 Unauthorized\r\nContent-Length: {len(ECHO)}\r\n\r\n{ECHO}",
+    "refusal without JSON": f"HTTP/1.1 403 no\r\nContent-Length: {len(TOKEN)}\r\n\r\n{TOKEN}",
+    "answer of another shape": f"HTTP/1.1 200 OK\r\nContent-Length: {len(TOKEN)}\r\n\r\n{TOKEN}",
+    "an object": "HTTP/1.1 200 OK\r\nContent-Length: 70\r\n\r\n"
+    + json.dumps({"metadata": TOKEN}).ljust(70),
+    "status line": f"HTTP/1.1 {TOKEN} {TOKEN}\r\n\r\n",
+    "header": f"HTTP/1.1 200 OK\r\n{TOKEN}\r\n\r\n",
+    "length": f"HTTP/1.1 200 OK\r\nContent-Length: {TOKEN}\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("kind", ECHOES)
+async def test_a_server_that_repeats_the_token_does_not_bring_it_into_a_message(kind: str) -> None:
+    """Some servers and proxies answer with the headers that they got: the message hides it."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert f"Bearer {TOKEN}".encode() in await reader.readuntil(b"\r\n\r\n")
+        writer.write(ECHOES[kind].encode())
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        api = ApiClient(ApiAccess(f"http://127.0.0.1:{port}", token=Secret(TOKEN)))
+        with pytest.raises((ApiRefused, ApiUnreachable)) as refused:
+            await api.get_node("node1")
+    error = refused.value
+    assert_hidden(str(vars(api)))
+    assert_hidden(f"{error} {error!r} {vars(error)}")
+    assert_hidden("".join(traceback.format_exception(error)))

@@ -31,6 +31,7 @@ from kubedevices.dra.api_answers import (
 )
 from kubedevices.dra.kubeconfig import ApiAccess
 from kubedevices.dra.reconcile import Object
+from kubedevices.dra.secret import Secret
 from kubedevices.errors import ApiRefused, ApiUnreachable, UnusableCredentials
 from kubedevices.host import deadlines
 from kubedevices.values.allocation import ClaimReference
@@ -83,6 +84,7 @@ class ApiClient:
         self._host = parts.hostname or ""
         self._port = parts.port or (80 if parts.scheme == "http" else 443)
         self._prefix, self._authority = parts.path.rstrip("/"), parts.netloc
+        self._token = Secret("")  # of the last call
         self.requests: Counter[tuple[str, str]] = Counter()
         """The number of calls, by verb and resource."""
 
@@ -182,7 +184,8 @@ class ApiClient:
                     for line in lines:
                         rest += line
                         if rest:
-                            yield read_answer(bytes(rest), ANY_OBJECT, call.what, limit=_LINE_LIMIT)
+                            told = self._hide(bytes(rest))
+                            yield read_answer(told, ANY_OBJECT, call.what, limit=_LINE_LIMIT)
                         rest.clear()
                     rest += last
                     if len(rest) > _LINE_LIMIT:
@@ -193,13 +196,13 @@ class ApiClient:
     async def _do(self, call: _Call) -> Object:
         with self._translated(self._timeout):
             async with deadlines.timeout(self._timeout), self._answer(call) as parts:
-                data = await _joined(parts, call.limit)
+                data = self._hide(await _joined(parts, call.limit))
                 return read_answer(data, call.shape, call.what, limit=call.limit)
 
     async def _refusal(self, call: _Call, response: Any, parts: AsyncIterator[bytes]) -> ApiRefused:
         """Return the server's `Status` object as an error."""
         async with deadlines.timeout(self._timeout):
-            data = await _beginning(parts)
+            data = self._hide(await _beginning(parts))
         reason, message = read_refusal(data, limit=_REFUSAL_LIMIT)
         is_policy = "ValidatingAdmissionPolicy" in message
         headers = {bytes(name).lower(): bytes(value) for name, value in response.headers}
@@ -213,6 +216,11 @@ class ApiClient:
             missing_rule=call.rule if response.status_code == 403 and not is_policy else "",
         )
 
+    def _hide(self, data: bytes) -> bytes:
+        """Return what a server sent without our token: some proxies repeat the header."""
+        token = self._token.reveal_bytes()
+        return data.replace(token, b"<secret>") if token else data
+
     @contextlib.contextmanager
     def _translated(self, seconds: float) -> Iterator[None]:
         try:
@@ -220,8 +228,9 @@ class ApiClient:
         except TimeoutError:
             raise ApiUnreachable(self._access.server, f"no answer in {seconds:g} s") from None
         except h11.RemoteProtocolError as error:
-            problem = f"its answer is not HTTP: {readable(str(error))}"
-            raise ApiUnreachable(self._access.server, problem) from error
+            text = self._hide(str(error).encode()).decode()
+            problem = f"its answer is not HTTP: {readable(text)}"
+            raise ApiUnreachable(self._access.server, problem) from None
         except UnusableCredentials as error:  # the file with the token was replaced
             raise ApiUnreachable(self._access.server, str(error)) from error
         except (OSError, EOFError) as error:
@@ -237,6 +246,7 @@ class ApiClient:
         headers += [("User-Agent", "kubedevices"), ("Connection", "close")]
         # The token's file is read for each call: the kubelet replaces the token about once an hour.
         if token := self._access.read_token():
+            self._token = token
             headers.append(("Authorization", f"Bearer {token.reveal()}"))
         headers += [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
         query = f"?{urlencode(call.query)}" if call.query else ""
