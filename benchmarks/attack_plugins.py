@@ -177,7 +177,7 @@ async def endless_output(directory: Path) -> Outcome:
 
 
 async def kills(directory: Path) -> Outcome:
-    """A plugin stops its supervisor, and the process behind it stays."""
+    """A plugin stops its supervisor, and the process behind it stays: does the next run name it?"""
     outcome = Outcome()
     note = directory / "pid"
     program = (
@@ -191,7 +191,8 @@ async def kills(directory: Path) -> Outcome:
     )
     pid = int(note.read_text()) if note.exists() else 0
     is_left = pid > 0 and Path(f"/proc/{pid}").exists()
-    outcome.count(harmed=is_left)
+    again = await command("check", "--quick", "--", "true", timeout=60, TMPDIR=str(directory))
+    outcome.count(harmed=is_left and str(pid) not in again.output)
     if is_left:
         os.kill(pid, signal.SIGKILL)
     return outcome
@@ -204,5 +205,5 @@ ATTACKS = {
     "device IDs as paths": Attack("plugin", "content in the log", paths_out_of_place),
     "lists of 15 MiB": Attack("plugin", "above the limit", floods_of_lists),
     "output without an end": Attack("plugin", "crash or 200 MB", endless_output),
-    "a daemon behind `check`": Attack("plugin", "daemon left", kills),
+    "a daemon behind `check`": Attack("plugin", "daemon left unnamed", kills),
 }
