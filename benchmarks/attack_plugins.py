@@ -177,7 +177,7 @@ async def endless_output(directory: Path) -> Outcome:
 
 
 async def kills(directory: Path) -> Outcome:
-    """A plugin stops its supervisor, and the process behind it stays: does the next run name it?"""
+    """A plugin stops its supervisor: is the process behind it still there after the next run?"""
     outcome = Outcome()
     note = directory / "pid"
     program = (
@@ -190,9 +190,9 @@ async def kills(directory: Path) -> Outcome:
         "check", "--quick", "--", sys.executable, "-c", program, timeout=60, TMPDIR=str(directory)
     )
     pid = int(note.read_text()) if note.exists() else 0
+    await command("check", "--quick", "--", "true", timeout=60, TMPDIR=str(directory))
     is_left = pid > 0 and Path(f"/proc/{pid}").exists()
-    again = await command("check", "--quick", "--", "true", timeout=60, TMPDIR=str(directory))
-    outcome.count(harmed=is_left and str(pid) not in again.output)
+    outcome.count(harmed=is_left or not pid)
     if is_left:
         os.kill(pid, signal.SIGKILL)
     return outcome
@@ -205,5 +205,5 @@ ATTACKS = {
     "device IDs as paths": Attack("plugin", "content in the log", paths_out_of_place),
     "lists of 15 MiB": Attack("plugin", "above the limit", floods_of_lists),
     "output without an end": Attack("plugin", "crash or 200 MB", endless_output),
-    "a daemon behind `check`": Attack("plugin", "daemon left unnamed", kills),
+    "a daemon behind `check`": Attack("plugin", "daemon left for good", kills),
 }
