@@ -87,13 +87,19 @@ GENERIC: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+UNKNOWN_DOMAIN = (
+    "the file names no domain: devic.es is the default of generic-device-plugin since 0.2; before, "
+    "it was squat.ai. Take the one that your pods ask for (line 1)"
+)
+
+
 @pytest.mark.parametrize(("text", "resource"), GENERIC)
 def test_a_resource_of_generic_device_plugin(
     tmp_path: Path, text: str, resource: dict[str, Any]
 ) -> None:
     """As the value of a `--device` flag, in a list of them, and in a configuration file."""
-    expected = {"version": 1, "namespace": "squat.ai", "resources": [resource]}
-    assert converted(tmp_path, text) == Converted(expected, ())
+    expected = {"version": 1, "namespace": "devic.es", "resources": [resource]}
+    assert converted(tmp_path, text) == Converted(expected, (UNKNOWN_DOMAIN,))
     for flag in ("0403", "6001"):
         text = text.replace(flag, f"'{flag}'")
     data = yaml.safe_load(text)
@@ -106,7 +112,7 @@ def test_a_path_may_be_shared_up_to_its_limit(tmp_path: Path) -> None:
     """What the limit was is told; the path with the wildcard makes the devices, also as second."""
     result = converted(
         tmp_path,
-        "devices:\n- name: a\n  groups:\n  - paths:\n"
+        "domain: a.com\ndevices:\n- name: a\n  groups:\n  - paths:\n"
         "    - {path: /dev/kvm, limit: 10}\n    - {path: /dev/ttyUSB*}\n"
         "    - {path: /run/udev, type: Mount, limit: 5}\n",
     )
@@ -120,15 +126,16 @@ def test_a_path_may_be_shared_up_to_its_limit(tmp_path: Path) -> None:
         }
     ]
     assert result.notes == (
-        "/dev/kvm belongs to every /dev/ttyUSB*, no longer to 10 of them at most (line 5)",
-        "/run/udev belongs to every /dev/ttyUSB*, no longer to 5 of them at most (line 7)",
+        "/dev/kvm belongs to every /dev/ttyUSB*, no longer to 10 of them at most (line 6)",
+        "/run/udev belongs to every /dev/ttyUSB*, no longer to 5 of them at most (line 8)",
     )
 
 
 @pytest.mark.parametrize("paths", ["{path: /a}, {path: /b, limit: 2}", "{path: /a*, limit: 2}"])
 def test_a_limit_without_effect_is_ignored(tmp_path: Path, paths: str) -> None:
     """There is one device of files without wildcards, and one of each match of a lone glob."""
-    assert converted(tmp_path, f"{{name: a, groups: [{{paths: [{paths}]}}]}}").notes == ()
+    result = converted(tmp_path, f"{{name: a, groups: [{{paths: [{paths}]}}]}}")
+    assert result.notes == (UNKNOWN_DOMAIN,)
 
 
 def test_keys_are_read_in_upper_and_lower_case(tmp_path: Path) -> None:
@@ -170,6 +177,7 @@ def test_a_changed_meaning_becomes_a_comment(tmp_path: Path) -> None:
     """Companions by wildcard, one place for many devices, several USB devices in one."""
     result = converted(
         tmp_path,
+        "domain: a.com\n"
         "devices:\n- name: a\n  groups: [{paths: [{path: /dev/snd/pcmC*D0p}, "
         "{path: /dev/snd/controlC*}]}]\n"
         "- name: b\n  groups: [{paths: [{path: /dev/video*, mountPath: /dev/cam}]}]\n"

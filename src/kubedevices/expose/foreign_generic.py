@@ -16,7 +16,8 @@ from kubedevices.expose.checks import permissions as permissions_problem
 from kubedevices.expose.foreign_conversion import DIRECTORIES, WILDCARD, Conversion, is_map
 from kubedevices.expose.path_patterns import PathPattern
 
-NAMESPACE = "squat.ai"
+NAMESPACE, OLD_NAMESPACE = "devic.es", "squat.ai"
+"""The default domain of generic-device-plugin since version 0.2, and before."""
 
 Keys: TypeAlias = Mapping[str, "Keys"]
 
@@ -24,8 +25,11 @@ _PATH: Keys = {
     key: {} for key in ("path", "mountPath", "permissions", "readOnly", "type", "limit", "optional")
 }
 _USB: Keys = {key: {} for key in ("vendor", "product", "serial")}
-_GROUP: Keys = {"paths": _PATH, "usb": _USB, "count": {}}
+_GROUP: Keys = {"paths": _PATH, "usb": _USB, "usbs": _USB, "count": {}}
 _DEVICE: Keys = {"name": {}, "groups": _GROUP}
+_DEFAULTS = ("limit", "permissions", "readOnly", "type", "optional")
+"""Keys of a path that `microshift show-config` prints although they are not set."""
+
 _OPTIONS = ("listen", "log-level", "plugin-directory")
 _FILE: Keys = {"domain": {}, "devices": _DEVICE, "device": _DEVICE, **{key: {} for key in _OPTIONS}}
 
@@ -60,23 +64,69 @@ class _Path(NamedTuple):
         return str(self.given.get("permissions", "mrw"))
 
 
-def from_generic(work: Conversion) -> tuple[str, list[dict[str, Any]]]:
-    """Return the namespace and the resources; none if this is not a file of the plugin."""
+def namespace_of(work: Conversion, version: str) -> str:
+    """Return the default domain of the version of the plugin, with a note if it is not known."""
+    number = re.match(r"v?(\d+)\.(\d+)", version)
+    if number:
+        return OLD_NAMESPACE if (int(number[1]), int(number[2])) < (0, 2) else NAMESPACE
+    work.note(
+        (),
+        f"the file names no domain: {NAMESPACE} is the default of generic-device-plugin since "
+        f"0.2; before, it was {OLD_NAMESPACE}. Take the one that your pods ask for",
+    )
+    return NAMESPACE
+
+
+def from_generic(work: Conversion, others: Sequence[str] = ()) -> tuple[str, list[dict[str, Any]]]:
+    """Return the domain, empty if it is not given, and the resources.
+
+    There are none if this is not a file of the plugin. `others` are keys around the settings.
+    """
     root = work.root
     given = {str(key.value).lower() for key, _ in root.value} if _is_mapping(root) else set()
     is_file = bool({"devices", "device"} & given)
     if not is_file and _is_mapping(root) and not _DEVICE.keys() & given:
-        return NAMESPACE, []
-    _spell_keys(work, root, (), _FILE if is_file else _DEVICE)
+        return "", []
+    around: Keys = {name: {} for name in others}
+    _spell_keys(work, root, (), {**_FILE, **around} if is_file else _DEVICE)
+    _take_synonyms(root)
     data = work.data()
     if not is_file:
-        return NAMESPACE, _resources(work, (), data)
+        return "", _resources(work, (), data)
+    if others:
+        work.note((others[0],), f"{', '.join(others)}: left out, not about devices")
     for option in (each for each in _OPTIONS if each in data):
         work.note((option,), f"{option} is left out: it does not concern devices")
     found = [
         each for key in ("devices", "device") for each in _resources(work, (key,), data.get(key))
     ]
-    return str(data.get("domain", NAMESPACE)), found
+    return str(data.get("domain") or ""), found
+
+
+def _take_synonyms(node: yaml.Node) -> None:
+    """Rename `usbs` to `usb`, and remove lists without a value: MicroShift prints every key."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            key.value = "usb" if key.value == "usbs" else key.value
+            _take_synonyms(value)
+        lists = [pair for pair in node.value if pair[0].value in ("usb", "paths")]
+        if len(lists) > 1:
+            node.value = [pair for pair in node.value if not (pair in lists and _is_empty(pair[1]))]
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            _take_synonyms(value)
+
+
+def _is_empty(listed: yaml.Node) -> bool:
+    """Whether no entry of a list of paths or USB devices says which device it means."""
+    entries_ = listed.value if isinstance(listed, yaml.SequenceNode) else []
+    return not any(
+        value.value
+        for each in entries_
+        if isinstance(each, yaml.MappingNode)
+        for key, value in each.value
+        if key.value not in _DEFAULTS
+    )
 
 
 def _is_mapping(node: yaml.Node) -> bool:
@@ -166,12 +216,24 @@ def _are_maps(group: Mapping[str, Any], key: str) -> bool:
 
 
 def _usb(work: Conversion, at: KeyPath, device: Mapping[str, Any]) -> dict[str, str]:
-    """Return the values as texts of the file: YAML would read `0403` as an octal number."""
+    """Return the values as texts of the file: YAML would read `0403` as an octal number.
+
+    The plugin reads vendor and product as hexadecimal numbers, with or without `0x`; an empty text
+    means any.
+    """
     found = {}
     for key in ("vendor", "product", "serial"):
         node = find(work.root, (*at, key))
-        if key in device and isinstance(node, yaml.ScalarNode):
-            found[key] = node.value
+        if key not in device or not isinstance(node, yaml.ScalarNode) or not node.value:
+            continue
+        text = node.value
+        if key != "serial":
+            number = text.lower().removeprefix("0x")
+            if re.fullmatch("[0-9a-f]{1,4}", number) is None:
+                work.mistake((*at, key), f"{text!r} is no number of four digits 0-9 a-f")
+                continue
+            text = number.rjust(4, "0")
+        found[key] = text
     return found
 
 
@@ -252,7 +314,8 @@ def _check_limits(work: Conversion, paths: Sequence[_Path]) -> None:
 def _container(work: Conversion, first: _Path) -> dict[str, str]:
     """Return the key `container` of the resource: path and permissions in the container."""
     container = {}
-    if mount_path := str(first.given.get("mountPath", "")):
+    mount_path = str(first.given.get("mountPath") or "")
+    if mount_path and mount_path != first.path:
         container["path"] = mount_path + "{name}" * mount_path.endswith("/")
         if first.is_glob and "{" not in container["path"]:
             work.note(

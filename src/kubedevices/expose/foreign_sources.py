@@ -1,12 +1,20 @@
 """Finds the settings of another plugin in its own file, or in an object that starts the plugin.
 
-A DaemonSet has the settings in the arguments of its containers, a ConfigMap in its values. A list
-of arguments may also be the whole file. A file may have several documents, or a List of Kubernetes.
+Where people have these settings:
+
+* the file of the plugin itself, or a list of its arguments;
+* a DaemonSet, with the settings in arguments and the domain in an argument or a variable;
+* a ConfigMap, whose domain is then in the DaemonSet beside it;
+* the values of a chart, alone or in a HelmRelease, a HelmChart or an Application: the settings are
+  anywhere in them, as YAML or as a text;
+* the configuration of MicroShift, which contains generic-device-plugin.
+
+A file may have several documents, or a List of Kubernetes.
 """
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,64 +23,201 @@ import yaml
 from kubedevices.config.yaml_source import parse_yaml
 from kubedevices.errors import CannotRead
 
+MICROSHIFT_DOMAIN = "device.microshift.io"
+"""The default of `genericDevicePlugin.domain` in MicroShift."""
+
 _SEPARATOR = re.compile(r"^---(?:[ \t].*)?$", re.MULTILINE)
+_SETTINGS = re.compile(r"devicematch|groups|devices?:")
 _PODS = {"Pod", "DaemonSet", "Deployment", "StatefulSet"}
+_RELEASES = {"HelmRelease", "HelmChart", "HelmChartConfig", "Application"}
+_DEPTH = 8
+"""Levels of a chart's values, of which a chart in a chart has some."""
 
 
 class Source(NamedTuple):
-    """Settings as YAML; `domain` is the value of `--domain` in the same arguments, if any."""
+    """Settings as YAML, and what stands around them.
+
+    `domain` is given beside the settings; empty if it is not. `version` is the tag of the image.
+    `others` are keys beside the settings that do not concern devices. `is_of_config` says that the
+    domain may be in another object of the same file.
+    """
 
     root: yaml.Node
     domain: str = ""
+    version: str = ""
+    others: tuple[str, ...] = ()
+    is_of_config: bool = False
+    is_off: bool = False
 
 
-def read_sources(file: Path) -> list[Source]:
+class Sources(NamedTuple):
+    """All settings of a file, and the domains that its pods name."""
+
+    found: list[Source]
+    domains: tuple[str, ...]
+
+
+def read_sources(file: Path) -> Sources:
     """Return all settings in `file`; raises `CannotRead`, and `ConfigError` for broken YAML."""
     try:
         text = file.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise CannotRead(str(file), getattr(error, "strerror", None) or str(error)) from error
     if re.match(r"\s*--\w", text):
-        return [*_of_arguments([(word, 0) for word in _words(text)], file)]
+        return Sources([*_of_arguments([(word, 0) for word in _words(text)], file)], ())
+    pods: list[Source] = []
     found: list[Source] = []
     starts = [0, *(match.end() for match in _SEPARATOR.finditer(text))]
     ends = [*(match.start() for match in _SEPARATOR.finditer(text)), len(text)]
     parts = [(text[:a].count("\n"), text[a:b]) for a, b in zip(starts, ends, strict=True)]
     for lines, part in parts:
         if part.strip() or len(parts) == 1:
-            found += _of_document(parse_yaml(("\n" * lines + part).encode(), file), file)
-    return found
+            root = parse_yaml(("\n" * lines + part).encode(), file)
+            found += _of_document(root, file, pods)
+    domains = tuple(dict.fromkeys(each.domain for each in pods if each.domain))
+    version = next((each.version for each in pods if each.version), "")
+    found = [
+        each._replace(
+            domain=each.domain or (domains[0] if len(domains) == 1 else ""),
+            version=each.version or version,
+        )
+        if each.is_of_config
+        else each
+        for each in found
+    ]
+    return Sources(found, domains)
 
 
 def _words(text: str) -> list[str]:
     return shlex.split(text.replace("\\\n", " "))
 
 
-def _of_document(root: yaml.Node, file: Path) -> Iterator[Source]:
+def _of_document(root: yaml.Node, file: Path, pods: list[Source]) -> Iterator[Source]:
+    """Yield the settings of a document; add to `pods` what each container says of domain, image."""
     kind = _text(_get(root, "kind"))
     if kind == "List":
         for item in _items(_get(root, "items")):
-            yield from _of_document(item, file)
+            yield from _of_document(item, file, pods)
     elif kind == "ConfigMap":
         data = _get(root, "data")
         for _, value in data.value if isinstance(data, yaml.MappingNode) else ():
-            yield from _of_text(value, file)
+            for each in _of_text(value, file):
+                yield each._replace(is_of_config=True)
     elif kind in _PODS:
         pod = root if kind == "Pod" else _get(_get(root, "spec"), "template")
         for container in _items(_get(_get(pod, "spec"), "containers")):
-            words = [*_items(_get(container, "command")), *_items(_get(container, "args"))]
-            yield from _of_arguments([_word(each) for each in words], file)
-    elif kind:
-        return
-    elif any(word.startswith("--") for word in map(_text, _items(root))):
+            yield from _of_container(container, file, pods)
+    elif kind in _RELEASES:
+        yield from _of_values(_get(root, "spec"), file)
+    elif not kind:
+        yield from _of_settings(root, file)
+
+
+def _of_settings(root: yaml.Node, file: Path) -> Iterator[Source]:
+    """Yield the settings of a document that is no object of Kubernetes."""
+    if any(word.startswith("--") for word in map(_text, _items(root))):
         yield from _of_arguments([_word(each) for each in _items(root)], file)
+    elif (part := _get(root, "genericDevicePlugin")) is not None:
+        is_off = _text(_get(part, "status")).lower() != "enabled"
+        domain = _text(_get(part, "domain")) or MICROSHIFT_DOMAIN
+        yield Source(part, domain, others=("status",), is_off=is_off)
+    elif _is_own_file(root):
+        yield Source(root, others=_others(root))
     else:
-        yield Source(root)
+        yield from _of_values(root, file)
+
+
+def _is_own_file(root: yaml.Node) -> bool:
+    """Whether the document is the file of a plugin, and not something around one."""
+    keys = {name.lower() for name in _names(root)}
+    known = keys & {"devices", "device", "groups", "name"}
+    return isinstance(root, yaml.SequenceNode) or bool(known)
+
+
+def _others(root: yaml.Node) -> tuple[str, ...]:
+    """Return the keys of a chart, if these are its values: a chart has keys that no plugin has."""
+    of_charts = {"affinity", "config", "env", "image", "nodeselector", "podannotations"}
+    of_charts |= {"resources", "tolerations", "securitycontext", "serviceaccount", "namespace"}
+    of_charts |= {"fullnameoverride", "nameoverride", "imagepullsecrets", "updatestrategy"}
+    return tuple(name for name in _names(root) if name.lower() in of_charts)
+
+
+def _names(root: yaml.Node | None) -> list[str]:
+    return [_text(key) for key, _ in root.value] if isinstance(root, yaml.MappingNode) else []
+
+
+def _of_container(container: yaml.Node, file: Path, pods: list[Source]) -> Iterator[Source]:
+    words = [*_items(_get(container, "command")), *_items(_get(container, "args"))]
+    variables = _variables(_get(container, "env"))
+    version = _text(_get(container, "image")).partition("@")[0].rpartition("/")[2].partition(":")[2]
+    given = [_word(each) for each in words]
+    domain = _domain_of([word for word, _ in given], variables)
+    pods.append(Source(container, domain, version))
+    for each in _of_arguments(given, file):
+        yield each._replace(domain=domain, version=version)
+
+
+def _variables(env: yaml.Node | None) -> dict[str, str]:
+    """Return the variables of a container, or of the values of a chart, which may be a mapping."""
+    if isinstance(env, yaml.MappingNode):
+        return {_text(key): _text(value) for key, value in env.value}
+    return {_text(_get(each, "name")): _text(_get(each, "value")) for each in _items(env)}
+
+
+def _domain_of(words: Iterable[str], variables: dict[str, str]) -> str:
+    """Return the value of `--domain`, or of the variable DOMAIN, which the plugin reads too."""
+    rest = iter(words)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if name == "--domain":
+            text = value if equals else next(rest, "")
+            used = re.fullmatch(r"\$\((\w+)\)", text)
+            return variables.get(used[1], "") if used else text
+    return variables.get("DOMAIN", "")
+
+
+def _of_values(root: yaml.Node | None, file: Path) -> Iterator[Source]:
+    """Yield the settings anywhere in the values of a chart, with the domain beside them."""
+    domain = _domain_in(root)
+    for each in _search(root, file, _DEPTH):
+        yield each._replace(domain=each.domain or domain)
+
+
+def _search(node: yaml.Node | None, file: Path, depth: int) -> Iterator[Source]:
+    if depth == 0:
+        return
+    if isinstance(node, yaml.ScalarNode):
+        if _SETTINGS.search(_text(node)):
+            text, lines = _word(node)
+            yield from _search(parse_yaml(("\n" * lines + text).encode(), file), file, depth - 1)
+    elif isinstance(node, yaml.SequenceNode):
+        if any("devicematch" in _names(each) for each in node.value):
+            yield Source(node)
+        elif any(word.startswith("--") for word in map(_text, node.value)):
+            yield from _of_arguments([_word(each) for each in node.value], file)
+    elif isinstance(node, yaml.MappingNode):
+        listed = [*_items(_get(node, "devices")), *_items(_get(node, "device"))]
+        if any("groups" in _names(each) for each in listed):
+            yield Source(node, others=_others(node))
+            return
+        for _, value in node.value:
+            yield from _search(value, file, depth - 1)
+
+
+def _domain_in(node: yaml.Node | None, depth: int = _DEPTH) -> str:
+    """Return the first domain that the values of a chart name, in `domain`, `env` or arguments."""
+    if depth == 0 or not isinstance(node, yaml.MappingNode):
+        return ""
+    words = [_text(each) for key, value in node.value for each in _items(value) if _text(key)]
+    domain = _text(_get(node, "domain")) or _domain_of(words, _variables(_get(node, "env")))
+    return domain or next(
+        (found for _, value in node.value if (found := _domain_in(value, depth - 1))), ""
+    )
 
 
 def _of_text(value: yaml.Node, file: Path) -> Iterator[Source]:
     text, lines = _word(value)
-    if re.search(r"devicematch|groups|devices?:", text):
+    if _SETTINGS.search(text):
         yield Source(parse_yaml(("\n" * lines + text).encode(), file))
 
 
@@ -81,16 +226,13 @@ def _of_arguments(words: list[tuple[str, int]], file: Path) -> Iterator[Source]:
 
     The value of an option may be part of its word (`--device=…`) or the next word.
     """
-    given: list[tuple[str, str, int]] = []
+    domain = _domain_of([word for word, _ in words], {})
     rest = iter(words)
     for word, line in rest:
         name, equals, value = word.partition("=")
-        if name in {"--device", "--domain"}:
-            given.append((name, *((value, line) if equals else next(rest, ("", line)))))
-    domain = next((value for name, value, _ in given if name == "--domain"), "")
-    for name, value, lines in given:
         if name == "--device":
-            yield Source(parse_yaml(("\n" * lines + value).encode(), file), domain)
+            text, lines = (value, line) if equals else next(rest, ("", line))
+            yield Source(parse_yaml(("\n" * lines + text).encode(), file), domain)
 
 
 def _word(node: yaml.Node) -> tuple[str, int]:

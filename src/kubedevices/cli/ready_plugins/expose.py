@@ -115,8 +115,7 @@ def run(args: argparse.Namespace) -> int:
         print_schema()
         return 0
     if args.convert:
-        print_converted(args.convert)
-        return 0
+        return print_converted(args.convert)
     if args.list_profiles:
         from kubedevices.cli.ready_plugins.expose_printing import print_profiles
 
@@ -183,8 +182,11 @@ def print_schema() -> None:
     print_text(dump(make_schema(ExposeConfig, "kubedevices expose"), "json"))
 
 
-def print_converted(file: Path) -> None:
-    """Print the file of another plugin as a file of expose, with notes on the differences."""
+def print_converted(file: Path) -> int:
+    """Print the file of another plugin as a file of expose, with notes on the differences.
+
+    Return 1 if a part of it is left out.
+    """
     from kubedevices.expose.foreign_configs import convert
 
     converted = convert(file)
@@ -196,3 +198,4 @@ def print_converted(file: Path) -> None:
     if converted.left_out:
         print_to_stderr("kubedevices: some entries are not converted, see the comments")
     print_text(dump(converted.document, "yaml"))
+    return 1 if converted.left_out else 0
