@@ -197,7 +197,10 @@ async def test_the_registry_may_vanish_between_two_looks(
         await rig.register()
         monkeypatch.setattr(sockets, "names", gone)
         rig.registration.unlink()
+        await until(lambda: driver.has_started)
+        await rig.register()  # after a registration the driver looks
         await until(lambda: looks)
+        rig.registration.unlink()
         await until(lambda: driver.has_started)
         await rig.register()
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from kubedevices.expose.found import HostFile
 from kubedevices.expose.host import HostDevices
 from kubedevices.expose.path_patterns import PathPattern
 from kubedevices.expose.scanner import ExposeScanner
-from kubedevices.expose.tree import HostFile
 
 
 @pytest.fixture

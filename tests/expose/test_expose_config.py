@@ -163,7 +163,7 @@ def test_a_short_file_gets_the_defaults(tmp_path: Path) -> None:
         ("  mounts: [{host: run}]", "resources[0].mounts[0].host: 'run' must be an absolute path"),
         ("  mounts: [{container: /run}]", "resources[0].mounts[0].host: this key is missing"),
         ("  mounts: [/run]", "resources[0].mounts[0]: must be keys and values, not text"),
-        ("  with: [/dev/y*]", "resources[0].with[0]: '/dev/y*': wildcards have no meaning here"),
+        ("  with: [/dev/**]", "resources[0].with[0]: '**' is not supported, name every directory"),
         ("  with: ['/dev/y{index}']", "resources[0].with[0]: unknown placeholder {index}, known"),
         ("  with: ['/dev/y{3}']", "resources[0].with[0]: {3} has no value"),
         ("  optional: 1", "resources[0].optional: must be true or false, not a number"),

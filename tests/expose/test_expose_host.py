@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from kubedevices.expose.found import Found, HostFile
 from kubedevices.expose.host import HostDevices
 from kubedevices.expose.match import Match, PciMatch, UsbMatch
 from kubedevices.expose.path_patterns import PathPattern
-from kubedevices.expose.tree import Found, HostFile
 from tests.host.sysfs_trees import add_pci, add_usb, link, write
 
 

@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from kubedevices.expose.config import load_expose_config
+from kubedevices.expose.found import Found, HostFile
 from kubedevices.expose.host import HostDevices
 from kubedevices.expose.match import Match
+from kubedevices.expose.path_patterns import PathPattern
 from kubedevices.expose.scanner import ExposeScanner
-from kubedevices.expose.tree import ExposeMemory, Found, HostFile, make_ids, survey
+from kubedevices.expose.tree import ExposeMemory, make_ids, survey
 from tests.host.sysfs_trees import add_usb, write
 
 HEAD = "version: 1\nnamespace: example.com\nresources:\n- name: x\n"
@@ -32,6 +34,9 @@ class Machine:
             file = self.identify(path)
             if file and match.path and match.path.match(path) is not None:
                 yield Found(path, file)
+
+    def paths(self, pattern: PathPattern) -> list[str]:
+        return []
 
     def identify(self, path: str) -> HostFile | None:
         there = self.files.get(path)

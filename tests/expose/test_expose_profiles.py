@@ -75,12 +75,13 @@ CASES = {
     ),
     "sound": Case(
         """
-        snd/controlC0 snd/pcmC0D0p snd/pcmC0D0c snd/controlC1 snd/pcmC1D0p snd/hwC0D0 snd/seq
-        snd/timer
+        snd/controlC0 snd/pcmC0D0p snd/pcmC0D0c snd/pcmC0D3p snd/controlC1
+        snd/pcmC1D0p snd/hwC0D0 snd/midiC1D0 snd/seq snd/timer snd/controlC10 snd/pcmC10D0p
         """,
         """
-        sound snd-controlC0: snd/controlC0 snd/pcmC0D0p snd/pcmC0D0c snd/timer
-        sound snd-controlC1: snd/controlC1 snd/pcmC1D0p snd/timer
+        sound snd-controlC0: snd/controlC0 snd/pcmC0D0c snd/pcmC0D0p snd/pcmC0D3p snd/timer snd/seq
+        sound snd-controlC1: snd/controlC1 snd/pcmC1D0p snd/midiC1D0 snd/timer snd/seq
+        sound snd-controlC10: snd/controlC10 snd/pcmC10D0p snd/timer snd/seq
         """,
     ),
     "intel-gpu": Case(

@@ -3,15 +3,16 @@
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kubedevices.expose.config import ExposeConfig, load_expose_config
+from kubedevices.expose.found import Found, HostFile
 from kubedevices.expose.match import Match
+from kubedevices.expose.path_patterns import PathPattern
 from kubedevices.expose.tree import (
     ExposeMemory,
-    Found,
-    HostFile,
     make_ids,
     make_tree,
     survey,
@@ -41,6 +42,9 @@ class PretendHost:
 
     def stable_names(self, found: Found) -> tuple[str, ...]:
         return (*filter(None, [found.stable]), *self.stable.get(found.path, "").split())
+
+    def paths(self, pattern: PathPattern) -> Iterable[str]:
+        return [path for path in self.files if pattern.match(path) is not None]
 
     def identify(self, path: str) -> HostFile | None:
         real = self.files.get(path)
@@ -393,3 +397,46 @@ def test_the_default_applies_only_without_a_key(config_file: Path) -> None:
         tree, _ = make_tree(config, exposed, lambda _: Health.HEALTHY, "cdi")
         (device,) = devices(tree).values()
         assert (device.cdi is not None, device.specs == ()) == (has_cdi, has_cdi)
+
+
+@pytest.mark.parametrize(
+    ("with_", "expected"),
+    [
+        (
+            '["/dev/snd/pcmC{n}D*"]',
+            ["/dev/snd/pcmC0D0p", "/dev/snd/pcmC0D3p", "/dev/snd/pcmC0D10c"],
+        ),
+        (
+            '[{path: "/dev/snd/pcmC{n}D*c", container: /dev/in}]',
+            [("/dev/snd/pcmC0D10c", "/dev/in/pcmC0D10c")],
+        ),
+        ('["/dev/snd/*C{n}", /dev/snd/seq]', ["/dev/snd/seq"]),
+    ],
+)
+def test_a_glob_of_with_gives_every_file_that_matches(
+    config_file: Path, with_: str, expected: list[Any]
+) -> None:
+    """In natural order, not the files of another card, and not the device itself once more."""
+    files = ("controlC0", "pcmC0D3p", "pcmC0D0p", "pcmC0D10c", "pcmC1D0p", "pcmC10D0p", "seq")
+    match = f'  match: [{{path: "/dev/snd/controlC*"}}]\n  with: {with_}\n'
+    is_optional = "  optional: true\n" if "*C{n}" in with_ else ""
+    host = PretendHost(*(f"/dev/snd/{name}" for name in files))
+    device = devices(scan(config_file, match + is_optional, host))["snd-controlC0"]
+    others = [(each.host_path, each.container_path) for each in device.specs[1:]]
+    assert others == [each if isinstance(each, tuple) else (each, each) for each in expected]
+
+
+def test_a_glob_of_with_must_match_a_file_unless_it_is_optional(config_file: Path) -> None:
+    """As a file that is named: a device is there when its files are."""
+    text = '  match: [{path: /dev/a0}]\n  with: [{path: "/dev/b*", optional: %s}]\n'
+    host = PretendHost("/dev/a0")
+    assert not devices(scan(config_file, text % "false", host))
+    assert devices(scan(config_file, text % "true", host))
+
+
+def test_wildcards_in_the_name_of_a_file_are_no_wildcards(config_file: Path) -> None:
+    """Somebody who may create files chooses the names, and no other files."""
+    text = '  match: [{path: "/dev/c*"}]\n  with: ["/dev/x{n}*"]\n  optional: true\n'
+    host = PretendHost("/dev/c[0-9]", "/dev/x5", "/dev/x[0-9]y")
+    (device,) = devices(scan(config_file, text, host)).values()
+    assert [each.host_path for each in device.specs[1:]] == ["/dev/x[0-9]y"]

@@ -36,6 +36,9 @@ from kubedevices.errors import ApiRefused, ApiUnreachable, UnusableCredentials
 from kubedevices.host import deadlines
 from kubedevices.values.allocation import ClaimReference
 
+_SHORTEST_SECRET = 8
+"""Bytes of a token; a shorter one may be a part of any word, and is no secret."""
+
 TIMEOUT = 10.0
 """The deadline of a call, in seconds."""
 
@@ -184,8 +187,7 @@ class ApiClient:
                     for line in lines:
                         rest += line
                         if rest:
-                            told = self._hide(bytes(rest))
-                            yield read_answer(told, ANY_OBJECT, call.what, limit=_LINE_LIMIT)
+                            yield self._read(bytes(rest), ANY_OBJECT, call.what, _LINE_LIMIT)
                         rest.clear()
                     rest += last
                     if len(rest) > _LINE_LIMIT:
@@ -196,8 +198,15 @@ class ApiClient:
     async def _do(self, call: _Call) -> Object:
         with self._translated(self._timeout):
             async with deadlines.timeout(self._timeout), self._answer(call) as parts:
-                data = self._hide(await _joined(parts, call.limit))
-                return read_answer(data, call.shape, call.what, limit=call.limit)
+                data = await _joined(parts, call.limit)
+                return self._read(data, call.shape, call.what, call.limit)
+
+    def _read(self, data: bytes, shape: Shape, what: str, limit: int) -> Object:
+        try:
+            return read_answer(data, shape, what, limit=limit)
+        except ApiRefused as error:
+            text = self._hide(error.message.encode()).decode()
+        raise ApiRefused(what, 0, "", text)
 
     async def _refusal(self, call: _Call, response: Any, parts: AsyncIterator[bytes]) -> ApiRefused:
         """Return the server's `Status` object as an error."""
@@ -219,7 +228,7 @@ class ApiClient:
     def _hide(self, data: bytes) -> bytes:
         """Return what a server sent without our token: some proxies repeat the header."""
         token = self._token.reveal_bytes()
-        return data.replace(token, b"<secret>") if token else data
+        return data.replace(token, b"<secret>") if len(token) >= _SHORTEST_SECRET else data
 
     @contextlib.contextmanager
     def _translated(self, seconds: float) -> Iterator[None]:

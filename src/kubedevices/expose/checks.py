@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from kubedevices.config.placeholders import fill, placeholders
 from kubedevices.errors.words import closest
-from kubedevices.expose.path_patterns import path_problem
+from kubedevices.expose.path_patterns import PathPattern, path_problem
 from kubedevices.plugin.allocation_policy import POLICIES
 from kubedevices.values.device import DeviceSpec
 from kubedevices.values.resource_name import explain_resource_name
@@ -116,10 +116,14 @@ def path_template(*known: str) -> Callable[[str], str]:
 
 
 def companion(text: str) -> str:
-    """Check the path of a device file of `with`."""
-    if re.search(r"[*?\[]", text):
-        return f"{text!r}: wildcards have no meaning here, write {{n}} or name every device file"
-    return path_template(*OF_THE_NODE)(text)
+    """Check the path of device files of `with`: with placeholders, and maybe with wildcards."""
+    if problem := path_template(*OF_THE_NODE)(text):
+        return problem
+    try:
+        PathPattern(re.sub(r"\{[^{}]*\}", "0", text) if not text.startswith("{") else "/0")
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def hex_pattern(text: str) -> str:

@@ -69,16 +69,18 @@ class MountRule:
 
 @dataclass(frozen=True, kw_only=True)
 class Companion:
-    """A device file that a container gets with the device.
+    """A device file that a container gets with the device, or all files that a glob matches.
 
     An empty value means the value of the resource.
     """
 
     HINT: ClassVar[str] = "write '- /dev/...' or '- {path: /dev/..., container: /dev/...}'"
 
-    path: str = key(meaning="path on the host", check=checks.companion)
+    path: str = key(
+        meaning="path on the host; * ? and [...] match any number of files", check=checks.companion
+    )
     container: str = key(
-        meaning="path in the container, by default that of the host",
+        meaning="path in the container, by default that of the host; of a glob, the directory",
         default="",
         check=checks.path_template(*OF_THE_NODE),
     )

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from kubedevices.errors import NoVfioGroup
+from kubedevices.expose.found import Found, HostFile
 from kubedevices.expose.match import Match, PciMatch, UsbMatch
 from kubedevices.expose.path_patterns import PathPattern
-from kubedevices.expose.tree import Found, HostFile
 from kubedevices.host import listing, pci, usb, vfio
 from kubedevices.host.device_files import device_files_below
 from kubedevices.host.pci import read_hex

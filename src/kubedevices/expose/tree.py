@@ -23,12 +23,12 @@ The rules:
 import hashlib
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from kubedevices.config.placeholders import fill
 from kubedevices.errors import InvalidDevice
 from kubedevices.expose.config import ExposeConfig, ResourceRule
-from kubedevices.expose.match import Match
+from kubedevices.expose.found import Found, Host, companions_of
 from kubedevices.expose.memory import Memory, Remembered
 from kubedevices.expose.names import NamedRule, name_of, named
 from kubedevices.expose.path_patterns import PathPattern
@@ -38,56 +38,6 @@ from kubedevices.values.device_tree import DeviceTree
 
 ID_LIMIT, MOST_NAMES = 63, 100  # characters; resources that one template may create
 _HASH_DIGITS = 10
-
-
-class HostFile(NamedTuple):
-    """A device file: equal `identity` means the same device; `real_path` follows links.
-
-    `identity` begins with the type of the file, as `stat.S_IFMT` gives it.
-    """
-
-    identity: Hashable
-    real_path: str
-
-
-class Found(NamedTuple):
-    """A device of the host: its main file, found at `path`, and the `others` that belong to it.
-
-    `captures` are the texts that the wildcards of a path matched. `address` is the PCI address or
-    the USB port. `stable` is a stable name that the match itself gives.
-    """
-
-    path: str
-    file: HostFile
-    captures: tuple[str, ...] = ()
-    address: str = ""
-    others: tuple[str, ...] = ()
-    stable: str = ""
-
-    @property
-    def placeholders(self) -> dict[str, str]:
-        """The values of the placeholders that depend on this device only."""
-        numbered = {str(i): text for i, text in enumerate(self.captures, start=1)}
-        return {
-            "path": self.path,
-            "name": self.path.rpartition("/")[2],
-            "n": "".join(self.captures[:1]),
-            "address": self.address,
-            **numbered,
-        }
-
-
-class Host(Protocol):
-    """The questions about a host."""
-
-    def find(self, match: Match) -> Iterable[Found]:
-        """Return every device that matches, in natural order."""
-
-    def identify(self, path: str) -> HostFile | None:
-        """Return the device file at `path`; None if `path` is missing or no device file."""
-
-    def stable_names(self, found: Found) -> tuple[str, ...]:
-        """Return all names that identify the device over re-plugs, the best name first."""
 
 
 class DevicePart(NamedTuple):
@@ -254,7 +204,7 @@ def _find_parts(
             continue
         if isinstance(rule, NamedRule) and not rule.takes(found.placeholders):
             continue
-        companions = _companions(rule, host, found)
+        companions = companions_of(rule, host, found)
         if companions is not None:
             names = () if rule.id == "path" else host.stable_names(found)
             here[found.file.identity] = DevicePart("", found, companions, names)
@@ -345,25 +295,6 @@ def _without_excluded(patterns: Sequence[PathPattern], found: Found, host: Host)
 def _is_excluded(patterns: Sequence[PathPattern], found: Found) -> bool:
     paths = {found.path, found.file.real_path}
     return any(pattern.match(path) is not None for pattern in patterns for path in paths)
-
-
-def _companions(rule: ResourceRule, host: Host, found: Found) -> tuple[DeviceSpec, ...] | None:
-    """Return the device's other files and those of `with`; None if a needed file is missing."""
-    permissions = rule.container.permissions
-    specs = [
-        DeviceSpec(path, path, permissions)
-        for path in found.others
-        if not any(pattern.match(path) is not None for pattern in rule.exclude)
-    ]
-    for each in rule.companions:
-        path = fill(each.path, found.placeholders)
-        inside = fill(each.container, found.placeholders) or path
-        file = host.identify(path)
-        if file is not None:
-            specs.append(DeviceSpec(file.real_path, inside, each.permissions or permissions))
-        elif not (rule.optional if each.optional is None else each.optional):
-            return None
-    return tuple(specs)
 
 
 def _make_device(exposed: Exposed, device_id: str, health: Health) -> Device:

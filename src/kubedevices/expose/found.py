@@ -1,0 +1,104 @@
+"""What a look at the host finds: device files, and the further files of a device. Pure.
+
+`Host` is the only input; `host` is the real one.
+"""
+
+import re
+from collections.abc import Hashable, Iterable, Iterator
+from typing import NamedTuple, Protocol
+
+from kubedevices.config.placeholders import fill
+from kubedevices.expose.config import Companion, ResourceRule
+from kubedevices.expose.match import Match
+from kubedevices.expose.path_patterns import PathPattern
+from kubedevices.values.device import DeviceSpec, natural_key
+
+_WILDCARDS = re.compile(r"[*?\[]")
+
+
+class HostFile(NamedTuple):
+    """A device file: equal `identity` means the same device; `real_path` follows links.
+
+    `identity` begins with the type of the file, as `stat.S_IFMT` gives it.
+    """
+
+    identity: Hashable
+    real_path: str
+
+
+class Found(NamedTuple):
+    """A device of the host: its main file, found at `path`, and the `others` that belong to it.
+
+    `captures` are the texts that the wildcards of a path matched. `address` is the PCI address or
+    the USB port. `stable` is a stable name that the match itself gives.
+    """
+
+    path: str
+    file: HostFile
+    captures: tuple[str, ...] = ()
+    address: str = ""
+    others: tuple[str, ...] = ()
+    stable: str = ""
+
+    @property
+    def placeholders(self) -> dict[str, str]:
+        """The values of the placeholders that depend on this device only."""
+        numbered = {str(i): text for i, text in enumerate(self.captures, start=1)}
+        return {
+            "path": self.path,
+            "name": self.path.rpartition("/")[2],
+            "n": "".join(self.captures[:1]),
+            "address": self.address,
+            **numbered,
+        }
+
+
+class Host(Protocol):
+    """The questions about a host."""
+
+    def find(self, match: Match) -> Iterable[Found]:
+        """Return every device that matches, in natural order."""
+
+    def identify(self, path: str) -> HostFile | None:
+        """Return the device file at `path`; None if `path` is missing or no device file."""
+
+    def paths(self, pattern: PathPattern) -> Iterable[str]:
+        """Return every path that matches."""
+
+    def stable_names(self, found: Found) -> tuple[str, ...]:
+        """Return all names that identify the device over re-plugs, the best name first."""
+
+
+def companions_of(rule: ResourceRule, host: Host, found: Found) -> tuple[DeviceSpec, ...] | None:
+    """Return the device's other files and those of `with`; None if a needed file is missing."""
+    permissions = rule.container.permissions
+    specs = [
+        DeviceSpec(path, path, permissions)
+        for path in found.others
+        if not any(pattern.match(path) is not None for pattern in rule.exclude)
+    ]
+    for each in rule.companions:
+        files = [*_companion_files(each, host, found)]
+        if not files and not (rule.optional if each.optional is None else each.optional):
+            return None
+        specs += [DeviceSpec(real, path, each.permissions or permissions) for real, path in files]
+    return tuple(specs)
+
+
+def _companion_files(companion: Companion, host: Host, found: Found) -> Iterator[tuple[str, str]]:
+    """Yield the path on the host and the path in the container of each file that exists."""
+    inside = fill(companion.container, found.placeholders)
+    if not _WILDCARDS.search(companion.path):
+        path = fill(companion.path, found.placeholders)
+        if (file := host.identify(path)) is not None:
+            yield file.real_path, inside or path
+        return
+    # The name of a file on the host may contain what is a wildcard in a glob.
+    values = {name: _WILDCARDS.sub(r"[\g<0>]", text) for name, text in found.placeholders.items()}
+    pattern = PathPattern(fill(companion.path, values))
+    main = found.file.identity
+    for path in sorted(host.paths(pattern), key=natural_key):
+        file = host.identify(path)
+        if file is not None and file.identity != main:
+            name = path.rpartition("/")[2]
+            yield file.real_path, f"{inside.rstrip('/')}/{name}" if inside else path
