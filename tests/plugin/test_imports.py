@@ -180,7 +180,8 @@ PARTS = {
         cli cli.ready_plugins cli.ready_plugins.expose cli.shared cli.shared.output config
         config.documents config.documents.json_text config.documents.nesting expose
         expose.abilities expose.config expose.host expose.match expose.memory expose.names
-        expose.scanner expose.tree expose.found host host.device_files host.pci host.programs host.terminal
+        expose.found expose.scanner expose.tree host host.device_files host.pci host.programs
+        host.terminal
         host.untrusted_files host.usb host.vfio plugin plugin.config_follower rules
         rules.check_threads rules.health_checks rules.health_gate values values.cdi
         values.cdi.annotations values.cdi.inject values.cdi.names values.cdi.parse
