@@ -22,10 +22,14 @@ PAGE = 4096
 
 
 class Crash(NamedTuple):
-    """What a killed node leaves: `now` are the acknowledged pods, `stale` those of a second ago."""
+    """What a killed node leaves: `now` are the acknowledged pods, `stale` those of a second ago.
+
+    `new_from` is the first byte of the log that was written after `stale`; 0 if that is not known.
+    """
 
     main: bytes
     log: bytes
+    new_from: int
     now: list[AdmittedPod]
     stale: list[AdmittedPod]
 
@@ -36,7 +40,7 @@ def crash(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     directory = tmp_path_factory.mktemp("crash")
     path = directory / LEDGER_NAME
     ledger = LedgerFile.create(path, (), (), BOOT)
-    dice, present, states = random.Random(7), dict[int, AdmittedPod](), []
+    dice, present, states, sizes = random.Random(7), dict[int, AdmittedPod](), [], []
     for number in range(60):
         if request.param and number == 40:
             ledger.shorten_log()
@@ -46,10 +50,12 @@ def crash(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             present[number] = admitted(str(number), number * 10)
             ledger.commit(*present[number][:2], BOOT)
         states.append([*present.values()])
+        sizes.append(Path(f"{path}-wal").stat().st_size)
     copy = crashed(path, directory / "copy")
     ledger.close()
     log = Path(f"{copy}-wal").read_bytes()
-    return Crash(copy.read_bytes(), log, states[-1], states[-6])
+    new_from = 0 if request.param else sizes[-6]  # a log that begins anew keeps its size
+    return Crash(copy.read_bytes(), log, new_from, states[-1], states[-6])
 
 
 async def loaded(crash: Crash, log: bytes, directory: Path) -> StoredState:
@@ -105,17 +111,21 @@ async def test_a_wrong_byte_anywhere_loses_no_pod(
     crash: Crash, tmp_path: Path, part: float
 ) -> None:
     """Of random bytes, each kind of field included: the devices of acknowledged pods stay held."""
-    dice, outcomes = random.Random(16), Counter[str]()
+    dice, outcomes, last_copies = random.Random(16), Counter[str](), 0
     step = PAGE + 24
     fields = [32 + step * number + byte for number in (0, 1, 20, -1) for byte in range(0, 24, 3)]
     places = [*range(0, 32, 3), *(each % len(crash.log) for each in fields)]
     places += [dice.randrange(len(crash.log)) for _ in range(30)]
     for at in dice.sample(places, round(part * len(places))):
         damaged = flipped(crash.log, at, 1 << dice.randrange(8))
-        outcomes[outcome(crash, await loaded(crash, damaged, tmp_path / "state"))] += 1
+        became = outcome(crash, await loaded(crash, damaged, tmp_path / "state"))
+        outcomes[became] += 1
+        last_copies += at >= crash.new_from
+        # The pages of the last second have the only copy of its pods: where the wrong byte is in
+        # the list of a page's rows, nobody knows them. Anywhere else there is a witness.
+        assert became != "told, a new pod is lost" or at >= crash.new_from
     assert not outcomes["LOSS"], outcomes
-    # The last page has the only copy of the pods of the last second.
-    assert outcomes["told, a new pod is lost"] <= max(1, outcomes.total() // 12), outcomes
+    assert outcomes["told, a new pod is lost"] <= last_copies / 2, outcomes
 
 
 @sample_or_all
