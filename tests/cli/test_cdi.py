@@ -71,6 +71,7 @@ def test_list_for_programs(directory: Path, capsys: pytest.CaptureFixture[str]) 
             "version": "0.6.0",
             "file": f"{directory}/good.yaml",
             "device_nodes": ["/dev/null"],
+            "missing": [],
         }
     ]
     assert len(done.data["errors"][f"{directory}/bad.json"]) == 2
@@ -115,6 +116,7 @@ def test_validate_shows_every_problem_with_its_place(
         "version": "0.6.0",
         "devices": 1,
         "problems": [],
+        "missing": [],
         "warnings": ["podman 4.3 reads versions up to 0.5.0"],
     }
 
@@ -252,3 +254,48 @@ def test_an_action_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
     done = Printed(capsys)
     assert (done.code, len(done.err.splitlines())) == (2, 1)
     assert Printed(capsys, "lst").code == 2
+
+
+def test_what_the_host_does_not_have_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file is valid and the name resolves, but no container with the device starts."""
+    (tmp_path / "plain").touch()
+    edits = {
+        "deviceNodes": [
+            {"path": "/dev/null"},
+            {"path": "/dev/gone"},
+            {"path": "/dev/x", "hostPath": str(tmp_path / "plain")},
+            {"path": "/dev/made", "type": "c", "major": 1, "minor": 3},
+        ],
+        "mounts": [
+            {"hostPath": "/usr", "containerPath": "/u"},
+            {"hostPath": "/usr/lib/gone.so.1", "containerPath": "/l"},
+            {"hostPath": "tmpfs", "containerPath": "/t", "type": "tmpfs"},
+        ],
+        "hooks": [{"hookName": "createContainer", "path": "/usr/bin/gone-hook"}],
+    }
+    content = {"cdiVersion": "0.6.0", "kind": "v.com/c"}
+    content |= {"devices": [{"name": "w", "containerEdits": edits}]}
+    (tmp_path / "gone.json").write_text(json.dumps(content))
+    texts = [
+        "this host has no /dev/gone",
+        f"{tmp_path}/plain is no device file on this host",
+        "this host has no /usr/lib/gone.so.1",
+        "this host has no /usr/bin/gone-hook",
+    ]
+    places = ["deviceNodes/1", "deviceNodes/2", "mounts/1/hostPath", "hooks/0/path"]
+    listed = Printed(capsys, "list", "--cdi-dir", tmp_path, "-o", "json")
+    assert listed.data["devices"][0]["missing"] == texts
+    checked = Printed(capsys, "validate", tmp_path, "-o", "json")
+    assert (checked.code, checked.data[0]["valid"]) == (0, True)
+    assert [each["problem"] for each in checked.data[0]["missing"]] == texts
+    assert [each["pointer"] for each in checked.data[0]["missing"]] == [
+        f"/devices/0/containerEdits/{place}" for place in places
+    ]
+    resolved = Printed(capsys, "resolve", "v.com/c=w", "--cdi-dir", tmp_path, "-o", "json")
+    assert (resolved.code, resolved.data[0]["warnings"]) == (0, texts)
+    for verb in (["list"], ["resolve", "v.com/c=w"]):
+        shown = Printed(capsys, *verb, "--cdi-dir", tmp_path)
+        for text in texts:
+            assert f"{text}: no container with it starts" in shown.out + shown.err

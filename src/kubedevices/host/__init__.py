@@ -25,6 +25,7 @@ state_file        a small file of JSON with state of ours
 lock_holder       names the process that holds a lock
 kept_output       the beginning and the end of the output of another program
 listing           the names in a directory that strangers fill
+cdi_host_paths    paths in CDI files that this host does not have
 cdi_specs         CDI files of the host: reads all, writes one safely; names our files
 cdi_inventory     keeps the CDI files of a plugin up to date
 runtimes          container options in the syntax of each container engine

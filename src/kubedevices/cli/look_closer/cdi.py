@@ -1,15 +1,16 @@
 """`kubedevices cdi`: lists CDI devices, checks CDI files, explains why a name does not resolve.
 
 The keys of `-o json` and `-o yaml` are stable. `list`: `devices` (`name`, `kind`, `device`,
-`version`, `file`, `device_nodes`) and `errors` (path to texts). `validate`: a list with `path`,
-`valid`, `kind`, `version`, `devices`, `problems` (`pointer`, `problem`) and `warnings`. `resolve`:
-a list with `name`, `resolves`, `file`, `reason`, `warnings` and `edits` (as in a CDI file).
+`version`, `file`, `device_nodes`, `missing`) and `errors` (path to texts). `validate`: a list with
+`path`, `valid`, `kind`, `version`, `devices`, `problems` (`pointer`, `problem`), `missing` (the
+same) and `warnings`. `resolve`: a list with `name`, `resolves`, `file`, `reason`, `warnings` and
+`edits` (as in a CDI file). `missing` is what a file names and this host does not have.
 """
 
 import argparse
 import functools
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,14 @@ from kubedevices.cli.shared.serving import some_path
 from kubedevices.config.documents.json_text import read_json
 from kubedevices.errors import CannotRead, CdiProblem, NotJson, UsageError
 from kubedevices.errors.words import counted
+from kubedevices.host.cdi_host_paths import missing_paths
 from kubedevices.host.cdi_specs import DIRECTORIES, read_registry, read_spec_file
 from kubedevices.host.device_files import read_device_file
 from kubedevices.host.terminal import print_to_stderr
 from kubedevices.values.cdi import (
     CdiRegistry,
+    CdiSpec,
+    ContainerEdits,
     Definition,
     Explanation,
     SpecFile,
@@ -48,6 +52,7 @@ examples:
 """
 
 _STDIN_LIMIT = 2**24
+_NO_START = "no container with it starts; write the CDI file again"
 _LIST_COLUMNS = (Column("name"), Column("version"), Column("device_nodes"), Column("file"))
 _VALIDATE_COLUMNS = (
     Column("path", "FILE"),
@@ -122,6 +127,9 @@ def _list(registry: CdiRegistry, output: str) -> int:
         for path, texts in errors.items():
             for text in texts:
                 print_to_stderr(f"{path}: {text}")
+        for row in rows:
+            for text in row["missing"]:
+                print_to_stderr(f"{row['name']}: {text}: {_NO_START}")
     return 0
 
 
@@ -134,6 +142,7 @@ def _describe(definition: Definition) -> dict[str, Any]:
         "version": definition.spec.version,
         "file": definition.file.path,
         "device_nodes": [node.host_path or node.path for node in nodes],
+        "missing": [text for _, text in missing_paths(definition.device.container_edits)],
     }
 
 
@@ -175,6 +184,7 @@ def _report(file: SpecFile, registry: CdiRegistry, strict: bool) -> dict[str, An
             f"{reader.runtime} reads versions up to {reader.newest}"
             for reader in readers_too_old_for(file.spec.version.removeprefix("v"))
         ]
+    missing = [] if file.spec is None else [*_missing_in(file.spec)]
     return {
         "path": file.path,
         "valid": not problems,
@@ -182,8 +192,18 @@ def _report(file: SpecFile, registry: CdiRegistry, strict: bool) -> dict[str, An
         "version": file.spec.version if file.spec else None,
         "devices": len(file.spec.devices) if file.spec else None,
         "problems": [{"pointer": each.pointer, "problem": each.problem} for each in problems],
+        "missing": [{"pointer": pointer, "problem": text} for pointer, text in missing],
         "warnings": warnings,
     }
+
+
+def _missing_in(spec: CdiSpec) -> Iterator[tuple[str, str]]:
+    """Yield where a file names a path that this host does not have, and what is wrong with it."""
+    parts = [("", spec.container_edits)]
+    parts += [(f"/devices/{i}", each.container_edits) for i, each in enumerate(spec.devices)]
+    for place, edits in parts:
+        for pointer, text in missing_paths(edits):
+            yield f"{place}/containerEdits{pointer}", text
 
 
 def _rows_of_report(report: dict[str, Any]) -> Iterable[dict[str, Any]]:
@@ -193,6 +213,8 @@ def _rows_of_report(report: dict[str, Any]) -> Iterable[dict[str, Any]]:
         yield common | {"result": "valid", "where": None, "text": text}
     for each in report["problems"]:
         yield common | {"result": "invalid", "where": each["pointer"], "text": each["problem"]}
+    for each in report["missing"]:
+        yield common | {"result": "warning", "where": each["pointer"], "text": each["problem"]}
     for text in report["warnings"]:
         yield common | {"result": "warning", "where": "/cdiVersion", "text": text}
 
@@ -207,6 +229,11 @@ def _resolve(registry: CdiRegistry, names: list[str], output: str) -> int:
         result = "resolves" if each.resolves else "does not resolve"
         rows.append({"name": each.name, "result": result, "text": each.reason})
         rows += [{"name": each.name, "result": "warning", "text": text} for text in each.warnings]
+        edits = registry.edits([each.name]) if each.definition else ContainerEdits()
+        rows += [
+            {"name": each.name, "result": "warning", "text": f"{text}: {_NO_START}"}
+            for _, text in missing_paths(edits)
+        ]
     document = [_explain(registry, each) for each in explanations]
     print_listing(rows, _RESOLVE_COLUMNS, output, document=document)
     return 0 if all(each.resolves for each in explanations) else 1
@@ -214,13 +241,15 @@ def _resolve(registry: CdiRegistry, names: list[str], output: str) -> int:
 
 def _explain(registry: CdiRegistry, explanation: Explanation) -> dict[str, Any]:
     definition = explanation.definition
+    edits = registry.edits([explanation.name]) if definition else None
+    missing = [text for _, text in missing_paths(edits)] if edits else []
     return {
         "name": explanation.name,
         "resolves": explanation.resolves,
         "file": definition.file.path if definition else None,
         "reason": explanation.reason,
-        "warnings": list(explanation.warnings),
-        "edits": to_dict(registry.edits([explanation.name])) if definition else None,
+        "warnings": [*explanation.warnings, *missing],
+        "edits": to_dict(edits) if edits else None,
     }
 
 
