@@ -4,6 +4,7 @@ import io
 import json
 import re
 import textwrap
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from kubedevices.cli import main
 from kubedevices.values.allocation import AllocateResponse, ContainerAllocateResponse
 from kubedevices.values.device import DeviceSpec, Mount
-from tests.fake_plugin import RESOURCE
+from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.node_thread import NodeThread
 
 MANIFEST = """\
@@ -78,6 +79,32 @@ def test_the_table_has_devices_and_run_options(
         gpu        CDI device  v/c=x
         """
     )
+
+
+@pytest.mark.parametrize("arguments", [[], ["--format", "env"], ["-o", "json"]])
+def test_what_does_not_reach_the_container_is_told(
+    arguments: list[str], node: NodeThread, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two resources put their device at one path: the caller holds both, and gets one."""
+
+    def answer(device: str, _: object) -> AllocateResponse:
+        spec = DeviceSpec(device, "/dev/line", "rw")
+        return AllocateResponse([ContainerAllocateResponse(env={"LINE": device}, devices=[spec])])
+
+    other = FakePlugin(node.socket_dir, "z.com/y", devices=healthy("y"), socket_name="y.sock")
+    node.call(other.start())
+    try:
+        node.call(other.register())
+        node.call(node.manager.wait_for("z.com/y", allocatable=1))
+        node.plugin.allocate_answer = partial(answer, "/dev/x")
+        other.allocate_answer = partial(answer, "/dev/y")
+        assert allocate(node, f"{RESOURCE}=1", "z.com/y=1", *arguments) == 0
+    finally:
+        node.call(other.stop())
+    told = capsys.readouterr().err
+    kept = f"of {RESOURCE} is kept, "
+    assert f"warning: container main: environment variable 'LINE': '/dev/x' {kept}" in told
+    assert f"'/dev/line': /dev/x (rw) {kept}/dev/y (rw) of z.com/y is skipped" in told
 
 
 def test_a_pod_manifest_is_admitted_as_the_kubelet_would(

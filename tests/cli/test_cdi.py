@@ -275,7 +275,7 @@ def test_what_the_host_does_not_have_is_a_warning(
         ],
         "hooks": [{"hookName": "createContainer", "path": "/usr/bin/gone-hook"}],
     }
-    content = {"cdiVersion": "0.6.0", "kind": "v.com/c"}
+    content: dict[str, Any] = {"cdiVersion": "0.5.0", "kind": "v.com/c"}
     content |= {"devices": [{"name": "w", "containerEdits": edits}]}
     (tmp_path / "gone.json").write_text(json.dumps(content))
     texts = [

@@ -9,6 +9,7 @@ from typing import Any
 
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.inventory.list_plan import parts
+from kubedevices.node.pods.container_options import container_options
 from kubedevices.node.pods.hold_owner import HoldOwner
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.values.allocation import ContainerOptions
@@ -139,7 +140,10 @@ def describe_pod(
     pod: Pod,
     options: Mapping[str, ContainerOptions | None] | None = None,
 ) -> dict[str, Any]:
-    """Return one pod: its containers in start order, with their devices and run options."""
+    """Return one pod: its containers in start order, with their devices and run options.
+
+    `conflicts` says what is not in the options, because another resource gives the same key.
+    """
     allocation = manager.get_allocation(pod.uid)
     containers = []
     for container in pod:
@@ -151,6 +155,8 @@ def describe_pod(
         }
         if options is not None:
             document["options"] = options_as_dict(options.get(container.name))
+            merged = container_options(manager.pod_devices.of_container(pod.uid, container.name))
+            document["conflicts"] = [str(each) for each in merged.conflicts] if merged else []
         containers.append(document)
     return {
         "namespace": pod.namespace,

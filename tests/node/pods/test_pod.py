@@ -1,5 +1,6 @@
 """Pods from manifests, and the devices that a whole pod needs."""
 
+import re
 from typing import Any
 
 import pytest
@@ -317,3 +318,24 @@ def test_the_larger_of_init_and_app_requests_counts(
     )
     found = pod_device_request(pod, lambda _: True)
     assert found == ({R: request_of_pod} if request_of_pod else {})
+
+
+@pytest.mark.parametrize(
+    ("spec", "key"),
+    [
+        ({"resources": {"limits": {R: 1}}}, f"spec.resources.limits.{R}"),
+        ({"resources": {"requests": {R: 1}}}, f"spec.resources.requests.{R}"),
+        ({"resourceClaims": [{"name": "gpu"}]}, "spec.resourceClaims"),
+    ],
+)
+def test_devices_that_no_container_would_get_are_refused(spec: Any, key: str) -> None:
+    """Of the whole pod, or of a claim: the pod would be admitted without them."""
+    document = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}], **spec}}
+    with pytest.raises(ConfigError, match=re.escape(f"pod: {key}: ")):
+        parse_pod(document)
+
+
+def test_a_whole_pod_may_limit_processors_and_memory() -> None:
+    """That is what the field is for (KEP-2837); an empty list of claims is none."""
+    spec = {"resources": {"limits": {"cpu": 1, "memory": "1Gi"}}, "resourceClaims": []}
+    parse_pod({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}], **spec}})

@@ -43,6 +43,7 @@ from tests.waiting import until
 STRANGER = 65534
 """The user ID of nobody."""
 
+NONE: dict[str, Any] = {"conflicts": []}
 EMPTY: dict[str, Any] = {
     "env": {},
     "devices": [],
@@ -255,13 +256,13 @@ async def test_allocate_returns_the_options_of_every_container(node: Node) -> No
     }
     document = {"namespace": "default", "name": "p", "uid": "default/p"}
     containers = [
-        {"name": "i", "kind": "init", "devices": {RESOURCE: ["a"]}, "options": options},
-        {"name": "s", "kind": "sidecar", "devices": {}, "options": EMPTY},
-        {"name": "c", "kind": "app", "devices": {RESOURCE: ["a"]}, "options": options},
+        {"name": "i", "kind": "init", "devices": {RESOURCE: ["a"]}, "options": options, **NONE},
+        {"name": "s", "kind": "sidecar", "devices": {}, "options": EMPTY, **NONE},
+        {"name": "c", "kind": "app", "devices": {RESOURCE: ["a"]}, "options": options, **NONE},
     ]
     assert await node.client.allocate(asked) == document | {"containers": containers}
     for container in containers:
-        del container["options"]
+        del container["options"], container["conflicts"]
     listed = document | {"containers": containers, "left_behind": ""}
     assert await node.client.pods() == {"pods": [listed]}
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kubedevices.cli.node.run_options import add_allow_env
+from kubedevices.cli.node.run_options import add_allow_env, warn_of_conflicts
 from kubedevices.cli.shared.node_client import add_node_arguments, ask_to_allocate
 from kubedevices.cli.shared.output import (
     Column,
@@ -111,6 +111,7 @@ def run(args: argparse.Namespace) -> int:
     if args.format is None:
         answer = ask_to_allocate(args, lambda client: client.allocate(pod), _wanted(pod))
         _print(answer, args.output)
+        warn_of_conflicts(answer)
         return 0
     if args.output != "table":
         raise UsageError(f"--format and -o {args.output} exclude each other: use one of them")
@@ -135,6 +136,7 @@ def _for_runtime(args: argparse.Namespace, pod: "Pod") -> str:
     async def allocate(client: "ControlClient") -> str:
         before = {each["uid"] for each in (await client.pods())["pods"]}
         answer = await client.allocate(pod)
+        warn_of_conflicts(answer)
         try:
             return words(answer, container, args.format, base, allowed=args.allow_env)
         except KubedevicesError:

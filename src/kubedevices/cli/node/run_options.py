@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kubedevices.config.documents.json_text import read_json
 from kubedevices.errors import CannotRead, NotJson, UsageError
 from kubedevices.errors.safe_text import escaped_json, json_text, shell_line
+from kubedevices.host.terminal import print_to_stderr
 from kubedevices.values.allocation import ContainerOptions
 from kubedevices.values.device import DeviceSpec, Mount
 
@@ -92,6 +93,13 @@ def words(
         plugin = " or ".join(resources["devices"])
         return shell_line(env.words(options, plugin=plugin, allowed=allowed))
     return _WRITERS[kind](options, base)
+
+
+def warn_of_conflicts(answer: Mapping[str, Any]) -> None:
+    """Say which devices and variables do not reach a container: two resources give the same."""
+    for container in answer["containers"]:
+        for text in container["conflicts"]:
+            print_to_stderr(f"kubedevices: warning: container {container['name']}: {text}")
 
 
 def run_options(answer: Mapping[str, Any], container: str) -> ContainerOptions:

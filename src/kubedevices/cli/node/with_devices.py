@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kubedevices.cli.node.run_options import add_allow_env, run_options
+from kubedevices.cli.node.run_options import add_allow_env, run_options, warn_of_conflicts
 from kubedevices.cli.shared.node_client import (
     add_node_arguments,
     ask,
@@ -108,6 +108,7 @@ def run(args: argparse.Namespace) -> int:
         _make_room(args, pod, hold)
         try:
             answer = ask(args, lambda client: _allocate(client, pod, foreground))
+            warn_of_conflicts(answer)
             options = run_options(answer, pod.containers[0].name)
             words, env = placed(
                 args.command, kind, options, os.environ, plugin=plugin, allowed=args.allow_env

@@ -192,6 +192,7 @@ class _ManifestReader:
             self.wrong(("metadata", "name"), "is missing")
         spec = self.mapping(manifest, ("spec",))
         self.misspelt(spec, ("spec",), ("containers", "initContainers"))
+        self.refuse_devices_of_the_pod(spec)
         names: set[str] = set()
         init = self.containers(spec, ("spec", "initContainers"), names)
         app = self.containers(spec, ("spec", "containers"), names)
@@ -204,6 +205,27 @@ class _ManifestReader:
             init,
             app,
         )
+
+    def refuse_devices_of_the_pod(self, spec: Mapping[Any, Any]) -> None:
+        """Report devices that no container would get: an admitted pod without them helps nobody.
+
+        KEP-2837: the resources of a whole pod are CPU and memory only. Claims are for DRA.
+        """
+        resources = self.mapping(spec, ("spec", "resources"))
+        for part in ("limits", "requests"):
+            for resource in self.mapping(resources, ("spec", "resources", part)):
+                if not _is_native(str(resource)):
+                    self.wrong(
+                        ("spec", "resources", part, str(resource)),
+                        "devices belong to a container, not to the whole pod",
+                        "move it to the resources of a container",
+                    )
+        if spec.get("resourceClaims"):
+            self.wrong(
+                ("spec", "resourceClaims"),
+                "claims are for DRA drivers, and only device plugins are served here",
+                "request a resource of a device plugin in the limits of a container",
+            )
 
     def containers(
         self, spec: Mapping[Any, Any], path: Path, names: set[str]
