@@ -70,7 +70,7 @@ def test_a_pci_function_has_the_files_of_its_driver(
         assert found.address == "0000:a1:00.0"
         assert machine.host.stable_names(found) == ("0000:a1:00.0",)
     assert caplog.messages == [
-        "PCI function 0000:3b:00.0 has no device file (its driver: none), so it cannot be exposed"
+        "PCI function 0000:3b:00.0: no device file, so it cannot be exposed (its driver: none)"
     ]
 
 
@@ -87,6 +87,70 @@ def test_vfio_gives_the_file_of_the_group(machine: PretendMachine) -> None:
     assert found[0].file == found[1].file
     (machine.dev / "vfio/42").unlink()
     assert machine.find(Match(pci=PciMatch(driver="vfio-pci"))) == []
+
+
+def test_only_a_match_that_names_the_driver_offers_vfio(
+    machine: PretendMachine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A pod that asks for a GPU must not get direct access to memory: it is warned of, once."""
+    add_pci(machine.sys, "0000:3b:00.0", device_class="0x030000", driver="vfio-pci", group="42")
+    machine.file("vfio/42")
+    machine.file("vfio/vfio")
+    for _ in range(2):
+        assert machine.find(Match(pci=PciMatch(class_="03"))) == []
+    assert len(machine.find(Match(pci=PciMatch(class_="03", driver="vfio-pci")))) == 1
+    (message,) = caplog.messages
+    assert "is bound to vfio-pci and left out" in message
+
+
+@pytest.mark.parametrize(
+    ("driver", "is_viable"),
+    [
+        ("snd_hda_intel", False),
+        ("vfio-pci", True),
+        ("pcieport", True),
+        ("pci-stub", True),
+        ("", True),
+    ],
+)
+def test_a_group_is_viable_if_vfio_has_all_of_it(
+    driver: str, is_viable: bool, machine: PretendMachine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The kernel opens no file of a group while one of its functions has another driver."""
+    add_pci(machine.sys, "0000:3b:00.0", driver="vfio-pci", group="42")
+    add_pci(machine.sys, "0000:3b:00.1", driver=driver, group="42")
+    machine.file("vfio/42")
+    machine.file("vfio/vfio")
+    found = machine.find(Match(pci=PciMatch(driver="vfio-pci")))[0]
+    missing = "bind 0000:3b:00.1 (snd_hda_intel) to vfio-pci"
+    assert (found.problem == "") == is_viable
+    assert (missing in found.problem) == (missing in caplog.text) == (not is_viable)
+
+
+@pytest.mark.parametrize(
+    ("interface", "is_new", "files"),
+    [
+        ("both", True, ["/dev/vfio/42", "/dev/vfio/vfio", "/dev/vfio/devices/vfio3", "/dev/iommu"]),
+        ("both", False, ["/dev/vfio/42", "/dev/vfio/vfio"]),
+        ("cdev", True, ["/dev/vfio/devices/vfio3", "/dev/iommu"]),
+        ("cdev", False, []),
+        ("group", True, ["/dev/vfio/42", "/dev/vfio/vfio"]),
+    ],
+)
+def test_a_function_of_vfio_has_the_files_of_the_interface(
+    interface: str, is_new: bool, files: list[str], machine: PretendMachine
+) -> None:
+    """The group's, or that of iommufd, which a newer kernel has for each function."""
+    directory = add_pci(machine.sys, "0000:3b:00.0", driver="vfio-pci", group="42")
+    machine.file("vfio/42")
+    machine.file("vfio/vfio")
+    if is_new:
+        (directory / "vfio-dev/vfio3").mkdir(parents=True)
+        (machine.dev / "vfio/devices").mkdir()
+        machine.file("vfio/devices/vfio3")
+        machine.file("iommu")
+    found = machine.find(Match(pci=PciMatch(driver="vfio-pci", vfio=interface)))
+    assert [name for each in found for name in (each.path, *each.others)] == files
 
 
 def test_a_by_id_link_names_a_file(machine: PretendMachine) -> None:

@@ -30,7 +30,8 @@ class Found(NamedTuple):
     """A device of the host: its main file, found at `path`, and the `others` that belong to it.
 
     `captures` are the texts that the wildcards of a path matched. `address` is the PCI address or
-    the USB port. `stable` is a stable name that the match itself gives.
+    the USB port. `stable` is a stable name that the match itself gives. `problem` says why the
+    device cannot be used now; empty if it can.
     """
 
     path: str
@@ -39,6 +40,7 @@ class Found(NamedTuple):
     address: str = ""
     others: tuple[str, ...] = ()
     stable: str = ""
+    problem: str = ""
 
     @property
     def placeholders(self) -> dict[str, str]:

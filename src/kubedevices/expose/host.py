@@ -23,6 +23,8 @@ from kubedevices.values.device import natural_key
 
 _log = logging.getLogger(__name__)
 
+_VFIO = "vfio-pci"
+
 _DEPTH = 8
 """Most levels of directories below a directory that is one device."""
 
@@ -198,21 +200,48 @@ class HostDevices:
             driver=match.driver,
             sysfs_root=self._sys,
         ):
-            files = self._files_of_function(each)
-            if not files and each.address not in self._warned:
-                self._warned.add(each.address)
-                _log.warning(
-                    "PCI function %s has no device file (its driver: %s), so it cannot be exposed",
-                    each.address, each.driver or "none",
-                )  # fmt: skip
-            yield from self._found(files, each.address, each.address)
+            if each.driver == _VFIO and match.driver is None:
+                self._warn_once(
+                    each.address,
+                    "is bound to vfio-pci and left out: a container with it has direct access to "
+                    "memory; write 'driver: vfio-pci' into the match to offer it",
+                )
+                continue
+            files = self._files_of_function(each, match.vfio)
+            if not files:
+                driver = each.driver or "none"
+                self._warn_once(
+                    each.address,
+                    f"no device file, so it cannot be exposed (its driver: {driver})",
+                )
+            problem = self._problem_of_group(each)
+            for found in self._found(files, each.address, each.address):
+                yield found._replace(problem=problem)
 
-    def _files_of_function(self, function: pci.PciDevice) -> list[str]:
-        files = device_files_below(function.directory, dev_root=self._dev)
-        if function.driver != "vfio-pci":
+    def _problem_of_group(self, function: pci.PciDevice) -> str:
+        """Return what has to be bound before the kernel opens the group of a function of vfio."""
+        if function.driver != _VFIO or function.iommu_group is None:
+            return ""
+        others = vfio.not_viable(function.iommu_group, sysfs_root=self._sys)
+        listed = ", ".join(f"{address} ({driver})" for address, driver in others.items())
+        problem = f"its IOMMU group is not viable: bind {listed} to vfio-pci" if listed else ""
+        if problem:
+            self._warn_once(function.address, problem)
+        return problem
+
+    def _warn_once(self, address: str, text: str) -> None:
+        if (key := f"{address} {text}") not in self._warned:
+            self._warned.add(key)
+            _log.warning("PCI function %s: %s", address, text)
+
+    def _files_of_function(self, function: pci.PciDevice, interface: str) -> list[str]:
+        if function.driver != _VFIO:
+            files = device_files_below(function.directory, dev_root=self._dev)
             return sorted(files, key=_order)
         try:
-            nodes = vfio.nodes(function.address, sysfs_root=self._sys, dev_root=self._dev)
+            nodes = vfio.nodes(
+                function.address, interface=interface, sysfs_root=self._sys, dev_root=self._dev
+            )
         except NoVfioGroup as error:
             _log.debug("%s", error)
             return []

@@ -8,6 +8,7 @@ from typing import ClassVar
 from kubedevices.config.yaml_config import key
 from kubedevices.expose import checks
 from kubedevices.expose.path_patterns import PathPattern
+from kubedevices.host.vfio import INTERFACES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +57,16 @@ class PciMatch:
         check=checks.hex_pattern,
     )
     driver: str | None = key(
-        meaning="the driver it is bound to; wildcards allowed", default=None, check=checks.some_text
+        meaning="the driver it is bound to; wildcards allowed. Without it, functions of vfio-pci "
+        "are left out",
+        default=None,
+        check=checks.some_text,
+    )
+    vfio: str = key(
+        meaning="which files a function of vfio-pci has: group, cdev (iommufd), or both, as far as "
+        "the host has them",
+        default="both",
+        choices=INTERFACES,
     )
 
 

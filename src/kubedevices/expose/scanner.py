@@ -156,6 +156,8 @@ class ExposeScanner(PolledScanner):
 
     def _health_of(self, exposed: Exposed) -> Health:
         """Return the health of a device; Unhealthy until its first check has ended."""
+        if exposed.part.found.problem:
+            return Health.UNHEALTHY
         if exposed.rule.health is None:
             return Health.HEALTHY
         return self._health.health(_key(exposed)) or Health.UNHEALTHY
