@@ -440,3 +440,32 @@ def test_wildcards_in_the_name_of_a_file_are_no_wildcards(config_file: Path) -> 
     host = PretendHost("/dev/c[0-9]", "/dev/x5", "/dev/x[0-9]y")
     (device,) = devices(scan(config_file, text, host)).values()
     assert [each.host_path for each in device.specs[1:]] == ["/dev/x[0-9]y"]
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ((1, 3, 1), [["a0"], ["a0", "a0::1", "a0::2"], ["a0"]]),
+        ((2, 1, 2), [["a0::0", "a0::1"], ["a0::0"], ["a0::0", "a0::1"]]),
+    ],
+)
+def test_the_first_replica_keeps_its_id_when_their_number_changes(
+    counts: tuple[int, ...], expected: list[list[str]], config_file: Path
+) -> None:
+    """A container may hold it: a second ID would give the device to somebody else too."""
+    memory, host = ExposeMemory(), PretendHost("/dev/a0")
+    text = "  match: [{path: '/dev/a?'}]\n  replicas: %d\n"
+    seen = [[*devices(scan(config_file, text % count, host, memory))] for count in counts]
+    assert seen == expected
+    new = PretendHost("/dev/a0", "/dev/a1")
+    ids = {*devices(scan(config_file, text % 2, new, memory))}
+    assert ids == {expected[0][0], "a0::1", "a1::0", "a1::1"}, "new devices are named as usual"
+
+
+def test_replicas_name_the_device_that_they_share(config_file: Path) -> None:
+    """A DRA driver publishes the device once, with a capacity of shares."""
+    host = PretendHost("/dev/a0")
+    found = devices(scan(config_file, "  match: [{path: /dev/a0}]\n  replicas: 2\n", host))
+    assert {each.replica_of for each in found.values()} == {"a0"}
+    found = devices(scan(config_file, "  match: [{path: /dev/a0}]\n", host))
+    assert {each.replica_of for each in found.values()} == {""}

@@ -6,6 +6,7 @@ import pytest
 
 import kubedevices as kd
 from kubedevices.errors import DynamicResourcesFailed, NotInTime, UnresolvableCdiDevices
+from kubedevices.expose.scanner import ExposeScanner
 from kubedevices.testing.workbench import Bench
 from tests.waiting import until_sync
 
@@ -170,3 +171,22 @@ def test_a_rolling_update_disturbs_no_pod(bench: Bench, scanner: Widgets) -> Non
     assert new.runner.has_started
     bench.release("held")
     assert bench.claim("next", {WIDGET: 1}).devices == held.devices
+
+
+def test_replicas_of_expose_are_shares_of_one_device(bench: Bench, tmp_path: Path) -> None:
+    """Two pods share a stick, a third gets nothing until one of them ends."""
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/null0").touch()
+    file = tmp_path / "host.yaml"
+    resource = '{name: stick, match: [{path: "/dev/null*"}], replicas: 2, env: {STICK: "{name}"}}'
+    file.write_text(f"version: 1\nnamespace: {DRIVER}\nresources:\n- {resource}\n")
+    scanner = ExposeScanner.from_file(file, dev_root=tmp_path / "dev")
+    bench.start(scanner, domain=DRIVER, mode="dra", dev_root=tmp_path / "dev")
+    wanted = {f"{DRIVER}/stick": 1}
+    claims = [bench.claim(pod, wanted) for pod in ("pod-1", "pod-2")]
+    assert {each.options.env["STICK"] for each in claims} == {"null0"}
+    assert len(bench.published(DRIVER)) == 1
+    with pytest.raises(NotInTime):
+        bench.claim("pod-3", wanted, timeout=0)
+    bench.release("pod-1")
+    assert bench.claim("pod-3", wanted).options.env["STICK"] == "null0"

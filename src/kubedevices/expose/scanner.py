@@ -92,6 +92,7 @@ class ExposeScanner(PolledScanner):
             raise ConfigError([report.place(("namespace",))._replace(problem=change)])
         self._check_cdi_kinds(config)
         self._warn_of_late_preferences(config)
+        self._warn_of_fewer_replicas(config)
         self.config = config
         self.interval = config.scan_interval
         self.trigger()
@@ -106,6 +107,17 @@ class ExposeScanner(PolledScanner):
                     "after a restart of this plugin",
                     rule.device_type,
                 )
+
+    def _warn_of_fewer_replicas(self, config: ExposeConfig) -> None:
+        """Warn that a container may still hold a replica that is no longer listed."""
+        before = {rule.name: rule.replicas for rule in self.config.resources}
+        for rule in config.resources:
+            if rule.replicas < before.get(rule.name, 0):
+                _log.warning(
+                    "%s: %s instead of %d: a container that holds one of the others keeps the "
+                    "device beside the next holder until it ends",
+                    rule.device_type, counted(rule.replicas, "replica"), before[rule.name],
+                )  # fmt: skip
 
     async def scan(self, notifier: Notifier) -> None:
         """Look at the host until stopped, and follow the file."""

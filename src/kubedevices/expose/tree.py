@@ -13,7 +13,8 @@ The rules:
   another device is at its place. An equal device, or a stable name that appears later, does not
   change the ID.
 * With `replicas: 2` the IDs are `ttyUSB0::0` and `ttyUSB0::1`. The separator is `::`, because names
-  of devices contain `-`. All replicas have the health and the NUMA nodes of their device.
+  of devices contain `-`. All replicas have the health and the NUMA nodes of their device. When
+  `replicas` changes while a device is known, its first replica keeps its ID: a container holds it.
 * With `inject: cdi` a container gets a device only by a CDI device, whose kind is the resource's
   name and whose name is the ID. With `both` the plain form is in the answer too.
 * `{index}` is the lowest free number. A device keeps its number until it is forgotten, so that the
@@ -43,13 +44,15 @@ _HASH_DIGITS = 10
 class DevicePart(NamedTuple):
     """A device that was found, with its ID and its further device files.
 
-    `names` are its known stable names; with `id: path` it has none.
+    `names` are its known stable names; with `id: path` it has none. `had_replicas` says whether its
+    first ID has the number of a replica, also after `replicas` has changed.
     """
 
     id: str
     found: Found
     companions: tuple[DeviceSpec, ...]
     names: tuple[str, ...] = ()
+    had_replicas: bool = False
 
     def shares_name(self, other: "DevicePart") -> bool:
         """Whether both are the same device, or two devices with the same serial number."""
@@ -187,8 +190,8 @@ def _hashed(name: str, path: str, limit: int) -> str:
 
 
 def _ids(exposed: Exposed) -> list[str]:
-    count = exposed.rule.replicas
-    return [replica_id(exposed.id, i) for i in range(count)] if count > 1 else [exposed.id]
+    first = replica_id(exposed.id, 0) if exposed.part.had_replicas else exposed.id
+    return [first, *(replica_id(exposed.id, i) for i in range(1, exposed.rule.replicas))]
 
 
 def _find_parts(
@@ -214,12 +217,14 @@ def _find_parts(
     for identity, former in _recognise(here, known, host).items():
         if len(former.id) <= limit:  # with more replicas than before, the limit may be lower
             names = here[identity].names or former.names
-            here[identity] = here[identity]._replace(id=former.id, names=names)
+            here[identity] = here[identity]._replace(
+                id=former.id, names=names, had_replicas=former.had_replicas
+            )
     new = {identity: part for identity, part in here.items() if not part.id}
     named = [("".join(part.names[:1]), part.found.path) for part in new.values()]
     ids = make_ids(named, limit, (each.thing.id for each in known))
     for (identity, part), part_id in zip(new.items(), ids, strict=True):
-        here[identity] = part._replace(id=part_id)
+        here[identity] = part._replace(id=part_id, had_replicas=rule.replicas > 1)
     return list(here.values())
 
 
@@ -316,6 +321,7 @@ def _make_device(exposed: Exposed, device_id: str, health: Health) -> Device:
             for mount in rule.mounts
         ],
         numa_nodes=rule.numa_nodes,
+        replica_of=exposed.id if rule.replicas > 1 else "",
     )
 
 
