@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from kubedevices.expose.config import load_expose_config
 from kubedevices.expose.found import Found, HostFile
 from kubedevices.expose.host import HostDevices
 from kubedevices.expose.match import Match, PciMatch, UsbMatch
 from kubedevices.expose.path_patterns import PathPattern
+from kubedevices.expose.tree import ExposeMemory, survey
 from tests.host.sysfs_trees import add_pci, add_usb, link, write
 
 
@@ -51,7 +53,33 @@ def test_a_usb_device_has_its_drivers_file_first(machine: PretendMachine) -> Non
     assert (first.path, first.others) == ("/dev/ttyUSB0", ("/dev/bus/usb/001/004",))
     assert (first.address, first.stable) == ("1-2", "usb-0403-6001-A10__1")
     assert (second.path, second.others) == ("/dev/bus/usb/001/005", ())
-    assert machine.host.stable_names(second) == ("usb-0403-6001-1-3",)
+    assert machine.host.stable_names(second) == ("usb-0403-6001-1-3", "port-1-3")
+    assert "port-1-2" not in machine.host.stable_names(first), "it has a serial number"
+
+
+def test_a_stick_that_changes_its_numbers_is_the_same_device(
+    machine: PretendMachine, tmp_path: Path
+) -> None:
+    """Some load their program at the first use; the container that holds it keeps it."""
+    file = tmp_path / "host.yaml"
+    usb = ", ".join(f"{{usb: {{vendor: '{vendor}'}}}}" for vendor in ("1a6e", "18d1"))
+    file.write_text(
+        f"version: 1\nnamespace: a.com\nresources:\n- {{name: stick, match: [{usb}]}}\n"
+    )
+    config, memory = load_expose_config(file)[0], ExposeMemory()
+
+    def ids() -> list[str]:
+        return [each.id for each in survey(config, machine.host, memory, 0) if each.is_there]
+
+    for number, (vendor, product) in enumerate([("1a6e", "089a"), ("18d1", "9302")], start=2):
+        for name in ("2-1", "2-1:1.0"):  # unplugged
+            (machine.sys / "bus/usb/devices" / name).unlink(missing_ok=True)
+        stick = add_usb(machine.sys, "2-1", vendor=vendor, product_id=product, number=number)
+        machine.device_file(stick, f"bus/usb/002/00{number}", f"189:{127 + number}")
+        assert ids() == ["usb-1a6e-089a-2-1"]
+    other = add_usb(machine.sys, "2-2", vendor="18d1", product_id="9302", number=9)
+    machine.device_file(other, "bus/usb/002/009", "189:136")
+    assert ids() == ["usb-1a6e-089a-2-1", "usb-18d1-9302-2-2"]
     assert machine.find(Match(usb=UsbMatch(serial="B*"))) == []
 
 

@@ -263,7 +263,11 @@ class HostDevices:
         """
         link = _as_id(found.path.rpartition("/")[2]) if "/by-id/" in found.path else ""
         links = self._links_by_id().get(found.file.real_path, ())
-        names = (found.stable, link, self._usb_name(found.file), *links)
+        # A device without a serial number is the device at its port, also after it has changed its
+        # vendor and product: some load their program at the first use, and come back as another.
+        has_port_only = found.address and found.stable.endswith(f"-{found.address}")
+        port = f"port-{found.address}" if has_port_only else ""
+        names = (found.stable, link, self._usb_name(found.file), *links, port)
         return tuple(dict.fromkeys(filter(None, names)))
 
     def _usb_name(self, file: HostFile) -> str:
