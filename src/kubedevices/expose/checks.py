@@ -30,6 +30,9 @@ PLACEHOLDERS: Mapping[str, str] = MappingProxyType(
 OF_THE_NODE = ("n", "name", "path", "address")
 BEFORE_CONTAINER_PATH = (*OF_THE_NODE, "index", "id")
 ID_STYLES = ("stable", "path", "index")
+VFIO = ("group", "cdev", "both")
+"""Which files a function of vfio-pci has: see `host.vfio.nodes`."""
+
 INJECT = ("nodes", "cdi", "both")
 
 _LAST_NUMA_NODE = 1023  # the kernel's limit, as in `numa`, which is not imported to save memory

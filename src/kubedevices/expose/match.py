@@ -8,7 +8,6 @@ from typing import ClassVar
 from kubedevices.config.yaml_config import key
 from kubedevices.expose import checks
 from kubedevices.expose.path_patterns import PathPattern
-from kubedevices.host.vfio import INTERFACES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +65,7 @@ class PciMatch:
         meaning="which files a function of vfio-pci has: group, cdev (iommufd), or both, as far as "
         "the host has them",
         default="both",
-        choices=INTERFACES,
+        choices=checks.VFIO,
     )
 
 

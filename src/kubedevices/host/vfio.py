@@ -14,11 +14,6 @@ from kubedevices.values.device import DeviceSpec
 
 CONTROL_FILE, IOMMU_FILE = "/dev/vfio/vfio", "/dev/iommu"
 
-INTERFACES = ("group", "cdev", "both")
-"""`group`: the file of the IOMMU group, with /dev/vfio/vfio. `cdev`: the file of the function, with
-/dev/iommu (iommufd, Linux 6.6). `both`: each of the two that this host has.
-"""
-
 _HARMLESS = ("vfio-pci", "pcieport", "pci-stub")
 """Drivers of functions that leave their group viable, as no driver does (drivers/vfio in Linux)."""
 
@@ -32,6 +27,8 @@ def nodes(
 ) -> tuple[DeviceSpec, ...]:
     """Return the device files that give the function; raises `NoVfioGroup` if there is none.
 
+    `interface` is `group`: the file of the IOMMU group, with /dev/vfio/vfio; or `cdev`: the file of
+    the function, with /dev/iommu (iommufd, Linux 6.6); or `both`, as far as this host has them.
     Without an IOMMU, if the administrator allowed that, the group's file is `noiommu-<group>`.
     """
     group = group_of(pci_address, sysfs_root=sysfs_root)
