@@ -40,8 +40,16 @@ CASES = {
         ttyS0 ttyUSB0 ttyACM0
         serial/by-id/usb-FTDI_FT232R_USB_UART_A10-if00-port0 -> ../../ttyUSB0
         serial/by-path/pci-0000:00:14.0-usb-0:2:1.0-port0 -> ../../ttyUSB0
+        ttyUSB1 ttyUSB2
+        serial/by-id/usb-1a86_USB_Serial-if00-port0 -> ../../ttyUSB2
+        serial/by-path/pci-0000:00:14.0-usb-0:3:1.0-port0 -> ../../ttyUSB1
+        serial/by-path/pci-0000:00:14.0-usb-0:4:1.0-port0 -> ../../ttyUSB2
         """,
-        "serial usb-FTDI_FT232R_USB_UART_A10-if00-port0: ttyUSB0",
+        """
+        serial usb-1a86_USB_Serial-if00-port0: ttyUSB2>ttyUSB0
+        serial usb-FTDI_FT232R_USB_UART_A10-if00-port0: ttyUSB0>ttyUSB1
+        serial serial-by-path-pci-0000:00:14.0-usb-0:3:1.0-port0: ttyUSB1>ttyUSB2
+        """,
     ),
     "zigbee": Case(
         """

@@ -212,7 +212,9 @@ class ApiClient:
         """Return the server's `Status` object as an error."""
         async with deadlines.timeout(self._timeout):
             data = self._hide(await _beginning(parts))
-        reason, message = read_refusal(data, limit=_REFUSAL_LIMIT)
+        told = read_refusal(data, limit=_REFUSAL_LIMIT)
+        # Once more: the JSON may have had the token in escapes.
+        reason, message = (self._hide(text.encode()).decode() for text in told)
         is_policy = "ValidatingAdmissionPolicy" in message
         headers = {bytes(name).lower(): bytes(value) for name, value in response.headers}
         return ApiRefused(
