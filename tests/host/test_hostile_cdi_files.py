@@ -1,5 +1,6 @@
 """CDI files that another program wrote to end or to fill every process that reads the directory."""
 
+import json
 import time
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from kubedevices.cli import main
 from kubedevices.config.documents.yaml_text import STRANGER
 from kubedevices.host import cdi_inventory, cdi_specs
 from kubedevices.host.cdi_inventory import CdiInventory
+from kubedevices.host.cdi_specs import read_registry
 from kubedevices.values.cdi import CdiDevice, CdiSpec, ContainerEdits, SpecFile
 
 MIB = 2**20
@@ -104,3 +106,17 @@ def test_the_kind_of_our_file_is_in_its_beginning(tmp_path: Path) -> None:
     path.write_text(f'{{"devices": [], "kind": "{KIND}"}}')
     assert cdi_specs.kind_of_our_file(path) == ""
     assert cdi_specs.kind_of_our_file(tmp_path / "missing") == ""
+
+
+def test_many_files_share_one_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A neighbour that writes more files instead of larger ones: those beyond are named."""
+    monkeypatch.setattr(cdi_specs, "_ALL_STRANGERS", 3000)
+    device = {"name": "d", "containerEdits": {"env": ["A=" + "b" * 900]}}
+    for number in range(5):
+        content = {"cdiVersion": "0.6.0", "kind": f"v{number}.com/c", "devices": [device]}
+        (tmp_path / f"f{number}.json").write_text(json.dumps(content))
+    (tmp_path / f"{cdi_specs.PREFIX}ours.json").write_text(json.dumps(content))
+    read = {Path(file.path).name: file for file in read_registry([tmp_path]).files}
+    left_out = [name for name, file in read.items() if file.spec is None]
+    assert left_out == ["f2.json", "f3.json", "f4.json"], "ours count for themselves"
+    assert all("more than 8 MiB together" in read[each].problems[0].problem for each in left_out)

@@ -44,6 +44,12 @@ _HEAD = 4096
 _KIND_IN_HEAD = re.compile(
     rb'\s*\{\s*"cdiVersion":\s*"[^"\\]*",\s*"kind":\s*"(?P<kind>[!#-\[\]-~]+)"'
 )
+_ALL_STRANGERS = 2**23
+"""Bytes of all files of other programs together. A limit per file is no limit: a neighbour writes
+more files. A file of 1 MB with many small devices takes 45 MB of memory.
+"""
+
+_NO_ROOM = CdiProblem("", "left out: the CDI files of other programs have more than 8 MiB together")
 _NAME_LIMIT = 200  # of 255 bytes: `SharedDirectory.replace` adds to the name
 
 
@@ -55,6 +61,7 @@ def read_registry(directories: Sequence[Path] = DIRECTORIES) -> CdiRegistry:
     files: list[SpecFile] = []
     ignored: list[str] = []
     errors: dict[str, str] = {}
+    room = _ALL_STRANGERS
     for priority, directory in enumerate(directories):
         try:
             entries = _entries(directory)
@@ -63,10 +70,23 @@ def read_registry(directories: Sequence[Path] = DIRECTORIES) -> CdiRegistry:
             break  # as the runtimes' library does: it does not read the directories after it
         for path in entries:
             if path.suffix in (".json", ".yaml"):
-                files.append(read_spec_file(path, priority))
+                is_ours = path.name.startswith(PREFIX)
+                room -= 0 if is_ours else _size_of(path)
+                files.append(
+                    read_spec_file(path, priority)
+                    if is_ours or room >= 0
+                    else SpecFile(str(path), priority, None, (_NO_ROOM,))
+                )
             elif path.suffix == ".yml":
                 ignored.append(str(path))
     return CdiRegistry(tuple(files), tuple(map(str, directories)), tuple(ignored), errors)
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _entries(directory: Path) -> list[Path]:
