@@ -17,7 +17,7 @@ from tests.server_rig import RESOURCE, Served, widgets
 ASKED = kd.AllocateRequest((ContainerAllocateRequest(("w1",)),))
 PREFERENCE = kd.PreferredAllocationRequest((ContainerPreferredRequest(("w1",), (), 1),))
 START = kd.PreStartContainerRequest(("w1",))
-NEVER, EVER = 0.05, 1000.0
+NEVER, EVER = 0.5, 1000.0
 
 
 class Slow(kd.Allocator, kd.PostAllocator, kd.PreferredAllocator, kd.ContainerPreStarter):
@@ -93,7 +93,7 @@ async def test_an_allocate_that_hangs_is_refused_by_name(
     error = await refusal(server.allocate(ASKED))
     assert error.code is StatusCode.DEADLINE_EXCEEDED
     assert error.message == (
-        f"{RESOURCE}: Slow.{hook} did not answer within 0.05 s (the plugin's author has to find "
+        f"{RESOURCE}: Slow.{hook} did not answer within 0.5 s (the plugin's author has to find "
         f"out why Slow.{hook} waits; allocate_timeout or --allocate-timeout gives Slow.{hook} more "
         "time)"
     )
@@ -117,7 +117,7 @@ async def test_a_start_that_hangs_fails_before_the_kubelet_gives_up(
     server = served(plugin, hook_timeouts=HookTimeouts(pre_start=NEVER))
     error = await refusal(server.pre_start_container(START))
     assert error.code is StatusCode.DEADLINE_EXCEEDED
-    assert "Slow.pre_start_container did not answer within 0.05 s" in error.message
+    assert "Slow.pre_start_container did not answer within 0.5 s" in error.message
     assert server.counts == {"failed_pre_starts": 1, "late_pre_start": 1}
     assert HookTimeouts().pre_start < 30
 
