@@ -73,15 +73,19 @@ async def test_a_claim_that_no_longer_has_the_device_lets_it_go(rig: NodeRig, en
         await until(lambda: offered(rig) == BOTH)
 
 
-async def test_the_next_process_keeps_the_device_too(rig: NodeRig) -> None:
-    """It finds the file that names the devices of the slices."""
+@pytest.mark.parametrize("look", [0.02, 0.5])
+async def test_the_next_process_keeps_the_device_too(rig: NodeRig, look: float) -> None:
+    """It finds the file that names the devices of the slices, also if it decides for the first time
+    when the driver has already seen that there are no slices.
+    """
     rig.choose("dra")
     async with rig.serving():
         await until(lambda: rig.published == BOTH)
         rig.give("1", "w-0")
         rig.choose("device-plugin")
         await until(lambda: offered(rig) == {"w-1"} and not rig.api.slices)
-    async with rig.serving():
+    timing = rig.options["handover_timing"]._replace(look=look)
+    async with rig.serving(handover_timing=timing):
         await until(lambda: offered(rig) == {"w-1"})
         asked = len(rig.api.requests)
         await until(lambda: len(rig.api.requests) > asked + 3)

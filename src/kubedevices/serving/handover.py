@@ -77,6 +77,14 @@ class Handover:
         self._withdrawn |= dict.fromkeys(self.offered - offered, now)
         self.offered = frozenset(offered)
 
+    def was_in_slices(self, keys: Collection[DeviceKey], now: float) -> None:
+        """Record that an earlier process may have had these devices in slices until now.
+
+        A claim may have got a device then, also if the slices are gone before our first decision.
+        """
+        for key in keys:
+            self._in_slices.setdefault(key, now)
+
     def allocation_begins(self, keys: Collection[DeviceKey]) -> None:
         """Record that an Allocate call for these devices has started."""
         for key in keys:

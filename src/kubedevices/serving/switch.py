@@ -82,6 +82,8 @@ class ApiSwitch:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken, self._stopped = asyncio.Event(), asyncio.Event()
         self._plugin_needed, self._driver_needed = asyncio.Event(), asyncio.Event()
+        # Devices in slices of an earlier process that the handover does not know yet.
+        self._published_before: frozenset[str] | None = frozenset()
         self._is_stopped = False
 
     def __repr__(self) -> str:
@@ -137,6 +139,7 @@ class ApiSwitch:
         # After an earlier process with claims or slices, the driver is needed in any mode.
         if await hook_threads.call(self._state_files.need_a_driver):
             self._driver_needed.set()
+            self._published_before = await hook_threads.call(self._state_files.published)
         self._held_in_file, is_after_reboot = await hook_threads.call(self._held_file.read)
         self._returning = self._held_in_file if is_after_reboot else frozenset()
         _log.info("the mode of this node is %s", self.mode)
@@ -207,6 +210,7 @@ class ApiSwitch:
         if self._driver_needed.is_set() and not self.driver.knows_claims:
             self._driver_scanner.report(tree)  # the driver begins with the first tree
             return True
+        self._note_earlier_slices(now)
         self._update_returning()
         allocated = self._allocated
         self._handover.decide(self._labels, self.wants_dra, self._kept_by_dra, allocated, now)
@@ -225,6 +229,15 @@ class ApiSwitch:
             or any(key not in offered and not self.wants_dra(key) for key in self._labels)
             or bool(self._returning)
         )
+
+    def _note_earlier_slices(self, now: float) -> None:
+        """Tell the handover which devices an earlier process published; None: maybe any."""
+        before = self._published_before
+        keys = [key for key, label in self._labels.items() if before is None or label in before]
+        self._handover.was_in_slices(keys, now)
+        # A device of the file that appears later is noted then.
+        noted = {self._labels[key] for key in keys}
+        self._published_before = frozenset() if before is None else before - noted
 
     def _plugin_tree(self, tree: DeviceTree) -> DeviceTree:
         """Return the offered devices, and an empty device type if a pod still holds a device of it.
