@@ -183,7 +183,10 @@ async def test_an_endless_token_is_not_read(tmp_path: Path) -> None:
 
 ECHO = json.dumps({"kind": "Status", "reason": "Unauthorized", "message": f"no: Bearer {TOKEN}"})
 ESCAPED = json.dumps({"message": TOKEN}).replace("pL", "\\u0070L")
+# A text is cut at 500 characters: the first part of the token must not stay before the cut.
+LONG = json.dumps({"message": f"{TOKEN:x>505}"}).replace("pL", "\\u0070L")
 ECHOES = {
+    "escapes before a cut": f"HTTP/1.1 401 no\r\nContent-Length: {len(LONG)}\r\n\r\n{LONG}",
     "escapes": f"HTTP/1.1 401 no\r\nContent-Length: {len(ESCAPED)}\r\n\r\n{ESCAPED}",
     "refusal": f"HTTP/1.1 401 Unauthorized\r\nContent-Length: {len(ECHO)}\r\n\r\n{ECHO}",
     "refusal without JSON": f"HTTP/1.1 403 no\r\nContent-Length: {len(TOKEN)}\r\n\r\n{TOKEN}",

@@ -11,6 +11,7 @@ from typing import Any
 
 from kubedevices.config.documents.json_text import read_json
 from kubedevices.config.documents.shape import Shape, fit
+from kubedevices.dra.secret import Secret
 from kubedevices.errors import ApiRefused, NotJson, WrongShape
 
 LONGEST_WAIT = 60.0
@@ -70,29 +71,39 @@ CLAIM: Shape = {
 CLAIMS: Shape = {"metadata": {"continue": str}, "items": [CLAIM]}
 
 
-def read_answer(data: bytes, shape: Shape, what: str, *, limit: int) -> dict[str, Any]:
-    """Return the object in an answer to the call `what`; raises `ApiRefused` with status 0."""
+def read_answer(
+    data: bytes, shape: Shape, what: str, token: Secret, *, limit: int
+) -> dict[str, Any]:
+    """Return the object in an answer to the call `what`; raises `ApiRefused` with status 0.
+
+    No text of an error contains `token`.
+    """
     try:
         found = read_json(data, limit=limit, values=VALUE_LIMIT)
     except NotJson as error:
-        problem = f"the answer is not JSON: {readable(str(error))}"
+        problem = f"the answer is not JSON: {readable(token.hide_in(str(error)))}"
     else:
         try:
             fitting: dict[str, Any] = fit(found, shape, "the answer")
         except WrongShape as error:
-            problem = str(error)
+            problem = token.hide_in(str(error))
         else:
             return fitting
     raise ApiRefused(what, 0, "", problem)
 
 
-def read_refusal(data: bytes, *, limit: int) -> tuple[str, str]:
-    """Return reason and message of the `Status` object of a refusal, or the text of `data`."""
+def read_refusal(data: bytes, token: Secret, *, limit: int) -> tuple[str, str]:
+    """Return reason and message of the `Status` object of a refusal, or the text of `data`.
+
+    Neither contains `token`. It is hidden before a text is cut: else its first part would stay.
+    """
     try:
         status = read_json(data, limit=limit)
-        return readable(str(status.get("reason", ""))), readable(str(status.get("message", "")))
+        texts = str(status.get("reason", "")), str(status.get("message", ""))
     except (NotJson, AttributeError):
-        return "", readable(data.decode(errors="replace"))
+        texts = "", data.decode(errors="replace")
+    reason, message = (readable(token.hide_in(text)) for text in texts)
+    return reason, message
 
 
 def readable(text: str) -> str:

@@ -36,9 +36,6 @@ from kubedevices.errors import ApiRefused, ApiUnreachable, UnusableCredentials
 from kubedevices.host import deadlines
 from kubedevices.values.allocation import ClaimReference
 
-_SHORTEST_SECRET = 8
-"""Bytes of a token; a shorter one may be a part of any word, and is no secret."""
-
 TIMEOUT = 10.0
 """The deadline of a call, in seconds."""
 
@@ -187,7 +184,10 @@ class ApiClient:
                     for line in lines:
                         rest += line
                         if rest:
-                            yield self._read(bytes(rest), ANY_OBJECT, call.what, _LINE_LIMIT)
+                            data = bytes(rest)
+                            yield read_answer(
+                                data, ANY_OBJECT, call.what, self._token, limit=_LINE_LIMIT
+                            )
                         rest.clear()
                     rest += last
                     if len(rest) > _LINE_LIMIT:
@@ -199,22 +199,13 @@ class ApiClient:
         with self._translated(self._timeout):
             async with deadlines.timeout(self._timeout), self._answer(call) as parts:
                 data = await _joined(parts, call.limit)
-                return self._read(data, call.shape, call.what, call.limit)
-
-    def _read(self, data: bytes, shape: Shape, what: str, limit: int) -> Object:
-        try:
-            return read_answer(data, shape, what, limit=limit)
-        except ApiRefused as error:
-            text = self._hide(error.message.encode()).decode()
-        raise ApiRefused(what, 0, "", text)
+                return read_answer(data, call.shape, call.what, self._token, limit=call.limit)
 
     async def _refusal(self, call: _Call, response: Any, parts: AsyncIterator[bytes]) -> ApiRefused:
         """Return the server's `Status` object as an error."""
         async with deadlines.timeout(self._timeout):
-            data = self._hide(await _beginning(parts))
-        told = read_refusal(data, limit=_REFUSAL_LIMIT)
-        # Once more: the JSON may have had the token in escapes.
-        reason, message = (self._hide(text.encode()).decode() for text in told)
+            data = await _beginning(parts)
+        reason, message = read_refusal(data, self._token, limit=_REFUSAL_LIMIT)
         is_policy = "ValidatingAdmissionPolicy" in message
         headers = {bytes(name).lower(): bytes(value) for name, value in response.headers}
         return ApiRefused(
@@ -227,11 +218,6 @@ class ApiClient:
             missing_rule=call.rule if response.status_code == 403 and not is_policy else "",
         )
 
-    def _hide(self, data: bytes) -> bytes:
-        """Return what a server sent without our token: some proxies repeat the header."""
-        token = self._token.reveal_bytes()
-        return data.replace(token, b"<secret>") if len(token) >= _SHORTEST_SECRET else data
-
     @contextlib.contextmanager
     def _translated(self, seconds: float) -> Iterator[None]:
         try:
@@ -239,8 +225,7 @@ class ApiClient:
         except TimeoutError:
             raise ApiUnreachable(self._access.server, f"no answer in {seconds:g} s") from None
         except h11.RemoteProtocolError as error:
-            text = self._hide(str(error).encode()).decode()
-            problem = f"its answer is not HTTP: {readable(text)}"
+            problem = f"its answer is not HTTP: {readable(self._token.hide_in(str(error)))}"
             raise ApiUnreachable(self._access.server, problem) from None
         except UnusableCredentials as error:  # the file with the token was replaced
             raise ApiUnreachable(self._access.server, str(error)) from error

@@ -2,6 +2,9 @@
 
 from typing import Any, NoReturn
 
+_SHORTEST = 8
+"""Bytes; a shorter text may be a part of any word, and is no secret."""
+
 
 class Secret:
     """Text or bytes. `str`, `repr` and `format` show a placeholder; only `reveal` shows the value.
@@ -21,6 +24,12 @@ class Secret:
     def reveal_bytes(self) -> bytes:
         """Return the bytes."""
         return self.__value if isinstance(self.__value, bytes) else self.__value.encode()
+
+    def hide_in(self, text: str) -> str:
+        """Return what a server sent without the secret: some proxies repeat our headers."""
+        if len(self.reveal_bytes()) < _SHORTEST:
+            return text
+        return text.replace(self.reveal(), str(self))
 
     def __repr__(self) -> str:
         return "<secret>"
