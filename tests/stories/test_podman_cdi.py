@@ -85,11 +85,11 @@ def test_podman_and_we_agree_which_names_resolve(judge: Podman) -> None:
     )
     done = judge.shell(script.replace("set -e", ""))
     ours = [
-        env.removeprefix("FROM=").replace("run-cdi/", "values/cdi/")
+        env.removeprefix("FROM=").replace("run-cdi/", "cdi/")
         for name in names
         for env in (registry.edits([name]).env if registry.explain(name).resolves else ("no",))
     ]
-    theirs = [line.replace("run-cdi/", "values/cdi/") for line in done.stdout.splitlines()]
+    theirs = [line.replace("run-cdi/", "cdi/") for line in done.stdout.splitlines()]
     assert theirs == ours == ["cdi/a.json", "cdi/c.json", "no", "no", "cdi/d.yaml", "no", "no"]
 
 
