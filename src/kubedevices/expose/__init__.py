@@ -5,7 +5,7 @@ config              the YAML file
 match               what a rule of the file selects
 path_patterns       device files by pattern
 host                finds device files, USB and PCI devices
-found          what a look at the host finds, and the further files of a device
+found               what a look at the host finds, and the further files of a device
 tree                decides which devices to serve and how
 names               the IDs of devices
 memory              remembers devices over time

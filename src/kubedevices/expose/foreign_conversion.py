@@ -3,7 +3,6 @@
 `foreign_generic` and `foreign_smarter` share it.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,8 +13,6 @@ import yaml
 
 from kubedevices.config.yaml_source import KeyPath, SourceProblems, construct_value, find, guess_key
 from kubedevices.errors import ConfigProblem
-
-WILDCARD = re.compile(r"[*?\[]")
 
 DIRECTORIES = frozenset({"dri", "input", "mapper", "net", "snd", "vfio"})
 """Directories of device files in /dev: both plugins give such a directory as one device."""

@@ -13,8 +13,8 @@ import yaml
 
 from kubedevices.config.yaml_source import KeyPath, entries, find
 from kubedevices.expose.checks import permissions as permissions_problem
-from kubedevices.expose.foreign_conversion import DIRECTORIES, WILDCARD, Conversion, is_map
-from kubedevices.expose.path_patterns import PathPattern
+from kubedevices.expose.foreign_conversion import DIRECTORIES, Conversion, is_map
+from kubedevices.expose.path_patterns import WILDCARD, PathPattern
 
 NAMESPACE, OLD_NAMESPACE = "devic.es", "squat.ai"
 """The default domain of generic-device-plugin since version 0.2, and before."""

@@ -13,8 +13,8 @@ import yaml
 
 from kubedevices.config.yaml_source import KeyPath, entries, find
 from kubedevices.expose.checks import resource_template as explain_name
-from kubedevices.expose.foreign_conversion import DIRECTORIES, WILDCARD, Conversion, is_map
-from kubedevices.expose.path_patterns import PathPattern
+from kubedevices.expose.foreign_conversion import DIRECTORIES, Conversion, is_map
+from kubedevices.expose.path_patterns import WILDCARD, PathPattern
 
 NAMESPACE = "smarter-devices"
 

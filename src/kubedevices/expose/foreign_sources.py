@@ -30,6 +30,11 @@ _SEPARATOR = re.compile(r"^---(?:[ \t].*)?$", re.MULTILINE)
 _SETTINGS = re.compile(r"devicematch|groups|devices?:")
 _PODS = {"Pod", "DaemonSet", "Deployment", "StatefulSet"}
 _RELEASES = {"HelmRelease", "HelmChart", "HelmChartConfig", "Application"}
+_OF_CHARTS = {
+    *("affinity", "config", "env", "image", "nodeselector", "podannotations"),
+    *("resources", "tolerations", "securitycontext", "serviceaccount", "namespace"),
+    *("fullnameoverride", "nameoverride", "imagepullsecrets", "updatestrategy"),
+}
 _DEPTH = 8
 """Levels of a chart's values, of which a chart in a chart has some."""
 
@@ -72,8 +77,7 @@ def read_sources(file: Path) -> Sources:
     parts = [(text[:a].count("\n"), text[a:b]) for a, b in zip(starts, ends, strict=True)]
     for lines, part in parts:
         if part.strip() or len(parts) == 1:
-            root = parse_yaml(("\n" * lines + part).encode(), file)
-            found += _of_document(root, file, pods)
+            found += _of_document(_parse(part, lines, file), file, pods)
     domains = tuple(dict.fromkeys(each.domain for each in pods if each.domain))
     version = next((each.version for each in pods if each.version), "")
     found = [
@@ -136,10 +140,7 @@ def _is_own_file(root: yaml.Node) -> bool:
 
 def _others(root: yaml.Node) -> tuple[str, ...]:
     """Return the keys of a chart, if these are its values: a chart has keys that no plugin has."""
-    of_charts = {"affinity", "config", "env", "image", "nodeselector", "podannotations"}
-    of_charts |= {"resources", "tolerations", "securitycontext", "serviceaccount", "namespace"}
-    of_charts |= {"fullnameoverride", "nameoverride", "imagepullsecrets", "updatestrategy"}
-    return tuple(name for name in _names(root) if name.lower() in of_charts)
+    return tuple(name for name in _names(root) if name.lower() in _OF_CHARTS)
 
 
 def _names(root: yaml.Node | None) -> list[str]:
@@ -187,9 +188,8 @@ def _search(node: yaml.Node | None, file: Path, depth: int) -> Iterator[Source]:
     if depth == 0:
         return
     if isinstance(node, yaml.ScalarNode):
-        if _SETTINGS.search(_text(node)):
-            text, lines = _word(node)
-            yield from _search(parse_yaml(("\n" * lines + text).encode(), file), file, depth - 1)
+        for each in _of_text(node, file):
+            yield from _search(each.root, file, depth - 1)
     elif isinstance(node, yaml.SequenceNode):
         if any("devicematch" in _names(each) for each in node.value):
             yield Source(node)
@@ -208,7 +208,7 @@ def _domain_in(node: yaml.Node | None, depth: int = _DEPTH) -> str:
     """Return the first domain that the values of a chart name, in `domain`, `env` or arguments."""
     if depth == 0 or not isinstance(node, yaml.MappingNode):
         return ""
-    words = [_text(each) for key, value in node.value for each in _items(value) if _text(key)]
+    words = [_text(each) for _, value in node.value for each in _items(value)]
     domain = _text(_get(node, "domain")) or _domain_of(words, _variables(_get(node, "env")))
     return domain or next(
         (found for _, value in node.value if (found := _domain_in(value, depth - 1))), ""
@@ -218,7 +218,7 @@ def _domain_in(node: yaml.Node | None, depth: int = _DEPTH) -> str:
 def _of_text(value: yaml.Node, file: Path) -> Iterator[Source]:
     text, lines = _word(value)
     if _SETTINGS.search(text):
-        yield Source(parse_yaml(("\n" * lines + text).encode(), file))
+        yield Source(_parse(text, lines, file))
 
 
 def _of_arguments(words: list[tuple[str, int]], file: Path) -> Iterator[Source]:
@@ -232,7 +232,12 @@ def _of_arguments(words: list[tuple[str, int]], file: Path) -> Iterator[Source]:
         name, equals, value = word.partition("=")
         if name == "--device":
             text, lines = (value, line) if equals else next(rest, ("", line))
-            yield Source(parse_yaml(("\n" * lines + text).encode(), file), domain)
+            yield Source(_parse(text, lines, file), domain)
+
+
+def _parse(text: str, lines: int, file: Path) -> yaml.Node:
+    """Parse a part of the file that begins after `lines` lines: errors name lines of the file."""
+    return parse_yaml(("\n" * lines + text).encode(), file)
 
 
 def _word(node: yaml.Node) -> tuple[str, int]:

@@ -3,17 +3,14 @@
 `Host` is the only input; `host` is the real one.
 """
 
-import re
 from collections.abc import Hashable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from kubedevices.config.placeholders import fill
 from kubedevices.expose.config import Companion, ResourceRule
 from kubedevices.expose.match import Match
-from kubedevices.expose.path_patterns import PathPattern
+from kubedevices.expose.path_patterns import WILDCARD, PathPattern
 from kubedevices.values.device import DeviceSpec, natural_key
-
-_WILDCARDS = re.compile(r"[*?\[]")
 
 
 class HostFile(NamedTuple):
@@ -90,13 +87,13 @@ def companions_of(rule: ResourceRule, host: Host, found: Found) -> tuple[DeviceS
 def _companion_files(companion: Companion, host: Host, found: Found) -> Iterator[tuple[str, str]]:
     """Yield the path on the host and the path in the container of each file that exists."""
     inside = fill(companion.container, found.placeholders)
-    if not _WILDCARDS.search(companion.path):
+    if not WILDCARD.search(companion.path):
         path = fill(companion.path, found.placeholders)
         if (file := host.identify(path)) is not None:
             yield file.real_path, inside or path
         return
     # The name of a file on the host may contain what is a wildcard in a glob.
-    values = {name: _WILDCARDS.sub(r"[\g<0>]", text) for name, text in found.placeholders.items()}
+    values = {name: WILDCARD.sub(r"[\g<0>]", text) for name, text in found.placeholders.items()}
     pattern = PathPattern(fill(companion.path, values))
     main = found.file.identity
     for path in sorted(host.paths(pattern), key=natural_key):

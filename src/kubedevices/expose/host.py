@@ -23,8 +23,6 @@ from kubedevices.values.device import natural_key
 
 _log = logging.getLogger(__name__)
 
-_VFIO = "vfio-pci"
-
 _DEPTH = 8
 """Most levels of directories below a directory that is one device."""
 
@@ -200,7 +198,7 @@ class HostDevices:
             driver=match.driver,
             sysfs_root=self._sys,
         ):
-            if each.driver == _VFIO and match.driver is None:
+            if each.driver == vfio.DRIVER and match.driver is None:
                 self._warn_once(
                     each.address,
                     "is bound to vfio-pci and left out: a container with it has direct access to "
@@ -220,7 +218,7 @@ class HostDevices:
 
     def _problem_of_group(self, function: pci.PciDevice) -> str:
         """Return what has to be bound before the kernel opens the group of a function of vfio."""
-        if function.driver != _VFIO or function.iommu_group is None:
+        if function.driver != vfio.DRIVER or function.iommu_group is None:
             return ""
         others = vfio.not_viable(function.iommu_group, sysfs_root=self._sys)
         listed = ", ".join(f"{address} ({driver})" for address, driver in others.items())
@@ -235,7 +233,7 @@ class HostDevices:
             _log.warning("PCI function %s: %s", address, text)
 
     def _files_of_function(self, function: pci.PciDevice, interface: str) -> list[str]:
-        if function.driver != _VFIO:
+        if function.driver != vfio.DRIVER:
             files = device_files_below(function.directory, dev_root=self._dev)
             return sorted(files, key=_order)
         try:

@@ -10,6 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+WILDCARD = re.compile(r"[*?\[]")
+"""A character with which a wildcard begins."""
+
 
 @dataclass(frozen=True)
 class PathPattern:

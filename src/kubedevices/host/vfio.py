@@ -14,7 +14,9 @@ from kubedevices.values.device import DeviceSpec
 
 CONTROL_FILE, IOMMU_FILE = "/dev/vfio/vfio", "/dev/iommu"
 
-_HARMLESS = ("vfio-pci", "pcieport", "pci-stub")
+DRIVER = "vfio-pci"
+
+_HARMLESS = (DRIVER, "pcieport", "pci-stub")
 """Drivers of functions that leave their group viable, as no driver does (drivers/vfio in Linux)."""
 
 

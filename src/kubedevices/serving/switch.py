@@ -233,6 +233,8 @@ class ApiSwitch:
     def _note_earlier_slices(self, now: float) -> None:
         """Tell the handover which devices an earlier process published; None: maybe any."""
         before = self._published_before
+        if before is not None and not before:
+            return
         keys = [key for key, label in self._labels.items() if before is None or label in before]
         self._handover.was_in_slices(keys, now)
         # A device of the file that appears later is noted then.

@@ -26,9 +26,7 @@ from kubedevices.host.terminal import print_to_stderr
 from kubedevices.values.cdi import (
     CdiRegistry,
     CdiSpec,
-    ContainerEdits,
     Definition,
-    Explanation,
     SpecFile,
     find_problems,
     inject,
@@ -223,34 +221,27 @@ def _rows_of_report(report: dict[str, Any]) -> Iterable[dict[str, Any]]:
 
 
 def _resolve(registry: CdiRegistry, names: list[str], output: str) -> int:
-    explanations = [registry.explain(name) for name in names]
-    rows = []
-    for each in explanations:
+    rows: list[dict[str, Any]] = []
+    document: list[dict[str, Any]] = []
+    for each in map(registry.explain, names):
+        edits = registry.edits([each.name]) if each.definition else None
+        missing = [text for _, text in missing_paths(edits)] if edits else []
         result = "resolves" if each.resolves else "does not resolve"
         rows.append({"name": each.name, "result": result, "text": each.reason})
-        rows += [{"name": each.name, "result": "warning", "text": text} for text in each.warnings]
-        edits = registry.edits([each.name]) if each.definition else ContainerEdits()
-        rows += [
-            {"name": each.name, "result": "warning", "text": f"{text}: {_NO_START}"}
-            for _, text in missing_paths(edits)
-        ]
-    document = [_explain(registry, each) for each in explanations]
+        warnings = [*each.warnings, *(f"{text}: {_NO_START}" for text in missing)]
+        rows += [{"name": each.name, "result": "warning", "text": text} for text in warnings]
+        document.append(
+            {
+                "name": each.name,
+                "resolves": each.resolves,
+                "file": each.definition.file.path if each.definition else None,
+                "reason": each.reason,
+                "warnings": [*each.warnings, *missing],
+                "edits": to_dict(edits) if edits else None,
+            }
+        )
     print_listing(rows, _RESOLVE_COLUMNS, output, document=document)
-    return 0 if all(each.resolves for each in explanations) else 1
-
-
-def _explain(registry: CdiRegistry, explanation: Explanation) -> dict[str, Any]:
-    definition = explanation.definition
-    edits = registry.edits([explanation.name]) if definition else None
-    missing = [text for _, text in missing_paths(edits)] if edits else []
-    return {
-        "name": explanation.name,
-        "resolves": explanation.resolves,
-        "file": definition.file.path if definition else None,
-        "reason": explanation.reason,
-        "warnings": [*explanation.warnings, *missing],
-        "edits": to_dict(edits) if edits else None,
-    }
+    return 0 if all(each["resolves"] for each in document) else 1
 
 
 def _inject(registry: CdiRegistry, names: list[str]) -> int:
