@@ -2,6 +2,7 @@
 
 import os
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -142,7 +143,8 @@ def test_a_shells_job_control_works(tmp_path: Path) -> None:
     (tmp_path / "parent.py").write_text(PARENT)
     (tmp_path / "counting.py").write_text(COUNTING)
     with Terminal("bash", "--norc", "--noprofile", "-i") as terminal:
-        terminal.type(f"p={sys.executable}; cd {tmp_path}; $p parent.py $p counting.py\n")
+        python = shlex.quote(sys.executable)
+        terminal.type(f"{python} {tmp_path}/parent.py {python} {tmp_path}/counting.py\n")
         pid = int(terminal.shows("child has"))
         terminal.type("\x1a")
         terminal.shows("Stopped")

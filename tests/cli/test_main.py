@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import re
+import shlex
 import subprocess
 import sys
 import types
@@ -356,7 +357,7 @@ def test_output_that_cannot_be_written_is_a_one_line_error(
 ) -> None:
     """A full disk is a reason; a closed stdout is the caller's wish."""
     scan = "scan --config examples/host-devices.yaml"
-    command = f"{sys.executable} -m kubedevices.cli {scan} {redirection}"
+    command = f"{shlex.quote(sys.executable)} -m kubedevices.cli {scan} {redirection}"
     result = subprocess.run(
         ["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False
     )
