@@ -64,8 +64,8 @@ async def test_a_plugin_that_cannot_run_twice_is_checked_step_by_step() -> None:
 
 async def test_an_unexpected_end_is_reported_once_by_life_dies() -> None:
     """The check that ran is skipped, and `life.dies` fails, even if it was not chosen."""
-    plugin = shlex.join([sys.executable, str(GOOD_PLUGIN)])
-    script = f"{plugin} --socket-dir {{socket_dir}} --device-dir $0 & sleep 3"
+    words = shlex.join([sys.executable, str(GOOD_PLUGIN)])
+    script = f"{words} --socket-dir {{socket_dir}} --device-dir $0 & sleep 3"
     with widgets() as directory:
         end = f"{script}; echo 'panic: out of widgets' >&2; kill $!; exit 2"
         plugin = Target(("sh", "-c", end, str(directory)))

@@ -86,6 +86,36 @@ def test_a_plugin_loads_its_half_and_nothing_optional(short_dir: Path) -> None:
     assert not modules & NOT_NEEDED
 
 
+EVERYTHING = """
+import importlib, pkgutil, sys
+from importlib.abc import MetaPathFinder
+
+class Refused(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if path is None and name not in {"kubedevices", *sys.stdlib_module_names, *sys.argv[1:]}:
+            raise ModuleNotFoundError(f"{name} is no dependency", name=name)
+
+sys.meta_path.insert(0, Refused())
+import kubedevices
+for each in pkgutil.walk_packages(kubedevices.__path__, "kubedevices."):
+    if each.name.endswith("__main__"):  # would run
+        continue
+    try:
+        importlib.import_module(each.name)
+    except ModuleNotFoundError as error:
+        print(each.name, error.name)
+"""
+DEPENDENCIES = ("yaml", "_yaml", "prometheus_client", "h11")
+"""The modules of the dependencies and of the extras in pyproject.toml."""
+
+
+def test_only_the_pytest_plugin_needs_pytest() -> None:
+    """Every other module can be imported where only the dependencies are installed."""
+    command = [sys.executable, "-c", EVERYTHING, *DEPENDENCIES]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout, done.stderr) == ("kubedevices.testing.fixtures pytest\n", "")
+
+
 VERB = """
 import sys
 from kubedevices.cli import main

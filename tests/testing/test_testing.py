@@ -94,14 +94,19 @@ def test_an_unseen_failure_is_an_error_of_the_test(run_tests: RunTests) -> None:
 
 
 def test_an_unused_pytest_plugin_loads_no_modules(run_tests: RunTests) -> None:
-    """Neither asyncio nor any module of ours but two is loaded."""
+    """Neither asyncio nor any module of ours but the plugin and its packages is loaded."""
     ran = run_tests(
         """\
         import sys
 
         def test_it():
             ours = {name for name in sys.modules if name.startswith("kubedevices")}
-            assert ours == {"kubedevices", "kubedevices.testing", "kubedevices.version"}
+            assert ours == {
+                "kubedevices",
+                "kubedevices.testing",
+                "kubedevices.testing.fixtures",
+                "kubedevices.version",
+            }
             assert not {"asyncio", "google.protobuf", "sqlite3"} & set(sys.modules)
         """
     )
