@@ -177,14 +177,16 @@ async def _ask(socket: Path, figures: Figures, stop: threading.Event) -> None:
         figures.gaps.append(time.monotonic() - good)
 
 
-def run_from_host(spec: Any) -> None:
-    """Change the pod so that its container runs this checkout."""
-    (container,) = spec["containers"]
+def run_from_host(spec: Any, containers: str = "containers") -> None:
+    """Change the pod so that its container, or its init container, runs this checkout."""
+    (container,) = spec[containers]
     container["command"] = [sys.executable, "-m", "kubedevices.cli"]
-    container["env"] += [
-        {"name": "PYTHONPATH", "value": str(ROOT / "src")},
-        {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
-    ]
+    container.setdefault("env", []).extend(
+        [
+            {"name": "PYTHONPATH", "value": str(ROOT / "src")},
+            {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
+        ]
+    )
     container["resources"] = {}
     for number, path in enumerate(dict.fromkeys(_HOST)):
         spec["volumes"].append({"name": f"run-{number}", "hostPath": {"path": path}})

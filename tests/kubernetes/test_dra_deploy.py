@@ -145,7 +145,7 @@ def test_the_manifests_serve_pods_by_dra(
         assert cluster.run(*delete, *on_node).returncode == 0
         elsewhere = (*as_driver, f"--as-user-extra={NODE_CLAIM}=node2")
         assert "of the node node2 only" in cluster.run(*delete, *elsewhere).stderr
-        for verb, resource in (("list", "pods"), ("get", "secrets"), ("list", "resourceclaims")):
+        for verb, resource in (("list", "pods"), ("get", "secrets"), ("update", "resourceclaims")):
             asked = ("kubectl", "auth", "can-i", verb, resource, "--all-namespaces", *as_driver)
             assert cluster.run(*asked).stdout.strip() == "no"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from kubedevices.cli import main
 from kubedevices.manifests.deployment import STATE_DIR, Deployment
@@ -106,8 +107,10 @@ def test_a_plugin_moves_behind_the_proxy(
 
     file, patch = tmp_path / "theirs.yaml", tmp_path / "patch.yaml"
     file.write_text(moved.kubectl("get", "daemonset", "theirs", "--output=yaml"))
-    assert main(["manifests", "proxy", "--patch", str(file)]) == 0
-    patch.write_text(capsys.readouterr().out)
+    assert main(["manifests", "proxy", "--patch", str(file), "--image", BUSYBOX]) == 0
+    printed = yaml.safe_load(capsys.readouterr().out)
+    run_from_host(printed["spec"]["template"]["spec"], "initContainers")
+    patch.write_text(json.dumps(printed))
     moved.cluster.kubectl("cordon", NODES)  # the kubelet rejects pods while the plugin is away
     moved.kubectl("patch", "daemonset", "theirs", f"--patch-file={patch}")
     moved.create("during", KEPT)
