@@ -1,6 +1,6 @@
 """`make demo-dra`: a node changes from device plugin to DRA and reboots; pods keep their devices.
 
-KUBEDEVICES_KUBERNETES names a folder with a program that starts a real Kubernetes of one node, see
+KUBEDEVICES_KUBERNETES names a folder with the binaries of a Kubernetes release, see
 docs/development/real-kubernetes.md. `--dir DIR` uses a cluster that already runs.
 """
 
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from examples.demo import KUBEDEVICES, DemoFailed, say
+from tests.kubernetes.single_node.layout import program
 
 FOLDER = "KUBEDEVICES_KUBERNETES"
 DOMAIN = "demo.example.com"
@@ -43,10 +44,10 @@ spec:
 class Story:
     """The cluster, the plugin on its node, and the steps so far."""
 
-    def __init__(self, program: Path, directory: Path) -> None:
+    def __init__(self, words: Sequence[str], directory: Path) -> None:
         self.directory = directory
         self.mode_file = directory / "demo-mode"
-        self.words = [str(program), "--dir", str(directory)]
+        self.words = [*words, "--dir", str(directory)]
         self._log = directory / "demo-plugin.log"
         self._config = directory / "demo.kubeconfig"
         self._plugin: subprocess.Popen[bytes] | None = None
@@ -310,12 +311,12 @@ def end_of_the_first(story: Story, device: str) -> None:
 
 
 @contextlib.contextmanager
-def stage(program: Path, directory: Path | None) -> Iterator[Story]:
+def stage(words: Sequence[str], directory: Path | None) -> Iterator[Story]:
     """Yield the cluster; remove all objects of the demo, or stop a cluster that we started."""
     if directory is not None:
-        story = Story(program, directory)
+        story = Story(words, directory)
     else:
-        story = Story(program, Path(tempfile.mkdtemp(prefix="kd-demo-dra-", dir="/tmp")))
+        story = Story(words, Path(tempfile.mkdtemp(prefix="kd-demo-dra-", dir="/tmp")))
         say("A Kubernetes of one node starts …", "2")
         story("up", "--fresh", timeout=300)
     try:
@@ -346,17 +347,17 @@ def main() -> int:
     parser.add_argument("--dir", type=Path, help="use the running cluster of this directory")
     directory = parser.parse_args().dir
     folder = os.environ.get(FOLDER)
-    if not folder or not (program := Path(folder).resolve() / "cluster").is_file():
+    if not folder:
         say(
-            f"make demo-dra needs a real Kubernetes: set {FOLDER} to a folder with the program "
-            "`cluster` (docs/development/real-kubernetes.md)"
+            f"make demo-dra needs a real Kubernetes: set {FOLDER} to a folder with the binaries of "
+            "a release (docs/development/real-kubernetes.md)"
         )
         return 2
     say("kubedevices: a node changes from device plugin to DRA while its pods run", "1")
     began = time.monotonic()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        with stage(program, directory) as story:
+        with stage(program(Path(folder)), directory) as story:
             as_device_plugin(story)
             switch(story)
             before = second_pod(story)

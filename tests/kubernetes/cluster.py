@@ -1,6 +1,6 @@
-"""A real Kubernetes with one node, controlled by the program `cluster` of a folder.
+"""A real Kubernetes with one node: of release binaries, or by a program `cluster`.
 
-docs/development/real-kubernetes.md lists the commands of this program.
+docs/development/real-kubernetes.md lists the binaries, and the commands of the program.
 """
 
 import json
@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 
 from tests.host_needs import CLUSTER, needs, require
+from tests.kubernetes.single_node.images import make_image
+from tests.kubernetes.single_node.layout import program
 
 CLUSTER_TEST = [needs("real Kubernetes"), pytest.mark.slow]
 """The marks of each test on a cluster."""
@@ -27,20 +29,20 @@ BUSYBOX = "local/busybox:1"
 """An image that every such cluster has."""
 
 # Ends the cluster when its standard input ends: however the tests end.
-KEEPER = 'cat; "$0" --dir "$1" down; rm -rf "$1"'
+KEEPER = 'cat; "$@" down; rm -rf "$0"'
 
 
 class Cluster:
     """`kubectl` and the node of a running cluster; paths are those of this host."""
 
-    def __init__(self, program: Path, directory: Path) -> None:
+    def __init__(self, words: Sequence[str], directory: Path) -> None:
         self.directory = directory
         self.kubelet_dir = directory / "kubelet"
         """The kubelet's /var/lib/kubelet."""
         self.plugin_dir = self.kubelet_dir / "device-plugins"
         self.cdi_dir = directory / "cdi"
         """The node's /var/run/cdi."""
-        self._words = [str(program), "--dir", str(directory)]
+        self._words = [*words, "--dir", str(directory)]
 
     def words(self, *arguments: object) -> list[str]:
         """Return the command for `cluster` with these arguments, for `subprocess.Popen`."""
@@ -104,9 +106,7 @@ class Cluster:
     def load_directory(self, root: Path, image: str, *command: object) -> None:
         """Give the node an image of the files below `root` that starts `command`."""
         tar = self.directory / "image.tar"
-        maker = Path(self._words[0]).parent / "image"
-        words = [maker, tar, image, root, *command]
-        subprocess.run([str(word) for word in words], check=True, timeout=DEADLINE)
+        make_image(tar, image, root, [*map(str, command)] or ["sh"])
         self("load", tar)
         tar.unlink()
 
@@ -115,19 +115,17 @@ class Cluster:
 def running_cluster(*options: str) -> Iterator[Cluster]:
     """Start a cluster with `options` in its own directory, or skip the test."""
     require("real Kubernetes")
-    folder = os.environ[CLUSTER]
-    program = Path(folder).resolve() / "cluster"
-    assert program.is_file(), f"{CLUSTER} names {folder}, which has no program `cluster`"
+    words = program(Path(os.environ[CLUSTER]))
     directory = Path(tempfile.mkdtemp(prefix="kd-kubernetes-", dir="/tmp"))
     # A session of its own, so that Ctrl-C in the terminal does not end the keeper before its work.
     keeper = subprocess.Popen(
-        ["sh", "-c", KEEPER, str(program), str(directory)],
+        ["sh", "-c", KEEPER, str(directory), *words, "--dir", str(directory)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         start_new_session=True,
     )
     try:
-        cluster = Cluster(program, directory)
+        cluster = Cluster(words, directory)
         cluster("up", "--fresh", *options, timeout=START_LIMIT)
         yield cluster
     finally:
