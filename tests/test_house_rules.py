@@ -87,6 +87,7 @@ SAYS_WHAT_KUBERNETES_PULLS = {
     ("src/kubedevices/manifests/image.py", "docker.io"),
     ("tests/cli/test_manifests.py", "docker.io"),
     ("tests/cli/test_deploy.py", "docker.io"),
+    ("tests/kubernetes/single_node/layout.py", "docker.io"),
     ("docs/install.md", "docker.io"),
 }
 

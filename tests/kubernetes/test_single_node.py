@@ -54,7 +54,7 @@ def test_an_image_of_a_directory_is_a_complete_archive(tmp_path: Path) -> None:
     (tmp_path / "root/bin").mkdir(parents=True)
     (tmp_path / "root/bin/tool").write_text("content")
     archive = tmp_path / "image.tar"
-    make_image(archive, "docker.io/local/tool:1", tmp_path / "root", ("tool", "--option"))
+    make_image(archive, "local/tool:1", tmp_path / "root", ("tool", "--option"))
     with tarfile.open(archive) as tar:
         files = {name: tar.extractfile(name) for name in tar.getnames()}
         blobs = {name: file.read() for name, file in files.items() if file is not None}

@@ -10,14 +10,17 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.kubernetes.single_node.layout import PATH
+from tests.kubernetes.single_node.layout import PATH, REGISTRY
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """Go's names by the kernel's."""
 
 
 def make_image(file: Path, name: str, root: Path, command: Sequence[str] = ("sh",)) -> None:
-    """Write an OCI archive of an image with one layer: all files below `root`, owned by root."""
+    """Write an OCI archive of an image with one layer: all files below `root`, owned by root.
+
+    `name` has no registry, such as `local/busybox:1`.
+    """
     layer = _layer(root)
     config = {
         "architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()),
@@ -34,7 +37,7 @@ def make_image(file: Path, name: str, root: Path, command: Sequence[str] = ("sh"
     }
     manifest_blob = json.dumps(manifest).encode()
     entry = _descriptor(manifest_blob, "manifest.v1+json")
-    entry["annotations"] = {"io.containerd.image.name": name}
+    entry["annotations"] = {"io.containerd.image.name": f"{REGISTRY}/{name}"}
     index = {"schemaVersion": 2, "manifests": [entry]}
     files = {
         "oci-layout": b'{"imageLayoutVersion": "1.0.0"}',
@@ -66,7 +69,7 @@ def make_base_images(directory: Path) -> list[Path]:
     for applet in set(listed.stdout.split()) - {"busybox"}:
         (root / "bin" / applet).symlink_to("busybox")
     for archive, (name, command) in zip(archives, commands.items(), strict=True):
-        make_image(archive, f"docker.io/local/{name}:1", root, command)
+        make_image(archive, f"local/{name}:1", root, command)
     return archives
 
 

@@ -26,6 +26,8 @@ PACKAGES = {
 }
 """By program: the Debian package that brings it."""
 
+REGISTRY = "docker.io"
+"""What a kubelet puts before the name of an image without a host. The node pulls nothing."""
 CNI_PROGRAMS = Path("/usr/lib/cni")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LONGEST_DIRECTORY = 60

@@ -10,6 +10,7 @@ from tests.kubernetes.single_node.layout import (
     NODE,
     NODE_ADDRESS,
     PLANE,
+    REGISTRY,
     Layout,
 )
 
@@ -41,7 +42,7 @@ version = 2
 [plugins."io.containerd.internal.v1.opt"]
   path = "/var/lib/containerd/opt"
 [plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "docker.io/local/pause:1"
+  sandbox_image = "{REGISTRY}/local/pause:1"
   restrict_oom_score_adj = true
   disable_apparmor = true
   enable_cdi = true
