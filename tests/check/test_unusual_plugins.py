@@ -17,10 +17,12 @@ from kubedevices.check.report.summary import Run
 from kubedevices.check.results import PLUGIN
 from kubedevices.check.runner import CheckResult, run_checks
 from kubedevices.check.target import Target
+from kubedevices.check.timing import CheckTiming
+from kubedevices.errors import UnknownResource
 from kubedevices.testing.kubelet.arrival import Arrival
 from kubedevices.values.allocation import RegisterRequest
 from tests.check.good_plugin import GoodPlugin
-from tests.check.rig import FAST, HERE, found, target, widgets
+from tests.check.rig import FAST, GOOD_PLUGIN, HERE, found, target, widgets
 from tests.check.unusual_plugin import (
     AllocatesAfterTheSecondTime,
     BothWays,
@@ -47,14 +49,19 @@ SLOWER_THAN_ITS_LIMIT = replace(FAST, registered_soon=1)
 WIDGET, GADGET = "example.com/widget", "example.com/gadget"
 
 
-async def only(habit: type[GoodPlugin], *ids: str, resource: str = "") -> list[CheckResult]:
+async def only(
+    habit: type[GoodPlugin],
+    *ids: str,
+    resource: str = "",
+    timing: CheckTiming = SLOWER_THAN_ITS_LIMIT,
+) -> list[CheckResult]:
     """Run checks on a plugin with a habit; repeat them if the machine may have caused a finding."""
     checks = [each for each in ALL if each.id in ids]
     for _ in range(2):
         with widgets() as directory:
             plugin = target(SCRIPT, directory, ("--habit", habit.__name__))
             plugin = replace(plugin, resource=resource)
-            results = await run_checks(plugin, checks, SLOWER_THAN_ITS_LIMIT)
+            results = await run_checks(plugin, checks, timing)
         if not found(results):
             break
     return results
@@ -95,12 +102,24 @@ async def test_a_plugin_that_runs_longer_than_its_command_is_reported() -> None:
     assert "after the command ended: another process" in result.verdict.evidence
 
 
+async def test_a_resource_that_no_plugin_has_is_told_at_once() -> None:
+    """The wait ends when no further resource registers, long before the limit of a start."""
+    (check,) = [each for each in ALL if each.id == "list.order"]
+    with widgets() as directory:
+        plugin = replace(target(GOOD_PLUGIN, directory), resource=GADGET)
+        async with asyncio.timeout(120):
+            with pytest.raises(UnknownResource) as caught:
+                await run_checks(plugin, [check], replace(FAST, start=600))
+    assert caught.value.registered == (WIDGET,)
+
+
 @pytest.mark.parametrize("habit", [OneAfterTheOther, OneLongAfterTheOther])
 async def test_the_check_waits_for_the_chosen_one_of_several_resources(
     habit: type[GoodPlugin],
 ) -> None:
     """With --resource, this resource may register last; calls of others are not its retries."""
-    results = await only(habit, "registration.slow-kubelet", resource=GADGET)
+    timing = replace(SLOWER_THAN_ITS_LIMIT, settle=3)  # the pause of the habit is shorter
+    results = await only(habit, "registration.slow-kubelet", resource=GADGET, timing=timing)
     assert [(each.status, each.resource) for each in results] == [("pass", GADGET)]
 
 

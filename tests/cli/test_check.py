@@ -240,11 +240,52 @@ def test_a_check_can_be_explained(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_check_of_only_one_resource(short_dir: Path) -> None:
-    """`--resource` limits the run; a name that does not register is a failure that says so."""
+    """`--resource` limits the run; a name that does not register is wrong usage."""
     with widgets() as devices:
-        done = run("check", *QUICK, "--only", "list", "--resource", "a.b/c", *plugin(devices))
-    assert done.returncode == 1
-    assert "a.b/c did not register, only example.com/widget" in done.stdout
+        for name, code in (("example.com/widget", 0), ("example.com/widgets", 2)):
+            only = ["--only", "list.order", "--resource", name]
+            done = run("check", *UNHURRIED, *only, *plugin(devices))
+            assert done.returncode == code, done
+    only = "--resource example.com/widgets: the plugin registers only example.com/widget"
+    assert f"{only}, did you mean 'example.com/widget'?" in done.stderr
+
+
+def test_a_plugin_that_never_registers_exits_3() -> None:
+    """No other check is blamed; only the check of this rule reports a failure."""
+    command = ["--", sys.executable, "-c", "import time; print('hm', flush=True); time.sleep(99)"]
+    for only, code in ((["life.sockets-wiped"], 3), (["registration.registers", "life"], 1)):
+        done = run("check", *QUICK, "--only", *only, *command, "{socket_dir}")
+        assert done.returncode == code, done
+        assert "nothing called Register within 4 s" in done.stdout + done.stderr
+        assert "hm" in done.stdout + done.stderr
+    assert "1 failed" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("trigger", "undo", "problem"),
+    [
+        ("exit 7", "touch {}/undone", "the trigger failed: exit code 7"),
+        ("touch {}/new-1", "exit 7", "the undo failed: exit code 7"),
+    ],
+)
+def test_a_trigger_that_fails_exits_4(trigger: str, undo: str, problem: str) -> None:
+    """The sentence names the command that failed; a run that failed is not undone."""
+    with widgets() as devices:
+        options = ["--trigger", trigger.format(devices), "--undo", undo.format(devices)]
+        checks = ["--only", "list.change", "list.recovers", "grpc.ping"]
+        done = run("check", *UNHURRIED, *checks, *options, *plugin(devices))
+        assert not (devices / "undone").exists()
+    assert done.returncode == 4, done
+    assert problem in done.stdout
+    assert "because the trigger failed" in done.stdout.splitlines()[-1]
+
+
+def test_a_run_that_tried_nothing_exits_5() -> None:
+    """A run that says nothing about the plugin is no success."""
+    with widgets() as devices:
+        done = run("check", *UNHURRIED, "--only", "list.change", *plugin(devices))
+    assert done.returncode == 5, done
+    assert "0 of 1 check tried: nothing was tried" in done.stdout.splitlines()[-1]
 
 
 @needs("mount")

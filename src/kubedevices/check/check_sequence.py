@@ -16,12 +16,12 @@ from kubedevices.check.check import (
     capped,
     verdict_of,
 )
-from kubedevices.check.checks import TRIGGER_CHECKS
+from kubedevices.check.checks import REGISTERS_CHECK, TRIGGER_CHECKS
 from kubedevices.check.harness import Harness
 from kubedevices.check.plugin import Plugin
 from kubedevices.check.processes import Process
 from kubedevices.check.results import PLUGIN, CheckResult, ResultCollector
-from kubedevices.errors import WireError
+from kubedevices.errors import NeverRegistered, WireError
 from kubedevices.host import deadlines
 
 CHECK_LIMIT = 600.0
@@ -71,7 +71,10 @@ class CheckSequence:
         )
 
     async def _try(self, check: PluginCheck) -> dict[str, Verdict]:
-        """Prepare the plugin, and run the check on each resource whose needed checks passed."""
+        """Prepare the plugin, and run the check on each resource whose needed checks passed.
+
+        Raises `NeverRegistered` if the plugin does not register, unless the check is about this.
+        """
         harness = self.harness
         harness.checking = check.id
         if self.is_lost and (check.phase is not Phase.PROCESS or not harness.resources):
@@ -83,6 +86,8 @@ class CheckSequence:
         try:
             await self._prepare(check)
         except Broken as error:  # at the first start: the plugin does not register at all
+            if check.id != REGISTERS_CHECK.id:
+                raise NeverRegistered(error.evidence, error.story) from error
             self.is_lost, self._why_lost = True, "it does not register"
             return self._for_all(verdict_of(error, Severity.FAIL))
         except PluginLost as error:

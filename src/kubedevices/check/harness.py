@@ -19,7 +19,7 @@ from kubedevices.check.processes import Process, Supervisor
 from kubedevices.check.shared_state import SharedState
 from kubedevices.check.target import Target
 from kubedevices.check.timing import CheckTiming
-from kubedevices.errors import PluginNotStarted
+from kubedevices.errors import PluginNotStarted, UnknownResource
 from kubedevices.errors.words import counted
 from kubedevices.host.cdi_specs import GENERATED_DIRECTORY, STATIC_DIRECTORY
 from kubedevices.testing.kubelet.arrival import LIKE_A_KUBELET, Arrival, RegisterBehavior
@@ -196,7 +196,11 @@ class Harness:
         return all(session and session.is_alive for session in sessions)
 
     async def start_first(self) -> None:
-        """Start the plugin for the first time and record which resources it registers."""
+        """Start the plugin for the first time and record which resources it registers.
+
+        Raises `PluginNotStarted`, `Broken` if nothing registers, and `UnknownResource` if
+        `--resource` is not among the resources that register.
+        """
         if self.target.command:
             await self.start_fresh()
         elif not self.probe.is_running:
@@ -212,7 +216,8 @@ class Harness:
             if self.process and not self.process.running:
                 words = self.process.last_words()
                 raise PluginNotStarted(f"{self.process.end_text()} after {waited:.1f} s\n{words}")
-            raise Broken(f"nothing called Register within {waited:.0f} s")
+            words = self.process.last_words() if self.process else ""
+            raise Broken(f"nothing called Register within {waited:.0f} s", words)
         if not self.probe.arrivals:
             await self.pause(self.timing.settle)
             raise Broken(
@@ -223,14 +228,11 @@ class Harness:
         # answers Register.
         await self.until(answered, self.timing.dial)
         wanted = self.target.resource
-        if wanted:
-            await self.wait_for(lambda: wanted in self._names(), self.timing.start)
-        else:
-            while await self._another_arrives():
-                pass
+        while not (wanted and wanted in self._names()) and await self._another_arrives():
+            pass
         names = self._names()
         if wanted and wanted not in names:
-            raise Broken(f"{wanted} did not register, only {', '.join(sorted(names))}")
+            raise UnknownResource(wanted, sorted(names))
         await self.until(lambda: self._answered(all), self.timing.dial)
         self.resources = (wanted,) if wanted else tuple(sorted(names))
         shared = self.shared

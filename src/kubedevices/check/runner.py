@@ -35,10 +35,14 @@ __all__ = ["CheckResult", "RunResult", "run_all", "run_checks"]
 
 @dataclass(frozen=True)
 class RunResult:
-    """A complete run: the results in the order of the checks, and the output of the plugin."""
+    """A complete run: the results in the order of the checks, and the output of the plugin.
+
+    `trigger_problem` says how the trigger or its undo failed, `""` if it did not.
+    """
 
     results: list[CheckResult]
     logs: Sequence[Log] = ()
+    trigger_problem: str = ""
 
 
 async def run_checks(
@@ -50,7 +54,7 @@ async def run_checks(
 ) -> list[CheckResult]:
     """Check one plugin; return the results in the order of `checks`.
 
-    Raises `CannotAsk` if the plugin cannot be started.
+    Raises `CannotAsk` if the plugin cannot be started or never registers, and `UnknownResource`.
     """
     return (await run_all(target, checks, timing, progress, kubelets)).results
 
@@ -80,7 +84,7 @@ async def run_all(
         resource = names[0] if len(names) == 1 else PLUGIN
         collector.add_unexpected_end(DIES_CHECK, resource, first.when, first.words, len(deaths))
         results = collector.finish()
-    return RunResult(results, shared.logs)
+    return RunResult(results, shared.logs, shared.changes.problem)
 
 
 def unreported_ends(shared: SharedState, results: Iterable[CheckResult]) -> list[UnexpectedEnd]:

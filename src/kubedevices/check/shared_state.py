@@ -51,6 +51,7 @@ class DeviceChanges:
         self._open: list[int] = []
         self._touched: set[str] = set()
         self.is_known = True  # which devices differ from their state before the first change
+        self.problem = ""  # how the trigger or its undo failed: then no change can be judged
 
     @contextmanager
     def under_way(self) -> Iterator[None]:
@@ -76,6 +77,11 @@ class DeviceChanges:
         self.runs += 1
         self._open.append(self.runs)
         return TriggerRun(self.trigger.command, self.runs)
+
+    def failed(self, run: TriggerRun, problem: str) -> None:
+        """Record that a run of the trigger, or of its undo, failed; a failed run has no undo."""
+        self.problem = self.problem or problem
+        self._open = [number for number in self._open if number != run.number]
 
     def undoing(self) -> list[TriggerRun]:
         """Return the commands that undo all open runs, and count these runs as undone.

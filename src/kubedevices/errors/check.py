@@ -1,6 +1,9 @@
 """Reasons why `kubedevices check` cannot check a plugin."""
 
-from kubedevices.errors.shared import CannotAsk
+from collections.abc import Sequence
+
+from kubedevices.errors.shared import CannotAsk, UsageError
+from kubedevices.errors.words import did_you_mean
 
 
 class PluginNotStarted(CannotAsk):
@@ -9,6 +12,29 @@ class PluginNotStarted(CannotAsk):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(f"the plugin could not be started: {reason}")
+
+
+class NeverRegistered(CannotAsk):
+    """The plugin under check did not register, so no rule that was asked for can be tried."""
+
+    def __init__(self, reason: str, last_words: str = "") -> None:
+        self.reason, self.last_words = reason, last_words
+        said = f"\nits last output:\n{last_words}" if last_words else ""
+        super().__init__(
+            f"the plugin never registered, so nothing was tried: {reason} (does it look for "
+            f"kubelet.sock in the directory of the check? see kubedevices check --help){said}"
+        )
+
+
+class UnknownResource(UsageError):
+    """`check --resource` names a resource that the plugin does not register."""
+
+    def __init__(self, resource: str, registered: Sequence[str]) -> None:
+        self.resource, self.registered = resource, tuple(registered)
+        hint = did_you_mean(resource, registered)
+        super().__init__(
+            f"--resource {resource}: the plugin registers only {', '.join(registered)}{hint}"
+        )
 
 
 class NoPrivateView(CannotAsk):

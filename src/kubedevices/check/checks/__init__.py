@@ -88,6 +88,9 @@ TRIGGER_CHECKS = frozenset(
 )
 """The checks that run the trigger."""
 
+REGISTERS_CHECK: PluginCheck = registration.arrival.checks[0]
+"""Reports that the plugin never registers; without this check nothing can be judged then."""
+
 DIES_CHECK: PluginCheck = after_restarts.dies_theme.checks[0]
 """Reports every unexpected end of the plugin, also an end during another check."""
 

@@ -1,5 +1,6 @@
 """Runs the trigger that changes devices, and undoes it; for `changes` and `lost_updates`."""
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -21,9 +22,11 @@ def content_of(stream: ListStream | None) -> Content:
 
 
 def need_trigger(harness: Harness) -> None:
-    """Raise `NotTried` if the user gave no trigger."""
+    """Raise `NotTried` if the user gave no trigger, or if the trigger has failed before."""
     if not harness.target.trigger.command:
         raise NotTried("needs --trigger, a command that makes the devices change")
+    if problem := harness.shared.changes.problem:
+        raise NotTried(problem)
 
 
 def triggered(harness: Harness) -> tuple[str, ...]:
@@ -64,7 +67,7 @@ def _list_of(harness: Harness, name: str) -> object:
 
 async def run_trigger(harness: Harness) -> None:
     """Run the trigger, which changes the plugin's devices; raises `NotTried` if it fails."""
-    await _run_in_shell(harness, harness.shared.changes.next(), "trigger")
+    await _must_succeed(harness, harness.shared.changes.next(), "trigger")
 
 
 async def change_devices(harness: Harness) -> None:
@@ -75,13 +78,16 @@ async def change_devices(harness: Harness) -> None:
     changes = harness.shared.changes
     if changes.trigger.undo and (calls := changes.undoing()):
         for call in calls:
-            await _run_in_shell(harness, call, "undo")
+            await _must_succeed(harness, call, "undo")
     else:
         await run_trigger(harness)
 
 
 async def undo(harness: Harness) -> None:
-    """Undo all runs of the trigger that are not undone yet, if the user said how."""
+    """Undo all runs of the trigger that are not undone yet, if the user said how.
+
+    A failure is only recorded: it must not hide what the check has found.
+    """
     before = {name: _list_of(harness, name) for name in triggered(harness)}
 
     def noticed() -> bool:
@@ -98,11 +104,26 @@ async def undo(harness: Harness) -> None:
     changes.is_known = True
 
 
-async def _run_in_shell(harness: Harness, call: TriggerRun, what: str) -> None:
-    log = harness.directories.root / f"{what}-output"
+async def _must_succeed(harness: Harness, call: TriggerRun, what: str) -> None:
+    if problem := await _run_in_shell(harness, call, what):
+        raise NotTried(problem)
+
+
+async def _run_in_shell(harness: Harness, call: TriggerRun, what: str) -> str:
+    """Run a command of the user; return how it failed, `""` if it did not."""
+    log = harness.directories.root / f"{what}-output-{call.number}"
     process = await harness.supervisor.start(call.argv(), env=call.environment(), log=log)
-    if not await harness.until_ended(process, harness.timing.call) or process.code != 0:
-        raise NotTried(f"the {what} failed: {process.end_text()} {process.last_words(1)}")
+    if not await harness.until_ended(process, harness.timing.call):
+        await process.send_signal(signal.SIGKILL)
+        problem = f"the {what} failed: no end within {harness.timing.call:g} s"
+    elif process.code == 0:
+        return ""
+    else:
+        problem = f"the {what} failed: {process.end_text()}"
+    if words := process.last_words(1):
+        problem += f", {words}"
+    harness.shared.changes.failed(call, problem)
+    return problem
 
 
 async def must_not_be_lost(harness: Harness, what: str) -> None:

@@ -23,6 +23,8 @@ def as_document(run: Run) -> dict[str, Any]:
         "summary": run.counts,
         "verdict": run.verdict(),
         "fails": run.fails,
+        "exit_code": run.exit_code,
+        "trigger_problem": run.trigger_problem,
         "new": run.new,
         "vanished": [
             {"check": each.check, "resource": each.resource, "reason": each.reason}

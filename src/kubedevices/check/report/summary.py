@@ -12,6 +12,9 @@ from kubedevices.check.results import PLUGIN, CheckResult
 from kubedevices.check.shared_state import Log
 from kubedevices.errors.words import counted, some_of
 
+FAILED, TRIGGER_FAILED, NOTHING_TRIED = 1, 4, 5
+"""Exit codes of a run: a failure, a trigger that failed, no check that was tried."""
+
 
 class CheckFinding(NamedTuple):
     """The failure or the warning of one check, for all resources with the same status."""
@@ -31,6 +34,7 @@ class Run:
     left_out  the IDs of checks that `--quick` left out
     expected  the known findings
     fail_on   which new findings make the run fail, a key of `LEVELS`
+    trigger_problem  how the trigger or its undo failed, `""` if it did not
     """
 
     plugin: str
@@ -41,6 +45,7 @@ class Run:
     left_out: Sequence[str] = ()
     expected: Sequence[Expected] = ()
     fail_on: str = "fail"
+    trigger_problem: str = ""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -79,6 +84,20 @@ class Run:
     def fails(self) -> bool:
         """Whether a finding fails the run."""
         return bool(self.new)
+
+    @property
+    def tried(self) -> set[str]:
+        """The IDs of the checks that were tried on at least one resource."""
+        return {each.check.id for each in self.results if each.status is not Status.SKIP}
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of `kubedevices check`: the worst that happened."""
+        if self.fails:
+            return FAILED
+        if self.trigger_problem:
+            return TRIGGER_FAILED
+        return 0 if self.tried else NOTHING_TRIED
 
     @property
     def vanished(self) -> list[Expected]:
@@ -122,7 +141,13 @@ class Run:
         """Return the lines above the verdict."""
         left_out = some_of(self.left_out, limit=len(self.left_out))
         left_out = f"left out by --quick: {left_out}" if left_out else ""
-        lines = (self.notes_line(), left_out, self.legend(), *self.known_lines())
+        lines = (
+            self.trigger_problem,
+            self.notes_line(),
+            left_out,
+            self.legend(),
+            *self.known_lines(),
+        )
         return [line for line in lines if line]
 
     def known_lines(self) -> list[str]:
@@ -150,9 +175,11 @@ class Run:
         """Return the verdict in one sentence, with the number of checks that were tried."""
         counts = self.counts
         every = {result.check.id for result in self.results}
-        tried = {result.check.id for result in self.results if result.status is not Status.SKIP}
+        tried = self.tried
         if counts["fail"]:
             what = "this plugin loses devices, updates or pods on a node, or breaks the API"
+        elif self.trigger_problem:
+            what = "changes of the devices were not judged, because the trigger failed"
         elif counts["warn"]:
             what = "nothing breaks a node, but the plugin is fragile"
         elif tried:

@@ -45,8 +45,9 @@ and /var/run/cdi. Without root, the check uses a user namespace for this. If the
 user namespaces, give the directories to the plugin: {socket_dir}, {registry_dir} and {cdi_dir} in
 COMMAND are replaced by their paths. In a container without kubelet, use --in-place instead.
 
-Exit codes: 0 no failure, 1 a failure that --expect does not know, 2 wrong usage, 3 the plugin could
-not be started.
+Exit codes: 0 no failure, 1 a failure that --expect does not know, 2 wrong usage (also a --resource
+that the plugin does not register), 3 the plugin could not be started or never registered, 4 the
+--trigger or its --undo failed, 5 no check was tried. The smallest of 1, 4 and 5 counts.
 """
 EXAMPLES = """\
 examples:
@@ -90,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     _report(outcome, args)
     if accepted is not None:
         _accept(outcome, accepted, args.write_expected)
-    return int(outcome.fails)
+    return outcome.exit_code
 
 
 # ---------------------------------------------------------------- descriptions of checks
@@ -229,7 +230,15 @@ def _check(
     what = shlex.join(target.command) if target.command else str(target.directory)
     about = {**_about(target, args), "kubelet": str(kubelets)}
     seconds = time.monotonic() - began
-    return Run(what, ran.results, seconds, about=about, logs=ran.logs, left_out=left_out)
+    return Run(
+        what,
+        ran.results,
+        seconds,
+        about=about,
+        logs=ran.logs,
+        left_out=left_out,
+        trigger_problem=ran.trigger_problem,
+    )
 
 
 def _about(target: "Target", args: argparse.Namespace) -> dict[str, str]:
