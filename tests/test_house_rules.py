@@ -308,8 +308,6 @@ LISTS_A_DIRECTORY = {
     "src/kubedevices/check/left_behind.py": "/proc, and the directory of a run, with a limit",
     "src/kubedevices/check/directories.py": "the directory of a run",
     "src/kubedevices/check/harness.py": "the same",
-    "src/kubedevices/check/checks/starts.py": "the same",
-    "src/kubedevices/check/checks/stops.py": "the same",
     "src/kubedevices/simulate/simulation_file.py": "files of this package",
     "src/kubedevices/expose/read_profiles.py": "files of this package",
     "src/kubedevices/cli/write/init.py": "files of this package",

@@ -10,7 +10,7 @@ from kubedevices.check.harness_setup import open_harness
 from kubedevices.check.processes import Supervisor, SupervisorRefused
 from kubedevices.check.target import Target
 from kubedevices.errors import NoPrivateView
-from kubedevices.testing.kubelet.mounts import Bind, directory_without_mounts
+from kubedevices.testing.kubelet.mounts import HIDDEN, Bind, directory_without_mounts
 from tests.check.rig import FAST
 from tests.host_needs import needs
 
@@ -138,3 +138,21 @@ async def test_a_command_with_socket_dir_needs_no_mounts(monkeypatch: pytest.Mon
     with pytest.raises(NoPrivateView, match="Operation not permitted"):
         async with open_harness(Target(("true",)), FAST):
             pass
+
+
+async def test_a_hidden_path_does_not_exist_in_the_view(short_dir: Path) -> None:
+    """The plugin sees the neighbours of the path, and binds beside it; the host keeps the path."""
+    for name in ("work", "ours", "lib", "lib/registry", "lib/plugins"):
+        (short_dir / name).mkdir()
+    (short_dir / "lib" / "file").touch()
+    (short_dir / "ours" / "a").touch()
+    lib = short_dir / "lib"
+    binds = [
+        Bind(str(short_dir / "ours"), str(lib / "plugins")),
+        Bind(HIDDEN, str(lib / "registry")),
+        Bind(HIDDEN, str(lib / "missing")),
+    ]
+    seen = await look(short_dir / "work", binds, f"ls {lib} {lib}/plugins")
+    assert seen.split() == [f"{lib}:", "file", "plugins", f"{lib}/plugins:", "a"]
+    assert names(lib) == ["file", "plugins", "registry"]
+    assert PathMap(binds).outside(f"{lib}/registry/x") == lib / "registry" / "x"

@@ -27,6 +27,7 @@ from tests.check.unusual_plugin import (
     AllocatesAfterTheSecondTime,
     BothWays,
     HearsSigtermLate,
+    Interchangeable,
     KeepsTheMissing,
     NamedBySecondAndBinding,
     NamedBySecondAndRemoving,
@@ -82,6 +83,7 @@ async def only(
         (WatchesLate, "life.own-socket-removed"),
         (WatchesLate, "life.descriptors"),
         (HearsSigtermLate, "life.stop-in-allocate"),
+        (Interchangeable, "allocate.unknown-id"),
     ],
 )
 async def test_an_unusual_habit_is_not_a_failure(habit: type[GoodPlugin], name: str) -> None:

@@ -255,6 +255,26 @@ class BothWays(GoodPlugin):
         return [*super().services(), wire.handlers("pluginregistration.Registration", methods)]
 
 
+class ChoosesByDirectory(GoodPlugin):
+    """Uses the plugin watcher if the plugin registry directory exists, else Register."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        registry = args.socket_dir.parent / "registry"
+        if registry.exists():
+            args.registry_dir = registry
+        super().__init__(args)
+
+
+class Interchangeable(GoodPlugin):
+    """Has places at one device file: each ID, known or not, gets the same complete answer."""
+
+    async def check_ids(self, ids: list[str], context: Any) -> None:
+        pass
+
+    def fill(self, answer: Any, ids: list[str]) -> None:
+        answer.devices.add(host_path="/dev/null", container_path="/dev/kvm", permissions="rw")
+
+
 class SpeaksV1Alpha(GoodPlugin):
     """Calls the Register of v1alpha, which no kubelet serves any more, and gives up."""
 
@@ -288,6 +308,8 @@ HABITS = {
         LateOnce,
         HearsSigtermLate,
         BothWays,
+        ChoosesByDirectory,
+        Interchangeable,
         SpeaksV1Alpha,
         RegistersTwiceAfterAWait,
         AllocatesAfterTheSecondTime,

@@ -161,6 +161,8 @@ def test_in_place_needs_no_mount_and_leaves_nothing(
         ("GENERATED_DIRECTORY", "cdi"),
     ):
         monkeypatch.setattr(directories, name, fixed[kind])
+    socket = short_dir / "lib" / "pod-resources" / "kubelet.sock"
+    monkeypatch.setattr(directories, "POD_RESOURCES_SOCKET", socket)
     with widgets() as devices:
         command = [sys.executable, str(GOOD_PLUGIN), "--device-dir", str(devices)]
         command += ["--socket-dir", str(fixed["plugins"]), "--cdi-dir", str(fixed["cdi"])]
@@ -246,8 +248,8 @@ def test_a_check_of_only_one_resource(short_dir: Path) -> None:
             only = ["--only", "list.order", "--resource", name]
             done = run("check", *UNHURRIED, *only, *plugin(devices))
             assert done.returncode == code, done
-    only = "--resource example.com/widgets: the plugin registers only example.com/widget"
-    assert f"{only}, did you mean 'example.com/widget'?" in done.stderr
+    said = "--resource example.com/widgets: the plugin registers only example.com/widget"
+    assert f"{said}, did you mean 'example.com/widget'?" in done.stderr
 
 
 def test_a_plugin_that_never_registers_exits_3() -> None:

@@ -6,6 +6,7 @@ resource. Reports show the verdicts.
 
 check            what a check is: rule, severity, phase, verdict
 checks           the checks, one file per theme
+answers          answers of the plugin as text, and how two of them differ
 plugin           one resource of the plugin, with the calls that checks make
 target           what to check, and the trigger that changes devices
 harness          one copy of the plugin and the probe that is its kubelet

@@ -46,6 +46,22 @@ class CheckSequence:
             self._collector.begin(check)
             await self._run_one(check)
 
+    async def look_back(self) -> None:
+        """Wait a moment, and record it if the process ends: some plugins end a second later."""
+        if self._alive and self._alive.running:
+            await self.harness.pause(self.harness.timing.after_register)
+        self._record_late_end()
+
+    def forget_process(self) -> None:
+        """Start the plugin afresh before the next check: something else may have harmed it."""
+        self.harness.is_suspect, self._alive = True, None
+
+    def _record_late_end(self) -> None:
+        """Record the end of the process that ran when the last check was over."""
+        alive = self._alive
+        if alive and alive is self.harness.process and not alive.running:
+            self.harness.shared.record_end(alive, _ended_between_calls(alive), alive.last_words())
+
     async def check_late_resources(self, done: Sequence[PluginCheck]) -> None:
         """Repeat the checks `done` for resources that registered after these checks."""
         known, late = self.harness.resources, self.harness.late_resources()
@@ -103,6 +119,9 @@ class CheckSequence:
         # Some plugins exit later, within a second after the disturbance.
         if check.disturbs and tried:
             await harness.pause(harness.timing.linger)
+        elif process and statuses & {Status.FAIL, Status.WARN}:
+            # The end of a process is seen later than the end of its connections.
+            await harness.until_ended(process, harness.timing.hold)
         if process and was_running and not process.running:
             verdicts = self._after_end(check, process, process.ended_at - began, verdicts)
         if process and check.id not in TRIGGER_CHECKS and harness.shared.changes.runs != changes:
@@ -117,11 +136,9 @@ class CheckSequence:
         harness = self.harness
         if not harness.resources:
             await harness.start_first()
+        self._record_late_end()
         if check.phase in (Phase.ARRIVAL, Phase.PROCESS):
             return
-        if self._alive and self._alive is harness.process and not self._alive.running:
-            when = _ended_between_calls(self._alive)
-            harness.shared.record_end(self._alive, when, self._alive.last_words())
         has_ended = bool(harness.shared.unexpected_ends)
         if check.phase is Phase.RESTARTS and has_ended and harness.target.command:
             # The plugin has ended before. Start a new process: otherwise it could end in the next
@@ -142,10 +159,10 @@ class CheckSequence:
     def _after_end(
         self, check: PluginCheck, process: Process, after: float, verdicts: dict[str, Verdict]
     ) -> dict[str, Verdict]:
-        """Report once that the process ended: in the verdicts of this check, or in `life.dies`.
+        """Record that the process ended, for `life.dies`; a check that made calls fails as well.
 
-        `life.dies` reports the end if the check made no calls, or if a check of kubelet restarts
-        itself found nothing. A check of calls fails.
+        A plugin that exits after a kubelet restart, and does not crash, is started again: the check
+        of the restart warns of this, and `life.dies` does not count it.
         """
         how, words = process.end_text(), process.last_words()
         statuses = {verdict.status for verdict in verdicts.values()}
@@ -155,12 +172,10 @@ class CheckSequence:
             return self._for_all(
                 Verdict(Status.SKIP, f"its process ended during the check ({how})")
             )
+        if check.phase is not Phase.RESTARTS or passes or not process.exited_without_crash():
+            when = f"its process ended ({how}) {after:.1f} s after {check.id} began"
+            self.harness.shared.record_end(process, when, words)
         if check.phase is Phase.RESTARTS:
-            if passes or (
-                statuses <= {Status.PASS, Status.SKIP} and not process.exited_without_crash()
-            ):
-                when = f"its process ended ({how}) {after:.1f} s after {check.id} began"
-                self.harness.shared.record_end(process, when, words)
             return verdicts
         found = "; ".join({each.evidence for each in verdicts.values()} if not passes else ())
         text = f"its process ended ({how}) {after:.1f} s after the check began"

@@ -14,8 +14,14 @@ from kubedevices.check import left_behind
 from kubedevices.errors import NotInPlace
 from kubedevices.errors.words import some_of
 from kubedevices.host.cdi_specs import GENERATED_DIRECTORY
-from kubedevices.testing.kubelet.mounts import Bind
-from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR, PLUGIN_REGISTRY_DIR
+from kubedevices.testing.kubelet.mounts import HIDDEN, Bind
+from kubedevices.values.socket_paths import (
+    DEVICE_PLUGIN_DIR,
+    PLUGIN_REGISTRY_DIR,
+    POD_RESOURCES,
+)
+
+POD_RESOURCES_SOCKET = DEVICE_PLUGIN_DIR.parent / POD_RESOURCES
 
 # A socket path has at most 107 bytes; the plugin needs about 50 of them for the name of its socket.
 _LONGEST_PARENT = 30
@@ -23,24 +29,38 @@ _LONGEST_PARENT = 30
 
 @dataclass(frozen=True)
 class RunDirectories:
-    """The directories of one run. The supervisor removes `root` when the run ends."""
+    """The directories of one run. The supervisor removes `root` when the run ends.
+
+    Without `has_registry` the plugin registry directory does not exist, as on a node without plugin
+    watcher: some plugins choose by its existence where they register.
+    """
 
     root: Path
+    has_registry: bool = True
     locks: list[int] = field(default_factory=list, repr=False)
 
     @classmethod
-    def choose(cls) -> Self:
+    def choose(cls, *, has_registry: bool = True) -> Self:
         """Choose a path that is short enough for the sockets of any plugin."""
         parent = tempfile.gettempdir()
         if len(parent) > _LONGEST_PARENT:
             parent = "/tmp"
-        return cls(Path(parent, f"{left_behind.PREFIX}{secrets.token_hex(4)}"))
+        return cls(Path(parent, f"{left_behind.PREFIX}{secrets.token_hex(4)}"), has_registry)
 
     def create(self) -> None:
         """Create the directories. The supervisor must run: it removes them if we are killed."""
         self._create_root()
-        for directory in (self.sockets, self.registry, self.cdi):
+        for directory in self.created():
             directory.mkdir()
+
+    def created(self) -> list[Path]:
+        """Return the directories that exist when a plugin starts."""
+        registry = [self.registry] if self.has_registry else []
+        return [self.sockets, *registry, self.cdi, self.pod_resources.parent]
+
+    def of_plugin(self) -> list[Path]:
+        """Return the directories in which a plugin leaves files."""
+        return [each for each in (self.sockets, self.registry, self.cdi) if each.is_dir()]
 
     def _create_root(self) -> None:
         left_behind.clean_up_earlier_runs(self.root.parent)
@@ -68,6 +88,11 @@ class RunDirectories:
         """The directory that acts as the directory of generated CDI files."""
         return self.root / "cdi"
 
+    @property
+    def pod_resources(self) -> Path:
+        """The socket that acts as the kubelet's podresources socket."""
+        return self.root / POD_RESOURCES
+
     def log(self, number: int) -> Path:
         """Return the file for the output of the n-th process."""
         return self.root / f"output-{number}"
@@ -78,14 +103,16 @@ class RunDirectories:
             "{socket_dir}": str(self.sockets),
             "{registry_dir}": str(self.registry),
             "{cdi_dir}": str(self.cdi),
+            "{pod_resources}": str(self.pod_resources),
         }
 
     def binds(self) -> list[Bind]:
         """Return the binds that show the directories at the usual paths."""
         return [
             Bind(str(self.sockets), str(DEVICE_PLUGIN_DIR)),
-            Bind(str(self.registry), str(PLUGIN_REGISTRY_DIR)),
+            Bind(str(self.registry) if self.has_registry else HIDDEN, str(PLUGIN_REGISTRY_DIR)),
             Bind(str(self.cdi), str(GENERATED_DIRECTORY)),
+            Bind(str(self.pod_resources.parent), str(POD_RESOURCES_SOCKET.parent)),
         ]
 
 
@@ -102,7 +129,9 @@ class InPlaceDirectories(RunDirectories):
         Raises `NotInPlace` if a directory has files, or cannot be created or written.
         """
         self._create_root()
-        for directory in (self.sockets, self.registry, self.cdi):
+        if not self.has_registry and self.registry.exists():
+            raise NotInPlace(str(self.registry), "with --no-registry it must not exist")
+        for directory in self.created():
             try:
                 for each in (*reversed(directory.parents), directory):
                     if not each.exists():
@@ -143,6 +172,11 @@ class InPlaceDirectories(RunDirectories):
         """The directory of generated CDI files."""
         return GENERATED_DIRECTORY
 
+    @property
+    def pod_resources(self) -> Path:
+        """The kubelet's podresources socket."""
+        return POD_RESOURCES_SOCKET
+
 
 @dataclass(frozen=True)
 class PathMap:
@@ -153,7 +187,7 @@ class PathMap:
     def outside(self, path: str) -> Path:
         """Return our path for a path of the plugin."""
         # A later bind covers an earlier bind.
-        for bind in reversed(self.binds):
+        for bind in reversed([each for each in self.binds if each.host != HIDDEN]):
             for inside in {bind.inside, os.path.realpath(bind.inside)}:
                 if path == inside or path.startswith(inside.rstrip("/") + "/"):
                     return Path(bind.host + path[len(inside) :])

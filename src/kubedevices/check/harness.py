@@ -141,11 +141,7 @@ class Harness:
 
     def clean_directories(self) -> None:
         """Remove the files that a plugin left in the directories of this run."""
-        for directory in (
-            self.directories.sockets,
-            self.directories.registry,
-            self.directories.cdi,
-        ):
+        for directory in self.directories.of_plugin():
             for path in directory.iterdir():
                 if not path.is_dir():
                     path.unlink()
@@ -350,6 +346,11 @@ class Harness:
             return (STATIC_DIRECTORY, self.directories.cdi)
         usual = (STATIC_DIRECTORY, GENERATED_DIRECTORY)
         return tuple(self.path_map.outside(str(each)) for each in usual)
+
+    def left_sockets(self) -> list[Path]:
+        """Return the plugin's sockets in both directories."""
+        registry = self.directories.registry
+        return [*self.probe.sockets(), *(registry.iterdir() if registry.is_dir() else ())]
 
     def may_wipe_everything(self) -> bool:
         """Whether the plugin directory has no file that belongs to somebody else.

@@ -26,7 +26,8 @@ async def open_harness(
     """
     needed = target.needs_private_view or bool(target.binds)
     private = bool(target.command) and not target.in_place and (needed or os.geteuid() == 0)
-    directories = InPlaceDirectories.choose() if target.in_place else RunDirectories.choose()
+    kind = InPlaceDirectories if target.in_place else RunDirectories
+    directories = kind.choose(has_registry=target.registry)
     shared = shared or SharedState(DeviceChanges(target.trigger))
     binds = [*target.binds, *directories.binds()] if private else []
     # Before the directories exist: the supervisor removes them even if this process is killed.
@@ -49,6 +50,7 @@ async def open_harness(
         probe = Probe(
             target.directory or directories.sockets,
             registry if target.registry else None,
+            directories.pod_resources if target.command else None,
             dial_limit=timing.dial,
             outside=path_map.outside,
             ask=lost_time.ask,
@@ -64,14 +66,24 @@ async def open_harness(
             path_map=path_map,
             directories=directories,
         )
-        async with probe:
-            watching = asyncio.create_task(lost_time.watch(), name="time lost to other programs")
+        async with probe, _watched(lost_time, shared):
             try:
                 yield harness
             finally:
-                watching.cancel()
-                await asyncio.gather(watching, return_exceptions=True)
                 harness.keep_logs()
     finally:
         await supervisor.close()
         directories.leave()
+
+
+@asynccontextmanager
+async def _watched(lost_time: LostTime, shared: SharedState) -> AsyncIterator[None]:
+    """Measure the time that this copy of the plugin loses to other programs."""
+    watching = asyncio.create_task(lost_time.watch(), name="time lost to other programs")
+    shared.lost_times.append(lost_time)
+    try:
+        yield
+    finally:
+        shared.lost_times.remove(lost_time)
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)

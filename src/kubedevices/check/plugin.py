@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
 
+from kubedevices.check.answers import shorten
 from kubedevices.check.busy_machine import until_set
 from kubedevices.check.check import Broken, NotTried
 from kubedevices.check.harness import Harness
 from kubedevices.errors import RpcError, WireError
-from kubedevices.errors.words import some_of
 from kubedevices.testing.kubelet.arrival import Arrival
 from kubedevices.testing.kubelet.raw_http2 import RawConnection
 from kubedevices.testing.kubelet.session import ListStream, PluginSession, ReceivedList
@@ -242,28 +242,3 @@ class Plugin:
         except WireError as error:
             raise Broken(f"{after}: {error}") from error
         return f"{1000 * (loop.time() - began):.0f} ms"
-
-
-def shorten(ids: Iterable[str], limit: int = 3) -> str:
-    """Return a few IDs as text."""
-    return some_of(map(repr, ids), limit)
-
-
-def content_of(answer: ContainerAllocateResponse) -> tuple[object, ...]:
-    """Return the parts of an answer that a container sees; the order of lists does not matter."""
-    return (
-        tuple(sorted(answer.env.items())),
-        tuple(sorted(answer.annotations.items())),
-        tuple(sorted(map(repr, answer.devices))),
-        tuple(sorted(map(repr, answer.mounts))),
-        tuple(sorted(answer.cdi_devices)),
-    )
-
-
-def difference(one: ContainerAllocateResponse, other: ContainerAllocateResponse) -> str:
-    """Return the part in which two answers differ as text, `""` if they are equal."""
-    names = ("env", "annotations", "devices", "mounts", "CDI names")
-    for name, left, right in zip(names, content_of(one), content_of(other), strict=True):
-        if left != right:
-            return f"{name}: {left} and {right}"
-    return ""

@@ -45,6 +45,7 @@ class ResultCollector:
         self._progress = progress
         self._waiting: list[tuple[PluginCheck, list[CheckResult]]] = []
         self._final: set[str] = set()
+        self._ended: set[str] = set()
 
     def begin(self, check: PluginCheck) -> None:
         """Report that a check begins."""
@@ -52,8 +53,15 @@ class ResultCollector:
 
     def end(self, check: PluginCheck, results: Sequence[CheckResult]) -> None:
         """Add the results of a check. Called again for resources that registered late."""
+        self._ended.add(check.id)
         self._waiting.append((check, [*results]))
         self._settle()
+
+    def skip_unfinished(self, why: str) -> None:
+        """Skip the checks that have no result yet."""
+        for check in self._chosen.values():
+            if check.id not in self._ended:
+                self.end(check, [CheckResult(check, PLUGIN, Verdict(Status.SKIP, why), 0.0)])
 
     def finish(self) -> list[CheckResult]:
         """Return all results in the order of the checks. No result may be added afterwards."""

@@ -6,26 +6,31 @@ whole lists. The other tracks do not judge devices that change (`shared_state.De
 """
 
 import asyncio
+import math
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from typing import Any
 
 from kubedevices.check.check import Phase, PluginCheck, PluginLost, Status, Verdict
 from kubedevices.check.check_sequence import CheckSequence
-from kubedevices.check.checks import CHANGES_TRACK, DIES_CHECK, TRIGGER_CHECKS
+from kubedevices.check.checks import CHANGES_TRACK, DIES_CHECK
 from kubedevices.check.harness import Harness
 from kubedevices.check.harness_setup import open_harness
 from kubedevices.check.kubelets import SUPPORTED, Kubelets
 from kubedevices.check.results import PLUGIN, CheckResult, Progress, ResultCollector, silence
-from kubedevices.check.shared_state import DeviceChanges, Log, SharedState, UnexpectedEnd
+from kubedevices.check.shared_state import DeviceChanges, Log, SharedState
 from kubedevices.check.target import Target
 from kubedevices.check.timing import CheckTiming
 from kubedevices.errors import PluginNotStarted
 
 LONGEST_WORK = 1.0
 """Processor seconds assumed for a start if they cannot be measured; some plugins sleep for 10 s."""
+
+BUDGET_LOOK = 0.1
+"""Seconds between two looks at the time of a run that has a limit."""
 
 WORK_OF_SUPERVISOR = 0.1
 """Processor seconds for the start of the supervisor of each copy."""
@@ -77,9 +82,12 @@ async def run_all(
             why = f"kubelet {kubelets} does no such harm, only {kubelets.harmful(check)}"
             collector.end(check, [CheckResult(check, PLUGIN, Verdict(Status.SKIP, why), 0.0)])
     to_try = [check for check in chosen if check.id not in harmless]
-    await _Scheduler(target, timing, shared, collector).run(in_order(to_try))
+    work = _Scheduler(target, timing, shared, collector).run(in_order(to_try))
+    if not await _within(timing.whole, work, shared):
+        why = f"not finished in {timing.whole:.0f} s, the time of --quick"
+        collector.skip_unfinished(why)
     results = collector.finish()
-    if deaths := unreported_ends(shared, results):
+    if deaths := shared.unexpected_ends:
         first, names = deaths[0], shared.resources
         resource = names[0] if len(names) == 1 else PLUGIN
         collector.add_unexpected_end(DIES_CHECK, resource, first.when, first.words, len(deaths))
@@ -87,12 +95,24 @@ async def run_all(
     return RunResult(results, shared.logs, shared.changes.problem)
 
 
-def unreported_ends(shared: SharedState, results: Iterable[CheckResult]) -> list[UnexpectedEnd]:
-    """Return the unexpected ends, without those that a failed check with the trigger explains."""
-    explained = any(
-        each.status is Status.FAIL and each.check.id in TRIGGER_CHECKS for each in results
-    )
-    return [each for each in shared.unexpected_ends if not (explained and each.is_by_change)]
+async def _within(limit: float, work: Coroutine[Any, Any, None], shared: SharedState) -> bool:
+    """Do `work`, for at most `limit` own seconds; return whether it was finished.
+
+    The time of the copy counts that waited most for a processor.
+    """
+    if limit == math.inf:
+        await work
+        return True
+    began, task = asyncio.get_running_loop().time(), asyncio.create_task(work, name="checks")
+    try:
+        while not task.done() and shared.spent(began) < limit:
+            await asyncio.wait({task}, timeout=BUDGET_LOOK)
+        return task.done()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        if not task.cancelled() and (error := task.exception()):
+            raise error
 
 
 def in_order(checks: Iterable[PluginCheck]) -> list[PluginCheck]:
@@ -163,6 +183,7 @@ class _Scheduler:
         await main.check_late_resources(peaceful)
         later = [check for check in checks if check.phase > Phase.QUIET]
         await main.run([check for check in later if check not in done])
+        await main.look_back()
 
     async def _open_beside(self, main: CheckSequence, stack: AsyncExitStack) -> Harness | None:
         """Return a second harness if a second copy of the plugin can run beside the first.
@@ -187,7 +208,7 @@ class _Scheduler:
             stack.push_async_exit(trial)
             return harness
         await trial.aclose()
-        main.harness.is_suspect = True
+        main.forget_process()
         return None
 
     async def _side_by_side(
@@ -197,10 +218,9 @@ class _Scheduler:
         tracks: dict[str, list[PluginCheck]],
         aside: dict[str, list[PluginCheck]],
     ) -> None:
-        # Tracks with slow checks begin first. The starts of copies are `apart` seconds apart.
-        names = sorted(
-            aside, key=lambda name: (-any(c.slow for c in aside[name]), -len(aside[name]))
-        )
+        # Tracks with slow checks begin first, then those that may wait long for a plugin that never
+        # returns. The starts of copies are `apart` seconds apart.
+        names = sorted(aside, key=lambda name: _urgency(aside[name]))
         tasks = [asyncio.create_task(self._on(first, aside[names[0]]), name=names[0])]
         apart = seconds_apart(self._shared)
         tasks += [
@@ -210,6 +230,7 @@ class _Scheduler:
         tasks.append(asyncio.create_task(self._on_main(main, tracks[""], tracks[CHANGES_TRACK])))
         try:
             await asyncio.gather(*tasks)
+            await main.look_back()
         finally:
             for task in tasks:
                 task.cancel()
@@ -232,4 +253,14 @@ class _Scheduler:
         sequence = CheckSequence(harness, self._collector)
         await sequence.run(checks)
         await sequence.check_late_resources([each for each in checks if each.phase <= Phase.QUIET])
+        await sequence.look_back()
         await harness.end_processes()
+
+
+def _urgency(track: Sequence[PluginCheck]) -> tuple[bool, bool, int]:
+    """Return the key by which tracks are sorted: the one that may take longest begins first."""
+    return (
+        not any(check.slow for check in track),
+        track[0].phase < Phase.RESTARTS,
+        -len(track),
+    )

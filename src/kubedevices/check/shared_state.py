@@ -5,10 +5,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from kubedevices.check.busy_machine import LostTime
 from kubedevices.check.target import Trigger, TriggerRun
 
 LOG_LIMIT = 100_000
 """Characters that are stored of the beginning, and of the end, of the output of one process."""
+
+DURING_CHANGE = ", while the devices changed"
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,6 @@ class UnexpectedEnd:
     when: str
     words: str = ""
     process: object = None
-    is_by_change: bool = False  # the devices changed at that time; other checks judge this
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,12 @@ class SharedState:
     )  # IDs of checks after which no plugin returned
     unexpected_ends: list[UnexpectedEnd] = field(default_factory=list)
     logs: list[Log] = field(default_factory=list)
+    lost_times: list[LostTime] = field(default_factory=list)  # of the copies that run
+
+    def spent(self, since: float) -> float:
+        """Return the own seconds since a time of the loop, of the copy that had least time."""
+        now = asyncio.get_running_loop().time() - since
+        return min((each.spent(since) for each in self.lost_times), default=now)
 
     def record_end(self, process: object, when: str, words: str, *, first: bool = False) -> None:
         """Record an unexpected end, once for each process; `first` puts it before the others."""
@@ -122,9 +130,8 @@ class SharedState:
     def mark_during_change(self, process: object) -> None:
         """Mark the recorded end of `process`: it came while the devices changed."""
         for number, each in enumerate(self.unexpected_ends):
-            if each.process is process and not each.is_by_change:
-                when = f"{each.when}, while the devices changed"
-                self.unexpected_ends[number] = replace(each, when=when, is_by_change=True)
+            if each.process is process and not each.when.endswith(DURING_CHANGE):
+                self.unexpected_ends[number] = replace(each, when=each.when + DURING_CHANGE)
 
     def store_log(self, check: str, ended: str, text: str) -> None:
         """Store the output of a process, without the middle if it is long."""

@@ -86,7 +86,7 @@ class UnknownIdAccepted(GoodPlugin):
         return await super().Allocate(request, context)
 
 
-@mutation("unknown-id-crash", fails=["allocate.unknown-id"])
+@mutation("unknown-id-crash", fails=["allocate.unknown-id", "life.dies"])
 class UnknownIdCrash(GoodPlugin):
     """Crashes on an unknown device."""
 

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RESOURCE = "example.com/bare"
-GONE = ["life.sockets-wiped", "life.kubelet-away", "life.refused-dial"]
+GONE = ["life.sockets-wiped", "life.kubelet-away"]
 FRAGILE = [
+    "life.wiped-while-away",
     "life.all-wiped",
     "life.kubelet-socket-replaced",
     "life.stream-cancelled",

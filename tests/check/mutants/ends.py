@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from tests.check.frame_relay import RST_STREAM, Frame
-from tests.check.good_plugin import GoodPlugin
-from tests.check.mutants.field import GONE, OFTEN_GONE
+from tests.check.good_plugin import GoodPlugin, identity
+from tests.check.listening import accepts
+from tests.check.mutants.field import EXITS, OFTEN_GONE
 from tests.check.mutants.grpc import Relayed
 from tests.check.mutants.registry import mutation
 
@@ -49,8 +50,8 @@ class PanicsAfterARestart(GoodPlugin):
 
 @mutation(
     "rocm-any-stream-end-exits",
-    fails=["list.abandoned-stream"],
-    warns=[*GONE, *OFTEN_GONE, "life.own-socket-removed", "life.wiped-before-register"],
+    fails=["list.abandoned-stream", "life.dies"],
+    warns=[*EXITS, *OFTEN_GONE, "life.own-socket-removed", "life.wiped-before-register"],
     says={"list.abandoned-stream": "its process ended (exit code 1)"},
     never="SETTINGS",
 )
@@ -66,9 +67,45 @@ class AnyStreamEndExits(GoodPlugin):
                 os._exit(1)
 
 
+@mutation("hangs-after-a-lost-stream", fails=["list.abandoned-stream"])
+class HangsAfterALostStream(Relayed):
+    """Sends no list to new streams when a client has cancelled a stream."""
+
+    is_stuck = False
+
+    async def wanted(self, frame: Frame, client: asyncio.StreamWriter) -> bool:
+        self.is_stuck |= frame.kind == RST_STREAM
+        return True
+
+    async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
+        if self.is_stuck:
+            await asyncio.sleep(3600)
+        async for each in super().ListAndWatch(request, context):
+            yield each
+
+
+@mutation(
+    "panics-without-its-socket",
+    fails=["life.dies"],
+    warns=["life.own-socket-removed"],
+    says={"life.dies": "life.own-socket-removed began"},
+)
+class PanicsWithoutItsSocket(GoodPlugin):
+    """Panics if its own socket is removed while the kubelet runs; only a warning covers this."""
+
+    async def until_lost(self) -> None:
+        await super().until_lost()
+        await asyncio.sleep(0.3)
+        if self.path.exists() or identity(self.kubelet) != self.registered_at:
+            return
+        if accepts(self.kubelet):
+            print(GO_CRASH, file=sys.stderr, flush=True)
+            os._exit(2)
+
+
 @mutation(
     "dies-late-of-a-lost-stream",
-    fails=["list.abandoned-stream"],
+    fails=["list.abandoned-stream", "life.dies"],
     says={"list.abandoned-stream": "panic: send on closed channel"},
 )
 class DiesLateOfALostStream(Relayed):

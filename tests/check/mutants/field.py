@@ -27,7 +27,8 @@ from tests.check.mutants.preferred import EmptyPreference
 from tests.check.mutants.registration import AbsentKubeletNever, StaleSocketPanic
 from tests.check.mutants.registry import PLAIN, mutation
 
-GONE = ["life.sockets-wiped", "life.kubelet-away", "life.refused-dial"]
+GONE = ["life.sockets-wiped", "life.kubelet-away"]
+EXITS = [*GONE, "life.refused-dial", "life.wiped-while-away"]
 OFTEN_GONE = ["life.all-wiped", "life.kubelet-socket-replaced", "life.stream-cancelled"]
 """Harm that only some kubelets do, or none: a warning."""
 
@@ -57,7 +58,7 @@ class NotifyTwiceForgets(GoodPlugin):
         return found
 
 
-@mutation("intel-dead-stream-takes-update", fails=["life.lost-updates"])
+@mutation("intel-dead-stream-takes-update", fails=["life.lost-updates", "life.dies"])
 class DeadStreamTakesUpdate(GoodPlugin):
     """After a restart the dead stream takes one change, and the next change causes a panic."""
 
@@ -81,7 +82,7 @@ class DeadStreamTakesUpdate(GoodPlugin):
 
 @mutation(
     "intel-stops-serving-at-a-change",
-    fails=["life.lost-updates"],
+    fails=["life.lost-updates", "life.dies"],
     says={"life.lost-updates": "panic: send on closed channel"},
 )
 class StopsServingAtAChange(GoodPlugin):
@@ -132,7 +133,7 @@ class NeverAgain(GoodPlugin):
 @mutation(
     "akri-never-registers-again",
     fails=GONE,
-    warns=[*OFTEN_GONE, "life.own-socket-removed"],
+    warns=[*OFTEN_GONE, "life.own-socket-removed", "life.wiped-while-away"],
 )
 class NeverRegistersAgain(NeverAgain):
     """Continues to run after a kubelet restart, but does not register: Akri, fake-gpu-operator."""
@@ -144,6 +145,7 @@ class NeverRegistersAgain(NeverAgain):
     warns=[
         *OFTEN_GONE,
         "life.own-socket-removed",
+        "life.wiped-while-away",
         "registration.stale-socket",
         "registration.same-second",
         "registration.two-instances",
@@ -176,7 +178,7 @@ class GenericDevicePlugin(
 
 @mutation(
     "kubevirt-panics-at-restart",
-    fails=["life.sockets-wiped", "life.refused-dial"],
+    fails=["life.sockets-wiped", "life.dies"],
     warns=["life.all-wiped", "life.kubelet-socket-replaced"],
     says={"life.sockets-wiped": "panic: close of closed channel"},
 )
@@ -193,7 +195,7 @@ class PanicsAtRestart(GoodPlugin):
 @mutation(
     "rocm",
     fails=["list.numa", "allocate.unknown-id"],
-    warns=[*GONE, *OFTEN_GONE, "life.own-socket-removed", "life.wiped-before-register"],
+    warns=[*EXITS, *OFTEN_GONE, "life.own-socket-removed", "life.wiped-before-register"],
     notes=["allocate.empty-ids"],
     says={"life.kubelet-away": "exited without a crash (exit code 1)"},
 )
@@ -216,7 +218,7 @@ class Rocm(UnknownIdAccepted, EmptyIdsAccepted):
 @mutation(
     "gce",
     fails=["registration.absent-kubelet"],
-    warns=["life.kubelet-away", "life.stop-code", "life.stop-socket"],
+    warns=["life.kubelet-away", "life.wiped-while-away", "life.stop-code", "life.stop-socket"],
     notes=["allocate.empty-ids"],
 )
 class Gce(NoSigtermHandler, AbsentKubeletNever, GivesUpWaiting, EmptyIdsAccepted):

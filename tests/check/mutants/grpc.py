@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ class PingUnanswered(Relayed):
         return frame.kind != PING or bool(frame.flags & ACK)
 
 
-@mutation("rocm-cancelled-stream-exits", fails=["list.abandoned-stream"])
+@mutation("rocm-cancelled-stream-exits", fails=["list.abandoned-stream", "life.dies"])
 class CancelledStreamExits(Relayed):
     """Exits when a stream is cancelled, like ROCm."""
 
@@ -116,7 +117,26 @@ class CancelledStreamExits(Relayed):
         return True
 
 
-@mutation("broken-connection-panics", fails=["grpc.broken-connection"])
+@mutation("broken-connection-hangs", fails=["grpc.broken-connection"])
+class BrokenConnectionHangs(Relayed):
+    """Sends no list to new streams when a connection has broken within a frame."""
+
+    is_stuck = False
+
+    def make_relay(self, public: Path, hidden: Path) -> Relay:
+        return Relay(public, hidden, self.filter, on_cut=self.get_stuck)
+
+    def get_stuck(self) -> None:
+        self.is_stuck = True
+
+    async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
+        if self.is_stuck:
+            await asyncio.sleep(3600)
+        async for each in super().ListAndWatch(request, context):
+            yield each
+
+
+@mutation("broken-connection-panics", fails=["grpc.broken-connection", "life.dies"])
 class BrokenConnectionPanics(Relayed):
     """Crashes when a connection breaks within a frame."""
 

@@ -14,7 +14,7 @@ from tests.check.listening import accepts
 from tests.check.mutants.registry import mutation
 
 LONG = 0.8
-"""Half of the seconds without a kubelet in `kubelet-away`; other restarts are much shorter."""
+"""Less than half of the seconds without a kubelet in `kubelet-away`; other restarts are short."""
 
 
 class WithMark(GoodPlugin):
@@ -36,7 +36,7 @@ class NeedsItsOwnFile(WithMark):
             raise FileNotFoundError(self.mark)
 
 
-@mutation("stopped-by-its-own-file", fails=["life.sockets-wiped", "life.refused-dial"])
+@mutation("stopped-by-its-own-file", fails=["life.sockets-wiped"])
 class StoppedByItsOwnFile(WithMark):
     """Believes that its own file belongs to another instance, if the kubelet restarts quickly."""
 
@@ -121,7 +121,7 @@ class StartRaceExits(GoodPlugin):
             raise
 
 
-@mutation("gives-up-waiting", warns=["life.kubelet-away"])
+@mutation("gives-up-waiting", warns=["life.kubelet-away", "life.wiped-while-away"])
 class GivesUpWaiting(GoodPlugin):
     """Exits when no kubelet returns: GCE, Intel, ROCm, SR-IOV."""
 
@@ -137,7 +137,9 @@ class GivesUpWaiting(GoodPlugin):
         return registering.result()
 
 
-@mutation("never-after-a-long-absence", fails=["life.kubelet-away"])
+@mutation(
+    "never-after-a-long-absence", fails=["life.kubelet-away"], warns=["life.wiped-while-away"]
+)
 class NeverAfterALongAbsence(GoodPlugin):
     """Stops to wait for a kubelet after some time, but continues to run."""
 
@@ -150,9 +152,53 @@ class NeverAfterALongAbsence(GoodPlugin):
         return await super().register()
 
 
+@mutation("gives-up-a-dead-kubelet", fails=["life.kubelet-away"])
+class GivesUpADeadKubelet(GoodPlugin):
+    """Gives up if an old kubelet.sock refuses connections for long, and waits for a new one."""
+
+    async def register(self) -> bool:
+        refused_since = time.monotonic()
+        while self.registered_at and not accepts(self.kubelet):
+            if not self.kubelet.exists():
+                refused_since = time.monotonic()
+            elif time.monotonic() - refused_since > 1.1:
+                await asyncio.sleep(3600)
+            await asyncio.sleep(POLL)
+        return await super().register()
+
+
+@mutation("intel-exits-when-wiped", warns=["life.wiped-while-away"])
+class ExitsWhenWiped(GoodPlugin):
+    """Exits if its socket is removed and no kubelet follows: GCE, Intel, ROCm, SR-IOV."""
+
+    async def open_server(self) -> None:
+        if self.registered_at and not self.kubelet.exists():
+            await asyncio.sleep(0.4)
+            if not self.kubelet.exists():
+                raise Refused("the kubelet is gone")
+        await super().open_server()
+
+
+@mutation("never-after-a-refused-dial", fails=["life.refused-dial"])
+class NeverAfterARefusedDial(GoodPlugin):
+    """Waits for the next kubelet.sock if a new kubelet.sock does not accept connections yet."""
+
+    answered_by: object = None
+
+    async def call_register(self) -> None:
+        try:
+            await super().call_register()
+        except grpc.aio.AioRpcError as error:
+            is_new = self.registered_at not in (None, self.answered_by)
+            if is_new and "refused" in error.details().lower():
+                await asyncio.sleep(3600)
+            raise
+        self.answered_by = self.registered_at
+
+
 @mutation(
     "gce-dies-of-a-refused-dial",
-    fails=["life.refused-dial"],
+    fails=["life.refused-dial", "life.dies"],
     says={"life.refused-dial": "panic: cannot register"},
 )
 class DiesOfARefusedDial(GoodPlugin):
@@ -294,6 +340,30 @@ class StopInAllocatePanics(OtherStop):
         if busy:
             print("panic: send on closed channel", file=sys.stderr)
             os._exit(2)
+
+
+@mutation(
+    "race-in-allocate",
+    fails=["allocate.concurrent", "life.dies"],
+    says={"life.stop-in-allocate": "at the same time, without a stop"},
+)
+class RaceInAllocate(GoodPlugin):
+    """Panics after some calls of Allocate at the same time, stopped or not."""
+
+    running = 0
+    raced = 0
+
+    async def Allocate(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self.running += 1
+        try:
+            self.raced += self.running > 1
+            if self.raced > 2:
+                print("panic: concurrent map writes", file=sys.stderr)
+                os._exit(2)
+            await asyncio.sleep(0.005)
+            return await super().Allocate(request, context)
+        finally:
+            self.running -= 1
 
 
 @mutation("deaf-while-waiting", warns=["life.stop-while-waiting"])

@@ -269,6 +269,16 @@ class OneReplicaUnhealthy(GoodPlugin):
         return found
 
 
+@mutation(
+    "one-replica-unhealthy-for-one-stream",
+    fails=["list.change"],
+    warns=["list.replicas"],
+    says={"list.replicas": "some replicas healthy, some not"},
+)
+class OneReplicaForOneStream(OneReplicaUnhealthy, StreamsShareAQueue):
+    """The same, and only one stream gets the change: afterwards the plugin is a new process."""
+
+
 @mutation("nvidia-never-recovers", warns=["list.recovers"])
 class NeverRecovers(GoodPlugin):
     """Leaves a device unhealthy after a short failure, like NVIDIA's plugin after an XID error.

@@ -102,7 +102,12 @@ class NoOptions(GoodPlugin):
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
 
 
-@mutation("kubevirt-options-panic", fails=["registration.options"])
+@mutation(
+    "kubevirt-options-panic",
+    fails=["registration.options", "life.dies"],
+    says={"registration.options": "its process ended (exit code 2) during"},
+    never="cancelled Register",
+)
 class OptionsPanic(GoodPlugin):
     """Crashes in GetDevicePluginOptions, like kubevirt's kvm and bridge plugins."""
 
@@ -122,10 +127,15 @@ class OptionsDiffer(GoodPlugin):
 
 @mutation("registers-again-and-again", warns=["registration.once"])
 class RegistersAgainAndAgain(GoodPlugin):
-    """Registers twice a second."""
+    """Registers twice a second, if the kubelet was there at its start."""
+
+    async def keep_serving(self) -> None:
+        self.is_late = self.kubelet.exists()
+        await super().keep_serving()
 
     async def until_lost(self) -> None:
-        await asyncio.wait({asyncio.create_task(super().until_lost())}, timeout=0.5)
+        limit = 0.5 if self.is_late else None
+        await asyncio.wait({asyncio.create_task(super().until_lost())}, timeout=limit)
 
 
 @mutation("impatient", fails=["registration.slow-kubelet"])
@@ -153,6 +163,26 @@ class AbsentKubeletNever(GoodPlugin):
         if not self.kubelet.exists():
             await asyncio.sleep(3600)
         await super().keep_serving()
+
+
+@mutation(
+    "registers-twice-after-a-wait",
+    warns=["registration.absent-kubelet"],
+    says={"registration.absent-kubelet": "and 2 times within"},
+)
+class RegistersTwiceAfterAWait(GoodPlugin):
+    """Starts before the kubelet, and registers for the dial and for the new file."""
+
+    async def keep_serving(self) -> None:
+        self.is_early = not self.kubelet.exists()
+        await super().keep_serving()
+
+    async def until_lost(self) -> None:
+        if self.is_early:
+            self.is_early = False
+            await asyncio.sleep(1)
+            return
+        await super().until_lost()
 
 
 @mutation("refusal-storm", warns=["registration.refused"])
@@ -256,6 +286,29 @@ class WaitsForAStream(OneAfterTheOther):
         self.is_registered.set()
         async for each in super().ListAndWatch(request, context):
             yield each
+
+
+@mutation(
+    "exits-without-a-stream",
+    warns=["registration.unopened-stream"],
+    says={"registration.unopened-stream": "its process ended (exit code 1)"},
+)
+class ExitsWithoutAStream(OneAfterTheOther):
+    """Exits if one of its streams was not opened after a second, unless the kubelet is slow."""
+
+    async def call_register(self) -> None:
+        began = time.monotonic()
+        await super().call_register()
+        if time.monotonic() - began < 1:
+            self.watching = asyncio.create_task(self.watch_streams())
+
+    async def watch_streams(self) -> None:
+        first = second = False
+        for _ in range(12):
+            await asyncio.sleep(0.1)
+            first, second = first or bool(self.streams), second or bool(self.second.streams)
+        if first != second:
+            os._exit(1)
 
 
 @mutation("two-instances-yield", fails=["registration.two-instances"])

@@ -5,11 +5,13 @@ import os
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from kubedevices.errors import DialError, RpcError, SocketInUse, StatusCode
 from kubedevices.host.inotify import Inotify
+from kubedevices.testing.kubelet import kubelet
 from kubedevices.testing.kubelet.arrival import RegisterBehavior
 from kubedevices.testing.kubelet.kubelet import Probe, Wipe
 from kubedevices.values.socket_paths import KUBELET_SOCKET_NAME
@@ -140,16 +142,21 @@ async def test_a_stopped_kubelet_leaves_its_socket(probe: Probe) -> None:
     assert not probe.kubelet_socket.exists()
 
 
-async def test_during_an_absence_the_old_socket_exists_at_first(probe: Probe) -> None:
-    """In the first half the old socket exists and refuses; then the files are removed."""
-    seen: list[bool] = []
-    restarting = asyncio.create_task(probe.restart(wipe="everything", away=0.4))
-    while not restarting.done():
-        if not probe.is_running:
-            seen.append(probe.kubelet_socket.exists())
-        await asyncio.sleep(0.02)
-    assert seen[0] is True
-    assert False in seen
+@pytest.mark.parametrize("wiped_early", [0, 0.2])
+async def test_a_kubelet_removes_files_when_it_starts(
+    probe: Probe, wiped_early: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sockets stay during the absence, unless somebody else removes them before."""
+    steps: list[float | str] = []
+
+    async def sleep(seconds: float) -> None:
+        steps.append(seconds)
+
+    monkeypatch.setattr(kubelet, "wipe_plugin_directory", lambda *_: steps.append("wipe"))
+    clock = SimpleNamespace(sleep=sleep, get_running_loop=asyncio.get_running_loop)
+    monkeypatch.setattr(kubelet, "asyncio", clock)
+    await probe.restart(wipe="everything", away=0.5, wiped_early=wiped_early)
+    assert steps == [0.5 - wiped_early, "wipe", wiped_early]
     assert probe.is_running
 
 

@@ -3,10 +3,12 @@
 import asyncio
 from functools import partial
 
+from kubedevices.check.answers import difference, shorten, text_of
 from kubedevices.check.check import Broken, Fragile, NotTried, Severity, Theme
 from kubedevices.check.checks.streams import DISTURBING, OFTEN
-from kubedevices.check.plugin import UNKNOWN_ID, Plugin, difference, shorten
+from kubedevices.check.plugin import SEVERAL, UNKNOWN_ID, Plugin
 from kubedevices.errors import RpcError
+from kubedevices.errors.words import counted
 from kubedevices.kubelet_api.convert import ALLOCATE_REQUEST
 from kubedevices.kubelet_api.services import ALLOCATE
 from kubedevices.testing.kubelet.session import PluginSession
@@ -14,6 +16,7 @@ from kubedevices.values.allocation import (
     AllocateRequest,
     AllocateResponse,
     ContainerAllocateRequest,
+    ContainerAllocateResponse,
 )
 
 FAIL, WARN, NOTE = Severity.FAIL, Severity.WARN, Severity.NOTE
@@ -63,7 +66,7 @@ async def per_container(plugin: Plugin) -> str:
     except RpcError as error:
         raise Broken(f"two containers in one call: {error}") from error
     if len(both) != 2:
-        raise Broken(f"{len(both)} responses to two container requests")
+        raise Broken(f"{counted(len(both), 'response')} to two container requests")
     again = [await plugin.answer_for([name]) for name in pair]
     if any(map(difference, single, again)):
         raise NotTried("two responses, but each answer to the same request differs")
@@ -71,7 +74,9 @@ async def per_container(plugin: Plugin) -> str:
         raise Broken(f"the responses for {pair[0]!r} and {pair[1]!r} are swapped")
     for name, alone, beside in zip(pair, single, both, strict=True):
         if found := difference(alone, beside):
-            raise Broken(f"the response for {name!r} differs in a call for {pair}: {found}")
+            raise Broken(
+                f"the response for {name!r} differs in a call for {shorten(pair)}: {found}"
+            )
     return "two responses to two requests, as in separate calls"
 
 
@@ -132,8 +137,19 @@ async def id_order(plugin: Plugin) -> str:
     seen="ROCm (answers with /dev/kfd only), SR-IOV (answers with an empty environment)",
 )
 async def unknown_id(plugin: Plugin) -> str:
-    """The plugin refuses an unknown ID with an error status."""
-    return await _must_refuse(plugin, UNKNOWN_ID, "an unknown ID")
+    """The plugin refuses an unknown ID with an error status, unless all IDs have one answer."""
+    what = "an unknown ID"
+    try:
+        answer = await _answer_for(plugin, UNKNOWN_ID)
+    except RpcError as error:
+        return _refusal(plugin, what, error)
+    if answer is None:
+        raise Broken(f"{what}, {UNKNOWN_ID}: OK without a container response")
+    # The devices are interchangeable, for example places at /dev/kvm: nothing is missing.
+    for name in (await plugin.healthy_ids())[:SEVERAL]:
+        if difference(await plugin.answer_for([name]), answer):
+            raise Broken(f"{what}, {UNKNOWN_ID}: OK with {text_of(answer)}")
+    return f"{what} has the same answer as every device: {text_of(answer)}"
 
 
 @theme.check(
@@ -145,18 +161,25 @@ async def unknown_id(plugin: Plugin) -> str:
 )
 async def unhealthy_id(plugin: Plugin) -> str:
     """The plugin refuses the ID of an unhealthy device with an error status."""
-    return await _must_refuse(plugin, await plugin.unhealthy_id(), "an unhealthy ID")
-
-
-async def _must_refuse(plugin: Plugin, name: str, what: str) -> str:
+    name, what = await plugin.unhealthy_id(), "an unhealthy ID"
     try:
-        response = await plugin.allocate([name])
+        answer = await _answer_for(plugin, name)
     except RpcError as error:
-        _must_be_alive(plugin, what)
-        return f"{what}: {error.code.name}"
-    answer = response.containers[0] if response.containers else None
-    given = "no container response" if answer is None else f"env {answer.env}"
-    raise Broken(f"{what}, {name!r}: OK with {given}")
+        return _refusal(plugin, what, error)
+    given = "without a container response" if answer is None else f"with {text_of(answer)}"
+    raise Broken(f"{what}, {name!r}: OK {given}")
+
+
+async def _answer_for(plugin: Plugin, name: str) -> ContainerAllocateResponse | None:
+    """Return the container response for one ID, None if the answer has none."""
+    response = await plugin.allocate([name])
+    return response.containers[0] if response.containers else None
+
+
+def _refusal(plugin: Plugin, what: str, error: RpcError) -> str:
+    """Return the evidence of a refusal; raises `Broken` if the connection broke with it."""
+    _must_be_alive(plugin, what)
+    return f"{what}: {error.code.name}"
 
 
 def _must_be_alive(plugin: Plugin, what: str) -> None:
@@ -175,11 +198,12 @@ def _must_be_alive(plugin: Plugin, what: str) -> None:
 async def empty_ids(plugin: Plugin) -> str:
     """The plugin refuses a container request without IDs."""
     try:
-        await plugin.allocate([])
+        response = await plugin.allocate([])
     except RpcError as error:
         _must_be_alive(plugin, "an empty ID list")
         return error.code.name
-    raise Broken("answered OK, as most plugins do")
+    given = text_of(response.containers[0]) if response.containers else "no container response"
+    raise Broken(f"answered OK with {given}, as most plugins do")
 
 
 @theme.check(

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
+from kubedevices.check.answers import shorten
 from kubedevices.check.check import Broken, NotTried, Severity, Theme
-from kubedevices.check.plugin import Plugin, shorten
+from kubedevices.check.plugin import Plugin
 from kubedevices.errors import InvalidCdiAnnotation
 from kubedevices.host.cdi_specs import read_registry
 from kubedevices.values.cdi import (

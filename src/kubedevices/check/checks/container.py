@@ -3,8 +3,9 @@
 import re
 from collections import defaultdict
 
+from kubedevices.check.answers import shorten
 from kubedevices.check.check import Broken, Fragile, NotTried, Severity, Theme
-from kubedevices.check.plugin import Plugin, shorten
+from kubedevices.check.plugin import Plugin
 from kubedevices.values.device import DeviceSpec, Mount
 
 FAIL, WARN = Severity.FAIL, Severity.WARN

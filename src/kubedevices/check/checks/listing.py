@@ -6,8 +6,9 @@
 from collections import Counter
 from itertools import pairwise
 
+from kubedevices.check.answers import shorten
 from kubedevices.check.check import Broken, Fragile, Severity, Theme
-from kubedevices.check.plugin import Plugin, shorten
+from kubedevices.check.plugin import Plugin
 from kubedevices.errors.words import counted
 from kubedevices.values.device import Health
 from kubedevices.values.numa import BadNumaNodes, parse_numa_nodes

@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 
+from kubedevices.check.answers import shorten
 from kubedevices.check.check import Broken, Fragile, NotTried, Severity, Theme
-from kubedevices.check.plugin import SEVERAL, UNKNOWN_ID, Plugin, shorten
+from kubedevices.check.plugin import SEVERAL, UNKNOWN_ID, Plugin
 from kubedevices.errors import RpcError
 
 FAIL, WARN, NOTE = Severity.FAIL, Severity.WARN, Severity.NOTE

@@ -1,9 +1,11 @@
 """Checks the first Register call of the plugin."""
 
+from kubedevices.check.answers import options_text
 from kubedevices.check.check import Broken, Fragile, NotTried, Phase, Severity, Theme
 from kubedevices.check.harness import Harness
 from kubedevices.check.plugin import Plugin
 from kubedevices.errors import UnsupportedVersion
+from kubedevices.testing.kubelet.arrival import GAVE_UP
 from kubedevices.values.allocation import API_VERSION
 from kubedevices.values.resource_name import explain_resource_name
 
@@ -117,13 +119,16 @@ async def resource_name(plugin: Plugin) -> str:
 )
 async def options(plugin: Plugin) -> str:
     """The plugin answers GetDevicePluginOptions."""
-    if plugin.arrival.options_problem:
-        raise Broken(plugin.arrival.options_problem)
-    said = plugin.session.options
-    return (
-        f"preStartRequired={said.pre_start_required}, "
-        f"getPreferredAllocationAvailable={said.get_preferred_allocation_available}"
-    )
+    if problem := plugin.arrival.options_problem:
+        harness, process = plugin.harness, plugin.harness.process
+        await harness.pause(plugin.timing.hold)  # the end of a process is seen after its last call
+        if process and not process.running:
+            words = process.last_words()
+            when = f"its process ended ({process.end_text()}) during GetDevicePluginOptions"
+            harness.shared.record_end(process, when, words)
+            raise Broken(when if problem == GAVE_UP else f"{when}: {problem}", words)
+        raise Broken(problem)
+    return options_text(plugin.session.options)
 
 
 @arrival.check(
@@ -140,7 +145,10 @@ async def options_equal(plugin: Plugin) -> str:
     _by_register(plugin)
     registered, answered = plugin.arrival.request.options, plugin.session.options
     if registered != answered:
-        raise Broken(f"Register: {registered}, GetDevicePluginOptions: {answered}")
+        raise Broken(
+            f"Register: {options_text(registered)}; "
+            f"GetDevicePluginOptions: {options_text(answered)}"
+        )
     return "the same"
 
 

@@ -317,11 +317,10 @@ async def wiped_before_register(harness: Harness) -> Verdicts:
     suffers=LOST_DEVICES,
     source="an upgrade of the kubelet takes half a minute and more",
     mend="Wait for kubelet.sock without a limit, with a back-off of a few seconds.",
-    seen="simple-device-plugin (never registers again), GCE (exits 2), Intel and ROCm (exit 1), "
-    "SR-IOV (exits 2)",
+    seen="simple-device-plugin (never registers again)",
 )
 async def kubelet_away(harness: Harness) -> Verdicts:
-    """After 20 s without a kubelet, the plugin registers again."""
+    """After 20 s without a kubelet, which removes all sockets when it starts, it registers."""
     return await must_return(
         harness,
         lambda: harness.probe.restart(wipe="sockets", away=harness.timing.away),
@@ -330,8 +329,29 @@ async def kubelet_away(harness: Harness) -> Verdicts:
 
 
 @theme.check(
+    "wiped-while-away",
+    WARN,
+    slow=True,
+    suffers=LOST_DEVICES,
+    source="no kubelet does this: it removes sockets when it starts; scripts of upgrades, and jobs "
+    "that clean up, do it while the kubelet is away",
+    mend="If your own socket is removed, bind again, and wait for kubelet.sock without a limit.",
+    seen="GCE (exits 2), Intel and ROCm (exit 1), SR-IOV (exits 2)",
+)
+async def wiped_while_away(harness: Harness) -> Verdicts:
+    """If all sockets are removed while the kubelet is away for 20 s, the plugin registers again."""
+    away = harness.timing.away
+    return await must_return(
+        harness,
+        lambda: harness.probe.restart(wipe="sockets", away=away, wiped_early=away / 2),
+        like="life.sockets-wiped",
+    )
+
+
+@theme.check(
     "refused-dial",
     FAIL,
+    needs=("life.sockets-wiped",),
     suffers=LOST_DEVICES,
     source="measured with kubelet 1.32: kubelet.sock exists shortly before the kubelet listens",
     mend="If a dial of kubelet.sock is refused, the kubelet may still be starting: try again after "

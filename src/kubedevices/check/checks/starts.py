@@ -11,6 +11,7 @@ from kubedevices.check.check import Broken, Fragile, NotTried, Phase, Severity, 
 from kubedevices.check.harness import Harness
 from kubedevices.check.plugin import Plugin
 from kubedevices.errors import UnsupportedVersion
+from kubedevices.errors.words import counted
 from kubedevices.testing.kubelet.arrival import LIKE_A_KUBELET, RegisterBehavior
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
@@ -63,7 +64,7 @@ async def slow_kubelet(harness: Harness) -> str:
     for name in harness.resources:
         tries = Plugin.of(harness, name).times_registered()
         if tries > 1:
-            raise Broken(f"called Register {tries} times for {name}, not once")
+            raise Broken(f"called Register {counted(tries, 'time')} for {name}, not once")
     return f"waited {delay:g} s"
 
 
@@ -78,7 +79,7 @@ async def slow_kubelet(harness: Harness) -> str:
     seen="GCE (never registers), Intel (exits 1), SR-IOV (exits 2)",
 )
 async def absent_kubelet(harness: Harness) -> str:
-    """A plugin that starts before the kubelet waits for the kubelet and registers."""
+    """A plugin that starts before the kubelet waits for the kubelet, and registers once."""
     process = await harness.start_fresh(kubelet=False)
     if await harness.until_ended(process, harness.timing.absent + 2 * harness.shared.usual_start):
         raise Fragile(f"ended without a kubelet: {process.end_text()}", process.last_words())
@@ -87,6 +88,15 @@ async def absent_kubelet(harness: Harness) -> str:
     await harness.until_registered(harness.timing.registered_at_all)
     took = harness.spent(began)
     text = f"registered {took:.2f} s after the kubelet appeared"
+    await harness.pause(harness.timing.overlap)
+    if not process.running:
+        ended = f"its process ended ({process.end_text()})"
+        harness.shared.record_end(process, f"{text}, then {ended}", process.last_words())
+        raise Broken(f"{text}, then {ended}", process.last_words())
+    for name in harness.resources:
+        times = Plugin.of(harness, name).times_registered()
+        if times > 1:
+            raise Fragile(f"{text}, and {times} times within {harness.spent(began):.0f} s: {name}")
     # A plugin that tries again from time to time needs up to one period of its retries.
     if took > harness.timing.noticed_soon:
         raise Fragile(text)
@@ -114,15 +124,18 @@ async def refused(harness: Harness) -> str:
     if ended and process.code == 0:
         raise Broken("ended with exit code 0, which means success")
     if ended:
-        return f"{process.end_text()} after {tries} tries"
+        return f"{process.end_text()} after {counted(tries, 'attempt')}"
     if _is_storm(tries, harness):
-        raise Broken(f"{tries} registrations within {harness.timing.refusing:g} s")
+        raise Broken(f"{counted(tries, 'registration')} within {harness.timing.refusing:g} s")
     harness.probe.behavior = LIKE_A_KUBELET
     since, limit = asyncio.get_running_loop().time(), harness.timing.registered_at_all
     if not await harness.wait_for(lambda: not harness.missing(since), limit):
-        raise Broken(f"{tries} tries, then it runs and does not register within {limit:g} s")
+        raise Broken(
+            f"{counted(tries, 'attempt')}, then it runs and does not register within {limit:g} s"
+        )
     took = harness.spent(since)
-    text = f"{tries} tries within {harness.timing.refusing:g} s, registered {took:.1f} s after that"
+    within = f"{counted(tries, 'attempt')} within {harness.timing.refusing:g} s"
+    text = f"{within}, registered {took:.1f} s after that"
     if took > harness.timing.noticed_soon:
         raise Fragile(text)
     return text
@@ -151,9 +164,7 @@ async def stale_socket(harness: Harness) -> str:
     process = await harness.start_fresh()
     await harness.until_registered(harness.timing.start)
     await harness.supervisor.kill_all()
-    left = [
-        path.name for path in (*harness.probe.sockets(), *harness.directories.registry.iterdir())
-    ]
+    left = harness.left_sockets()
     await harness.probe.drop_connections()
     process = harness.process = await harness.launch_another()
     began = harness.launched_at
@@ -170,7 +181,7 @@ async def stale_socket(harness: Harness) -> str:
         except Broken:
             raise Broken(f"{error.evidence}, a second time as well", words) from None
         raise Fragile(f"the first start ended with {first}, the second worked", words) from None
-    return f"registered after {harness.age():.2f} s ({len(left)} socket left behind)"
+    return f"registered after {harness.age():.2f} s ({counted(len(left), 'socket')} left behind)"
 
 
 @theme.check(
@@ -192,7 +203,7 @@ async def same_second(harness: Harness) -> str:
     await harness.probe.drop_connections()
     now = int(time.time())
     last = now + math.ceil(2 * harness.shared.usual_start) + SPARE_SECONDS
-    for path in [*harness.probe.sockets(), *harness.directories.registry.iterdir()]:
+    for path in harness.left_sockets():
         if began <= (named := _second_in(path)) <= now:
             for second in range(began, last + 1):
                 _leave_socket(path.with_name(path.name.replace(str(named), str(second))))
@@ -230,15 +241,26 @@ async def unopened_stream(harness: Harness) -> str:
     if len(harness.resources) < 2:
         raise NotTried("it has only one resource")
     for silent in harness.resources:
-        others = {*harness.resources} - {silent}
-        await harness.start_fresh(behavior=RegisterBehavior(unopened=silent))
+        process = await harness.start_fresh(behavior=RegisterBehavior(unopened=silent))
+        others = [name for name in harness.resources if name != silent]
 
-        def is_held_up(others: set[str] = others) -> list[str]:
+        def is_held_up(others: list[str] = others) -> list[str]:
             plugins = harness.probe.plugins
             return [each for each in others if each not in plugins or not plugins[each].lists]
 
-        if not await harness.wait_for(lambda: not is_held_up(), harness.timing.registered_at_all):
-            raise Broken(f"without a stream of {silent}, {is_held_up()[0]} is not served")
+        began = asyncio.get_running_loop().time()
+        served = await harness.wait_for(lambda: not is_held_up(), harness.timing.registered_at_all)
+        if served:  # some plugins wait for a stream, and exit later
+            await harness.pause(harness.timing.overlap)
+        if not process.running:
+            how = f"its process ended ({process.end_text()})"
+            raise Broken(f"without a stream of {silent}, {how}", process.last_words())
+        if not served:
+            waited = harness.spent(began)
+            held_up = is_held_up()[0]
+            raise Broken(
+                f"without a stream of {silent}, {held_up} is not served within {waited:.0f} s"
+            )
     return f"{len(harness.resources)} resources, each without the stream of another"
 
 
@@ -315,9 +337,10 @@ async def watcher(harness: Harness) -> str:
             raise NotTried("it calls Register itself")
         info = arrival.info
         if info.type != "DevicePlugin":
-            raise Broken(f"type {info.type!r} instead of 'DevicePlugin'")
+            raise Broken(f'type "{info.type}" instead of "DevicePlugin"')
         if "v1beta1" not in info.supported_versions:
-            raise Broken(f"supported versions {list(info.supported_versions)} without 'v1beta1'")
+            versions = ", ".join(info.supported_versions) or "no version"
+            raise Broken(f"supports {versions}, not v1beta1")
         if info.endpoint and not info.endpoint.startswith("/"):
             raise Broken(f"endpoint {info.endpoint!r} is not an absolute path")
         if arrival.notify_problem:
@@ -348,7 +371,8 @@ async def watcher_refused(harness: Harness) -> str:
     if problems := [each.notify_problem for each in tries if each.notify_problem]:
         raise Broken(f"NotifyRegistrationStatus: {problems[0]}", process.last_words())
     if _is_storm(len(tries), harness):
-        raise Broken(f"its socket appeared {len(tries)} times within {harness.timing.refusing:g} s")
+        times = counted(len(tries), "time")
+        raise Broken(f"its socket appeared {times} within {harness.timing.refusing:g} s")
     if process.code is not None and (process.code < 0 or process.code == 0):
         raise Broken(f"answered, then {process.end_text()}")
     return f"answered, then {process.end_text()}"

@@ -2,7 +2,8 @@
 
 import asyncio
 import signal
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
 
 from kubedevices.check.check import Broken, NotTried, Phase, Severity, Theme
 from kubedevices.check.harness import Harness
@@ -10,6 +11,7 @@ from kubedevices.check.plugin import Plugin
 from kubedevices.check.process_figures import is_there, listening_process
 from kubedevices.check.processes import Process
 from kubedevices.errors import RpcError, StatusCode, WireError
+from kubedevices.errors.words import counted
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
 
@@ -19,6 +21,9 @@ theme = Theme(
     needs=("registration.options",),
     track="stopping",
 )
+
+CALLERS = 4
+"""`stop_in_allocate` calls Allocate so many times at once."""
 
 ENDED_BY_SIGTERM = (-int(signal.SIGTERM), 128 + int(signal.SIGTERM))
 
@@ -42,8 +47,7 @@ class Stop:
         await harness.until_registered(harness.timing.start)
         await harness.wait_after_register()
         seconds = await _stop(harness, process, _servers(harness))
-        paths = [*harness.probe.sockets(), *harness.directories.registry.iterdir()]
-        found = cls(process, seconds, [path.name for path in paths])
+        found = cls(process, seconds, [path.name for path in harness.left_sockets()])
         harness.memory[cls] = found
         return found
 
@@ -87,7 +91,7 @@ async def stop_time(harness: Harness) -> str:
     """The plugin ends within 8 s after SIGTERM."""
     stop = await Stop.once(harness)
     if stop.process.running:
-        raise Broken(f"still running {harness.timing.stop:g} s after SIGTERM")
+        raise Broken(f"still running {stop.seconds:.1f} s after SIGTERM")
     return f"{stop.seconds:.2f} s"
 
 
@@ -139,19 +143,20 @@ async def stop_socket(harness: Harness) -> str:
 )
 async def stop_in_allocate(harness: Harness) -> str:
     """The plugin ends cleanly on SIGTERM while Allocate calls arrive."""
-    process = await harness.start_fresh()
-    await harness.until_registered(harness.timing.start)
-    await harness.wait_after_register()
-    plugin = Plugin.of(harness, harness.resources[0])
-    ids = (await plugin.stable_ids())[:1]
-    calling = [asyncio.create_task(_call_until_refused(plugin, ids)) for _ in range(4)]
-    for task in calling:
-        task.add_done_callback(lambda _: harness.probe.change_signal.notify())
     try:
+        return await _stop_while_calling(harness)
+    except Broken:
+        await _must_be_the_stop(harness)
+        raise
+
+
+async def _stop_while_calling(harness: Harness) -> str:
+    process = await harness.start_fresh()
+    async with _calls_at_once(harness) as calling:
         await harness.pause(harness.timing.hold / 5)
         seconds = await _stop(harness, process, _servers(harness))
         if process.running:
-            raise Broken(f"still running {harness.timing.stop:g} s after SIGTERM")
+            raise Broken(f"still running {seconds:.1f} s after SIGTERM")
         if process.code != 0 and process.code not in ENDED_BY_SIGTERM:
             raise Broken(process.end_text(), process.last_words())
         if not await harness.until(
@@ -162,11 +167,49 @@ async def stop_in_allocate(harness: Harness) -> str:
                 "another process of the plugin still serves"
             )
         answered = sum(await asyncio.gather(*calling))
+    return f"{seconds:.2f} s, {counted(answered, 'call')} answered before the end"
+
+
+async def _must_be_the_stop(harness: Harness) -> None:
+    """Raise `NotTried` if the same calls without SIGTERM also fail: then the stop is no cause."""
+    process = await harness.start_fresh()
+    async with _calls_at_once(harness) as calling:
+        # Much longer than the calls ran before the stop: a race may need many calls.
+        await harness.until(
+            lambda: not process.running or any(task.done() for task in calling),
+            harness.timing.overlap,
+        )
+        how = f"{len(calling)} Allocate calls at the same time, without a stop"
+        if any(task.done() for task in calling):
+            await harness.pause(harness.timing.hold)  # a crash is seen after its last call
+        if not process.running:
+            when = f"its process ended ({process.end_text()}) during {how}"
+            harness.shared.record_end(process, when, process.last_words())
+            raise NotTried(when)
+        for task in calling:
+            if task.done() and (error := task.exception()):
+                raise NotTried(f"also fails in {how}: {error}")
+
+
+@asynccontextmanager
+async def _calls_at_once(harness: Harness) -> AsyncIterator[list[asyncio.Task[int]]]:
+    """Wait for the registration, then let several callers call Allocate again and again."""
+    await harness.until_registered(harness.timing.start)
+    await harness.wait_after_register()
+    plugin = Plugin.of(harness, harness.resources[0])
+    ids = (await plugin.stable_ids())[:1]
+    calling = [
+        asyncio.create_task(_call_until_refused(plugin, ids), name="Allocate again and again")
+        for _ in range(CALLERS)
+    ]
+    for task in calling:
+        task.add_done_callback(lambda _: harness.probe.change_signal.notify())
+    try:
+        yield calling
     finally:
         for task in calling:
             task.cancel()
         await asyncio.gather(*calling, return_exceptions=True)
-    return f"{seconds:.2f} s, {answered} calls answered before the end"
 
 
 _ALLOWED = (StatusCode.UNAVAILABLE, StatusCode.CANCELLED, StatusCode.ABORTED)
@@ -203,5 +246,5 @@ async def stop_while_waiting(harness: Harness) -> str:
         return f"it does not wait: {process.end_text()}"
     seconds = await _stop(harness, process)
     if process.running:
-        raise Broken(f"still running {harness.timing.stop:g} s after SIGTERM")
+        raise Broken(f"still running {seconds:.1f} s after SIGTERM")
     return f"{seconds:.2f} s, {process.end_text()}"

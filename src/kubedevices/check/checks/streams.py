@@ -2,8 +2,9 @@
 
 from itertools import pairwise
 
+from kubedevices.check.answers import shorten
 from kubedevices.check.check import Broken, Phase, Severity, Theme
-from kubedevices.check.plugin import Plugin, shorten
+from kubedevices.check.plugin import Plugin
 from kubedevices.errors.words import counted
 from kubedevices.kubelet_api.convert import EMPTY
 from kubedevices.kubelet_api.services import LIST_AND_WATCH

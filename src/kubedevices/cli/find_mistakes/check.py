@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import datetime as dt
+import math
 import os
 import platform
 import shlex
@@ -84,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     target = _target(args)
     expected = load_expected(args.expect) if args.expect else ()
     accepted = FindingsFile(args.write_expected) if args.write_expected else None
-    outcome = _check(target, chosen, _timing(args), args)
+    outcome = _check(target, chosen, _timing(args, target), args)
     if outcome is None:
         return _TERMINATED
     outcome = replace(outcome, expected=expected, fail_on=args.fail_on)
@@ -184,15 +185,14 @@ def _bind(text: str) -> "Bind":
     return Bind(str(Path(host).absolute()), inside)
 
 
-def _timing(args: argparse.Namespace) -> "CheckTiming":
+def _timing(args: argparse.Namespace, target: "Target") -> "CheckTiming":
     from dataclasses import replace
 
-    from kubedevices.check.timing import CheckTiming
+    from kubedevices.check.timing import QUICK, CheckTiming
 
-    timing = CheckTiming().scaled(args.timeout_scale)
-    if args.quick:
-        settle, linger = timing.settle / 2, timing.linger / 3
-        timing = replace(timing, settle=settle, linger=linger, watch=timing.after_register)
+    timing = (QUICK if args.quick else CheckTiming()).scaled(args.timeout_scale)
+    if args.one_at_a_time or not target.command:
+        timing = replace(timing, whole=math.inf)  # the user chose the slow way
     if args.change_timeout is None:
         return timing
     if args.change_timeout <= 0:
@@ -228,6 +228,8 @@ def _check(
         finally:
             progress.clear()
     what = shlex.join(target.command) if target.command else str(target.directory)
+    reported = {each.check.id for each in ran.results}  # an end of the plugin is always reported
+    left_out = [name for name in left_out if name not in reported]
     about = {**_about(target, args), "kubelet": str(kubelets)}
     seconds = time.monotonic() - began
     return Run(

@@ -11,6 +11,10 @@ DIAL_FAILED = "failed to dial device plugin: context deadline exceeded"
 """A kubelet's answer to a plugin whose socket it cannot reach."""
 
 
+GAVE_UP = "it cancelled Register when the kubelet called this"
+"""The problem of GetDevicePluginOptions if the plugin ended its Register call meanwhile."""
+
+
 @dataclass
 class Arrival:
     """One registration attempt: a Register call, or a socket that the plugin watcher found.

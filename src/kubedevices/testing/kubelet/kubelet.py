@@ -19,9 +19,11 @@ from kubedevices.kubelet_api.services import registration_methods
 from kubedevices.node.arrival.plugin_directory import accepts_connections, clean_plugin_directory
 from kubedevices.testing.kubelet.arrival import LIKE_A_KUBELET, Arrival, RegisterBehavior
 from kubedevices.testing.kubelet.change_signal import ChangeSignal
+from kubedevices.testing.kubelet.no_pods import NoPods
 from kubedevices.testing.kubelet.reception import Reception, TimedCall, by_the_clock
 from kubedevices.testing.kubelet.watcher import RegistryWatcher
 from kubedevices.values.allocation import RegisterRequest
+from kubedevices.values.device import Health, ReportedDevice
 from kubedevices.values.socket_paths import KUBELET_SOCKET_NAME
 from kubedevices.wire.unix_grpc import GrpcServer, UnaryMethod
 from kubedevices.wire.unix_socket import move_into_place, temporary_name
@@ -43,14 +45,16 @@ OLD_REGISTER = "/deviceplugin.Registration/Register"
 class Probe:
     """A kubelet in `socket_dir` that tests control. `async with` stops it at the end.
 
-    `outside` returns our path for a path that plugins send: they may see another file system.
-    `ask` makes a call to a plugin within a limit of seconds.
+    `pod_resources` is the path for a podresources socket. `outside` returns our path for a path
+    that plugins send: they may see another file system. `ask` makes a call to a plugin within a
+    limit of seconds.
     """
 
     def __init__(
         self,
         socket_dir: Path,
         registry_dir: Path | None = None,
+        pod_resources: Path | None = None,
         *,
         dial_limit: float = 10,
         outside: Callable[[str], Path] = Path,
@@ -68,6 +72,7 @@ class Probe:
         )
         self._server: GrpcServer | None = None
         self._sessions: list[PluginSession] = []
+        self._pod_resources = NoPods(pod_resources, self.devices) if pod_resources else None
         self._watcher = (
             RegistryWatcher(registry_dir, self.admit, self.change_signal) if registry_dir else None
         )
@@ -113,6 +118,8 @@ class Probe:
         self._server = server
         if self._watcher:
             self._watcher.start()
+        if self._pod_resources:
+            await self._pod_resources.start()
 
     async def stop(self, *, leave_socket: bool = False) -> None:
         """Stop as if the process ended: close all connections without any other call.
@@ -121,6 +128,8 @@ class Probe:
         """
         if self._watcher:
             await self._watcher.stop()
+        if self._pod_resources:
+            await self._pod_resources.stop()
         server, self._server = self._server, None
         if server:
             await server.stop()
@@ -167,16 +176,22 @@ class Probe:
     # ------------------------------------------------------------ faults
 
     async def restart(
-        self, *, wipe: Wipe = "everything", away: float = 0, refusing: float = 0
+        self,
+        *,
+        wipe: Wipe = "everything",
+        away: float = 0,
+        wiped_early: float = 0,
+        refusing: float = 0,
     ) -> None:
-        """Stop, clean the plugin directory as `wipe` says, and start again after `away` seconds.
+        """Stop, and after `away` seconds clean the plugin directory as `wipe` says and start again.
 
-        `refusing` is an argument of `start`.
+        A kubelet cleans the directory when it starts. `wiped_early` is the number of seconds before
+        the start at which somebody else cleans it. `refusing` is an argument of `start`.
         """
         await self.stop(leave_socket=True)
-        await asyncio.sleep(away / 2)
+        await asyncio.sleep(away - wiped_early)
         wipe_plugin_directory(self.kubelet_socket, wipe)
-        await asyncio.sleep(away / 2)
+        await asyncio.sleep(wiped_early)
         await self.start(refusing=refusing)
 
     async def replace_socket(self) -> None:
@@ -204,6 +219,13 @@ class Probe:
     def accepted(self, since: float = 0) -> dict[str, Arrival]:
         """Return the last accepted arrival of each resource, at or after the loop time `since`."""
         return {each.resource: each for each in self.arrivals if each.is_accepted(since)}
+
+    def devices(self) -> Iterator[tuple[str, ReportedDevice]]:
+        """Yield the resource and the device of all devices that are healthy now."""
+        for resource, session in self.plugins.items():
+            for device in session.latest.devices if session.latest else ():
+                if device.health == Health.HEALTHY:
+                    yield resource, device
 
     def sockets(self) -> list[Path]:
         """Return all sockets in the plugin directory except kubelet.sock."""

@@ -16,9 +16,12 @@ from kubedevices.host.programs import start_failure
 from kubedevices.host.terminal import print_to_stderr
 from kubedevices.testing.kubelet import linux
 
+HIDDEN = ""
+"""As the host path of a bind: the plugin does not see the path inside, also if it exists."""
+
 
 class Bind(NamedTuple):
-    """The file or directory `host` is visible at the path `inside`."""
+    """The file or directory `host` is visible at the path `inside`; see `HIDDEN`."""
 
     host: str
     inside: str
@@ -35,6 +38,10 @@ def enter_private_view(binds: Iterable[Bind]) -> None:
     root = Path("/").stat().st_dev
     for bind in binds:
         target = os.path.realpath(bind.inside)
+        if bind.host == HIDDEN:
+            if Path(target).exists():
+                _cover(Path(target).parent, without=Path(target).name)
+            continue
         if not Path(target).exists():
             _create_mount_point(Path(target), root, is_directory=Path(bind.host).is_dir())
         linux.mount(bind.host, target, flags=linux.MS_BIND | linux.MS_REC)
@@ -58,7 +65,8 @@ def _create_mount_point(target: Path, root: int, *, is_directory: bool) -> None:
         target.touch()
 
 
-def _cover(directory: Path) -> None:
+def _cover(directory: Path, without: str = "") -> None:
+    """Cover a directory by a tmpfs with the same entries, except the entry `without`."""
     mode = stat.S_IMODE(directory.stat().st_mode)
     below = os.open(directory, os.O_PATH | os.O_DIRECTORY)
     try:
@@ -66,7 +74,8 @@ def _cover(directory: Path) -> None:
         entries = sorted(Path(f"/proc/self/fd/{below}").iterdir())
         linux.mount("tmpfs", str(directory), "tmpfs", data=f"mode={mode:o}")
         for entry in entries:
-            _bind_entry(entry, directory / entry.name)
+            if entry.name != without:
+                _bind_entry(entry, directory / entry.name)
     finally:
         os.close(below)
 

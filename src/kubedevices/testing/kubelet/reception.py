@@ -13,7 +13,7 @@ from kubedevices.errors import DialError, RpcError, StatusCode, WireError
 from kubedevices.host import deadlines
 from kubedevices.kubelet_api.convert import EMPTY
 from kubedevices.kubelet_api.services import GET_DEVICE_PLUGIN_OPTIONS
-from kubedevices.testing.kubelet.arrival import DIAL_FAILED, Arrival, RegisterBehavior
+from kubedevices.testing.kubelet.arrival import DIAL_FAILED, GAVE_UP, Arrival, RegisterBehavior
 from kubedevices.testing.kubelet.change_signal import ChangeSignal
 from kubedevices.testing.kubelet.raw_http2 import RawConnection
 from kubedevices.testing.kubelet.session import PluginSession
@@ -94,7 +94,7 @@ class Reception:
             arrival.options_problem = str(error)
             arrival.needs_other_authority = await self._try_other_authority(arrival.socket)
         except asyncio.CancelledError:
-            arrival.options_problem = "it cancelled Register when the kubelet called this"
+            arrival.options_problem = GAVE_UP
             raise
 
     async def _dial(self, arrival: Arrival, limit: float) -> GrpcChannel:
