@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from markdown_it import MarkdownIt
 
-from kubedevices.check.check import Phase, PluginCheck, Severity, Status, Verdict
+from kubedevices.check.check import Harm, Phase, PluginCheck, Severity, Status, Verdict
 from kubedevices.check.report.document import as_document
 from kubedevices.check.report.expected import Expected, load_expected
 from kubedevices.check.report.junit import as_junit
@@ -101,6 +101,41 @@ def test_a_finding_of_several_resources_is_reported_once() -> None:
     assert text.count("The mending.") == 3
     assert "* is the whole plugin" in text
     assert "* is the plugin" not in "\n".join(plain_lines(RUN))
+
+
+def by_cause(name: str, status: Status, harm: Harm, cause: str = "") -> CheckResult:
+    one = result(name, status, f"evidence of {name}")
+    verdict = one.verdict._replace(cause=cause, story="")
+    return replace(one, check=replace(one.check, harm=harm), verdict=verdict)
+
+
+def test_findings_come_by_harm_and_with_their_cause() -> None:
+    """Failures by harm; what has the cause of a finding follows it, and repeats no text."""
+    gone = "never registers again"
+    run = Run(
+        "p",
+        [
+            by_cause("list.order", Status.WARN, Harm.ALL_DEVICES, gone),
+            by_cause("allocate.paths", Status.FAIL, Harm.POD),
+            by_cause("allocate.unknown-id", Status.FAIL, Harm.WRONG_DEVICE),
+            by_cause("life.sockets-wiped", Status.FAIL, Harm.ALL_DEVICES, gone),
+            by_cause("grpc.ping", Status.WARN, Harm.OTHER),
+        ],
+        1,
+    )
+    order = ["life.sockets-wiped", "list.order", "allocate.unknown-id", "allocate.paths"]
+    assert [each.check.id for each in run.findings] == [*order, "grpc.ping"]
+    title = "never registers again: 2 findings, begin here"
+    assert [each.title for each in run.groups] == [title, "", "", ""]
+    text = "\n".join(plain_lines(run))
+    assert f"\n{title}\nFAIL life.sockets-wiped\n" in text
+    assert text.count("The mending.") == 4
+    assert text.count("evidence of list.order") == 2  # in the table, and as a finding
+    page, markdown = as_page(run, "today"), as_markdown(run)
+    assert f"<h3>{title}</h3>" in page
+    assert page.count("The mending.") == 4
+    assert title.replace(":", "\\:") in markdown
+    assert [each["cause"] for each in as_document(run)["checks"]] == [gone, "", "", gone, ""]
 
 
 def test_notes_and_left_out_checks_have_one_line_each() -> None:

@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -12,6 +12,7 @@ from kubedevices.check.results import CheckResult, ResultCollector
 from kubedevices.check.runner import in_order, run_checks
 from kubedevices.check.shared_state import DeviceChanges, SharedState
 from kubedevices.check.target import Target, Trigger
+from kubedevices.check.timing import QUICK
 from tests.check.mutants.registry import all_mutations
 from tests.check.rig import FAST, GOOD_PLUGIN, MUTANT, check, found, target, widgets
 
@@ -23,6 +24,8 @@ SAMPLE = (
     "generic-streams-share-a-queue",
 )
 AGAIN = 2
+SLOW_TIMES = {"quiet", "slow_register", "noticed_soon", "absent", "refusing", "away", "often"}
+"""Times of slow checks, which --quick leaves out, and one that is no limit."""
 
 
 @pytest.mark.slow
@@ -60,6 +63,24 @@ async def test_a_plugin_that_cannot_run_twice_is_checked_step_by_step() -> None:
         checks = [each for each in ALL if each.theme == "grpc" or each.id == "life.sockets-wiped"]
         results = await run_checks(plugin, checks, FAST)
     assert {each.status.value for each in results} == {"pass"}
+
+
+async def test_late_in_a_quick_run_no_check_begins() -> None:
+    """The reason names the limit; the limit is in own seconds of the check and its plugins."""
+    names = ("registration.registers", "list.order", "grpc.ping")
+    timing = replace(FAST, last_begin=1e-9)
+    results = await check(GOOD_PLUGIN, checks=map(find, names), timing=timing)
+    said = {each.check.id: (each.status.value, each.verdict.evidence) for each in results}
+    assert said["registration.registers"][0] == "pass"
+    late = ("skip", "not begun within 1e-09 s (--quick)")
+    assert said["list.order"] == said["grpc.ping"] == late
+
+
+def test_no_limit_of_a_quick_run_is_longer_than_ten_seconds() -> None:
+    """One that is would make a run with a plugin that never answers slow."""
+    counts = {"rounds", "changes", "calls_at_once", "streams_beside"}
+    limits = {name: value for name, value in asdict(QUICK).items() if name not in counts}
+    assert {name for name, value in limits.items() if value > 10} <= SLOW_TIMES
 
 
 async def test_an_unexpected_end_is_reported_once_by_life_dies() -> None:

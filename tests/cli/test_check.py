@@ -224,6 +224,20 @@ def test_findings_are_written_for_the_next_run(short_dir: Path) -> None:
     assert "reason: bug 7" in file.read_text()
 
 
+def test_a_quick_run_with_a_crash_fails() -> None:
+    """The check that saw the crash only warns; `life.dies` fails and is not left out."""
+    with widgets() as devices:
+        checks = ["--quick", "--only", "life.own-socket-removed", "life.dies", "-o", "json"]
+        done = run("check", *UNHURRIED, *checks, *mutant(devices, "panics-without-its-socket"))
+    assert done.returncode == 1, done
+    document = json.loads(done.stdout)
+    statuses = {each["id"]: each["status"] for each in document["checks"]}
+    assert statuses == {"life.own-socket-removed": "warn", "life.dies": "fail"}
+    causes = {each["cause"] for each in document["checks"]}
+    assert causes == {"its process ends: panic: send on closed channel"}
+    assert document["left_out"] == []
+
+
 def test_the_list_has_every_check(capsys: pytest.CaptureFixture[str]) -> None:
     """`--list` prints ID, severity and rule, or objects."""
     assert main(["check", "--list"]) == 0

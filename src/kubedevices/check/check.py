@@ -34,6 +34,15 @@ class Severity(enum.StrEnum):
     FAIL = "fail"
 
 
+class Harm(enum.IntEnum):
+    """What a broken rule costs on a node, the worst first. Reports show findings in this order."""
+
+    ALL_DEVICES = 1  # the node loses all devices of a resource
+    WRONG_DEVICE = 2  # a container gets a wrong, a broken or no device
+    POD = 3  # a pod is rejected, or its container does not start
+    OTHER = 4
+
+
 class Phase(enum.IntEnum):
     """When a check runs, and what it may assume about the plugin.
 
@@ -52,21 +61,26 @@ class Phase(enum.IntEnum):
 
 
 class Verdict(NamedTuple):
-    """The outcome for one resource: one line of evidence, and more lines in `story`."""
+    """The outcome for one resource: one line of evidence, and more lines in `story`.
+
+    Findings with the same `cause` that is not empty are one group in a report.
+    """
 
     status: Status
     evidence: str
     story: str = ""
+    cause: str = ""
 
 
 class NotPassed(Exception):
     """The plugin breaks the rule, or the check cannot try the rule.
 
     `evidence` is one line; `story` has any number of lines, for example the plugin's output.
+    `cause` is equal for findings with one cause.
     """
 
-    def __init__(self, evidence: str, story: str = "") -> None:
-        self.evidence, self.story = evidence, story
+    def __init__(self, evidence: str, story: str = "", cause: str = "") -> None:
+        self.evidence, self.story, self.cause = evidence, story, cause
         super().__init__(evidence)
 
 
@@ -100,6 +114,7 @@ class PluginCheck:
     alone     the check has its own copy of the plugin, if copies may run at the same time
     disturbs  the check ends streams or connections; afterwards the runner looks if the plugin lives
     slow      the check waits for a long time: --quick leaves it out
+    harm      decides the order of findings in a report
     since, until     the first and the last kubelet version that does harm, "" for all
     suffers   the harm on a node
     source    the source of the rule
@@ -122,6 +137,7 @@ class PluginCheck:
     alone: bool = False
     disturbs: bool = False
     slow: bool = False
+    harm: Harm = Harm.OTHER
     since: str = ""
     until: str = ""
 
@@ -141,6 +157,7 @@ class Theme:
     track: str | None = ""  # None: each check has its own track
     disturbs: bool = False
     slow: bool = False
+    harm: Harm = Harm.OTHER  # of checks that do not say their own
     checks: list[PluginCheck] = field(default_factory=list)
 
     def check(
@@ -158,6 +175,7 @@ class Theme:
         alone: bool = False,
         disturbs: bool = False,
         slow: bool = False,
+        harm: Harm | None = None,
         since: str = "",
         until: str = "",
     ) -> Callable[[Callable[[Any], Awaitable[Outcome]]], Callable[[Any], Awaitable[Outcome]]]:
@@ -188,6 +206,7 @@ class Theme:
                     alone=alone,
                     disturbs=disturbs or self.disturbs,
                     slow=slow or self.slow,
+                    harm=harm or self.harm,
                     since=since,
                     until=until,
                 )
@@ -205,7 +224,7 @@ def verdict_of(finding: NotPassed, severity: Severity) -> Verdict:
         status = Status(milder(severity, Severity.WARN))
     else:
         status = Status(severity)
-    return Verdict(status, finding.evidence, finding.story)
+    return Verdict(status, finding.evidence, finding.story, finding.cause)
 
 
 def milder(one: Severity, other: Severity) -> Severity:

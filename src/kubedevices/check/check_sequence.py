@@ -97,6 +97,9 @@ class CheckSequence:
             return self._for_all(Verdict(Status.SKIP, self._why_lost))
         if blocked := self._blocked_everywhere(check):
             return blocked
+        limit = harness.timing.last_begin
+        if check.phase > Phase.ARRIVAL and harness.shared.spent() > limit:
+            return self._for_all(Verdict(Status.SKIP, f"not begun within {limit:g} s (--quick)"))
         # If the previous check failed, its result already reports the lost plugin.
         was_suspect = harness.is_suspect
         try:
@@ -179,9 +182,8 @@ class CheckSequence:
             return verdicts
         found = "; ".join({each.evidence for each in verdicts.values()} if not passes else ())
         text = f"its process ended ({how}) {after:.1f} s after the check began"
-        return self._for_all(
-            Verdict(Status.FAIL, f"{text}: {found}" if found and how not in found else text, words)
-        )
+        text = f"{text}: {found}" if found and how not in found else text
+        return self._for_all(Verdict(Status.FAIL, text, words, process.cause()))
 
     async def _run(self, check: PluginCheck) -> dict[str, Verdict]:
         if not check.per_resource:
@@ -200,8 +202,8 @@ class CheckSequence:
         """Remove the paths of the run's temporary directories from the texts of verdicts."""
         short = self.harness.without_directories
         return {
-            name: Verdict(status, short(evidence), short(story))
-            for name, (status, evidence, story) in verdicts.items()
+            name: Verdict(status, short(evidence), short(story), cause)
+            for name, (status, evidence, story, cause) in verdicts.items()
         }
 
     async def _judge(self, check: PluginCheck, subject: object) -> dict[str, Verdict]:

@@ -133,6 +133,11 @@ class Harness:
         """Return the last lines of the plugin's output if its process has ended, else `""`."""
         return self.process.last_words() if self.process and not self.process.running else ""
 
+    def cause(self) -> str:
+        """Return why the plugin does not register again, as the cause of findings."""
+        ended = self.process.cause() if self.process else ""
+        return ended or "never registers again"
+
     async def end_processes(self) -> None:
         """Kill the plugin and every process that it started, and stop the kubelet."""
         await self.supervisor.kill_all()
@@ -304,7 +309,7 @@ class Harness:
         began = asyncio.get_running_loop().time()
         if await self.wait_for(lambda: not self.missing(since), timeout):
             return self.spent(began)
-        raise Broken(self.why_missing(self.spent(began), since))
+        raise Broken(self.why_missing(self.spent(began), since), cause=self.cause())
 
     def missing(self, since: float = 0) -> list[str]:
         """Return the resources that have no connection from a Register after `since`.

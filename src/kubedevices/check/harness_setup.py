@@ -66,7 +66,7 @@ async def open_harness(
             path_map=path_map,
             directories=directories,
         )
-        async with probe, _watched(lost_time, shared):
+        async with probe, watched(lost_time):
             try:
                 yield harness
             finally:
@@ -77,13 +77,11 @@ async def open_harness(
 
 
 @asynccontextmanager
-async def _watched(lost_time: LostTime, shared: SharedState) -> AsyncIterator[None]:
-    """Measure the time that this copy of the plugin loses to other programs."""
+async def watched(lost_time: LostTime) -> AsyncIterator[None]:
+    """Measure the time that is lost to other programs."""
     watching = asyncio.create_task(lost_time.watch(), name="time lost to other programs")
-    shared.lost_times.append(lost_time)
     try:
         yield
     finally:
-        shared.lost_times.remove(lost_time)
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)

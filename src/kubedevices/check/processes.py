@@ -85,6 +85,13 @@ class Process:
         """
         return self.code is not None and self.code > 0 and not is_crash(self.output())
 
+    def cause(self) -> str:
+        """Return why the process ended, the same text for equal crashes; `""` while it runs."""
+        if self.running:
+            return ""
+        crash = self.last_words().partition("\n")[0] if is_crash(self.output()) else ""
+        return f"its process ends: {crash or self.end_text()}"
+
     def last_words(self, lines: int = 3) -> str:
         """Return the lines that say why the process crashed, or the last lines of its output."""
         return last_words(self.output(), lines)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kubedevices.check.check import PluginCheck, Status, Verdict
+from kubedevices.check.shared_state import UnexpectedEnd
 from kubedevices.errors.words import counted
 
 PLUGIN = "*"
@@ -45,7 +46,6 @@ class ResultCollector:
         self._progress = progress
         self._waiting: list[tuple[PluginCheck, list[CheckResult]]] = []
         self._final: set[str] = set()
-        self._ended: set[str] = set()
 
     def begin(self, check: PluginCheck) -> None:
         """Report that a check begins."""
@@ -53,15 +53,8 @@ class ResultCollector:
 
     def end(self, check: PluginCheck, results: Sequence[CheckResult]) -> None:
         """Add the results of a check. Called again for resources that registered late."""
-        self._ended.add(check.id)
         self._waiting.append((check, [*results]))
         self._settle()
-
-    def skip_unfinished(self, why: str) -> None:
-        """Skip the checks that have no result yet."""
-        for check in self._chosen.values():
-            if check.id not in self._ended:
-                self.end(check, [CheckResult(check, PLUGIN, Verdict(Status.SKIP, why), 0.0)])
 
     def finish(self) -> list[CheckResult]:
         """Return all results in the order of the checks. No result may be added afterwards."""
@@ -74,16 +67,16 @@ class ResultCollector:
         )
 
     def add_unexpected_end(
-        self, check: PluginCheck, resource: str, evidence: str, story: str, count: int
+        self, check: PluginCheck, resource: str, first: UnexpectedEnd, count: int
     ) -> None:
         """Replace the results of `check` by one failure for all unexpected ends of the plugin.
 
-        `count` is the number of ends; `evidence` and `story` describe the first end.
+        `count` is the number of ends.
         """
         known = [each for each in self.results if each.check.id == check.id]
         self.results = [each for each in self.results if each.check.id != check.id]
         more = f", and {counted(count - 1, 'time')} more" if count > 1 else ""
-        verdict = Verdict(Status.FAIL, evidence + more, story)
+        verdict = Verdict(Status.FAIL, first.when + more, first.words, first.cause)
         seconds = known[0].seconds if known else 0.0
         self.results.append(CheckResult(check, resource, verdict, seconds))
         self._progress(check, self.results[-1:])

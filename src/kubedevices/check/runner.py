@@ -6,19 +6,17 @@ whole lists. The other tracks do not judge devices that change (`shared_state.De
 """
 
 import asyncio
-import math
 import os
 from collections import defaultdict
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from typing import Any
 
 from kubedevices.check.check import Phase, PluginCheck, PluginLost, Status, Verdict
 from kubedevices.check.check_sequence import CheckSequence
 from kubedevices.check.checks import CHANGES_TRACK, DIES_CHECK
 from kubedevices.check.harness import Harness
-from kubedevices.check.harness_setup import open_harness
+from kubedevices.check.harness_setup import open_harness, watched
 from kubedevices.check.kubelets import SUPPORTED, Kubelets
 from kubedevices.check.results import PLUGIN, CheckResult, Progress, ResultCollector, silence
 from kubedevices.check.shared_state import DeviceChanges, Log, SharedState
@@ -28,9 +26,6 @@ from kubedevices.errors import PluginNotStarted
 
 LONGEST_WORK = 1.0
 """Processor seconds assumed for a start if they cannot be measured; some plugins sleep for 10 s."""
-
-BUDGET_LOOK = 0.1
-"""Seconds between two looks at the time of a run that has a limit."""
 
 WORK_OF_SUPERVISOR = 0.1
 """Processor seconds for the start of the supervisor of each copy."""
@@ -82,37 +77,15 @@ async def run_all(
             why = f"kubelet {kubelets} does no such harm, only {kubelets.harmful(check)}"
             collector.end(check, [CheckResult(check, PLUGIN, Verdict(Status.SKIP, why), 0.0)])
     to_try = [check for check in chosen if check.id not in harmless]
-    work = _Scheduler(target, timing, shared, collector).run(in_order(to_try))
-    if not await _within(timing.whole, work, shared):
-        why = f"not finished in {timing.whole:.0f} s, the time of --quick"
-        collector.skip_unfinished(why)
+    async with watched(shared.lost_time):
+        await _Scheduler(target, timing, shared, collector).run(in_order(to_try))
     results = collector.finish()
     if deaths := shared.unexpected_ends:
         first, names = deaths[0], shared.resources
         resource = names[0] if len(names) == 1 else PLUGIN
-        collector.add_unexpected_end(DIES_CHECK, resource, first.when, first.words, len(deaths))
+        collector.add_unexpected_end(DIES_CHECK, resource, first, len(deaths))
         results = collector.finish()
     return RunResult(results, shared.logs, shared.changes.problem)
-
-
-async def _within(limit: float, work: Coroutine[Any, Any, None], shared: SharedState) -> bool:
-    """Do `work`, for at most `limit` own seconds; return whether it was finished.
-
-    The time of the copy counts that waited most for a processor.
-    """
-    if limit == math.inf:
-        await work
-        return True
-    began, task = asyncio.get_running_loop().time(), asyncio.create_task(work, name="checks")
-    try:
-        while not task.done() and shared.spent(began) < limit:
-            await asyncio.wait({task}, timeout=BUDGET_LOOK)
-        return task.done()
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        if not task.cancelled() and (error := task.exception()):
-            raise error
 
 
 def in_order(checks: Iterable[PluginCheck]) -> list[PluginCheck]:

@@ -1,11 +1,13 @@
 """What all harnesses of one run share: the state of the devices, unexpected ends, and logs."""
 
 import asyncio
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from kubedevices.check.busy_machine import LostTime
+from kubedevices.check.processes import Process
 from kubedevices.check.target import Trigger, TriggerRun
 
 LOG_LIMIT = 100_000
@@ -18,12 +20,14 @@ DURING_CHANGE = ", while the devices changed"
 class UnexpectedEnd:
     """A plugin process that ended although the check did not end it.
 
-    `when` is one line for the report, `words` are the last lines of the output.
+    `when` is one line for the report, `words` are the last lines of the output, and `cause` is the
+    cause in reports.
     """
 
     when: str
     words: str = ""
     process: object = None
+    cause: str = ""
 
 
 @dataclass(frozen=True)
@@ -114,18 +118,21 @@ class SharedState:
     )  # IDs of checks after which no plugin returned
     unexpected_ends: list[UnexpectedEnd] = field(default_factory=list)
     logs: list[Log] = field(default_factory=list)
-    lost_times: list[LostTime] = field(default_factory=list)  # of the copies that run
+    lost_time: LostTime = field(default_factory=lambda: LostTime(os.getpid()))  # of the whole run
+    began: float | None = None  # when the first check began, a time of the loop
 
-    def spent(self, since: float) -> float:
-        """Return the own seconds since a time of the loop, of the copy that had least time."""
-        now = asyncio.get_running_loop().time() - since
-        return min((each.spent(since) for each in self.lost_times), default=now)
+    def spent(self) -> float:
+        """Return the own seconds since the first check began, of the check and of all copies."""
+        if self.began is None:
+            self.began = asyncio.get_running_loop().time()
+        return self.lost_time.spent(self.began)
 
     def record_end(self, process: object, when: str, words: str, *, first: bool = False) -> None:
         """Record an unexpected end, once for each process; `first` puts it before the others."""
         ends = self.unexpected_ends
         if process is None or all(each.process is not process for each in ends):
-            ends.insert(0 if first else len(ends), UnexpectedEnd(when, words, process))
+            cause = process.cause() if isinstance(process, Process) else ""
+            ends.insert(0 if first else len(ends), UnexpectedEnd(when, words, process, cause))
 
     def mark_during_change(self, process: object) -> None:
         """Mark the recorded end of `process`: it came while the devices changed."""

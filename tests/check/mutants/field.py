@@ -134,6 +134,7 @@ class NeverAgain(GoodPlugin):
     "akri-never-registers-again",
     fails=GONE,
     warns=[*OFTEN_GONE, "life.own-socket-removed", "life.wiped-while-away"],
+    says=dict.fromkeys([*GONE, *OFTEN_GONE], "never registers again"),
 )
 class NeverRegistersAgain(NeverAgain):
     """Continues to run after a kubelet restart, but does not register: Akri, fake-gpu-operator."""

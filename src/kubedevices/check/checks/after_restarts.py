@@ -2,7 +2,7 @@
 
 import asyncio
 
-from kubedevices.check.check import Broken, NotPassed, NotTried, Phase, Severity, Theme
+from kubedevices.check.check import Broken, Harm, NotPassed, NotTried, Phase, Severity, Theme
 from kubedevices.check.checks.restarts import restart_once
 from kubedevices.check.checks.restarts import theme as restarts
 from kubedevices.check.harness import Harness
@@ -26,6 +26,7 @@ dies_theme = Theme(
     needs=(*restarts.needs, "life.sockets-wiped"),
     track="life.sockets-wiped",
     slow=True,
+    harm=Harm.ALL_DEVICES,
 )
 
 FEWEST = 6

@@ -4,7 +4,7 @@ import asyncio
 from functools import partial
 
 from kubedevices.check.answers import difference, shorten, text_of
-from kubedevices.check.check import Broken, Fragile, NotTried, Severity, Theme
+from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Severity, Theme
 from kubedevices.check.checks.streams import DISTURBING, OFTEN
 from kubedevices.check.plugin import SEVERAL, UNKNOWN_ID, Plugin
 from kubedevices.errors import RpcError
@@ -21,7 +21,7 @@ from kubedevices.values.allocation import (
 
 FAIL, WARN, NOTE = Severity.FAIL, Severity.WARN, Severity.NOTE
 
-base = Theme("allocate", needs=("registration.options",))
+base = Theme("allocate", needs=("registration.options",), harm=Harm.POD)
 
 
 @base.check(
@@ -44,7 +44,7 @@ async def answers(plugin: Plugin) -> str:
     return f"{name} in {1000 * took:.1f} ms"
 
 
-theme = Theme("allocate", needs=("registration.options", "allocate.answers"))
+theme = Theme("allocate", needs=("registration.options", "allocate.answers"), harm=Harm.POD)
 
 
 @theme.check(
@@ -130,6 +130,7 @@ async def id_order(plugin: Plugin) -> str:
 @theme.check(
     "unknown-id",
     FAIL,
+    harm=Harm.WRONG_DEVICE,
     suffers="If a device vanishes between the kubelet's decision and its call, a container starts "
     "without the device and without an error.",
     source="other plugins answer NOT_FOUND or UNKNOWN; the kubelet accepts every OK",
@@ -155,6 +156,7 @@ async def unknown_id(plugin: Plugin) -> str:
 @theme.check(
     "unhealthy-id",
     FAIL,
+    harm=Harm.WRONG_DEVICE,
     suffers="A container gets a broken device.",
     source="health may change between the kubelet's decision and its call",
     mend="Check health in Allocate; answer FAILED_PRECONDITION.",

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from kubedevices.check.answers import shorten
-from kubedevices.check.check import Broken, NotTried, Severity, Theme
+from kubedevices.check.check import Broken, Harm, NotTried, Severity, Theme
 from kubedevices.check.plugin import Plugin
 from kubedevices.errors import InvalidCdiAnnotation
 from kubedevices.host.cdi_specs import read_registry
@@ -18,7 +18,7 @@ from kubedevices.values.cdi import (
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
 
-theme = Theme("allocate", needs=("registration.options", "allocate.answers"))
+theme = Theme("allocate", needs=("registration.options", "allocate.answers"), harm=Harm.POD)
 
 
 async def _names(plugin: Plugin) -> list[str]:

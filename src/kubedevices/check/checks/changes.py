@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from kubedevices.check.answers import shorten
 from kubedevices.check.check import (
     Broken,
+    Harm,
     NotPassed,
     NotTried,
     Phase,
@@ -44,6 +45,7 @@ theme = Theme(
     phase=Phase.QUIET,
     track=TRACK,
     disturbs=True,
+    harm=Harm.WRONG_DEVICE,
 )
 
 

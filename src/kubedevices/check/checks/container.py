@@ -4,7 +4,7 @@ import re
 from collections import defaultdict
 
 from kubedevices.check.answers import shorten
-from kubedevices.check.check import Broken, Fragile, NotTried, Severity, Theme
+from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Severity, Theme
 from kubedevices.check.plugin import Plugin
 from kubedevices.values.device import DeviceSpec, Mount
 
@@ -15,7 +15,7 @@ _PERMISSIONS = re.compile(r"(?!.*(.).*\1)[rwm]{1,3}")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 
-theme = Theme("allocate", needs=("registration.options", "allocate.answers"))
+theme = Theme("allocate", needs=("registration.options", "allocate.answers"), harm=Harm.POD)
 
 
 async def _entries(plugin: Plugin) -> list[DeviceSpec | Mount]:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from kubedevices.check.check import Broken, Phase, Severity, Theme
+from kubedevices.check.check import Broken, Harm, Phase, Severity, Theme
 from kubedevices.check.checks.streams import DISTURBING
 from kubedevices.check.plugin import Plugin
 from kubedevices.errors import RpcError, StatusCode, WireError
@@ -12,7 +12,7 @@ from kubedevices.values.allocation import AllocateRequest, ContainerAllocateRequ
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
 
-first = Theme("grpc", phase=Phase.ARRIVAL, needs=("registration.registers",))
+first = Theme("grpc", phase=Phase.ARRIVAL, needs=("registration.registers",), harm=Harm.ALL_DEVICES)
 
 
 @first.check(
@@ -32,7 +32,7 @@ async def authority(plugin: Plugin) -> str:
     return "localhost"
 
 
-theme = Theme("grpc", needs=("registration.options",))
+theme = Theme("grpc", needs=("registration.options",), harm=Harm.ALL_DEVICES)
 
 
 @theme.check(

@@ -7,7 +7,7 @@ from collections import Counter
 from itertools import pairwise
 
 from kubedevices.check.answers import shorten
-from kubedevices.check.check import Broken, Fragile, Severity, Theme
+from kubedevices.check.check import Broken, Fragile, Harm, Severity, Theme
 from kubedevices.check.plugin import Plugin
 from kubedevices.errors.words import counted
 from kubedevices.values.device import Health
@@ -24,7 +24,7 @@ matters.
 ID_LIMIT = 63
 ONLINE_NODES = "/sys/devices/system/node/online"
 
-first = Theme("list", needs=("registration.options",))
+first = Theme("list", needs=("registration.options",), harm=Harm.ALL_DEVICES)
 
 
 @first.check(
@@ -48,7 +48,7 @@ async def first_message(plugin: Plugin) -> str:
     return f"{counted(len(found.devices), 'device')} after {1000 * took:.0f} ms"
 
 
-theme = Theme("list", needs=("registration.options",))
+theme = Theme("list", needs=("registration.options",), harm=Harm.WRONG_DEVICE)
 
 
 @theme.check(

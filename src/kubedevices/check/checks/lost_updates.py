@@ -5,7 +5,7 @@ The first restart comes before the first change, so it runs while other checks s
 
 import asyncio
 
-from kubedevices.check.check import Broken, NotTried, Phase, Severity, Theme
+from kubedevices.check.check import Broken, Harm, NotTried, Phase, Severity, Theme
 from kubedevices.check.checks.changes import TRACK
 from kubedevices.check.checks.restarts import list_of, restart_once
 from kubedevices.check.checks.restarts import theme as restarts
@@ -28,6 +28,7 @@ theme = Theme(
     needs=(*restarts.needs, "life.sockets-wiped", "life.dies"),
     track=TRACK,
     slow=True,
+    harm=Harm.WRONG_DEVICE,
 )
 
 

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Sequence
 
 from kubedevices.check.answers import shorten
-from kubedevices.check.check import Broken, Fragile, NotTried, Severity, Theme
+from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Severity, Theme
 from kubedevices.check.plugin import SEVERAL, UNKNOWN_ID, Plugin
 from kubedevices.errors import RpcError
 
 FAIL, WARN, NOTE = Severity.FAIL, Severity.WARN, Severity.NOTE
 
-works = Theme("preferred", needs=("registration.options",))
+works = Theme("preferred", needs=("registration.options",), harm=Harm.POD)
 
 
 def _need_preference(plugin: Plugin) -> None:
@@ -138,7 +138,7 @@ async def not_offered(plugin: Plugin) -> str:
 
 # ---------------------------------------------------------------- PreStartContainer
 
-start = Theme("prestart", needs=("registration.options",))
+start = Theme("prestart", needs=("registration.options",), harm=Harm.POD)
 
 
 async def _pre_start(plugin: Plugin, ids: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
 """Checks the first Register call of the plugin."""
 
 from kubedevices.check.answers import options_text
-from kubedevices.check.check import Broken, Fragile, NotTried, Phase, Severity, Theme
+from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Phase, Severity, Theme
 from kubedevices.check.harness import Harness
 from kubedevices.check.plugin import Plugin
 from kubedevices.errors import UnsupportedVersion
@@ -11,7 +11,7 @@ from kubedevices.values.resource_name import explain_resource_name
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
 
-arrival = Theme("registration", phase=Phase.ARRIVAL)
+arrival = Theme("registration", phase=Phase.ARRIVAL, harm=Harm.ALL_DEVICES)
 
 
 @arrival.check(

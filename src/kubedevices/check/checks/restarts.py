@@ -8,6 +8,7 @@ from typing import TypeVar
 from kubedevices.check.busy_machine import ENOUGH
 from kubedevices.check.check import (
     Broken,
+    Harm,
     NotPassed,
     NotTried,
     Phase,
@@ -36,6 +37,7 @@ theme = Theme(
     needs=("registration.options", "list.stays-open"),
     track=None,
     disturbs=True,
+    harm=Harm.ALL_DEVICES,
 )
 
 LOST_DEVICES = (
@@ -121,7 +123,7 @@ def _exited_without_crash(harness: Harness) -> Verdict | None:
     if harness.process and harness.process.exited_without_crash():
         how = harness.process.end_text()
         text = f"exited without a crash ({how}), so a supervisor must restart it"
-        return Verdict(Status.WARN, text, harness.last_words())
+        return Verdict(Status.WARN, text, harness.last_words(), harness.cause())
     return None
 
 
@@ -139,7 +141,7 @@ async def _is_whole(
     """
     waited = harness.spent(began)
     if resource in harness.missing(since):
-        raise Broken(harness.why_missing(waited, since), harness.last_words())
+        raise Broken(harness.why_missing(waited, since), harness.last_words(), harness.cause())
 
     async def judge(plugin: Plugin) -> str:
         took = harness.spent(began, plugin.arrival.accepted_at)
@@ -383,7 +385,8 @@ async def restart_once(harness: Harness, number: int) -> None:
     except (Broken, NotTried) as error:
         if (left := _exited_without_crash(harness)) and number <= SOON:
             raise NotTried(left.evidence) from error
-        raise Broken(f"restart {number}: {error.evidence}", harness.last_words()) from error
+        text = f"restart {number}: {error.evidence}"
+        raise Broken(text, harness.last_words(), error.cause) from error
 
 
 async def list_of(harness: Harness, resource: str) -> ReceivedList:

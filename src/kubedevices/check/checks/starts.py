@@ -7,7 +7,7 @@ import socket
 import time
 from pathlib import Path
 
-from kubedevices.check.check import Broken, Fragile, NotTried, Phase, Severity, Theme
+from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Phase, Severity, Theme
 from kubedevices.check.harness import Harness
 from kubedevices.check.plugin import Plugin
 from kubedevices.errors import UnsupportedVersion
@@ -24,7 +24,13 @@ QUICK_TRIES = 8
 SPARE_SECONDS = 5
 """`same_second` leaves sockets for the seconds of the second start, and for so many more."""
 
-theme = Theme("registration", phase=Phase.PROCESS, needs=("registration.options",), track=None)
+theme = Theme(
+    "registration",
+    phase=Phase.PROCESS,
+    needs=("registration.options",),
+    track=None,
+    harm=Harm.ALL_DEVICES,
+)
 
 
 @theme.check(
@@ -318,7 +324,7 @@ async def _must_be_served(harness: Harness, when: str) -> None:
 
 # ---------------------------------------------------------------- the plugin watcher
 
-watched = Theme("registration", needs=("registration.options",))
+watched = Theme("registration", needs=("registration.options",), harm=Harm.ALL_DEVICES)
 
 
 @watched.check(

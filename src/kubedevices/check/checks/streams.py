@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 from kubedevices.check.answers import shorten
-from kubedevices.check.check import Broken, Phase, Severity, Theme
+from kubedevices.check.check import Broken, Harm, Phase, Severity, Theme
 from kubedevices.check.plugin import Plugin
 from kubedevices.errors.words import counted
 from kubedevices.kubelet_api.convert import EMPTY
@@ -18,12 +18,19 @@ OFTEN = 12
 the lists.
 """
 
-abandoned = Theme("list", needs=("registration.options",), track=None, disturbs=True)
+abandoned = Theme(
+    "list",
+    needs=("registration.options",),
+    track=None,
+    disturbs=True,
+    harm=Harm.ALL_DEVICES,
+)
 theme = Theme(
     "list",
     needs=("registration.options", "list.abandoned-stream"),
     track=DISTURBING,
     disturbs=True,
+    harm=Harm.ALL_DEVICES,
 )
 
 
@@ -117,7 +124,13 @@ async def order(plugin: Plugin) -> str:
 
 # ---------------------------------------------------------------- without any call
 
-quiet = Theme("list", phase=Phase.QUIET, needs=("registration.options",), slow=True)
+quiet = Theme(
+    "list",
+    phase=Phase.QUIET,
+    needs=("registration.options",),
+    slow=True,
+    harm=Harm.ALL_DEVICES,
+)
 
 
 @quiet.check(

@@ -38,6 +38,7 @@ def as_document(run: Run) -> dict[str, Any]:
                 "status": result.status.value,
                 "evidence": result.verdict.evidence,
                 "story": result.verdict.story,
+                "cause": result.verdict.cause,
                 "seconds": round(result.seconds, 3),
                 "known": run.reason(result),
                 **words_of(result.check),
@@ -52,6 +53,7 @@ def words_of(check: PluginCheck) -> dict[str, str]:
     """Return the texts of a check, which do not depend on the result."""
     return {
         "severity": check.severity.value,
+        "harm": check.harm.name.lower().replace("_", " "),
         "rule": check.rule,
         "suffers": check.suffers,
         "source": check.source,

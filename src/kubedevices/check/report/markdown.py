@@ -23,6 +23,7 @@ def as_markdown(run: Run) -> str:
     lines = [f"## kubedevices check: {'failed' if run.fails else 'passed'}", ""]
     lines += [_text(run.verdict()), ""]
     lines += [f"- {_text(line)}" for line in run.remarks()]
+    lines += [f"- {_text(group.title)}" for group in run.groups if group.title]
     if run.findings:
         lines += ["", "| | Check | What happened |", "|---|---|---|"]
         lines += [_row(run, finding) for finding in run.findings]

@@ -3,7 +3,7 @@
 import html
 
 from kubedevices import __version__
-from kubedevices.check.report.summary import CheckFinding, Run
+from kubedevices.check.report.summary import CheckFinding, FindingGroup, Run
 from kubedevices.check.results import CheckResult
 from kubedevices.check.shared_state import Log
 from kubedevices.errors.safe_text import lines
@@ -52,7 +52,7 @@ def as_page(run: Run, when: str) -> str:
         f'<div class="chip"><b class="{status}">{count}</b>{status}</div>'
         for status, count in run.counts.items()
     )
-    findings = "".join(_finding(run, each) for each in run.findings)
+    findings = "".join(_group(run, each) for each in run.groups)
     about = "".join(
         f"<dt>{escape(title)}</dt><dd>{escape(text)}</dd>" for title, text in run.about.items()
     )
@@ -86,12 +86,17 @@ def _log(log: Log) -> str:
     return f"<details><summary>{started}</summary><pre>{escape(log.text)}</pre></details>"
 
 
-def _finding(run: Run, finding: CheckFinding) -> str:
+def _group(run: Run, group: FindingGroup) -> str:
+    title = f"<h3>{escape(group.title)}</h3>" if group.title else ""
+    return title + "".join(_finding(run, group, each) for each in group.findings)
+
+
+def _finding(run: Run, group: FindingGroup, finding: CheckFinding) -> str:
     status = finding.status.value
     of = f" · {escape(', '.join(finding.resources))}" if len(run.resources) > 1 else ""
     words = "".join(
         f"<dt>{escape(title)}</dt><dd>{escape(text)}</dd>"
-        for title, text in run.words_about(finding)
+        for title, text in run.words_in(group, finding)
     )
     return (
         f'<section class="finding {status}"><h3>{status} <span class="id">'

@@ -24,6 +24,35 @@ class CheckFinding(NamedTuple):
     resources: Sequence[str]
     results: Sequence[CheckResult]
 
+    @property
+    def cause(self) -> str:
+        """The cause, if all results have the same, else `""`."""
+        causes = {result.verdict.cause for result in self.results}
+        return causes.pop() if len(causes) == 1 else ""
+
+    @property
+    def key(self) -> str:
+        """What tells this finding from all others."""
+        return f"{self.check.id} {self.status}"
+
+
+class FindingGroup(NamedTuple):
+    """Findings with one cause, the most harmful first."""
+
+    cause: str
+    findings: Sequence[CheckFinding]
+
+    @property
+    def title(self) -> str:
+        """The line above the findings, `""` if there is only one."""
+        if len(self.findings) < 2:
+            return ""
+        return f"{self.cause}: {counted(len(self.findings), 'finding')}, begin here"
+
+
+def _severity_and_harm(finding: CheckFinding) -> tuple[bool, int]:
+    return finding.status is not Status.FAIL, finding.check.harm
+
 
 @dataclass(frozen=True)
 class Run:
@@ -55,18 +84,27 @@ class Run:
 
     @property
     def findings(self) -> list[CheckFinding]:
-        """All failures, then all warnings; one finding per check and status."""
-        found = []
-        for status in (Status.FAIL, Status.WARN):
-            checks: dict[str, list[CheckResult]] = {}
-            for result in self.results:
-                if result.status is status:
-                    checks.setdefault(result.check.id, []).append(result)
-            found += [
-                CheckFinding(each[0].check, status, [result.resource for result in each], each)
-                for each in checks.values()
-            ]
-        return found
+        """All findings: failures by harm, then warnings by harm; those with one cause together."""
+        return [finding for group in self.groups for finding in group.findings]
+
+    @property
+    def groups(self) -> list["FindingGroup"]:
+        """The findings by cause. A finding without a known cause is a group of its own."""
+        grouped: dict[str, list[CheckFinding]] = {}
+        for finding in sorted(self._by_check(), key=_severity_and_harm):
+            grouped.setdefault(finding.cause or finding.key, []).append(finding)
+        return [FindingGroup(each[0].cause, each) for each in grouped.values()]
+
+    def _by_check(self) -> list[CheckFinding]:
+        """Return one finding per check and status, in the order of the results."""
+        found: dict[tuple[str, Status], list[CheckResult]] = {}
+        for result in self.results:
+            if result.status in (Status.FAIL, Status.WARN):
+                found.setdefault((result.check.id, result.status), []).append(result)
+        return [
+            CheckFinding(each[0].check, status, [result.resource for result in each], each)
+            for (_, status), each in found.items()
+        ]
 
     @property
     def new(self) -> list[str]:
@@ -117,6 +155,14 @@ class Run:
         reasons = dict.fromkeys(filter(None, map(self.reason, finding.results)))
         known = [FindingDetail("known", "\n".join(reasons))] if reasons else []
         return [*known, *words_about(finding)]
+
+    def words_in(self, group: FindingGroup, finding: CheckFinding) -> list["FindingDetail"]:
+        """Return the texts about a finding of a group, without those that its first has told."""
+        words = self.words_about(finding)
+        if finding is group.findings[0]:
+            return words
+        told = {each for each in self.words_about(group.findings[0]) if each.title != "happened"}
+        return [each for each in words if each not in told]
 
     @property
     def resources(self) -> list[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from textwrap import wrap
 
-from kubedevices.check.report.summary import CheckFinding, Run
+from kubedevices.check.report.summary import CheckFinding, FindingGroup, Run
 from kubedevices.check.results import CheckResult
 from kubedevices.errors.safe_text import one_line
 from kubedevices.host import terminal
@@ -27,18 +27,27 @@ def report_lines(run: Run, width: int = 0) -> Iterator[Line]:
         for result in results:
             yield from _result_lines(_cells(run, result), columns, width)
         yield ()
-    for finding in run.findings:
-        status = (finding.status.upper(), STYLES[finding.status.value])
-        yield (status, f" {finding.check.id}", (_of(run, finding), "dim"))
-        for title, text in run.words_about(finding):
-            first, *others = _wrapped(text, width - _TITLE_WIDTH - 4) or [""]
-            yield ("  ", (title.ljust(_TITLE_WIDTH), "dim"), f"  {first}".rstrip())
-            for line in others:
-                yield (" " * (_TITLE_WIDTH + 4) + line,)
-        yield ()
+    for group in run.groups:
+        if group.title:
+            yield ((one_line(group.title), "bold"),)
+        for finding in group.findings:
+            yield from _finding_lines(run, group, finding, width)
     for line in run.remarks():
         yield ((line, "dim"),)
     yield ((run.verdict(), "bold"),)
+
+
+def _finding_lines(
+    run: Run, group: FindingGroup, finding: CheckFinding, width: int
+) -> Iterator[Line]:
+    status = (finding.status.upper(), STYLES[finding.status.value])
+    yield (status, f" {finding.check.id}", (_of(run, finding), "dim"))
+    for title, text in run.words_in(group, finding):
+        first, *others = _wrapped(text, width - _TITLE_WIDTH - 4) or [""]
+        yield ("  ", (title.ljust(_TITLE_WIDTH), "dim"), f"  {first}".rstrip())
+        for line in others:
+            yield (" " * (_TITLE_WIDTH + 4) + line,)
+    yield ()
 
 
 def _result_lines(cells: list[str], columns: list[int], width: int) -> Iterator[Line]:

@@ -192,7 +192,7 @@ def _timing(args: argparse.Namespace, target: "Target") -> "CheckTiming":
 
     timing = (QUICK if args.quick else CheckTiming()).scaled(args.timeout_scale)
     if args.one_at_a_time or not target.command:
-        timing = replace(timing, whole=math.inf)  # the user chose the slow way
+        timing = replace(timing, last_begin=math.inf)  # the user chose the slow way
     if args.change_timeout is None:
         return timing
     if args.change_timeout <= 0:
