@@ -1,5 +1,6 @@
 """Runs the checks on the plugins of this folder, in seconds instead of minutes."""
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -91,6 +92,13 @@ async def check(
     with widgets() as directory:
         plugin = replace(target(script, directory, options), side_by_side=side_by_side)
         return await run_checks(plugin, checks, timing, kubelets=ALL_KUBELETS)
+
+
+NO_PROSE = re.compile(
+    r"(?<![.\d])1 (?!ms\b|is\b|was\b|has\b)\w+s\b"
+    r"|\b(None|True|False|frozenset)\b|\(\)|[\[{(]'|\w=\w+\("
+)
+"""A singular with a plural, and values of Python: no evidence of any check has them."""
 
 
 def found(results: Iterable[CheckResult]) -> dict[str, str]:

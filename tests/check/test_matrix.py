@@ -8,7 +8,7 @@ import pytest
 from kubedevices.check import busy_machine
 from kubedevices.check.checks import ALL
 from tests.check.mutants.registry import Mutation, all_mutations
-from tests.check.rig import MUTANT, check, found
+from tests.check.rig import MUTANT, NO_PROSE, check, found
 
 AT_ONCE = 20
 """How many runs share the machine. One test for all, so that workers do not multiply it."""
@@ -56,6 +56,7 @@ async def difference(mutation: Mutation) -> str:
     said = {each.check.id: "\n".join(each.verdict[1:]) for each in results}
     wrong = [name for name, words in mutation.says.items() if words not in said[name]]
     wrong += [name for name in seen if mutation.never and mutation.never in said[name]]
+    wrong += [name for name, text in said.items() if NO_PROSE.search(text.partition("\n")[0])]
     if seen == mutation.breaks and not wrong:
         return ""
     notes = [

@@ -124,7 +124,7 @@ async def id_order(plugin: Plugin) -> str:
     ids = await plugin.two_ids()
     if found := await _difference_of(plugin, ids, ids[::-1]):
         raise Broken(f"the answers for {shorten(ids)} and for the reverse order differ in {found}")
-    return f"the same answer for {len(ids)} IDs in both orders"
+    return f"the same answer for {counted(len(ids), 'ID')} in both orders"
 
 
 @theme.check(
@@ -234,7 +234,7 @@ async def concurrent(plugin: Plugin) -> str:
         silent = [each for each in streams if await plugin.first(each, timing.first_list) is None]
         if silent:
             raise Broken(
-                f"{len(silent)} of {len(streams)} streams got no list within "
+                f"{len(silent)} of {counted(len(streams), 'stream')} got no list within "
                 f"{timing.first_list:g} s"
             )
         began = loop.time()
@@ -248,10 +248,10 @@ async def concurrent(plugin: Plugin) -> str:
             if isinstance(each, BaseException) and changes.untouched([name])
         ]
         if failed:
-            raise Broken(f"{len(failed)} of {len(results)} calls failed: {failed[0]}")
+            raise Broken(f"{len(failed)} of {counted(len(results), 'call')} failed: {failed[0]}")
     finally:
         await session.close()
-    return f"{len(results)} calls in {1000 * plugin.harness.spent(began):.0f} ms"
+    return f"{counted(len(results), 'call')} in {1000 * plugin.harness.spent(began):.0f} ms"
 
 
 async def _allocate(session: PluginSession, name: str, timeout: float) -> AllocateResponse:

@@ -6,6 +6,7 @@ from kubedevices.check.answers import shorten
 from kubedevices.check.check import Broken, Harm, NotTried, Severity, Theme
 from kubedevices.check.plugin import Plugin
 from kubedevices.errors import InvalidCdiAnnotation
+from kubedevices.errors.words import counted
 from kubedevices.host.cdi_specs import read_registry
 from kubedevices.values.cdi import (
     CdiRegistry,
@@ -77,7 +78,7 @@ async def cdi_files(plugin: Plugin) -> str:
             f"{broken[0].path.rpartition('/')[2]}: {broken[0].problem}",
             "\n".join(f"{file.path}: {file.problem}" for file in broken[1:]),
         )
-    return f"{len(files)} files"
+    return counted(len(files), "file")
 
 
 @theme.check(
@@ -97,7 +98,7 @@ async def cdi_resolvable(plugin: Plugin) -> str:
         explanation = registry.explain(name)
         if not explanation.resolves:
             raise Broken(f"{name}: {explanation.reason}")
-    return f"{len(names)} names"
+    return counted(len(names), "name")
 
 
 @theme.check(

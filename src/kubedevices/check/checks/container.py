@@ -3,9 +3,10 @@
 import re
 from collections import defaultdict
 
-from kubedevices.check.answers import shorten
+from kubedevices.check.answers import entry_text, shorten
 from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Severity, Theme
 from kubedevices.check.plugin import Plugin
+from kubedevices.errors.words import counted
 from kubedevices.values.device import DeviceSpec, Mount
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
@@ -42,8 +43,8 @@ async def paths(plugin: Plugin) -> str:
     for entry in entries:
         for path in (entry.host_path, entry.container_path):
             if not (path or "").startswith("/"):
-                raise Broken(f"path {path!r} in {entry}")
-    return f"{len(entries)} entries"
+                raise Broken(f"a path is not absolute: {entry_text(entry)}")
+    return f"device files and mounts: {len(entries)}"
 
 
 @theme.check(
@@ -60,7 +61,7 @@ async def permissions(plugin: Plugin) -> str:
         raise NotTried("its answers have no device files")
     for spec in specs:
         if not _PERMISSIONS.fullmatch(spec.permissions):
-            raise Broken(f"permissions {spec.permissions!r} of {spec.host_path}")
+            raise Broken(f"permissions '{spec.permissions}' of {spec.host_path}")
     return ", ".join(sorted({spec.permissions for spec in specs}))
 
 
@@ -88,7 +89,7 @@ async def container_paths(plugin: Plugin) -> str:
                 raise Broken(f"{place} is both {' and '.join(hosts)}")
             if len(entries) > 1:
                 raise Fragile(f"{len(entries)} different entries have the path {place}")
-    return f"{count} different paths"
+    return counted(count, "path")
 
 
 @theme.check(

@@ -4,12 +4,13 @@
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from itertools import pairwise
 
 from kubedevices.check.answers import shorten
 from kubedevices.check.check import Broken, Fragile, Harm, Severity, Theme
 from kubedevices.check.plugin import Plugin
-from kubedevices.errors.words import counted
+from kubedevices.errors.words import counted, some_of
 from kubedevices.values.device import Health
 from kubedevices.values.numa import BadNumaNodes, parse_numa_nodes
 
@@ -96,8 +97,8 @@ async def id_present(plugin: Plugin) -> str:
     devices = (await plugin.device_list()).devices
     empty = sum(not device.id for device in devices)
     if empty:
-        raise Broken(f"{empty} of {len(devices)} IDs are empty")
-    return f"{len(devices)} IDs"
+        raise Broken(f"empty: {empty} of {counted(len(devices), 'ID')}")
+    return counted(len(devices), "ID")
 
 
 @theme.check(
@@ -115,7 +116,7 @@ async def id_unique(plugin: Plugin) -> str:
     doubled = [name for name, n in Counter(device.id for device in devices).items() if n > 1]
     if doubled:
         raise Broken(f"more than once: {shorten(doubled)}")
-    return f"{len(devices)} different IDs"
+    return counted(len(devices), "different ID")
 
 
 @theme.check(
@@ -147,7 +148,8 @@ async def health(plugin: Plugin) -> str:
     devices = (await plugin.device_list()).devices
     odd = [device for device in devices if device.health not in tuple(Health)]
     if odd:
-        raise Broken(f"{len(odd)} devices have another health, {odd[0].id!r}: {odd[0].health!r}")
+        number = counted(len(odd), "device")
+        raise Broken(f'another health of {number}: {odd[0].id!r} is "{odd[0].health}"')
     counts = Counter(device.health for device in devices)
     return ", ".join(f"{count} {word}" for word, count in sorted(counts.items())) or "no devices"
 
@@ -170,12 +172,17 @@ async def numa(plugin: Plugin) -> str:
         raise Broken(f"NUMA node {negative[0]}")
     online = _online_nodes(plugin)
     if online and (unknown := sorted(nodes - online)):
-        raise Fragile(f"NUMA node {unknown[0]} is not one of {sorted(online)} in {ONLINE_NODES}")
+        known = _text(online)
+        raise Fragile(f"NUMA node {unknown[0]} is not one of {known} in {ONLINE_NODES}")
     for device in devices:
         named = list(device.numa_nodes or ())
         if len(set(named)) < len(named):
-            raise Fragile(f"{device.id!r} has a NUMA node twice: {named}")
-    return f"nodes {sorted(nodes)}" if nodes else "no topology"
+            raise Fragile(f"{device.id!r} has a NUMA node twice: {_text(named)}")
+    return f"NUMA nodes: {_text(nodes)}" if nodes else "no topology"
+
+
+def _text(nodes: Iterable[int]) -> str:
+    return some_of(map(str, sorted(nodes)))
 
 
 def _online_nodes(plugin: Plugin) -> set[int]:

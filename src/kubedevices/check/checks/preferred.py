@@ -7,6 +7,7 @@ from kubedevices.check.answers import shorten
 from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Severity, Theme
 from kubedevices.check.plugin import SEVERAL, UNKNOWN_ID, Plugin
 from kubedevices.errors import RpcError
+from kubedevices.errors.words import counted
 
 FAIL, WARN, NOTE = Severity.FAIL, Severity.WARN, Severity.NOTE
 
@@ -26,7 +27,7 @@ async def _prefer(
             lambda limit: plugin.session.prefer(available, must_include, size, timeout=limit)
         )
     except RpcError as error:
-        raise Broken(f"{size} of {len(available)} devices: {error}") from error
+        raise Broken(f"{size} of {counted(len(available), 'device')}: {error}") from error
     return list(answers[0]) if answers else []
 
 
@@ -69,8 +70,8 @@ async def must_include(plugin: Plugin) -> str:
     for must in available:
         chosen = await _prefer(plugin, available, [must], 2)
         if chosen and must not in chosen:
-            raise Broken(f"2 devices with {must!r}: {shorten(chosen)}")
-    return f"each of {len(available)} must-include devices was preferred"
+            raise Broken(f"2 devices with {must!r} requested, preferred: {shorten(chosen)}")
+    return f"each of {counted(len(available), 'must-include device')} was preferred"
 
 
 @preferred.check(
@@ -88,10 +89,12 @@ async def size(plugin: Plugin) -> str:
     for count in range(1, len(available) + 1):
         chosen = await _prefer(plugin, available, [], count)
         if chosen and len(chosen) != count:
-            raise Broken(f"{count} devices requested, {len(chosen)} preferred")
+            raise Broken(
+                f"{counted(count, 'device')} requested, {len(chosen)} preferred: {shorten(chosen)}"
+            )
         if len(set(chosen)) != len(chosen):
             raise Broken(f"a device twice: {shorten(chosen, SEVERAL)}")
-    return f"1 to {len(available)} devices"
+    return f"up to {counted(len(available), 'device')}"
 
 
 @preferred.check(
@@ -133,7 +136,7 @@ async def not_offered(plugin: Plugin) -> str:
         answers = await plugin.ask(lambda limit: plugin.session.prefer(ids, [], 1, timeout=limit))
     except RpcError as error:
         return error.code.name
-    raise Broken(f"OK with {len(answers)} container responses")
+    raise Broken(f"answered OK, preferred: {shorten(answers[0] if answers else ()) or 'no device'}")
 
 
 # ---------------------------------------------------------------- PreStartContainer
@@ -171,7 +174,7 @@ async def pre_start(plugin: Plugin) -> str:
     took = plugin.harness.spent(began)
     if took > plugin.timing.pre_start * 2 / 3:
         raise Fragile(f"{shorten(ids)}: {took:.1f} s of {plugin.timing.pre_start:g} s")
-    return f"{len(ids)} devices in {1000 * took:.1f} ms"
+    return f"{counted(len(ids), 'device')} in {1000 * took:.1f} ms"
 
 
 @start.check(

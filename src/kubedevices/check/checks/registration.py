@@ -5,6 +5,7 @@ from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Phase, Seve
 from kubedevices.check.harness import Harness
 from kubedevices.check.plugin import Plugin
 from kubedevices.errors import UnsupportedVersion
+from kubedevices.errors.words import counted
 from kubedevices.testing.kubelet.arrival import GAVE_UP
 from kubedevices.values.allocation import API_VERSION
 from kubedevices.values.resource_name import explain_resource_name
@@ -44,7 +45,7 @@ async def serves_first(plugin: Plugin) -> str:
     found = plugin.arrival
     if found.session is None:
         raise Broken(
-            f"could not be dialled ({found.dial_problem}) in {found.dials} tries "
+            f"could not be dialled ({found.dial_problem}) in {counted(found.dials, 'attempt')} "
             f"within {plugin.timing.dial:g} s"
         )
     if found.dials > 1:

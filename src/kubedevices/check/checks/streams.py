@@ -72,7 +72,7 @@ async def second_stream(plugin: Plugin) -> str:
         if found is None:
             raise Broken(f"no list within {plugin.timing.first_list:g} s {stream.end}".rstrip())
     if plugin.harness.shared.changes.untouched({*found.healthy} ^ {*known.healthy}):
-        raise Broken(f"{len(found.devices)} devices instead of {len(known.devices)}")
+        raise Broken(f"{counted(len(found.devices), 'device')} instead of {len(known.devices)}")
     took = 1000 * (found.at - stream.opened_at)
     return f"{counted(len(found.devices), 'device')} after {took:.0f} ms"
 
@@ -119,7 +119,7 @@ async def order(plugin: Plugin) -> str:
         right = [device.id for device in other.devices if device.id in shared]
         if left != right:
             raise Broken(f"{shorten(left)} in one list, {shorten(right)} in another")
-    return f"the same order in {len(known)} lists"
+    return f"the same order in {counted(len(known), 'list')}"
 
 
 # ---------------------------------------------------------------- without any call
@@ -168,8 +168,10 @@ async def identical(plugin: Plugin) -> str:
     same = sum(one.content == other.content for one, other in pairwise(lists))
     span = f"{plugin.timing.quiet:g} s"
     if same > 1:
-        raise Broken(f"{same} of {len(lists)} lists within {span} repeated the list before")
-    return f"{len(lists)} lists within {span}"
+        raise Broken(
+            f"{same} of {counted(len(lists), 'list')} within {span} repeated the list before"
+        )
+    return f"{counted(len(lists), 'list')} within {span}"
 
 
 @quiet.check(
@@ -189,7 +191,7 @@ async def steady(plugin: Plugin) -> str:
     if changes:
         one, other = changes[0]
         raise Broken(
-            f"{len(changes)} changes within {plugin.timing.quiet:g} s, the first of "
+            f"{counted(len(changes), 'change')} within {plugin.timing.quiet:g} s, the first of "
             f"{shorten(sorted({each.id for each in one.content ^ other.content}))}"
         )
     return f"no change within {plugin.timing.quiet:g} s"

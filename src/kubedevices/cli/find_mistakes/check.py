@@ -44,7 +44,8 @@ start or end the plugin are then skipped. The host's kubelet is not touched. Wit
 sees directories of the check at /var/lib/kubelet/device-plugins, /var/lib/kubelet/plugins_registry
 and /var/run/cdi. Without root, the check uses a user namespace for this. If the host does not allow
 user namespaces, give the directories to the plugin: {socket_dir}, {registry_dir} and {cdi_dir} in
-COMMAND are replaced by their paths. In a container without kubelet, use --in-place instead.
+COMMAND are replaced by their paths, and {pod_resources} by a podresources socket. In a container
+without kubelet, use --in-place instead.
 
 Exit codes: 0 no failure, 1 a failure that --expect does not know, 2 wrong usage (also a --resource
 that the plugin does not register), 3 the plugin could not be started or never registered, 4 the

@@ -81,7 +81,7 @@ def _add_manner_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="skip checks that wait for a long time; the report names them",
+        help="skip checks that wait long, which the report names; wait at most 10 s in the others",
     )
     parser.add_argument(
         "--one-at-a-time",
@@ -97,7 +97,7 @@ def _add_manner_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-registry",
         action="store_true",
-        help="offer no plugin registry, for a plugin that registers in both ways",
+        help="there is no plugin registry directory, for a plugin that registers in both ways",
     )
 
 
