@@ -33,7 +33,7 @@ class NeedsItsOwnFile(WithMark):
     async def until_lost(self) -> None:
         await super().until_lost()
         if not self.mark.exists():
-            raise FileNotFoundError(self.mark)
+            raise Refused(f"{self.mark.name} is gone")
 
 
 @mutation("stopped-by-its-own-file", fails=["life.sockets-wiped"])

@@ -115,7 +115,7 @@ class NumaUnknownNode(GoodPlugin):
 @mutation(
     "numa-node-twice",
     warns=["list.numa"],
-    says={"list.numa": "has a NUMA node twice: [0, 0]"},
+    says={"list.numa": "has a NUMA node twice: 0, 0"},
 )
 class NumaNodeTwice(GoodPlugin):
     """Sends the NUMA node of each host file, so a NUMA node may occur twice."""
