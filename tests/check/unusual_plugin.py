@@ -240,11 +240,13 @@ class HearsSigtermLate(GoodPlugin):
 
 
 class BothWays(GoodPlugin):
-    """Calls Register, and also has its socket in the plugin registry directory."""
+    """Calls Register, and also has its socket in the plugin registry directory, if it exists."""
 
     async def open_server(self) -> None:
         await super().open_server()
         found = self.socket_dir.parent / "registry" / self.path.name
+        if not found.parent.is_dir():
+            return
         found.unlink(missing_ok=True)
         os.link(self.path, found)
         self.mine = identity(self.path)  # the hard link changed the time of the file
