@@ -13,7 +13,7 @@ from kubedevices.cli import main
 from kubedevices.manifests.deployment import Deployment
 from kubedevices.manifests.dra_access import class_name
 from kubedevices.manifests.workload import documents
-from kubedevices.testing.api_server.cel import is_selected
+from kubedevices.values.selectors import Selector
 
 DRIVER = Deployment(
     "simulate", "i", name="gpus", mode="dra", domain="example.com", device_types=("gpu", "NIC_1")
@@ -87,7 +87,7 @@ def test_a_class_selects_the_devices_of_its_type() -> None:
         ((selector),) = each["spec"]["selectors"]
         for other in ("gpu", "NIC_1"):
             device = {"name": "d", "attributes": {"type": {"string": other}}}
-            is_chosen = is_selected(selector["cel"]["expression"], "example.com", device)
+            is_chosen = Selector(selector["cel"]["expression"]).selects("example.com", device)
             assert is_chosen is (kind == other)
 
 

@@ -53,6 +53,19 @@ class PreparedUnwritable(DraError):
         super().__init__(f"cannot write {path}: {reason}")
 
 
+class BadSelector(DraError):
+    """A device selector that cannot be compiled, or that fails for a device.
+
+    `kind` is compilation, length, evaluation, result (no bool), cost, or unsupported: the selector
+    may be right, but cannot be evaluated here.
+    """
+
+    def __init__(self, kind: str, problem: str) -> None:
+        self.kind, self.problem = kind, problem
+        names = {"compilation": "compilation failed", "evaluation": "CEL runtime error"}
+        super().__init__(f"device selector: {names.get(kind, kind)}: {problem}")
+
+
 class UnusableCredentials(UsageError):
     """Credentials or an address that no HTTP request can have; the text shows neither."""
 

@@ -8,4 +8,5 @@ allocation      requests and answers of the calls of a plugin, as dataclasses
 numa            the text of sysfs about NUMA nodes, and hints
 proxied_plugin  what a proxy says of one plugin behind it
 cdi             content of CDI files: names, edits, rules, resolution
+selectors       CEL, the language of device selectors
 """

@@ -14,7 +14,6 @@ capacities     capacities that several allocations of one device consume
 slice_rules    the checks of a ResourceSlice
 claim_rules    the checks of a ResourceClaim or DeviceClass
 store          the objects, their versions, and the events for watches
-cel            evaluates the supported part of CEL, the language of device selectors
 scheduler      allocates devices to claims
 http           requests and answers on a connection
 server         `ApiServer`

@@ -9,9 +9,10 @@ are not supported.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kubedevices.errors import BadSelector
 from kubedevices.testing.api_server.capacities import Consumed, Key
-from kubedevices.testing.api_server.cel import BadExpression, is_selected
 from kubedevices.testing.api_server.kinds import Object
+from kubedevices.values.selectors import Selector
 
 _SHARE_PREFIX = "00000000-0000-4000-8000-"
 
@@ -142,9 +143,9 @@ def _fitting(
         selected = [
             each
             for each in devices
-            if all(is_selected(expression, each.driver, each.device) for expression in selectors)
+            if all(Selector.compiled(text).selects(each.driver, each.device) for text in selectors)
         ]
-    except BadExpression as error:
+    except BadSelector as error:
         raise NotAllocatable(f"request {name}: {error}") from error
     tolerated = [each for each in selected if _is_tolerated(each, exact)]
     before = state.copy()
