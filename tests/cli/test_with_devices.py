@@ -228,10 +228,13 @@ def test_a_node_that_restarts_meanwhile_gets_the_devices_back(node: NodeThread) 
     assert [*(node.manager.state_dir / "owners").iterdir()] == []
 
 
-def test_a_node_that_is_gone_leaves_exit_code_and_advice(node: NodeThread) -> None:
+def test_a_node_that_is_gone_leaves_exit_code_and_advice(node: NodeThread, tmp_path: Path) -> None:
     """The command's exit code, and how to give the devices back; the next node tells it, too."""
-    with start(node, "--pod-name", "train", command=("sh", "-c", "read line; exit 4")) as process:
-        until_sync(lambda: held(node), commands.DEADLINE)
+    began = tmp_path / "began"
+    command = ("sh", "-c", '>"$0"; read line; exit 4', str(began))
+    with start(node, "--pod-name", "train", command=command) as process:
+        # Devices are held before the command has the node's answer, and begins.
+        until_sync(began.exists, commands.DEADLINE)
         node.call(node.stop())
         _, error = process.communicate(timeout=commands.DEADLINE)
     assert process.returncode == 4
