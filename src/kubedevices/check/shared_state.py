@@ -13,8 +13,6 @@ from kubedevices.check.target import Trigger, TriggerRun
 LOG_LIMIT = 100_000
 """Characters that are stored of the beginning, and of the end, of the output of one process."""
 
-DURING_CHANGE = ", while the devices changed"
-
 
 @dataclass(frozen=True)
 class UnexpectedEnd:
@@ -28,6 +26,7 @@ class UnexpectedEnd:
     words: str = ""
     process: object = None
     cause: str = ""
+    is_by_change: bool = False  # the devices changed at that time, and `when` says so
 
 
 @dataclass(frozen=True)
@@ -137,8 +136,9 @@ class SharedState:
     def mark_during_change(self, process: object) -> None:
         """Mark the recorded end of `process`: it came while the devices changed."""
         for number, each in enumerate(self.unexpected_ends):
-            if each.process is process and not each.when.endswith(DURING_CHANGE):
-                self.unexpected_ends[number] = replace(each, when=each.when + DURING_CHANGE)
+            if each.process is process and not each.is_by_change:
+                when = f"{each.when}, while the devices changed"
+                self.unexpected_ends[number] = replace(each, when=when, is_by_change=True)
 
     def store_log(self, check: str, ended: str, text: str) -> None:
         """Store the output of a process, without the middle if it is long."""

@@ -5,11 +5,12 @@ it for our node. `kubelet_devices` asks a real kubelet.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from kubedevices.kubelet_api.convert import TOPOLOGY
 from kubedevices.kubelet_api.protobuf import Field, Message, block
+from kubedevices.values.device import ReportedDevice
 from kubedevices.wire.unix_grpc import GrpcChannel, Methods, UnaryMethod
 
 LIST = "/v1.PodResourcesLister/List"
@@ -171,6 +172,18 @@ class PodResourcesClient:
 def pod_to_wire(pod: PodEntry) -> bytes:
     """Return `pod` as one encoded entry of v1.List: a list is a join of entries."""
     return block(1, POD.to_wire(pod))
+
+
+def allocatable_entries(resource: str, device: ReportedDevice) -> Iterator[DeviceEntry]:
+    """Yield one entry per NUMA node of the device, or one entry without a node.
+
+    The kubelet leaves out a device whose topology names no node.
+    """
+    if device.numa_nodes:
+        for node in device.numa_nodes:
+            yield DeviceEntry(resource, (device.id,), (node,))
+    else:
+        yield DeviceEntry(resource, (device.id,))
 
 
 def allocatable_to_wire(device: DeviceEntry) -> bytes:

@@ -1,8 +1,8 @@
 """Doubles for tests of device plugins; the pytest plugin with the fixtures `bench` and `replay`.
 
 pytest loads this package in every session if kubedevices is installed. So the package imports the
-other modules only when a test uses them. `kubedevices check` and `kubedevices node` use parts of it
-on machines without pytest, so only `fixtures` imports pytest.
+other modules only when a test uses them. `kubedevices check` uses parts of it on machines
+without pytest, so only `fixtures` imports pytest.
 
 fixtures           the pytest plugin; it needs neither pytest-asyncio nor any setting
 stub_plugin        `StubPlugin`, a device plugin whose answers a test sets

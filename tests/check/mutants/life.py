@@ -179,9 +179,8 @@ class ExitsWhenWiped(GoodPlugin):
         await super().open_server()
 
 
-@mutation("never-after-a-refused-dial", fails=["life.refused-dial"])
-class NeverAfterARefusedDial(GoodPlugin):
-    """Waits for the next kubelet.sock if a new kubelet.sock does not accept connections yet."""
+class AfterARefusedDial(GoodPlugin):
+    """Does something if a new kubelet.sock does not accept connections yet."""
 
     answered_by: object = None
 
@@ -191,9 +190,20 @@ class NeverAfterARefusedDial(GoodPlugin):
         except grpc.aio.AioRpcError as error:
             is_new = self.registered_at not in (None, self.answered_by)
             if is_new and "refused" in error.details().lower():
-                await asyncio.sleep(3600)
+                await self.after_refusal(error.details())
             raise
         self.answered_by = self.registered_at
+
+    async def after_refusal(self, details: str) -> None:
+        raise NotImplementedError
+
+
+@mutation("never-after-a-refused-dial", fails=["life.refused-dial"])
+class NeverAfterARefusedDial(AfterARefusedDial):
+    """Waits for the next kubelet.sock."""
+
+    async def after_refusal(self, details: str) -> None:
+        await asyncio.sleep(3600)
 
 
 @mutation(
@@ -201,21 +211,12 @@ class NeverAfterARefusedDial(GoodPlugin):
     fails=["life.refused-dial", "life.dies"],
     says={"life.refused-dial": "panic: cannot register"},
 )
-class DiesOfARefusedDial(GoodPlugin):
-    """Crashes if a new kubelet.sock does not accept connections yet: GCE."""
+class DiesOfARefusedDial(AfterARefusedDial):
+    """Crashes: GCE."""
 
-    answered_by: object = None
-
-    async def call_register(self) -> None:
-        try:
-            await super().call_register()
-        except grpc.aio.AioRpcError as error:
-            is_new = self.registered_at not in (None, self.answered_by)
-            if is_new and "refused" in error.details().lower():
-                print(f"panic: cannot register: {error.details()}", file=sys.stderr)
-                os._exit(2)
-            raise
-        self.answered_by = self.registered_at
+    async def after_refusal(self, details: str) -> None:
+        print(f"panic: cannot register: {details}", file=sys.stderr)
+        os._exit(2)
 
 
 @mutation("generic-change-after-restart-lost", fails=["life.lost-updates"])

@@ -16,6 +16,7 @@ from kubedevices.kubelet_api.pod_resources import (
     ContainerEntry,
     DeviceEntry,
     PodEntry,
+    allocatable_entries,
     allocatable_to_wire,
     pod_resources_methods,
     pod_to_wire,
@@ -25,7 +26,6 @@ from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.loop_slices import LoopSlices
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices import NO_NUMA_NODE, HeldDevices, PodDevices
-from kubedevices.values.device import ReportedDevice
 from kubedevices.wire.unix_grpc import GrpcServer
 
 CALLS_PER_SECOND = 100
@@ -136,7 +136,7 @@ class PodResourcesServer:
                     allocatable_to_wire(entry)
                     for device_id, device in some
                     if device_id in healthy
-                    for entry in _allocatable(resource, device)
+                    for entry in allocatable_entries(resource, device)
                 ]
                 yield
         return b"".join(parts)
@@ -193,18 +193,6 @@ def _held(resource: str, held: HeldDevices) -> Iterator[DeviceEntry]:
         nodes = None if node == NO_NUMA_NODE else (node,)
         for device_id in device_ids:
             yield DeviceEntry(resource, (device_id,), nodes)
-
-
-def _allocatable(resource: str, device: ReportedDevice) -> Iterator[DeviceEntry]:
-    """Yield one entry per NUMA node of the device, or one entry without a node.
-
-    The kubelet leaves out a device whose topology names no node.
-    """
-    if device.numa_nodes:
-        for node in device.numa_nodes:
-            yield DeviceEntry(resource, (device.id,), (node,))
-    else:
-        yield DeviceEntry(resource, (device.id,))
 
 
 class TokenBucket:

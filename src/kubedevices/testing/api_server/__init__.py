@@ -9,7 +9,6 @@ does. A small scheduler allocates devices to claims. `ApiServer.fault` can break
         config.write_text(server.kubeconfig())
 
 kinds          the kinds of objects, their URL paths and field selectors
-quantities     the canonical form of quantities
 capacities     capacities that several allocations of one device consume
 slice_rules    the checks of a ResourceSlice
 claim_rules    the checks of a ResourceClaim or DeviceClass

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from kubedevices.testing.api_server.kinds import Object
-from kubedevices.testing.api_server.quantities import amount, canonical
+from kubedevices.values.quantities import amount, canonical
 
 Key = tuple[str, str, str]
 """Driver, pool and name of a device."""

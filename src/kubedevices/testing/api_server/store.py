@@ -12,8 +12,8 @@ from uuid import UUID
 from kubedevices.errors import ApiRefused
 from kubedevices.testing.api_server.claim_rules import claim_problems, class_problems
 from kubedevices.testing.api_server.kinds import KINDS, ApiPath, Object
-from kubedevices.testing.api_server.quantities import canonical
 from kubedevices.testing.api_server.slice_rules import slice_problems
+from kubedevices.values.quantities import canonical
 
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 """The letters of generated name suffixes in Kubernetes."""

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from kubedevices.errors import RpcError, StatusCode
 from kubedevices.kubelet_api.pod_resources import (
-    DeviceEntry,
     PodEntry,
+    allocatable_entries,
     allocatable_to_wire,
     pod_resources_methods,
 )
@@ -43,18 +43,13 @@ class NoPods:
         raise RpcError(StatusCode.UNKNOWN, f"pod {name} in namespace {namespace} not found")
 
     async def get_allocatable(self) -> bytes:
-        """Answer v1.GetAllocatableResources: one entry per NUMA node of each healthy device."""
+        """Answer v1.GetAllocatableResources: the healthy devices."""
         return b"".join(
-            allocatable_to_wire(DeviceEntry(resource, (device.id,), nodes))
+            allocatable_to_wire(entry)
             for resource, device in self._devices()
-            for nodes in _each(device.numa_nodes)
+            for entry in allocatable_entries(resource, device)
         )
 
     async def list_pods_v1alpha1(self) -> Iterable[PodEntry]:
         """Answer v1alpha1.List."""
         return ()
-
-
-def _each(numa_nodes: Iterable[int] | None) -> list[tuple[int, ...] | None]:
-    """Return the topologies of the entries of one device."""
-    return [(node,) for node in numa_nodes or ()] or [None]

@@ -34,7 +34,7 @@ class CelNode:
     type: str = "dyn"
     is_test: bool = False
     names: tuple[str, ...] = ()
-    optional: frozenset[int] = frozenset()
+    has_optional: bool = False
 
 
 def read(data: bytes) -> CelNode:
@@ -77,7 +77,7 @@ def _node(data: bytes, types: dict[int, str], names: dict[int, str]) -> CelNode:
     if fields[7]:
         found = _fields(fields[7][0])
         parts = tuple(_node(each, types, names) for each in found[1])
-        return CelNode("list", parts=parts, optional=frozenset(_packed(found[2])), type=kind)
+        return CelNode("list", parts=parts, has_optional=bool(found[2]), type=kind)
     if fields[8]:
         found = _fields(fields[8][0])
         entries = [_fields(each) for each in found[2]]
@@ -142,16 +142,6 @@ def _fields(data: bytes) -> Message:
             size, at = (8, at) if wire == 1 else (4, at) if wire == 5 else _varint(data, at)
             value, at = data[at : at + size], at + size
         found[tag >> 3].append(value)
-    return found
-
-
-def _packed(values: list[Any]) -> list[int]:
-    found = []
-    for each in values:
-        at = 0
-        while isinstance(each, bytes) and at < len(each):
-            number, at = _varint(each, at)
-            found.append(number)
     return found
 
 

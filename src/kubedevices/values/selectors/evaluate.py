@@ -83,7 +83,7 @@ class Evaluation:
         return _get(target, node.name)
 
     def _list(self, node: CelNode) -> Any:
-        if node.optional:
+        if node.has_optional:
             raise fail("an optional item of a list is not evaluated here", "unsupported")
         if any(each.kind != "const" for each in node.parts):
             self._spend(10)
@@ -217,9 +217,7 @@ class Evaluation:
     def _in(self, node: CelNode) -> bool:
         item, held = (self.value(each) for each in node.parts)
         self._spend(_size(held) if isinstance(held, list) else 1)
-        if isinstance(held, Mapping):
-            return any(_same(item, each) for each in held)
-        if not isinstance(held, list):
+        if not isinstance(held, list | Mapping):
             raise fail("no such overload")
         return any(_same(item, each) for each in held)
 

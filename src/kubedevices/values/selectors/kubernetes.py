@@ -9,13 +9,8 @@ from fractions import Fraction
 from typing import Any
 
 from kubedevices.errors import BadSelector
+from kubedevices.values.quantities import amount, rounded
 
-_QUANTITY = re.compile(
-    r"(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+))(?P<suffix>[numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{1,3})?",
-    re.ASCII,
-)
-_DECIMAL = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
-_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _NUMBER = r"(0|[1-9][0-9]*)"
 _LABEL = r"(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
 _SEMVER = re.compile(
@@ -57,19 +52,10 @@ class Semver:
 
 
 def _amount(text: str) -> Fraction:
-    match = _QUANTITY.fullmatch(text)
-    if match is None:
-        raise BadSelector("evaluation", f"{text!r} is not a quantity")
-    suffix, number = match["suffix"] or "", Fraction(match["number"])
-    if suffix in _BINARY[1:]:
-        number *= 1024 ** _BINARY.index(suffix)
-    elif suffix in _DECIMAL:
-        number *= Fraction(1000) ** (_DECIMAL.index(suffix) - 3)
-    else:
-        number *= Fraction(10) ** int(suffix[1:])
-    nano = abs(number) * 10**9  # a quantity is a multiple of 1e-9, rounded away from zero
-    rounded = Fraction(-(-nano.numerator // nano.denominator), 10**9)
-    return rounded if number >= 0 else -rounded
+    try:
+        return rounded(amount(text))
+    except ValueError as error:
+        raise BadSelector("evaluation", str(error)) from error
 
 
 def _normalized(text: str) -> str:

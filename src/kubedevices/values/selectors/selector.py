@@ -17,7 +17,10 @@ _ANY = ("", "dyn")
 
 
 class Part(NamedTuple):
-    """A term of the outermost `&&`: its text, and its value, or the problem if it has none."""
+    """A term of the outermost `&&`: its place from 0, its value, or the problem if it has none.
+
+    `values` are the attributes and capacities that it names, by map, domain and name.
+    """
 
     number: int
     holds: bool

@@ -1,4 +1,6 @@
-"""The canonical form of quantities, in which an API server stores them: `1024Mi` is `1Gi`. Pure.
+"""Quantities of Kubernetes: their values, and the form in which an API server stores them. Pure.
+
+The canonical form of `1024Mi` is `1Gi`.
 
 Source of the rules: k8s.io/apimachinery, `pkg/api/resource`, `Quantity.CanonicalizeBytes`.
 """
@@ -29,24 +31,29 @@ def amount(text: str) -> Fraction:
 
 def canonical(text: str) -> str | None:
     """Return the canonical form of a quantity, None if `text` is no quantity."""
-    match = _QUANTITY.fullmatch(text)
-    if match is None:
+    try:
+        value = amount(text)
+    except ValueError:
         return None
-    suffix = match["suffix"] or ""
-    number = Fraction(match["number"])
-    if suffix in _BINARY[1:]:
-        value = number * 1024 ** _BINARY.index(suffix)
-        if abs(value) >= 1024 and value.denominator == 1:
-            return _scaled(value, 1024, _BINARY)
-        suffix = ""  # below 1024 a quantity with a binary suffix becomes decimal
-    elif suffix in _DECIMAL:
-        value = number * Fraction(1000) ** (_DECIMAL.index(suffix) - 3)
-    else:
-        value = number * Fraction(10) ** int(suffix[1:])
+    suffix = text.lstrip("+-.0123456789")
+    if suffix in _BINARY[1:] and abs(value) >= 1024 and value.denominator == 1:
+        return _scaled(value, 1024, _BINARY)
+    # Below 1024 a quantity with a binary suffix becomes decimal.
+    if suffix and suffix not in (*_DECIMAL, *_BINARY):
         return _with_exponent(value)
+    return _scaled(Fraction(_nano_units(value)), 1000, _DECIMAL)
+
+
+def rounded(value: Fraction) -> Fraction:
+    """Return a value as a quantity holds it: a multiple of 1e-9, rounded away from zero."""
+    nano = _nano_units(abs(value))
+    return Fraction(nano if value >= 0 else -nano, 10**9)
+
+
+def _nano_units(value: Fraction) -> int:
+    """Return a value in units of 1e-9, rounded up."""
     nano = value * 10**9
-    rounded = -(-nano.numerator // nano.denominator)  # round up to a multiple of 1e-9
-    return _scaled(Fraction(rounded), 1000, _DECIMAL)
+    return -(-nano.numerator // nano.denominator)
 
 
 def _scaled(value: Fraction, base: int, suffixes: tuple[str, ...]) -> str:
