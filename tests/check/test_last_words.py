@@ -15,7 +15,7 @@ net/http.(*conn).serve(0xc000012345, {0x7f, 0x1})
 google.golang.org/grpc.(*Server).handleStream(0xc0001, 0x2)
 \t/build/vendor/google.golang.org/grpc/server.go:1783 +0xfb
 main.(*Plugin).Allocate(0xc0001a2000, 0x1)
-\t/build/main.go:77 +0x1d
+\t/build/my plugin/main.go:77 +0x1d
 """
 FATAL = """\
 E1122 10:00:00.000000       1 plugin.go:9] cannot dial

@@ -5,6 +5,7 @@ The behaviour of `deploy` and `undeploy` is tested in `tests/cli/test_deploy.py`
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from kubedevices.manifests.deployment import Deployment
 from kubedevices.manifests.workload import objects
 
 ROOT = Path(__file__).parents[2]
-BIN = Path(sys.executable).parent
+BIN = shlex.quote(str(Path(sys.executable).parent))  # a word of a recipe
 TREE = ("src", "Makefile", "README.md", "LICENSE", "pyproject.toml", "setup.py", "requirements.txt")
 KUBECTL = """\
 #!/bin/sh

@@ -1,6 +1,7 @@
 """The manifests match the schemas of Kubernetes, and deploy/ is up to date with the package."""
 
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -166,7 +167,8 @@ def test_hadolint_accepts_the_containerfile() -> None:
 def test_make_deploy_shows_the_objects_to_apply() -> None:
     """The variables of simple-device-plugin are in the container."""
     settings = ["NAMESPACE=lab", "RESOURCE_NAME=example.com/x", "NUMBER_DEVICES=3", "IMAGE=img:1"]
-    done = run("make", "--silent", "print-manifests", "-o", "venv", f"BIN={BIN}", *settings)
+    quoted = f"BIN={shlex.quote(str(BIN))}"
+    done = run("make", "--silent", "print-manifests", "-o", "venv", quoted, *settings)
     assert done.returncode == 0, done.stderr
     head, *_, daemon_set = yaml.safe_load_all(done.stdout)
     (container,) = daemon_set["spec"]["template"]["spec"]["containers"]

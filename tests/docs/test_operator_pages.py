@@ -1,6 +1,7 @@
 """The pages for operators: metrics, alerts and units agree with the code."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -118,7 +119,7 @@ def test_a_unit_starts_a_command_with_existing_options(
     """All units have the same protection."""
     text = unit(name, capsys)
     (command,) = re.findall("^ExecStart=/usr/local/bin/kubedevices (.*)$", text, re.MULTILINE)
-    verb, *arguments = command.split()
+    verb, *arguments = shlex.split(command)
     verb_parser(load_verb(verb)).parse_args(arguments)
     closed = {unit(each, capsys).partition("UMask=")[2] for each in UNITS}
     assert len(closed) == 1
@@ -147,7 +148,7 @@ def test_systemd_accepts_a_unit(
     missing.
     """
     here = unit(name, capsys).replace(
-        "/usr/local/bin/kubedevices", f"{Path(sys.executable).parent}/kubedevices"
+        "/usr/local/bin/kubedevices", f'"{Path(sys.executable).parent}/kubedevices"'
     )
     assert verify(tmp_path / name, here) == ""
     assert "Unknown key" in verify(tmp_path / name, here.replace("UMask", "Umsk"))

@@ -45,6 +45,20 @@ def test_processes_are_listed_in_order(tmp_path: Path) -> None:
     assert [*processes(tmp_path / "nothing")] == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (("/opt/my tools/bin/kubedevices", "expose"), "kubedevices"),
+        (("-m", "kubedevices.cli"), "python3.11"),
+        ((), "python3.11"),
+    ],
+)
+def test_a_script_has_its_own_name(tmp_path: Path, arguments: tuple[str, ...], name: str) -> None:
+    """And not that of Python, as it has where pip lets a shell start the interpreter."""
+    add_process(tmp_path, 9, "python3.11", *arguments)
+    assert process(9, tmp_path) == ProcessFacts(9, name)
+
+
 def test_a_kubelet_that_hides_its_command_line_has_the_usual_root(tmp_path: Path) -> None:
     """As it is for a user who is not root, where /proc is mounted so."""
     (add_process(tmp_path, 9, "kubelet", "--root-dir=/data/k") / "cmdline").unlink()

@@ -117,8 +117,9 @@ def test_a_report_of_a_check_is_harmless(short_dir: Path, output: str) -> None:
     files = {name: short_dir / name for name in ("junit", "markdown", "html")}
     written = [word for name, file in files.items() for word in (f"--{name}", str(file))]
     plugin = [sys.executable, "-m", "tests.stories.rude_plugin", "{socket_dir}"]
-    chosen = ["--only", "list", "allocate", "--skip", "list.change"]
-    manner = ["--timeout-scale", "0.1", "--quick", *chosen, *written, "-o", output]
+    lasting = ["list.stays-open", "list.identical", "list.steady"]
+    chosen = ["--only", "list", "allocate", "--skip", "list.change", *lasting]
+    manner = ["--timeout-scale", "0.1", *chosen, *written, "-o", output]
     done = run("check", *manner, "--", *plugin, cwd=Path(__file__).parents[2])
     assert done.returncode == 1, done.stderr
     assert "forged" in done.stdout

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 _GO = re.compile(r"^(panic: |fatal error: |F\d{4} \d\d:|.*\bmsg=.*level=fatal|.*level=fatal)")
 _GO_FRAME = re.compile(r"^([\w./*()\-\[\]{}·…%]+)\(.*\)$")
-_GO_PLACE = re.compile(r"^\t(\S+\.(?:go|s):\d+)")
+_GO_PLACE = re.compile(r"^\t(\S.*?\.(?:go|s):\d+)")
 _PYTHON = "Traceback (most recent call last):"
 _PYTHON_FRAME = re.compile(r'^  File "([^"]+)", line \d+, in ')
 _PYTHON_ERROR = re.compile(r"^[A-Za-z_][\w.]*(: |$)")

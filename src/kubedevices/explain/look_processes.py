@@ -36,6 +36,7 @@ _MOST_FILES = 1000
 _CONFIG_LIMIT = 2**20
 _TABLE_LIMIT = 64 * 2**20  # /proc/net/unix has 100 bytes for each socket
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
+_PYTHON = re.compile(r"python[\d.]*")
 _KUBELETS = {"kubelet", "kubelite", "k3s", "k3s-server", "k3s-agent", "k0s", "hyperkube", "rke2"}
 
 
@@ -53,7 +54,23 @@ def processes(proc_root: Path = PROC_ROOT) -> Iterator[ProcessFacts]:
 def process(pid: int, proc_root: Path = PROC_ROOT) -> ProcessFacts | None:
     """Return the process with this ID; None if it cannot be seen."""
     name = read_text(proc_root / str(pid) / "comm")
-    return ProcessFacts(pid, name.strip()) if pid > 0 and name is not None else None
+    if pid <= 0 or name is None:
+        return None
+    name = name.strip()
+    if _PYTHON.fullmatch(name):
+        name = _script(proc_root / str(pid)) or name
+    return ProcessFacts(pid, name)
+
+
+def _script(place: Path) -> str:
+    """Return the name of the script that Python runs; "" for `python -m` and `python -c`.
+
+    The kernel names the process of a script after the script. But if the path of the interpreter
+    has a space or more than 127 bytes, pip lets a shell start the interpreter, and the name of the
+    process is `python`.
+    """
+    words = (read_text(place / "cmdline") or "").split("\0")
+    return "" if words[1:2] == [] or words[1].startswith("-") else Path(words[1]).name
 
 
 def described(
