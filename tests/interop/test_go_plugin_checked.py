@@ -51,7 +51,7 @@ async def test_a_real_panic_is_told_with_its_place() -> None:
 
 async def test_a_plugin_that_registers_long_after_it_serves_is_checked_whole() -> None:
     """Kubevirt's framework, faster: what it does wrong, and nothing that its wait would explain."""
-    results = await check("waits", "500ms", side_by_side=True)
+    results = await check("waits", "250ms", side_by_side=True)
     assert found(results) == {
         "life.stream-cancelled": "warn",
         "life.own-socket-removed": "warn",
