@@ -44,7 +44,7 @@ def test_damage_is_one_error_and_the_next_write_replaces_the_file(
     tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A missing file is no damage, and is not logged."""
-    file = StateFile.at(tmp_path / "ours/state.json", limit=2**20)
+    file = StateFile.at(tmp_path / "ours/state.json", limit=2**20, version=1)
 
     def read() -> int:
         return file.read_or(lambda found: int(found["a"]), -1)
@@ -63,7 +63,7 @@ def test_damage_is_one_error_and_the_next_write_replaces_the_file(
 @pytest.mark.parametrize("kind", PLANTS)
 def test_any_kind_of_file_is_replaced(tmp_path: Path, outside: Outside, kind: str) -> None:
     """It is not read, and nothing outside changes."""
-    file = StateFile.at(tmp_path / "ours/state.json", limit=100)
+    file = StateFile.at(tmp_path / "ours/state.json", limit=100, version=1)
     file.path.parent.mkdir()
     plant(kind, file.path, outside)
     assert file.read_or(lambda found: int(found["a"]), -1, level=logging.DEBUG) == -1
@@ -74,7 +74,7 @@ def test_any_kind_of_file_is_replaced(tmp_path: Path, outside: Outside, kind: st
 
 def test_equal_content_is_not_written_again(tmp_path: Path) -> None:
     """The file keeps its inode; a leftover of a killed writer goes with the first write."""
-    file = StateFile.at(tmp_path / "ours/state.json", limit=100)
+    file = StateFile.at(tmp_path / "ours/state.json", limit=100, version=1)
     file.path.parent.mkdir()
     left = file.path.with_name("state.json.0123456789abcdef.tmp")
     left.touch()

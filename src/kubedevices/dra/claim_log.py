@@ -24,6 +24,7 @@ _LIMIT = 100
 it still wants are among the latest."""
 
 _SIZE_LIMIT = 2**20
+_VERSION = 1
 _log = logging.getLogger(__name__)
 
 
@@ -39,7 +40,7 @@ class ClaimLog:
     """Passes the kubelet's calls to `service`, and writes refused claims to `file`."""
 
     def __init__(self, service: DraService, file: Path) -> None:
-        self._service, self._file = service, StateFile.at(file, limit=_SIZE_LIMIT)
+        self._service, self._file = service, _state_file(file)
         self._writing = asyncio.Lock()
         self._written: Mapping[str, str] = {}
         self.refused: dict[str, UnpreparedClaim] = {}
@@ -103,10 +104,16 @@ class ClaimLog:
 
 def read_refusals(file: Path) -> list[UnpreparedClaim]:
     """Return the refused claims in `file`; empty if the file is missing or damaged."""
-    return StateFile.at(file, limit=_SIZE_LIMIT).read_or(_refusals, [], level=logging.DEBUG)
+    return _state_file(file).read_or(_refusals, [], level=logging.DEBUG)
 
 
-def _refusals(found: list[Any]) -> list[UnpreparedClaim]:
+def _state_file(file: Path) -> StateFile:
+    return StateFile.at(file, limit=_SIZE_LIMIT, version=_VERSION)
+
+
+def _refusals(document: Any) -> list[UnpreparedClaim]:
+    # Before versions the file was the list.
+    found = document["claims"] if isinstance(document, dict) else document
     return [
         UnpreparedClaim(ClaimReference(**each["claim"]), str(each["reason"]), float(each["at"]))
         for each in found
@@ -120,7 +127,7 @@ def _write(file: StateFile, refused: tuple[UnpreparedClaim, ...]) -> None:
         return
     content = [each._asdict() | {"claim": each.claim._asdict()} for each in refused]
     try:
-        file.write(content)
+        file.write({"claims": content})
     except OSError as error:  # the kubelet's answer has the reason; the file is only for people
         _log.debug("cannot write %s: %s", file.path, error.strerror)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from kubedevices.dra.claims import DeviceGroup, Result
 from kubedevices.dra.metadata import RequestMetadata
-from kubedevices.errors import CannotRead, PreparedUnwritable
+from kubedevices.errors import CannotRead, OtherVersion, PreparedUnwritable
 from kubedevices.host.state_file import StateFile
 from kubedevices.values.allocation import ClaimReference
 from kubedevices.wire.unix_socket import FileIdentity
@@ -66,7 +66,7 @@ class PreparedClaims:
 
     def __init__(self, path: Path, claims: Iterable[PreparedClaim] = ()) -> None:
         self.path = path
-        self._stored = StateFile.at(path, limit=_SIZE_LIMIT)
+        self._stored = StateFile.at(path, limit=_SIZE_LIMIT, version=_WITH_SHARES)
         self._file: FileIdentity | None = None
         self.is_of_other_version = False
         """Whether `read` found a file with a version that this program does not know."""
@@ -90,7 +90,7 @@ class PreparedClaims:
         except FileNotFoundError:
             return found, True
         except CannotRead as error:
-            found.is_of_other_version = isinstance(error.__cause__, _OtherVersion)
+            found.is_of_other_version = isinstance(error, OtherVersion)
             _log.error("%s; so the prepared claims are unknown", error)
             return found, False
         found._file = file
@@ -126,11 +126,12 @@ class PreparedClaims:
 
         Raises `PreparedUnwritable`.
         """
-        try:
-            kept_as = self._stored.keep_damaged()
-        except OSError as error:
-            raise PreparedUnwritable(str(self.path), error.strerror or str(error)) from error
-        _log.warning("%s is kept as %s", self.path, kept_as)
+        if not self.is_of_other_version:  # the write keeps a file of a newer version
+            try:
+                kept_as = self._stored.keep_damaged()
+            except OSError as error:
+                raise PreparedUnwritable(str(self.path), error.strerror or str(error)) from error
+            _log.warning("%s is kept as %s", self.path, kept_as)
         self._write({each.reference.uid: each for each in claims})
 
     def remove(self, uid: str) -> None:
@@ -162,10 +163,6 @@ class PreparedClaims:
             raise PreparedUnwritable(str(self.path), error.strerror or str(error)) from error
         # Only after the write: an answer to the kubelet must survive a kill of the driver.
         self._claims, self._file = dict(claims), FileIdentity.of(self.path)
-
-
-class _OtherVersion(ValueError):
-    """The file has an unknown version; it is not damaged."""
 
 
 def _document_of(claims: Iterable[PreparedClaim]) -> Mapping[str, Any]:
@@ -209,9 +206,6 @@ def _group_of(content: dict[str, Any]) -> DeviceGroup:
 
 
 def _claims_of(document: Any) -> list[PreparedClaim]:
-    if document["version"] not in (VERSION, _WITH_METADATA, _WITH_SHARES):
-        known = f"{VERSION} to {_WITH_SHARES}"
-        raise _OtherVersion(f"it has version {document['version']}, this program reads {known}")
     if _checksum(document["claims"]) != document["checksum"]:
         raise ValueError("its checksum is wrong")
     return [_claim_of(each) for each in document["claims"]]

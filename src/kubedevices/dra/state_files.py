@@ -1,12 +1,12 @@
 """Files that tell the next process which slices and claims of a driver may exist. Blocking."""
 
-import json
+import logging
 import os
 from collections.abc import Collection
 from pathlib import Path
 
 from kubedevices.dra.prepared import FILE_NAME, PreparedClaims
-from kubedevices.errors import CannotRead, PreparedUnwritable
+from kubedevices.errors import CannotRead, OtherVersion, PreparedUnwritable
 from kubedevices.host.state_file import StateFile
 from kubedevices.wire.unix_socket import FileIdentity
 
@@ -15,6 +15,8 @@ _MOST_DEVICES = 20_000
 """With more devices the file does not name them."""
 
 _SIZE_LIMIT = 2**24
+_VERSION = 1
+_log = logging.getLogger(__name__)
 
 
 class StateFiles:
@@ -22,9 +24,10 @@ class StateFiles:
 
     def __init__(self, directory: Path) -> None:
         self._claims = directory / FILE_NAME
-        self._slices = StateFile.at(directory / SLICES_FILE, limit=_SIZE_LIMIT)
+        self._slices = StateFile.at(directory / SLICES_FILE, limit=_SIZE_LIMIT, version=_VERSION)
         # The content of the file with this identity.
         self._known: tuple[FileIdentity | None, frozenset[str]] | None = None
+        self._is_told = False
 
     def note_slices(self, labels: Collection[str]) -> None:
         """Record that slices may have these devices. Call this before they are published.
@@ -49,7 +52,8 @@ class StateFiles:
     def published(self) -> frozenset[str] | None:
         """Return the devices that slices may have, by name; None if any device may be in a slice.
 
-        An empty file, from an older version, and a damaged file mean any device.
+        An empty file, from an older version, a damaged file and a file of a newer version mean
+        any device.
         """
         try:
             identity = FileIdentity.of(self._slices.path)
@@ -58,15 +62,19 @@ class StateFiles:
                 self._known = identity, found
         except FileNotFoundError:
             return frozenset()
-        except CannotRead:
+        except CannotRead as error:
+            if isinstance(error, OtherVersion) and not self._is_told:
+                self._is_told = True
+                _log.warning("%s; any device may be in a slice", error)
             return None
         return self._known[1]
 
     def _write(self, labels: Collection[str]) -> None:
-        content = {"devices": sorted(labels)[:_MOST_DEVICES]}
-        data = json.dumps(content).encode() if len(labels) <= _MOST_DEVICES else b""
         try:
-            self._slices.store(data)
+            if len(labels) <= _MOST_DEVICES:
+                self._slices.write({"devices": sorted(labels)})
+            else:
+                self._slices.store(b"")
         except OSError as error:
             path = str(self._slices.path)
             raise PreparedUnwritable(path, error.strerror or str(error)) from error

@@ -103,6 +103,18 @@ class CannotRead(CannotAsk):
         super().__init__(f"cannot read {path}: {reason}")
 
 
+class OtherVersion(CannotRead):
+    """A state file of ours with a version that only a newer program can read; it is not damaged."""
+
+    def __init__(self, path: str, version: int, newest: int) -> None:
+        self.version, self.newest = version, newest
+        super().__init__(
+            path,
+            f"it has version {version}, of a newer kubedevices; this program reads versions up to "
+            f"{newest} (upgrade again to use it)",
+        )
+
+
 class NoNode(CannotAsk):
     """No `kubedevices node` serves a directory; a kubelet may serve it."""
 

@@ -203,13 +203,13 @@ class SharedDirectory:
                     removed.append(self.path / name)
         return tuple(removed)
 
-    def set_aside(self, name: str, *, is_copied: bool = False) -> str:
-        """Rename a damaged or foreign file to `NAME.corrupt-TIME`; return the new name.
+    def set_aside(self, name: str, *, is_copied: bool = False, reason: str = "corrupt") -> str:
+        """Rename a damaged or foreign file to `NAME.REASON-TIME`; return the new name.
 
         With `is_copied` the file has both names afterwards, if it is not a directory.
         """
         with self.opened() as place:
-            new = free_name(name, place)
+            new = free_name(name, place, reason=reason)
             if is_copied:
                 with contextlib.suppress(OSError):
                     os.link(name, new, src_dir_fd=place, dst_dir_fd=place, follow_symlinks=False)
@@ -224,12 +224,18 @@ class SharedDirectory:
             _log.warning("%s is not a file of ours: it is kept as %s", self.path / name, new)
 
 
-def free_name(name: str, place: int | None = None, endings: tuple[str, ...] = ("",)) -> str:
-    """Return `NAME.corrupt-TIME`, with a number if the name with one of `endings` exists.
+def free_name(
+    name: str,
+    place: int | None = None,
+    endings: tuple[str, ...] = ("",),
+    *,
+    reason: str = "corrupt",
+) -> str:
+    """Return `NAME.REASON-TIME`, with a number if the name with one of `endings` exists.
 
     `place` is the open directory of a relative name.
     """
-    first = new = f"{name}.corrupt-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+    first = new = f"{name}.{reason}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
     number = 0
     while any(_exists(f"{new}{ending}", place) for ending in endings):
         number += 1

@@ -36,6 +36,7 @@ FIRST_LIST_TIMEOUT = 5.0
 """Seconds that plugins have to send a list before the driver begins without them."""
 
 _SIZE_LIMIT = 2**20
+_VERSION = 1
 _log = logging.getLogger(__name__)
 
 
@@ -102,7 +103,8 @@ class DraBridge:
 
     def __init__(self, options: DraOptions, state_dir: Path) -> None:
         self._options = options
-        self._file = StateFile(SharedDirectory(state_dir), FILE_NAME, limit=_SIZE_LIMIT)
+        directory = SharedDirectory(state_dir)
+        self._file = StateFile(directory, FILE_NAME, limit=_SIZE_LIMIT, version=_VERSION)
         self._settings = DraSettings(**options)
         # So a wrong kubeconfig is an error at the start, not an error of each driver later.
         find_access(self._settings.kubeconfig)
@@ -218,10 +220,12 @@ class DraBridge:
     def _note(self) -> None:
         try:
             # No domain is ever removed: a domain without plugins may still have claims or slices.
-            self._file.write(sorted({*self._known(), *self._scanners}))
+            self._file.write({"domains": sorted({*self._known(), *self._scanners})})
         except OSError as error:
             _log.warning("%s cannot be written: %s", self._file.path, error.strerror)
 
 
-def _domains(found: Any) -> list[str]:
-    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+def _domains(document: Any) -> list[str]:
+    # Before versions the file was the list.
+    found = document["domains"] if isinstance(document, dict) else document
+    return [each for each in found if isinstance(each, str)]

@@ -26,7 +26,9 @@ class KnownSockets:
     """The file in `state_dir`; without it plugins have to register after a restart."""
 
     def __init__(self, state_dir: Path) -> None:
-        self._file = StateFile(SharedDirectory(state_dir), FILE_NAME, limit=_LIMIT)
+        self._file = StateFile(
+            SharedDirectory(state_dir), FILE_NAME, limit=_LIMIT, version=_VERSION
+        )
         self._sockets: dict[str, str] = {}
         self._changed = asyncio.Event()
 
@@ -65,16 +67,13 @@ class KnownSockets:
                 self._write()
 
     def _write(self) -> None:
-        document = {"version": _VERSION, "sockets": dict(sorted(self._sockets.items()))}
         try:
-            self._file.write(document)
+            self._file.write({"sockets": dict(sorted(self._sockets.items()))})
         except OSError as error:
             _log.warning("%s cannot be written: %s", self._file.path, error.strerror)
 
 
 def _sockets_in(document: Any) -> dict[str, str]:
-    if document["version"] != _VERSION:
-        return {}
     return {
         name: path
         for name, path in document["sockets"].items()

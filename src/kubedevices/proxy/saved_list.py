@@ -30,6 +30,7 @@ SIZE_LIMIT = 64 * 2**20
 """Most bytes of a file; a kubelet accepts lists of 16 MiB."""
 
 DIRECTORY = "lists"
+_VERSION = 1
 _ENDING = ".json"
 _FILE_NAME = re.compile(rf"[^/]+{re.escape(_ENDING)}")
 
@@ -52,6 +53,7 @@ class SavedLists:
     def __init__(self, state_dir: Path, rule_of: "Callable[[str], ProxyRule | None]") -> None:
         self._directory, self._rule_of = SharedDirectory(state_dir, DIRECTORY), rule_of
         self._saved: dict[str, SavedList] = {}
+        self._files: dict[str, StateFile] = {}
         self._wake = asyncio.Event()
 
     def load(self) -> Mapping[str, SavedList]:
@@ -63,7 +65,7 @@ class SavedLists:
             _log.warning("cannot read %s: %s", self._directory.path, error.strerror)
             return found
         for name in names:
-            file = StateFile(self._directory, name, limit=SIZE_LIMIT)
+            file = self._at(name)
             try:
                 resource, saved = file.read(_parse)
             except FileNotFoundError:
@@ -115,6 +117,7 @@ class SavedLists:
         try:
             if wanted is None:
                 await hook_threads.call(file.remove)
+                self._files.pop(file.path.name, None)
                 del self._saved[resource]
             else:
                 await hook_threads.call(file.write, document_of(resource, wanted))
@@ -123,8 +126,13 @@ class SavedLists:
             _log.warning("the list of %s cannot be saved for the next boot: %s", resource, error)
 
     def _file(self, resource: str) -> StateFile:
-        name = f"{resource.replace('/', '_', 1)}{_ENDING}"
-        return StateFile(self._directory, name, limit=SIZE_LIMIT)
+        return self._at(f"{resource.replace('/', '_', 1)}{_ENDING}")
+
+    def _at(self, name: str) -> StateFile:
+        if name not in self._files:
+            file = StateFile(self._directory, name, limit=SIZE_LIMIT, version=_VERSION)
+            self._files[name] = file
+        return self._files[name]
 
 
 def document_of(resource: str, saved: SavedList) -> dict[str, Any]:

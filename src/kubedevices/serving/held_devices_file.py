@@ -14,13 +14,14 @@ from kubedevices.host.state_file import StateFile
 
 FILE_NAME = "held-by-plugin.json"
 _SIZE_LIMIT = 2**24
+_VERSION = 1
 
 
 class HeldDevicesFile:
     """The file in a driver's data directory; `boot_id` is the ID of the current boot."""
 
     def __init__(self, directory: Path, boot_id: str) -> None:
-        self._file = StateFile.at(directory / FILE_NAME, limit=_SIZE_LIMIT)
+        self._file = StateFile.at(directory / FILE_NAME, limit=_SIZE_LIMIT, version=_VERSION)
         self._boot_id = boot_id
 
     def read(self) -> tuple[frozenset[DeviceKey], bool]:

@@ -13,6 +13,7 @@ from kubedevices.errors import (
     ApiUnreachable,
     CannotRead,
     KubedevicesError,
+    OtherVersion,
     UsageError,
 )
 from kubedevices.host import deadlines, untrusted_files
@@ -31,6 +32,7 @@ _REREAD_PAUSE = 1.0
 """Seconds until the node is read again after a watch that cannot go on."""
 
 _SIZE_LIMIT = 4096
+_VERSION = 1
 _log = logging.getLogger(__name__)
 
 
@@ -126,7 +128,7 @@ class NodeLabel:
     def __init__(self, api: NodeSource, node: str, label: str, mode: Mode, memory: Path) -> None:
         self.mode = mode
         self._api, self._node, self._label = api, node, label
-        self._memory = StateFile.at(memory, limit=_SIZE_LIMIT)
+        self._memory = StateFile.at(memory, limit=_SIZE_LIMIT, version=_VERSION)
         # The last error of a call and of the label, so that the same error is logged once.
         self._problems: dict[str, str] = {}
         # The mode in the file `memory`, once this process has written it.
@@ -207,13 +209,24 @@ class NodeLabel:
         if self._remembered() == self.mode:
             return
         try:
-            self._memory.store(self.mode.encode())
+            self._memory.write({"mode": self.mode})
         except OSError as error:
             _log.warning("%s cannot be written: %s", self._memory.path, error.strerror)
 
     def _remembered(self) -> Mode | None:
         try:
-            text = self._memory.read_bytes().decode(errors="replace")
-            return parse_mode(text, str(self._memory.path))
-        except (OSError, UsageError):
+            return self._memory.read(lambda found: self._mode_in(str(found["mode"])))
+        except FileNotFoundError:
             return None
+        except OtherVersion as error:
+            _log.warning("%s; the mode in it does not count", error)
+            return None
+        except CannotRead:
+            # Before versions the file was the word.
+            try:
+                return self._mode_in(self._memory.read_bytes().decode(errors="replace"))
+            except (OSError, UsageError):
+                return None
+
+    def _mode_in(self, text: str) -> Mode:
+        return parse_mode(text, str(self._memory.path))

@@ -60,17 +60,19 @@ class ClaimCache:
         if self._claims.get(_key(claim.reference)) is claim:
             del self._claims[_key(claim.reference)]
 
-    def to_document(self) -> list[dict[str, Any]]:
+    def to_document(self) -> dict[str, Any]:
         """Return the claims as a JSON document, for the next start of the kubelet."""
-        return [
+        claims = [
             {"reference": each.reference, "devices": each.devices, "pods": sorted(each.pods)}
             for each in self
         ]
+        return {"claims": claims}
 
     @classmethod
-    def from_document(cls, document: list[dict[str, Any]]) -> "ClaimCache":
+    def from_document(cls, document: Any) -> "ClaimCache":
         """Return the claims in a document; raises an error of Python if it has another form."""
-        return cls(map(_claim_of, document))
+        # Before versions the document was the list.
+        return cls(map(_claim_of, document["claims"] if isinstance(document, dict) else document))
 
 
 def _claim_of(content: Mapping[str, Any]) -> ClaimInfo:

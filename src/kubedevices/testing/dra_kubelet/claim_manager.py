@@ -25,6 +25,7 @@ from kubedevices.values.allocation import ClaimReference
 
 STATE_FILE = "dra_manager_state"
 _STATE_LIMIT = 64 * 2**20
+_STATE_VERSION = 1
 _log = logging.getLogger(__name__)
 
 
@@ -82,7 +83,9 @@ class ClaimManager:
     ) -> None:
         self.kubelet_dir, self.node_name, self._api = kubelet_dir, node_name, api
         self._timing = timing = timing or DraTiming()
-        self._file = StateFile(SharedDirectory(kubelet_dir), STATE_FILE, limit=_STATE_LIMIT)
+        self._file = StateFile(
+            SharedDirectory(kubelet_dir), STATE_FILE, limit=_STATE_LIMIT, version=_STATE_VERSION
+        )
         self._cache, self._health = ClaimCache(), HealthCache()
         self._active: set[str] = set()
         self._task: asyncio.Task[NoReturn] | None = None
