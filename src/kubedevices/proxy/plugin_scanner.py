@@ -275,6 +275,8 @@ class PluginScanner(Scanner):
 
     def stream_ended(self, endpoint: Endpoint, reason: str) -> bool:
         """Note that `endpoint` has no stream; return whether the stream may be opened again."""
+        # Also if it is not stopped yet, because we end it: it must not count as the current one.
+        endpoint.is_stopped = True
         if endpoint is self._listing:
             self._listing = None
         if self._listing is None and self.current() is None and not self.presence.is_away:
