@@ -155,3 +155,18 @@ async def test_saved_lists_share_the_memory_of_all_lists(caplog: pytest.LogCaptu
     assert "example.com/large: its device list is refused" in caplog.text
     small.abandon()
     assert memory.kept.held == 0
+
+
+async def test_the_list_of_a_plugin_that_returns_unchanged_is_saved_again(tmp_path: Path) -> None:
+    """Its file was removed when `hold` ended; after the next reboot it must be there."""
+    gpu = plugin_of("example.com/gpu", kd.Device("a"))
+    file = tmp_path / "lists/example.com_gpu.json"
+    rule = ProxyRule(hold=0.05, hold_over_reboot=True)
+    async with kept(lists(tmp_path, gpu=rule), gpu):
+        await until(file.exists)
+        gpu.presence.leave()
+        gpu.list_changed()
+        await until(lambda: not file.exists())
+        gpu.presence.arrive()
+        gpu.list_changed()
+        await until(file.exists)

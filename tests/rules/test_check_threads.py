@@ -2,6 +2,7 @@
 
 import logging
 import os
+import subprocess
 import sys
 import threading
 from functools import partial
@@ -207,3 +208,28 @@ def test_an_id_becomes_no_option_of_a_command(
     until_sync(lambda: caplog.messages)
     (warning,) = caplog.messages
     assert "is Unhealthy: not checked: " in warning
+
+
+def test_a_hanging_check_that_ends_makes_room_for_another() -> None:
+    """Otherwise, after some of them, no check that hangs would ever give its place away again."""
+    threads = CheckThreads(at_once=1, hanging_limit=1)
+    for _ in range(3):
+        release, ran = threading.Event(), list[int]()
+        hanging = threads.start("hanging", partial(wait, release))
+        until_sync(lambda: hanging.is_running)  # noqa: B023
+        threads.abandon(hanging)
+        assert hanging.is_abandoned
+        threads.start("next", lambda: ran.append(1))  # noqa: B023
+        until_sync(lambda: ran == [1])  # noqa: B023
+        release.set()
+        until_sync(lambda: not [t for t in threading.enumerate() if t.name == "hanging"])
+
+
+def test_a_process_ends_while_a_check_hangs() -> None:
+    """A plugin that is told to stop must not wait for a broken card."""
+    code = (
+        "import threading; from kubedevices.rules.check_threads import CHECKS; "
+        "begun = threading.Event(); "
+        "CHECKS.start('c', lambda: (begun.set(), threading.Event().wait())); begun.wait(60)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

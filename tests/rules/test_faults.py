@@ -1,6 +1,7 @@
 """A plugin that is broken on purpose, just as it is told."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -183,3 +184,22 @@ def test_negative_values_are_refused() -> None:
     """Negative times."""
     with pytest.raises(ValueError, match="0 or more"):
         FaultRule(allocate_delay=-1)
+
+
+async def test_a_command_leaves_no_connection_behind(short_dir: Path) -> None:
+    """A program that sends many steps would run out of descriptors."""
+    socket = short_dir / "c.sock"
+    async with scanned(Faulty(Plugin(), FaultRule(), control=socket)):
+        await until(socket.exists)
+        before = open_sockets()
+        for _ in range(3):
+            await list_simulated(socket)
+        await until(lambda: open_sockets() == before)
+
+
+def open_sockets() -> int:
+    found = 0
+    for each in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found += each.readlink().name.startswith("socket:")
+    return found

@@ -287,3 +287,34 @@ async def test_exposed_checks_run_without_a_look_at_the_host(
         state.unlink()
         while served.tree.devices("card")["card0"].is_healthy:
             await served.next_tree()
+
+
+def test_a_check_that_ends_while_it_is_given_up_waits_for_its_next_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has just failed for being late: a run at once would be one too many."""
+    release, runs = threading.Event(), list[str]()
+
+    def look_or_hang(_: Check, values: dict[str, str], __: object) -> str:
+        runs.append(values["id"])
+        release.wait(60)
+        return ""
+
+    def end() -> None:
+        release.set()
+        until_sync(lambda: not any(_jobs(checks)))
+
+    monkeypatch.setattr("kubedevices.rules.health_checks.look", look_or_hang)
+    clock = Clock()
+    checks = HealthChecks(end, clock=clock, first_look=0.0)
+    rule = Check(command=("x",), interval=30.0, fail_after=1)
+    checks.update({("gpu", "a", "0"): DeviceCheck(rule, {"id": "a"})})
+    until_sync(lambda: runs == ["a"])
+    clock.now += 30
+    checks.run_due()
+    until_sync(lambda: not any(_jobs(checks)))
+    assert runs == ["a"]
+    assert checks.pause() == pytest.approx(30.0)
+    clock.now += 30
+    checks.run_due()
+    until_sync(lambda: runs == ["a", "a"] and not any(_jobs(checks)))

@@ -9,6 +9,7 @@ import pytest
 
 import kubedevices as kd
 from kubedevices.errors import RpcError, UsageError
+from kubedevices.host.cdi_inventory import CdiInventory
 from kubedevices.rules.answer_cdi import AnswerCdi
 from tests.middleware_rig import scanned
 from tests.rules.test_share import Vendor
@@ -151,3 +152,24 @@ def test_the_line_of_the_start_says_what_is_added() -> None:
     rule = kd.InjectRule(env={"A": "1"}, mounts=(kd.Mount("/x", "/y"),), cdi=True)
     scanner = kd.Injected(Widgets(), {"gpu": rule}, domain="example.com")
     assert scanner.line() == "adds to answers for gpu A, /y, as CDI devices"
+
+
+def names_after_removal(directory: Path) -> list[str]:
+    """Return the CDI devices that are left after another process has removed files of the dead."""
+    CdiInventory(directory, read_also=()).remove_dead({"example.com"})
+    return sorted(edits_in(directory))
+
+
+async def test_cdi_files_of_an_earlier_process_are_ours_from_the_first_list_on(
+    tmp_path: Path,
+) -> None:
+    """Before any answer: another process removes files that nobody holds."""
+    cdi = AnswerCdi("example.com", tmp_path)
+    name = cdi.name_for("widget", [kd.DeviceSpec("/dev/a")], [])
+    cdi.close()
+    plugin = Widgets(widget=widgets("w0"), other=widgets("o0"))
+    rules = {"widget": kd.InjectRule(cdi=True)}
+    scanner = kd.Injected(plugin, rules, domain="example.com", cdi_dir=tmp_path)
+    async with scanned(scanner):
+        assert names_after_removal(tmp_path) == [name]
+    assert names_after_removal(tmp_path) == []

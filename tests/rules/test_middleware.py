@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -223,3 +223,29 @@ def test_a_middleware_needs_a_scanner() -> None:
     """The class instead of an object is the usual mistake."""
     with pytest.raises(UsageError, match="Middleware needs a Scanner object"):
         kd.Middleware(Widgets)  # type: ignore[arg-type]
+
+
+class Preparing(Widgets, kd.ClaimPreparer):
+    """Prepares claims; a claim can set a number. Takes devices out by a file."""
+
+    @dataclass(frozen=True)
+    class Parameters:
+        number: int = 1
+
+    parameters = Parameters
+    maintenance_file = Path("/state/maintenance.json")
+
+    def prepare_claim(self, claimed: kd.ClaimedDevices) -> None:
+        del claimed
+
+    def unprepare_claim(self, claimed: kd.ClaimedDevices) -> None:
+        del claimed
+
+
+async def test_what_is_known_of_a_plugin_is_known_behind_middleware() -> None:
+    """The parameters of its claims, and the file by which `cordon` finds out who obeys."""
+    plugin = Preparing(widget=widgets("w0"))
+    direct = Hooks(plugin)
+    behind = Hooks(kd.Middleware(kd.Middleware(plugin)).abilities_of("widget"))
+    assert behind.parameters is direct.parameters is Preparing.Parameters
+    assert behind.maintenance_file == direct.maintenance_file == plugin.maintenance_file

@@ -42,3 +42,27 @@ async def test_the_time_of_an_absence_is_kept_until_the_plugin_arrives() -> None
     since = presence.away_since(0.0)
     assert since is not None
     assert 0 < since <= asyncio.get_running_loop().time()
+
+
+async def test_a_listener_sees_the_absence_as_it_is() -> None:
+    """It decides by it whether the last list still counts."""
+    presence, now = Presence(), asyncio.get_running_loop().time()
+    heard: list[float | None] = []
+    presence.arrive()
+    with presence.listening(lambda: heard.append(presence.away_since(now + 1000))):
+        presence.leave()
+        presence.arrive()
+    (left, here) = heard
+    assert left is not None
+    assert now <= left < now + 1000
+    assert here is None
+
+
+async def test_a_plugin_that_leaves_while_its_return_is_told_is_away_since_then() -> None:
+    """A listener may find that nobody answers."""
+    presence, now = Presence(), asyncio.get_running_loop().time()
+    with presence.listening(presence.leave):
+        presence.arrive()
+    since = presence.away_since(now + 1000)
+    assert since is not None
+    assert now <= since < now + 1000

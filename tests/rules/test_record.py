@@ -137,3 +137,54 @@ async def test_a_record_that_cannot_be_written_changes_nothing(tmp_path: Path) -
         assert (await served.allocate("w1")).env == {"TOKEN": "secret"}
         await until(lambda: scanner.counts["", "record_lines_lost"] > 0)
     assert [*tmp_path.iterdir()] == []
+
+
+class Editing(Widgets, kd.PostAllocator):
+    """Leaves the answer to the framework, and edits it."""
+
+    def post_allocate(self, response: kd.AllocateResponse, request: kd.AllocateRequest) -> None:
+        for container in response.containers:
+            container.env["EDITED"] = "1"
+
+
+async def test_an_answer_is_written_as_the_plugin_has_edited_it(tmp_path: Path) -> None:
+    """A replay would answer without the edits otherwise."""
+    plugin = Editing(widget=[kd.Device("w0", env={"W": "0"})])
+    scanner = kd.Recorded(plugin, "example.com", tmp_path / "w.jsonl")
+    async with scanned(scanner) as served:
+        assert (await served.allocate("w0")).env == {"W": "0", "EDITED": "1"}
+    *_, answer = recorded(scanner)
+    assert answer["message"] == {"containerResponses": [{"envs": {"W": "0", "EDITED": "1"}}]}
+
+
+def request_for(*ids: str) -> kd.AllocateRequest:
+    return kd.AllocateRequest((kd.ContainerAllocateRequest(ids),))
+
+
+def answer_with(text: str) -> kd.AllocateResponse:
+    return kd.AllocateResponse([kd.ContainerAllocateResponse(env={"W": text})])
+
+
+async def test_answers_of_the_framework_belong_to_their_requests(tmp_path: Path) -> None:
+    """In any order; two equal requests are two calls, and an answer without one gets one."""
+    scanner = kd.Recorded(Widgets(widget=widgets("w0", "w1")), "example.com", tmp_path / "w.jsonl")
+    async with scanned(scanner):
+        relay = scanner.abilities_of("widget")
+        assert isinstance(relay, kd.Relay)
+        for name in ("w0", "w1", "w1"):
+            await relay.allocate(request_for(name))
+        for name, text in (("w1", "a"), ("w0", "b"), ("w1", "c"), ("w1", "d")):
+            await relay.post_allocate(answer_with(text), request_for(name))
+    calls = [line for line in recorded(scanner) if "id" in line]
+    asked = [
+        (line["id"], line["message"]["containerRequests"][0]["devicesIds"])
+        for line in calls
+        if line["from"] == "kubelet"
+    ]
+    answered = [
+        (line["id"], line["message"]["containerResponses"][0]["envs"]["W"])
+        for line in calls
+        if line["from"] == "plugin"
+    ]
+    assert asked == [(1, ["w0"]), (2, ["w1"]), (3, ["w1"]), (4, ["w1"])]
+    assert answered == [(2, "a"), (1, "b"), (3, "c"), (4, "d")]

@@ -126,3 +126,28 @@ def test_a_record_limit_of_zero_is_refused(tmp_path: Path, options: dict[str, in
     """Before anything is written."""
     with pytest.raises(UsageError):
         RecordFile(tmp_path / "f", **options)  # type: ignore[arg-type]
+
+
+def test_lists_that_were_lost_are_in_the_next_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The plugin may never send them again; all wait when the disk refuses the first line."""
+    later = tmp_path / "later"
+    file = RecordFile(later / "gpu.jsonl")
+    file.add_options(RESOURCE, {"preStartRequired": True})
+    file.add_list(RESOURCE, gpus("g0"))
+    file.add_list("example.com/nic", gpus("n0"))
+    with caplog.at_level(logging.INFO):
+        file.start()
+        until_sync(lambda: "lines of the record are lost" in caplog.text)
+        later.mkdir()
+        until_sync(lambda: "the record goes on" in caplog.text)
+        end(file)
+    first, gap, *rest = lines(later / "gpu.jsonl")
+    assert (first["kubedevices-record"], gap["lost"]) == (1, 3)
+    listed = {line["resource"]: line["message"]["devices"] for line in rest[1:]}
+    assert rest[0]["message"] == {"preStartRequired": True}
+    assert listed == {
+        RESOURCE: [{"ID": "g0", "health": "Healthy"}],
+        "example.com/nic": [{"ID": "n0", "health": "Healthy"}],
+    }

@@ -71,3 +71,15 @@ def test_a_name_that_cannot_be_is_an_error(names: str | dict[str, str], text: st
     assert scanner.line() == "calls gpu card"
     scanner = kd.Renamed(Widgets(), {"gpu": "card"}, domain="b.com")
     assert scanner.line() == "calls gpu b.com/card"
+
+
+async def test_a_name_is_free_when_its_type_has_left_the_list() -> None:
+    """Another type may have it then: its devices would be missing for ever."""
+    plugin = Widgets(gpu=widgets("g0"))
+    scanner = kd.Renamed(plugin, {"gpu": "card"})
+    async with scanned(scanner) as served:
+        assert [*served.tree] == ["card"]
+        plugin.show(card=widgets("c0"))
+        await served.next_tree()
+        assert served.ids("card") == ["c0"]
+        assert scanner.inner_type("card") == "card"
