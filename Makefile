@@ -31,7 +31,7 @@ CHOSEN_IMAGE = $(if $(filter file,$(origin IMAGE)),,--image $(IMAGE))
 export RESOURCE_NAME NUMBER_DEVICES PLUGIN_NAME DEVICE_ID_PREFIX ANNOTATION_PREFIX ENV_PREFIX \
 	DEVICE_FILE_PREFIX
 
-.PHONY: help build onefile chart site pictures image deploy undeploy manifests print-manifests venv demo demo-dra test test-slow test-elsewhere test-deps lint format types imports compiled tests fuzz proto bench clean
+.PHONY: help build onefile chart site pictures image deploy undeploy manifests print-manifests venv demo demo-dra test test-slow test-elsewhere test-deps lint format types imports compiled tests fuzz mutants proto bench clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | sort
@@ -100,6 +100,16 @@ tests: $(VENV)/dev.done  ## pytest, in parallel
 # bash has a variable SECONDS of its own, so only make's value reaches the command.
 fuzz: $(VENV)/dev.done  ## search bugs with random inputs, SECONDS (60) for each of TARGETS (all)
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(TARGETS)
+
+# The mutants come from cosmic-ray, in an environment of its own: its packages are not ours.
+$(VENV)/mutation.done: $(VENV)/dev.done tests/mutation/requirements.txt
+	$(PYTHON) -m venv $(VENV)/mutation
+	$(VENV)/mutation/bin/python -m pip install --quiet --disable-pip-version-check \
+		--requirement tests/mutation/requirements.txt
+	@touch $@
+
+mutants: $(VENV)/mutation.done  ## change the code and see whether tests notice, SECONDS (60) for TARGETS (6 packages)
+	$(BIN)/python -m tests.mutation --generator $(VENV)/mutation/bin/python --seconds $(SECONDS) $(TARGETS)
 
 proto: $(VENV)/dev.done  ## tests/kubelet_api/descriptors.binpb from src/kubedevices/kubelet_api/proto
 	$(BIN)/python -m tests.kubelet_api.generate_descriptors
