@@ -26,6 +26,7 @@ def main() -> None:
             operator = plugins.get_operator(name)()
             starts = [start for node in nodes for start, _ in operator.mutation_positions(node)]
             places += [(operator, number, start[0]) for number, start in enumerate(starts)]
+    places = [each for each in places if not lines[each[2] - 1].lstrip().startswith("@")]
     random.Random(seed).shuffle(places)
     # Only the chosen ones are made: each of them needs the module to be parsed again.
     for operator, number, line in places[:count]:

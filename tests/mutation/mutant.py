@@ -37,6 +37,8 @@ def with_two_steps_swapped(text: str) -> Iterator[Mutant]:
         for first, second in itertools.pairwise(body):
             if not all(isinstance(each, _STEPS) and _is_step(each) for each in (first, second)):
                 continue
+            if _is_apart(first, second) or _is_apart(second, first):
+                continue  # the order says nothing
             assert first.end_lineno
             assert second.end_lineno
             if second.lineno <= first.end_lineno:
@@ -78,6 +80,32 @@ def _is_step(statement: ast.stmt) -> bool:
         if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
             return called.value.id not in ("_log", "logger")
     return True
+
+
+def _is_apart(statement: ast.stmt, other: ast.stmt) -> bool:
+    """Whether a statement only sets local names, without an await, and `other` has none of them."""
+    if not isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign):
+        return False
+    if any(isinstance(each, ast.Await | ast.Yield) for each in ast.walk(statement)):
+        return False
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    parts = [each for target in targets for each in ast.walk(target)]
+    if not all(isinstance(each, ast.Name | ast.Tuple | ast.expr_context) for each in parts):
+        return False
+    ours = {each.id for each in parts if isinstance(each, ast.Name)}
+    return not ours & _names(other) and not _stored(other) & _names(statement)
+
+
+def _names(statement: ast.stmt) -> set[str]:
+    return {each.id for each in ast.walk(statement) if isinstance(each, ast.Name)}
+
+
+def _stored(statement: ast.stmt) -> set[str]:
+    return {
+        each.id
+        for each in ast.walk(statement)
+        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store | ast.Del)
+    }
 
 
 def _words(text: str, statement: ast.stmt) -> str:

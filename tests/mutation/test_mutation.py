@@ -101,6 +101,26 @@ def test_neighbours_are_swapped_with_all_their_lines() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("steps", "is_swapped"),
+    [
+        ("a = 1; b = 2", False),
+        ("a = 1; b = a", True),
+        ("a = b; b = 1", True),
+        ("a += 1; self.done(b)", False),
+        ("a = await b(); self.done(b)", True),
+        ("self.a = 1; self.done()", True),
+        ("a, b = self.both(); self.done()", False),
+        ("self.begin(); self.done()", True),
+    ],
+)
+def test_steps_whose_order_says_nothing_stay(steps: str, is_swapped: bool) -> None:
+    """Two local names that know nothing of each other would survive every test."""
+    lines = steps.replace("; ", "\n    ")
+    found = [*with_two_steps_swapped(f"async def f(self):\n    {lines}\n")]
+    assert len(found) == is_swapped
+
+
 @pytest.mark.slow
 def test_only_a_failed_test_and_a_time_limit_kill(tree: Path) -> None:
     """A module that cannot be imported says nothing about its tests."""
