@@ -260,3 +260,19 @@ def test_a_hundred_random_pods(keys: dict[str, Any]) -> None:
                 room = {each for each in names if used[each] < REPLICAS[each[0]]}
                 assert max(used.values()) - min((used[each] for each in room), default=99) <= 1
     assert len({each for ids in pods.values() for each in ids}) == used.total()
+
+
+async def test_replicas_of_devices_that_have_gone_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A plugin whose devices have new names after each restart would fill the memory."""
+    monkeypatch.setattr("kubedevices.rules.share._MOST_HELD", 3)
+    plugin = Vendor(widget=widgets("first"))
+    scanner, most = kd.Shared(plugin, replicas=2), 0
+    async with scanned(scanner) as served:
+        for number in range(10):
+            plugin.show(widget=widgets(f"a{number}", f"b{number}"))
+            await served.next_tree()
+            await served.allocate(f"a{number}::0", f"b{number}::0")
+            most = max(most, len(scanner._held["widget"]))
+    assert most == 4
