@@ -66,7 +66,7 @@ def main() -> int:
     """Return 1 if too many mutants survive, or if tests fail without a mutant."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
     parser.add_argument("--generator", type=Path, required=True, help="Python with cosmic-ray")
-    parser.add_argument("--seconds", type=float, default=3600, help="time for all")
+    parser.add_argument("--seconds", type=float, default=3600, help="no run begins later")
     parser.add_argument("--seed", type=int, default=None, help="repeat a choice")
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(PACKAGES)}")
     args = parser.parse_args()
