@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from enum import StrEnum
@@ -124,19 +125,22 @@ class Judge:
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         began = time.monotonic()
-        process = subprocess.Popen(
-            command, cwd=self._tree, env=environment, text=True, start_new_session=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        code: int | None = None
-        with process:
-            try:
-                output, _ = process.communicate(timeout=limit)
-                code = process.returncode
-            except subprocess.TimeoutExpired:
-                output = ""
-            finally:
-                # Also what the tests started: a mutant may forget to end it.
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+        # A file, not a pipe: a process that a mutant left behind may keep a pipe open.
+        with tempfile.TemporaryFile("w+", errors="replace") as log:
+            process = subprocess.Popen(
+                command, cwd=self._tree, env=environment, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+            code: int | None = None
+            with process:
+                try:
+                    code = process.wait(limit)
+                except subprocess.TimeoutExpired:
+                    pass
+                finally:
+                    # Also what the tests started: a mutant may forget to end it.
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
+            log.seek(0)
+            output = log.read()
         return Run(code, output, time.monotonic() - began)
