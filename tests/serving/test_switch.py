@@ -46,6 +46,15 @@ async def test_a_plugin_that_never_switches_asks_no_api_server(rig: NodeRig) -> 
         assert not rig.service.exists()
 
 
+async def test_a_driver_has_started_when_its_sockets_exist(rig: NodeRig) -> None:
+    """And not earlier, between the first tree and the decision that a driver is needed for it."""
+    rig.choose("dra")
+    async with rig.serving() as switch, asyncio.timeout(60):
+        while not switch.has_started:  # noqa: ASYNC110 - each step of the loop is looked at
+            await asyncio.sleep(0)
+        assert rig.service.exists()
+
+
 async def test_a_device_that_a_pod_holds_is_withheld_until_it_is_free(rig: NodeRig) -> None:
     """The other device changes at once."""
     async with rig.serving():

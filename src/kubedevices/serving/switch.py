@@ -82,6 +82,7 @@ class ApiSwitch:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken, self._stopped = asyncio.Event(), asyncio.Event()
         self._plugin_needed, self._driver_needed = asyncio.Event(), asyncio.Event()
+        self._has_decided = False
         # Devices in slices of an earlier process that the handover does not know yet.
         self._published_before: frozenset[str] | None = frozenset()
         self._is_stopped = False
@@ -113,7 +114,7 @@ class ApiSwitch:
     def has_started(self) -> bool:
         """Whether the device plugin and the driver are served, as far as they are needed."""
         return (
-            self._tree is not None
+            self._has_decided  # before, nothing says what is needed
             and (self.plugin.has_started or not self._plugin_needed.is_set())
             and (self.driver.has_started or not self._driver_needed.is_set())
         )
@@ -224,6 +225,7 @@ class ApiSwitch:
             self._plugin_needed.set()
         if mode != "device-plugin":
             self._driver_needed.set()
+        self._has_decided = True
         return (
             self._guard.refresh(tree)
             or any(key not in offered and not self.wants_dra(key) for key in self._labels)
