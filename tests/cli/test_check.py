@@ -12,11 +12,12 @@ from kubedevices.check.checks import ALL
 from kubedevices.check.processes import Supervisor, SupervisorRefused
 from kubedevices.cli import main
 from tests.check.rig import GOOD_PLUGIN, MUTANT, widgets
-from tests.cli.commands import run
+from tests.cli.commands import COMMAND, run
 from tests.host_needs import needs
 from tests.nobody import run_as_nobody
 
 QUICK = ("--timeout-scale", "0.1")
+IN_A_COMMAND = ("--mode=dra", "--mode dra", "--config={kubeconfig}")
 UNHURRIED = ("--timeout-scale", "0.3")
 
 
@@ -323,10 +324,39 @@ def test_a_plugin_with_fixed_paths_sees_directories_of_the_check(short_dir: Path
     assert not Path("/dev/kd-widgets").exists()
 
 
-@pytest.mark.parametrize("words", [("--mode", "dra"), ("--mode=dra",)])
-def test_a_driver_is_not_judged_yet(
-    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    "words",
+    [["--dra", "--", "driver"], *(["--", "driver", *said.split()] for said in IN_A_COMMAND)],
+)
+def test_a_driver_is_judged_by_the_rules_for_drivers(
+    words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A plugin that is none of a kubelet's would only be called silent."""
-    assert main(["check", "--", "kubedevices", "simulate", *words]) == 2
-    assert "DRA drivers are not judged yet" in capsys.readouterr().err
+    """By an option, or by a word of the command; --device-plugin says the contrary."""
+    chosen = ["check", "--list", "--only", "prepare.repeat"]
+    assert main([*chosen, *words]) == 0
+    assert "Preparing a claim again" in capsys.readouterr().out
+    if "--dra" not in words:
+        assert main([*chosen, "--device-plugin", *words]) == 2
+        assert "there is no check 'prepare.repeat'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--resource=x/y", "--in-place", "--no-registry", "--bind=/:/x"])
+def test_options_of_plugins_are_refused_for_a_driver(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They would have no effect."""
+    assert main(["check", "--dra", option, "--", "driver"]) == 2
+    assert "is for device plugins" in capsys.readouterr().err
+
+
+def test_a_driver_has_a_report() -> None:
+    """The command of docs/dra-conformance.md: the report speaks of a driver, and of its name."""
+    places = ["--kubelet-dir", "{kubelet_dir}", "--cdi-dir", "{cdi_dir}"]
+    command = ["simulate", "--mode", "dra", "--kubeconfig", "{kubeconfig}", "--kube-node", "{node}"]
+    checks = ["--only", "register.info", "prepare.answers", "-o", "json"]
+    done = run("check", *checks, "--", *COMMAND, *command, *places)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert [each["id"] for each in document["checks"]] == ["register.info", "prepare.answers"]
+    assert {each["resource"] for each in document["checks"]} == {"example.com"}
+    assert "a well-behaved driver" in document["verdict"]

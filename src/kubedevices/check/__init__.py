@@ -6,6 +6,8 @@ resource. Reports show the verdicts.
 
 check            what a check is: rule, severity, phase, verdict
 checks           the checks, one file per theme
+catalogue        all checks of one kind of program: find one, choose some
+drivers          the same for DRA drivers: rules, and the node that plays all others
 answers          answers of the plugin as text, and how two of them differ
 plugin           one resource of the plugin, with the calls that checks make
 target           what to check, and the trigger that changes devices

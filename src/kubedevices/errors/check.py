@@ -17,13 +17,23 @@ class PluginNotStarted(CannotAsk):
 class NeverRegistered(CannotAsk):
     """The plugin under check did not register, so no rule that was asked for can be tried."""
 
+    kind = "plugin"
+    hint = "does it look for kubelet.sock in the directory of the check?"
+
     def __init__(self, reason: str, last_words: str = "") -> None:
         self.reason, self.last_words = reason, last_words
         said = f"\nits last output:\n{last_words}" if last_words else ""
         super().__init__(
-            f"the plugin never registered, so nothing was tried: {reason} (does it look for "
-            f"kubelet.sock in the directory of the check? see kubedevices check --help){said}"
+            f"the {self.kind} never registered, so nothing was tried: {reason} "
+            f"({self.hint} see kubedevices check --help){said}"
         )
+
+
+class DriverNeverRegistered(NeverRegistered):
+    """The DRA driver under check did not register or published no slice."""
+
+    kind = "driver"
+    hint = "does it read {kubeconfig}, and use the directories of the check?"
 
 
 class UnknownResource(UsageError):

@@ -17,8 +17,7 @@ stops           SIGTERM
 grpc            gRPC and HTTP/2
 """
 
-from collections.abc import Iterable
-
+from kubedevices.check.catalogue import PLUGIN_THEMES, Catalogue
 from kubedevices.check.check import PluginCheck
 from kubedevices.check.checks import (
     after_restarts,
@@ -36,8 +35,6 @@ from kubedevices.check.checks import (
     stops,
     streams,
 )
-from kubedevices.errors import UsageError
-from kubedevices.errors.words import did_you_mean
 
 ALL: tuple[PluginCheck, ...] = tuple(
     check
@@ -70,16 +67,9 @@ ALL: tuple[PluginCheck, ...] = tuple(
     for check in theme.checks
 )
 
-THEMES = {
-    "registration": "Registration",
-    "list": "List",
-    "allocate": "Allocate",
-    "preferred": "Preferred allocation",
-    "prestart": "PreStart",
-    "life": "Life",
-    "grpc": "gRPC",
-}
-"""The title in reports for the first part of a check's ID."""
+THEMES = PLUGIN_THEMES
+CATALOGUE = Catalogue(ALL, THEMES)
+find, select = CATALOGUE.find, CATALOGUE.select
 
 CHANGES_TRACK = changes.TRACK
 
@@ -93,26 +83,3 @@ REGISTERS_CHECK: PluginCheck = registration.arrival.checks[0]
 
 DIES_CHECK: PluginCheck = after_restarts.dies_theme.checks[0]
 """Reports every unexpected end of the plugin, also an end during another check."""
-
-
-def find(name: str) -> PluginCheck:
-    """Return the check with this ID; raises `UsageError` with the most similar ID."""
-    for check in ALL:
-        if check.id == name:
-            return check
-    hint = did_you_mean(name, [check.id for check in ALL]) or " (see --list)"
-    raise UsageError(f"there is no check {name!r}{hint}")
-
-
-def select(only: Iterable[str] = (), skip: Iterable[str] = ()) -> list[PluginCheck]:
-    """Return the checks that `--only` and `--skip` leave; both take IDs and themes."""
-    wanted, unwanted = [*only], [*skip]
-    for name in (*wanted, *unwanted):
-        if name not in THEMES:
-            find(name)
-    return [
-        check
-        for check in ALL
-        if (not wanted or {check.id, check.theme} & {*wanted})
-        and not {check.id, check.theme} & {*unwanted}
-    ]

@@ -15,6 +15,7 @@ import yaml
 
 from kubedevices.check.check import Status
 from kubedevices.check.checks import ALL
+from kubedevices.check.drivers import known_rules
 from kubedevices.check.results import CheckResult
 from kubedevices.config.yaml_config import key, load_config, load_node
 from kubedevices.errors.words import did_you_mean
@@ -23,11 +24,11 @@ LEVELS = {"fail": (Status.FAIL,), "warn": (Status.FAIL, Status.WARN), "never": (
 """By the value of `--fail-on`: new findings with these statuses make the exit code 1."""
 
 _COVERED = {"fail": (Status.FAIL, Status.WARN, Status.NOTE), "warn": (Status.WARN, Status.NOTE)}
-_IDS = [check.id for check in ALL]
 
 
 def _wrong_id(name: str) -> str:
-    return "" if name in _IDS else f"there is no check {name!r}{did_you_mean(name, _IDS)}"
+    ids = [*(check.id for check in ALL), *known_rules()]
+    return "" if name in ids else f"there is no check {name!r}{did_you_mean(name, ids)}"
 
 
 def _wrong_status(name: str) -> str:

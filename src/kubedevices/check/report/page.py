@@ -67,7 +67,7 @@ def as_page(run: Run, when: str) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>kubedevices check: {escape(run.plugin)}</title><style>{_STYLE}</style></head>
 <body><main>
-<h1>Is this device plugin well behaved?</h1>
+<h1>Is this {"DRA driver" if run.kind == "driver" else "device plugin"} well behaved?</h1>
 <p class="command"><code>{escape(run.plugin)}</code></p>
 <div class="chips">{chips}</div>
 <p>{escape(run.verdict())}</p>

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kubedevices.check.catalogue import DRIVER_THEMES, PLUGIN_THEMES
 from kubedevices.check.check import PluginCheck, Status
-from kubedevices.check.checks import THEMES
 from kubedevices.check.report.expected import LEVELS, Expected, vanished
 from kubedevices.check.results import PLUGIN, CheckResult
 from kubedevices.check.shared_state import Log
@@ -64,6 +64,7 @@ class Run:
     expected  the known findings
     fail_on   which new findings make the run fail, a key of `LEVELS`
     trigger_problem  how the trigger or its undo failed, `""` if it did not
+    kind      what was checked: a plugin or a driver
     """
 
     plugin: str
@@ -75,6 +76,7 @@ class Run:
     expected: Sequence[Expected] = ()
     fail_on: str = "fail"
     trigger_problem: str = ""
+    kind: str = "plugin"
 
     @property
     def counts(self) -> dict[str, int]:
@@ -173,7 +175,7 @@ class Run:
         """Return the titles of the themes that have results, each with its results."""
         themes = [
             (title, [result for result in self.results if result.check.theme == theme])
-            for theme, title in THEMES.items()
+            for theme, title in ({**PLUGIN_THEMES, **DRIVER_THEMES}).items()
         ]
         return [(title, results) for title, results in themes if results]
 
@@ -223,13 +225,13 @@ class Run:
         every = {result.check.id for result in self.results}
         tried = self.tried
         if counts["fail"]:
-            what = "this plugin loses devices, updates or pods on a node, or breaks the API"
+            what = f"this {self.kind} loses devices, updates or pods on a node, or breaks the API"
         elif self.trigger_problem:
             what = "changes of the devices were not judged, because the trigger failed"
         elif counts["warn"]:
-            what = "nothing breaks a node, but the plugin is fragile"
+            what = f"nothing breaks a node, but the {self.kind} is fragile"
         elif tried:
-            what = "a well-behaved plugin as far as it was tried"
+            what = f"a well-behaved {self.kind} as far as it was tried"
         else:
             what = "nothing was tried"
         return (

@@ -10,11 +10,11 @@ import shlex
 import signal
 import time
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kubedevices.cli.find_mistakes.check_arguments import add_arguments
+from kubedevices.cli.find_mistakes.check_driver import driver_target, driver_timing, is_driver
 from kubedevices.cli.shared.output import Column, print_document, print_listing
 from kubedevices.errors import CannotAsk, UsageError
 from kubedevices.errors.words import counted
@@ -23,7 +23,9 @@ from kubedevices.host.unblocked_output import unblocked_output
 from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR, PLUGIN_REGISTRY_DIR
 
 if TYPE_CHECKING:
+    from kubedevices.check.catalogue import Catalogue
     from kubedevices.check.check import PluginCheck
+    from kubedevices.check.drivers.target import DriverTarget
     from kubedevices.check.kubelets import Kubelets
     from kubedevices.check.report.accepting import FindingsFile
     from kubedevices.check.report.progress import ProgressLine
@@ -37,7 +39,7 @@ __all__ = ["EXAMPLES", "HELP", "NAME", "add_arguments", "run"]
 
 NAME = "check"
 HELP = """\
-find the mistakes of a device plugin in any language
+find the mistakes of a device plugin or a DRA driver in any language
 
 `-- COMMAND` starts the plugin. SOCKET_DIR is for a plugin that you start yourself; checks that must
 start or end the plugin are then skipped. The host's kubelet is not touched. With root, the plugin
@@ -47,6 +49,11 @@ user namespaces, give the directories to the plugin: {socket_dir}, {registry_dir
 COMMAND are replaced by their paths, and {pod_resources} by a podresources socket. In a container
 without kubelet, use --in-place instead.
 
+A DRA driver gets an API server of the check: {kubeconfig} and {node} in COMMAND are replaced by its
+kubeconfig file and the name of the node. A command with {kubeconfig}, or --dra, says that the
+program is a DRA driver. Without root, {kubelet_dir} and {cdi_dir} name the directories; {pod_uid}
+lets two instances run at the same time.
+
 Exit codes: 0 no failure, 1 a failure that --expect does not know, 2 wrong usage (also a --resource
 that the plugin does not register), 3 the plugin could not be started or never registered, 4 the
 --trigger or its --undo failed, 5 no check was tried. The smallest of 1, 4 and 5 counts.
@@ -55,6 +62,7 @@ EXAMPLES = """\
 examples:
   sudo kubedevices check -- ./my-plugin --flag             a plugin with the usual paths built in
   kubedevices check -- ./my-plugin --dir {socket_dir}      without root
+  sudo kubedevices check -- ./my-dra-driver --kubeconfig {kubeconfig} --node-name {node}
   kubedevices check --trigger 'touch dev/{n}' -- …        also looks for lost updates
   kubedevices check --html report.html --only life -- …    one theme, with a page to attach
   kubedevices check --expect known.yaml --fail-on warn -- …  only new findings fail
@@ -69,13 +77,12 @@ def run(args: argparse.Namespace) -> int:
     """Check a plugin, or describe the checks."""
     from dataclasses import replace
 
-    from kubedevices.check import checks
     from kubedevices.check.report.accepting import FindingsFile
     from kubedevices.check.report.expected import load_expected
 
     if args.explain:
-        return _explain(checks.find(args.explain), args.output)
-    chosen = checks.select(_split(args.only), _split(args.skip))
+        return _explain(_catalogue(args, args.explain).find(args.explain), args.output)
+    chosen = _catalogue(args).select(_split(args.only), _split(args.skip))
     if args.list:
         return _list(chosen, args.output)
     if not chosen:
@@ -83,10 +90,10 @@ def run(args: argparse.Namespace) -> int:
     for path in filter(None, (args.junit, args.html, args.markdown, args.write_expected)):
         if not path.absolute().parent.is_dir():
             raise UsageError(f"the directory of {path} does not exist")
-    target = _target(args)
+    target = driver_target(args) if is_driver(args) else _target(args)
     expected = load_expected(args.expect) if args.expect else ()
     accepted = FindingsFile(args.write_expected) if args.write_expected else None
-    outcome = _check(target, chosen, _timing(args, target), args)
+    outcome = _check(target, chosen, args)
     if outcome is None:
         return _TERMINATED
     outcome = replace(outcome, expected=expected, fail_on=args.fail_on)
@@ -94,6 +101,17 @@ def run(args: argparse.Namespace) -> int:
     if accepted is not None:
         _accept(outcome, accepted, args.write_expected)
     return outcome.exit_code
+
+
+def _catalogue(args: argparse.Namespace, name: str = "") -> "Catalogue":
+    """Return the checks of a device plugin or of a DRA driver; `name` is the ID of one."""
+    from kubedevices.check import checks, drivers
+    from kubedevices.check.catalogue import DRIVER_THEMES, PLUGIN_THEMES
+
+    theme = name.partition(".")[0]
+    if is_driver(args) or (theme in DRIVER_THEMES and theme not in PLUGIN_THEMES):
+        return drivers.catalogue()
+    return checks.CATALOGUE
 
 
 # ---------------------------------------------------------------- descriptions of checks
@@ -140,11 +158,6 @@ def _target(args: argparse.Namespace) -> "Target":
     trigger = Trigger.parse(args.trigger, args.undo)
     if binds and args.in_place:
         raise UsageError("--bind needs a mount, and --in-place makes none")
-    if "--mode=dra" in words or ("--mode", "dra") in pairwise(words):
-        raise UsageError(
-            "check judges device plugins; DRA drivers are not judged yet: test a driver of your "
-            "own with bench.claim (docs/dra.md)"
-        )
     if len(words) == 1 and Path(words[0]).is_dir():
         directory = Path(words[0]).absolute()
         for option in ("bind", "in_place"):
@@ -202,10 +215,7 @@ def _timing(args: argparse.Namespace, target: "Target") -> "CheckTiming":
 
 
 def _check(
-    target: "Target",
-    chosen: "Sequence[PluginCheck]",
-    timing: "CheckTiming",
-    args: argparse.Namespace,
+    target: "Target | DriverTarget", chosen: "Sequence[PluginCheck]", args: argparse.Namespace
 ) -> "Run | None":
     from kubedevices.check.busy_machine import raised_priority
     from kubedevices.check.kubelets import SUPPORTED, Kubelets
@@ -223,15 +233,15 @@ def _check(
     with unblocked_output("stderr"), raised_priority():
         progress = ProgressLine(len(chosen))
         try:
-            ran = asyncio.run(_run(target, chosen, timing, progress, kubelets))
+            ran = asyncio.run(_run(target, chosen, args, progress, kubelets))
         except asyncio.CancelledError:
             return None
         finally:
             progress.clear()
-    what = shlex.join(target.command) if target.command else str(target.directory)
+    what = shlex.join(target.command) or str(getattr(target, "directory", ""))
     reported = {each.check.id for each in ran.results}  # an end of the plugin is always reported
     left_out = [name for name in left_out if name not in reported]
-    about = {**_about(target, args), "kubelet": str(kubelets)}
+    about = {**_about(args), "kubelet": str(kubelets)}
     seconds = time.monotonic() - began
     return Run(
         what,
@@ -241,10 +251,11 @@ def _check(
         logs=ran.logs,
         left_out=left_out,
         trigger_problem=ran.trigger_problem,
+        kind="driver" if is_driver(args) else "plugin",
     )
 
 
-def _about(target: "Target", args: argparse.Namespace) -> dict[str, str]:
+def _about(args: argparse.Namespace) -> dict[str, str]:
     """Return the options and the machine, which somebody needs to repeat or compare this run."""
     system = platform.uname()
     words = {
@@ -260,7 +271,7 @@ def _about(target: "Target", args: argparse.Namespace) -> dict[str, str]:
             if getattr(args, name)
         ),
         "time": "" if args.timeout_scale == 1 else f"all times × {args.timeout_scale:g}",
-        "plugins": "side by side" if target.side_by_side else "one at a time",
+        "plugins": "one at a time" if args.one_at_a_time or args.in_place else "side by side",
         "machine": f"{system.system} {system.release} {system.machine}, "
         f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}",
     }
@@ -268,21 +279,26 @@ def _about(target: "Target", args: argparse.Namespace) -> dict[str, str]:
 
 
 async def _run(
-    target: "Target",
+    target: "Target | DriverTarget",
     chosen: "Sequence[PluginCheck]",
-    timing: "CheckTiming",
+    args: argparse.Namespace,
     progress: "ProgressLine",
     kubelets: "Kubelets",
 ) -> "RunResult":
     """Run the checks; SIGTERM cancels them like Ctrl-C, so that they clean up."""
     from kubedevices.check.runner import run_all
+    from kubedevices.check.target import Target
 
     task = asyncio.current_task()
     assert task
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     ticking = asyncio.create_task(progress.tick(), name="progress")
     try:
-        return await run_all(target, chosen, timing, progress, kubelets)
+        if isinstance(target, Target):
+            return await run_all(target, chosen, _timing(args, target), progress, kubelets)
+        from kubedevices.check.drivers.run import run_driver
+
+        return await run_driver(target, chosen, driver_timing(args), progress, kubelets)
     finally:
         ticking.cancel()
         await asyncio.gather(ticking, return_exceptions=True)

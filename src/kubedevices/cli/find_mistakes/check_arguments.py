@@ -12,9 +12,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "target",
         nargs="*",
         metavar="SOCKET_DIR | -- COMMAND ARG",
-        help="the directory in which the plugin registers, or the command that starts the plugin",
+        help="the directory in which the plugin registers, or the command that starts the program",
     )
     parser.add_argument("--resource", default="", metavar="NAME", help="only this resource")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--dra", action="store_true", help="the program is a DRA driver")
+    kind.add_argument("--device-plugin", action="store_true", help="it is a device plugin")
     for option, text in (("--only", "run only these"), ("--skip", "leave these out")):
         parser.add_argument(
             option,

@@ -1,0 +1,43 @@
+"""`kubedevices check` for DRA drivers, in any language.
+
+The check acts as kubelet, API server, scheduler and container runtime. It needs no cluster. Rules
+are checks as for device plugins; a rule takes the `DriverNode`.
+
+target     what to check, in one configuration value, and all durations
+node       `DriverNode`: one copy of the driver with an API server and a kubelet of its own
+node_setup  opens such a node
+node_files  the files of a node: what a driver leaves there, and what the check does to them
+registry   the kubelet's plugin registry: what registered, and what the check answers
+claims     `TestClaim`: a claim that a rule creates, prepares and unprepares
+cluster    what the driver published, and the faults of the API server
+run        a whole run: which rules share a copy of the driver
+rules      the rules, one file per theme
+"""
+
+from typing import TYPE_CHECKING
+
+from kubedevices.errors import UsageError
+
+if TYPE_CHECKING:
+    from kubedevices.check.catalogue import Catalogue
+
+
+def known_rules() -> list[str]:
+    """Return the IDs of all rules for drivers; none where h11 is missing."""
+    try:
+        return [rule.id for rule in catalogue().checks]
+    except UsageError:
+        return []
+
+
+def catalogue() -> "Catalogue":
+    """Return all rules for drivers; raises `UsageError` where h11 is missing."""
+    try:
+        from kubedevices.check.drivers.rules import CATALOGUE  # noqa: PLC0415 - needs h11
+    except ModuleNotFoundError as error:
+        if error.name != "h11":
+            raise
+        raise UsageError(
+            "checking a DRA driver needs h11: pip install 'kubedevices[dra]'"
+        ) from error
+    return CATALOGUE

@@ -1,0 +1,126 @@
+"""What the driver published, and the faults of the API server."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from kubedevices.errors import ApiRefused
+from kubedevices.testing.api_server import ApiServer
+from kubedevices.testing.api_server.http import ApiFault, ApiRequest
+from kubedevices.testing.api_server.kinds import ApiPath
+from kubedevices.testing.api_server.scheduler import complete_devices
+from kubedevices.testing.api_server.store import Store
+
+Object = dict[str, Any]
+_INVALID = 422
+WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+
+
+class NotingStore(Store):
+    """Notes what it refuses, and can drop fields as a server with a disabled feature gate.
+
+    `refused` are the texts for slices that it found invalid (422). `dropped` are the fields of
+    devices that it does not keep.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused: list[str] = []
+        self.dropped: frozenset[str] = frozenset()
+
+    def create(self, place: ApiPath, made: Object, now: str) -> Object:
+        """Create an object; raises `ApiRefused`."""
+        return self._noted(super().create, place, made, now)
+
+    def update(self, place: ApiPath, made: Object, now: str) -> Object:
+        """Replace an object; raises `ApiRefused`."""
+        return self._noted(super().update, place, made, now)
+
+    def _noted(
+        self,
+        write: Callable[[ApiPath, Object, str], Object],
+        place: ApiPath,
+        made: Object,
+        now: str,
+    ) -> Object:
+        for device in made.get("spec", {}).get("devices") or () if self.dropped else ():
+            for name in self.dropped:
+                device.pop(name, None)
+        try:
+            return write(place, made, now)
+        except ApiRefused as error:
+            if error.status == _INVALID and place.plural == "resourceslices":
+                self.refused.append(error.message)
+            raise
+
+
+class Cluster:
+    """The API server of one `DriverNode`. The node's own calls have no faults."""
+
+    def __init__(self, node_name: str) -> None:
+        self.node_name = node_name
+        self.api = ApiServer()
+        self.store = self.api.store = NotingStore()
+
+    def slices(self) -> list[Object]:
+        """Return all ResourceSlices."""
+        return self.api.find("resourceslices")
+
+    def devices(self, driver: str = "") -> dict[str, Object]:
+        """Return the devices of complete pools by name."""
+        return {
+            each.device["name"]: each.device
+            for each in complete_devices(self.slices(), self.node_name)
+            if driver in ("", each.driver)
+        }
+
+    def content(self) -> list[Object]:
+        """Return the content of all slices without generations and names, in a stable order."""
+        found = [
+            {**each["spec"], "pool": {**each["spec"]["pool"], "generation": 0}}
+            for each in self.slices()
+        ]
+        return sorted(found, key=repr)
+
+    def writes(self, since: int, resource: str = "resourceslices") -> list[ApiRequest]:
+        """Return the writes of slices after the first `since` requests."""
+        return [
+            each
+            for each in self.api.requests[since:]
+            if each.verb in WRITES and each.resource == resource
+        ]
+
+    @contextmanager
+    def broken(self, fault: Callable[[ApiRequest], ApiFault | None]) -> Iterator[None]:
+        """Answer with `fault` inside the block."""
+        before, self.api.fault = self.api.fault, fault
+        try:
+            yield
+        finally:
+            self.api.fault = before
+
+    def used_rights(self) -> Mapping[str, set[str]]:
+        """Return the verbs that the driver used, by resource."""
+        used: dict[str, set[str]] = {}
+        for each in self.api.requests:
+            if each.resource and each.verb:
+                used.setdefault(each.resource, set()).add(each.verb)
+        return used
+
+
+def on_slices(
+    status: int, message: str = "", reason: str = "", *, retry_after: int | None = None
+) -> Callable[[ApiRequest], ApiFault | None]:
+    """Return a fault for each write of a slice."""
+
+    def fault(request: ApiRequest) -> ApiFault | None:
+        if request.resource == "resourceslices" and request.verb in WRITES:
+            return ApiFault(status, message, reason, retry_after)
+        return None
+
+    return fault
+
+
+def everywhere(fault: ApiFault) -> Callable[[ApiRequest], ApiFault | None]:
+    """Return a function that answers each request with `fault`."""
+    return lambda _request: fault

@@ -1,0 +1,295 @@
+"""One copy of the driver with an API server and a kubelet of its own."""
+
+import asyncio
+import itertools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from uuid import uuid4
+
+from kubedevices.check.busy_machine import LostTime
+from kubedevices.check.check import Broken, NotTried, PluginLost
+from kubedevices.check.directories import PathMap, RunDirectories
+from kubedevices.check.drivers.cluster import Cluster
+from kubedevices.check.drivers.node_files import NodeFiles
+from kubedevices.check.drivers.registry import DriverRegistry
+from kubedevices.check.drivers.target import NODE_NAME, DriverTarget, DriverTiming
+from kubedevices.check.processes import Process, Supervisor
+from kubedevices.check.shared_state import SharedState
+from kubedevices.errors import RpcError, StatusCode
+from kubedevices.kubelet_api.dra import PLUGIN_TYPE, ClaimAnswer, DeviceHealth
+from kubedevices.node.arrival.plugin_watcher import PluginWatcher, WatcherTiming
+from kubedevices.testing.dra_kubelet.connection import CallTiming, DriverConnection
+from kubedevices.testing.dra_kubelet.drivers import Drivers
+from kubedevices.testing.kubelet.change_signal import ChangeSignal
+from kubedevices.values.allocation import ClaimReference
+
+_LOOK = 0.05  # seconds between two looks at what changes without an event
+
+
+class DriverNode:
+    """One copy of the driver, and everything around it. `driver` is its name, once registered."""
+
+    def __init__(
+        self,
+        target: DriverTarget,
+        timing: DriverTiming,
+        shared: SharedState,
+        *,
+        directories: RunDirectories,
+        files: NodeFiles,
+        supervisor: Supervisor,
+        path_map: PathMap,
+    ) -> None:
+        self.target, self.timing, self.shared = target, timing, shared
+        self.directories, self.files = directories, files
+        self.supervisor, self.path_map = supervisor, path_map
+        self.node_name = NODE_NAME
+        self.cluster = Cluster(NODE_NAME)
+        self.driver = ""
+        self.health: list[tuple[float, tuple[DeviceHealth, ...] | None]] = []
+        self.changed = ChangeSignal()
+        self.process: Process | None = None
+        self.checking = ""
+        self.is_suspect = False
+        self.lost_time = LostTime(supervisor.pid)
+        self._launched: list[tuple[str, Process]] = []
+        self._numbers = itertools.count(1)
+        self._watcher: PluginWatcher | None = None
+        self.drivers, self.registry = self._new_kubelet()
+        supervisor.on_end = self.changed.notify
+
+    def __repr__(self) -> str:
+        return f"<DriverNode {' '.join(self.target.command)} {self.driver}>"
+
+    # ------------------------------------------------------------ kubelet
+
+    def _new_kubelet(self) -> tuple[Drivers, DriverRegistry]:
+        drivers = Drivers(
+            self._wipe,
+            self._record_health,
+            health_service="v1alpha1.DRAResourceHealth",
+            timing=CallTiming(call=self.timing.call, redial=0.1, longest_redial=1),
+        )
+        loop = asyncio.get_running_loop()
+        return drivers, DriverRegistry(drivers, self.path_map.outside, loop.time)
+
+    async def _wipe(self, driver: str) -> None:
+        await self.cluster.api.delete_slices(self.node_name, driver)
+        self.changed.notify()
+
+    def _record_health(self, _driver: str, devices: tuple[DeviceHealth, ...] | None) -> None:
+        self.health.append((asyncio.get_running_loop().time(), devices))
+        self.changed.notify()
+
+    async def start_kubelet(self, *, refusal: str = "") -> None:
+        """Start a kubelet: it deletes all slices of the node, and looks for drivers."""
+        self.drivers, self.registry = self._new_kubelet()
+        self.registry.refusal = refusal
+        self._watcher = PluginWatcher(
+            self.files.kubelet / "plugins_registry",
+            {PLUGIN_TYPE: self.registry},
+            timing=WatcherTiming(interval=0.1),
+        )
+        await self._watcher.start()
+        self.drivers.start()
+
+    async def stop_kubelet(self) -> None:
+        """Stop the kubelet. Files stay."""
+        if self._watcher is not None:
+            await self._watcher.stop()
+            await self.drivers.stop()
+            self._watcher = None
+
+    async def restart_kubelet(self) -> None:
+        """Stop the kubelet for a moment and start it again."""
+        await self.stop_kubelet()
+        await self.pause(self.timing.absent)
+        await self.start_kubelet()
+
+    def connections(self) -> tuple[DriverConnection, ...]:
+        """Return the connections to the instances of the driver."""
+        return self.drivers.instances(self.driver)
+
+    def is_connected(self) -> bool:
+        """Whether a kubelet runs and an instance of the driver is connected."""
+        return any(each.is_connected for each in self.connections())
+
+    async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, ClaimAnswer]:
+        """NodePrepareResources; return the answers by UID.
+
+        An error of the whole call is the answer for each claim: upstream's helper answers so when
+        it cannot get one of them. Raises `Broken` if a claim has no answer.
+        """
+        try:
+            answers = await self.connection().prepare(claims)
+        except RpcError as error:
+            if error.code in (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED):
+                raise Broken(f"Prepare: {error}", self.last_words()) from error
+            return {each.uid: str(error) for each in claims}
+        for each in claims:
+            if each.uid not in answers:
+                raise Broken(f"Prepare did not answer for the claim {each.name}")
+        return answers
+
+    async def unprepare(self, claims: Sequence[ClaimReference]) -> str:
+        """NodeUnprepareResources; return the first error, `""` if all succeeded."""
+        try:
+            answers = await self.connection().unprepare(claims)
+        except RpcError as error:
+            return str(error)
+        missing = [each.name for each in claims if each.uid not in answers]
+        if missing:
+            return f"no answer for the claim {missing[0]}"
+        return next((text for text in answers.values() if text), "")
+
+    def connection(self) -> DriverConnection:
+        """Return the connection to the newest instance; raises `Broken` if there is none."""
+        found = [each for each in self.connections() if each.is_connected]
+        if not found:
+            raise Broken("the driver is not connected", self.last_words())
+        return found[-1]
+
+    async def run_trigger(self) -> None:
+        """Run the user's trigger; raises `NotTried` if there is none, or if it fails."""
+        changes = self.shared.changes
+        if not changes.trigger.command:
+            raise NotTried("needs --trigger, a command that changes a device")
+        call = changes.next()
+        log = self.directories.root / f"trigger-output-{call.number}"
+        process = await self.supervisor.start(call.argv(), env=call.environment(), log=log)
+        if not await self.lost_time.wait(process.wait, self.timing.call) or process.code:
+            problem = f"the trigger failed: {process.end_text()} {process.last_words(1)}".rstrip()
+            changes.failed(call, problem)
+            raise NotTried(problem)
+
+    # ------------------------------------------------------------ processes
+
+    async def launch(self, kubelet_dir: Path | None = None) -> Process:
+        """Start one more process of the driver, with another root directory of the kubelet."""
+        number = next(self._numbers)
+        root = kubelet_dir or self.files.kubelet
+        known = {
+            "{kubeconfig}": str(self.files.kubeconfig),
+            "{node}": self.node_name,
+            "{kubelet_dir}": str(root),
+            "{registry_dir}": str(root / "plugins_registry"),
+            "{cdi_dir}": str(self.files.cdi),
+            "{pod_uid}": str(uuid4()),
+        }
+        words = []
+        for word in self.target.command:
+            for name, value in known.items():
+                word = word.replace(name, value)  # noqa: PLW2901
+            words.append(word)
+        env = os.environ | {"KUBECONFIG": known["{kubeconfig}"], "NODE_NAME": self.node_name}
+        process = await self.supervisor.start(words, env=env, log=self.directories.log(number))
+        self._launched.append((self.checking, process))
+        return process
+
+    async def ready(self) -> None:
+        """Make sure that the driver is registered and has published; start it if it is not.
+
+        Raises `PluginLost`.
+        """
+        if self.is_ready():
+            return
+        await self.start_fresh()
+        if problem := await self.until_ready(self.timing.start):
+            raise PluginLost(problem)
+
+    async def start_fresh(self, *, kubelet: bool = True) -> Process:
+        """Start the driver on an empty node."""
+        await self.end_processes()
+        await self.stop_kubelet()
+        self.files.wipe()
+        for plural in ("resourceslices", "resourceclaims"):
+            for each in self.cluster.api.find(plural):
+                metadata = each["metadata"]
+                name, namespace = metadata["name"], metadata.get("namespace", "")
+                self.cluster.api.delete(plural, name, namespace)
+        self.health.clear()
+        self.is_suspect = False
+        if kubelet:
+            await self.start_kubelet()
+        self.process = await self.launch()
+        return self.process
+
+    async def restart_driver(self, *, signal: int = 9) -> None:
+        """End the driver by a signal and start it again; raises `Broken` if it does not return."""
+        assert self.process is not None
+        await self.process.send_signal(signal)
+        await self.lost_time.wait(self.process.wait, self.timing.stop)
+        known = len(self.registry.arrivals)
+        self.process = await self.launch()
+        await self.until(lambda: len(self.registry.arrivals) > known, self.timing.start)
+        if problem := await self.until_ready(self.timing.start):
+            raise Broken(f"after its restart: {problem}", self.last_words())
+
+    async def end_processes(self) -> None:
+        """Kill the driver and each process that it started."""
+        await self.supervisor.kill_all()
+        self.process = None
+
+    def is_ready(self) -> bool:
+        """Whether the driver runs, is registered at the usual kubelet, and has published."""
+        running = self.process is not None and self.process.running
+        usual = not self.is_suspect and not self.registry.refusal
+        return running and usual and self.is_connected() and bool(self.cluster.slices())
+
+    async def until_ready(self, limit: float) -> str:
+        """Wait until the driver is registered and publishes nothing new; return what is missing."""
+        began = asyncio.get_running_loop().time()
+        if not await self.until(self._came, limit):
+            waited = self.lost_time.spent(began)
+            if self.process is not None and not self.process.running:
+                return f"its process ended ({self.process.end_text()}) after {waited:.1f} s"
+            if not self.registry.arrivals:
+                return f"no registration socket of a DRA driver within {waited:.0f} s"
+            what = "connected" if not self.is_connected() else "published"
+            return f"not {what} within {waited:.0f} s"
+        before: list[object] = []
+        while before != (now := [*self.cluster.content()]):
+            before = [*now]
+            await self.pause(self.timing.settle)
+        return ""
+
+    def _came(self) -> bool:
+        if self.registry.arrivals:
+            self.driver = self.registry.arrivals[-1].info.name
+        ended = self.process is not None and not self.process.running
+        return not ended and self.is_connected() and bool(self.cluster.slices())
+
+    async def until(self, condition: Callable[[], object], limit: float) -> bool:
+        """Wait until `condition()`, or `limit` own seconds, or until the driver's end."""
+
+        def over() -> bool:
+            return bool(condition()) or (self.process is not None and not self.process.running)
+
+        async def attempt(left: float) -> bool:
+            end = asyncio.get_running_loop().time() + left
+            while not over():
+                if asyncio.get_running_loop().time() >= end:
+                    return False
+                await self.changed.until(over, min(_LOOK, left))
+            return True
+
+        await self.lost_time.wait(attempt, limit)
+        return bool(condition())
+
+    async def pause(self, seconds: float) -> None:
+        """Wait `seconds` own seconds of the driver, or until its end."""
+        await self.until(lambda: False, seconds)
+
+    def last_words(self) -> str:
+        """Return the last lines of the driver's output."""
+        return self.process.last_words() if self.process else ""
+
+    def keep_logs(self) -> None:
+        """Store the output of all processes."""
+        for check, process in self._launched:
+            self.shared.store_log(check, process.end_text(), self.short(process.output()))
+
+    def short(self, text: str) -> str:
+        """Return a text without the paths of this run."""
+        return text.replace(f"{self.directories.root}/", "")

@@ -1,0 +1,81 @@
+"""Sets up a `DriverNode`: directories, supervisor, the driver's private view, API server."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from kubedevices.check.directories import PathMap, RunDirectories
+from kubedevices.check.drivers.claims import CLASS
+from kubedevices.check.drivers.node import DriverNode
+from kubedevices.check.drivers.node_files import NodeFiles
+from kubedevices.check.drivers.target import NODE_NAME, DriverTarget, DriverTiming
+from kubedevices.check.harness_setup import watched
+from kubedevices.check.processes import Supervisor, SupervisorRefused
+from kubedevices.check.shared_state import SharedState
+from kubedevices.errors import NoPrivateView
+from kubedevices.host.cdi_specs import GENERATED_DIRECTORY
+from kubedevices.testing.kubelet.mounts import Bind
+from kubedevices.testing.kubelet.no_pods import NoPods
+
+_KUBELET_DIR = Path("/var/lib/kubelet")
+TOKEN = "secret-of-the-check"
+"""The token in the kubeconfig file. No driver may print it."""
+
+
+@asynccontextmanager
+async def open_node(
+    target: DriverTarget,
+    timing: DriverTiming,
+    shared: SharedState,
+    first: DriverNode | None = None,
+) -> AsyncIterator[DriverNode]:
+    """Prepare directories, API server and supervisor; afterwards end all processes.
+
+    The podresources socket is that of the `first` node of a run. A driver may wait until a kubelet
+    that has just started knows its pods, and tells the age of a kubelet by this socket: so it waits
+    once in a run. Raises `NoPrivateView` if the driver needs one and the host does not allow it.
+    """
+    directories = RunDirectories.choose()
+    supervisor = await Supervisor.open(directories.root)
+    try:
+        directories.create()
+        files = NodeFiles(directories.root, directories.cdi)
+        files.create(None if first is None else first.files.pod_resources.parent)
+        binds = [
+            Bind(str(files.kubelet), str(_KUBELET_DIR)),
+            Bind(str(files.cdi), str(GENERATED_DIRECTORY)),
+        ]
+        private = target.needs_private_view or os.geteuid() == 0
+        try:
+            await supervisor.enter_private_view(binds if private else [])
+        except SupervisorRefused as error:
+            raise NoPrivateView(str(error)) from error
+        node = DriverNode(
+            target,
+            timing,
+            shared,
+            directories=directories,
+            files=files,
+            supervisor=supervisor,
+            path_map=PathMap(binds if private else []),
+        )
+        api = node.cluster.api
+        await api.start()
+        api.put("nodes", {"metadata": {"name": NODE_NAME}})
+        api.put("deviceclasses", {"metadata": {"name": CLASS}, "spec": {}})
+        files.write([(files.kubeconfig, api.kubeconfig(TOKEN).encode())])
+        socket = NoPods(files.pod_resources, lambda: ())
+        if first is None:
+            await socket.start()
+        try:
+            async with watched(node.lost_time):
+                yield node
+        finally:
+            await node.stop_kubelet()
+            node.keep_logs()
+            await socket.stop()
+            await api.stop()
+    finally:
+        await supervisor.close()
+        directories.leave()

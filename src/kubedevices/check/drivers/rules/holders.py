@@ -1,0 +1,113 @@
+"""Who holds a device: one claim, several by shares, and monitoring beside both."""
+
+import asyncio
+
+from kubedevices.check.check import Broken, Harm, NotTried, Severity, Theme
+from kubedevices.check.drivers.claims import TestClaim
+from kubedevices.check.drivers.node import DriverNode
+
+FAIL = Severity.FAIL
+theme = Theme("prepare", harm=Harm.WRONG_DEVICE)
+_WAITS = 3.0
+"""Seconds after which a driver that does not answer waits for the end of the holder."""
+
+
+@theme.check(
+    "exclusive",
+    FAIL,
+    track="prepare.exclusive",
+    needs=("prepare.answers",),
+    harm=Harm.WRONG_DEVICE,
+    suffers="Two pods use one device at the same time: data of one reach the other.",
+    source="KEP-4381: a driver must not rely on the scheduler alone",
+    mend="Keep the holders in a file, and refuse a device that another claim holds.",
+    seen="drivers that forget the holders at a restart, or never look",
+)
+async def exclusive(node: DriverNode) -> str:
+    """A second claim for a held device is refused, also after a restart of the driver."""
+    async with TestClaim(node).allocate() as claim, TestClaim(node) as second:
+        (result, *_) = claim.results
+        if node.cluster.devices(node.driver)[result["device"]].get("allowMultipleAllocations"):
+            raise NotTried("its devices can be shared")
+        await claim.prepare()
+        second.set_results([result])
+        for when in ("", " after a restart of the driver"):
+            if not await _is_refused(second):
+                raise Broken(f"{result['device']} was prepared for a second claim{when}")
+            if not when:
+                await node.restart_driver()
+    return "refused both times"
+
+
+@theme.check(
+    "admin",
+    FAIL,
+    needs=("prepare.answers",),
+    suffers="Monitoring pods cannot start, or change a device that a pod uses.",
+    source="KEP-5018: adminAccess ignores other allocations",
+    mend="Do not count results with adminAccess as holders, and set nothing up for them.",
+)
+async def admin(node: DriverNode) -> str:
+    """A claim with adminAccess is prepared beside a holder, whose CDI files do not change."""
+    async with TestClaim(node).allocate() as holder, TestClaim(node) as claim:
+        await holder.prepare()
+        files = node.files.cdi_files()
+        claim.set_results([holder.results[0] | {"adminAccess": True}])
+        answer = await claim.try_prepare()
+        if isinstance(answer, str):
+            raise Broken(f"refused: {answer}")
+        now = node.files.cdi_files()
+        if changed := [name for name, text in files.items() if now.get(name) != text]:
+            mine = [name for name in changed if holder.uid in name + files[name]]
+            if mine:
+                raise Broken(f"the CDI file {mine[0]} of the holder changed")
+        if problem := node.files.cdi_problem([name for each in answer for name in each.cdi_ids]):
+            raise Broken(problem)
+    return "prepared beside its holder"
+
+
+@theme.check(
+    "shares",
+    FAIL,
+    harm=Harm.WRONG_DEVICE,
+    suffers="Pods that share a device cannot start, or one gets it exclusively beside others.",
+    source="KEP-5075: shareID",
+    mend="A holder is a device and a shareID; refuse shared beside exclusive.",
+)
+async def shares(node: DriverNode) -> str:
+    """Two shares of a device are prepared with their IDs; exclusive beside shared is refused."""
+    shared = [
+        name
+        for name, device in node.cluster.devices(node.driver).items()
+        if device.get("allowMultipleAllocations")
+    ]
+    if not shared:
+        raise NotTried("no device with allowMultipleAllocations")
+    async with (
+        TestClaim(node).allocate() as one,
+        TestClaim(node) as other,
+        TestClaim(node) as alone,
+    ):
+        (result, *_) = one.results
+        result = {key: value for key, value in result.items() if key != "shareID"}
+        result["device"] = shared[0]
+        share = "00000000-0000-4000-9000-00000000000"
+        one.set_results([result | {"shareID": f"{share}1"}])
+        other.set_results([result | {"shareID": f"{share}2"}])
+        found = [*await one.prepare(), *await other.prepare()]
+        if len({each.share_id for each in found}) < 2:
+            raise Broken(f"the answers have the share IDs {[each.share_id for each in found]}")
+        alone.set_results([result])
+        if not isinstance(await alone.try_prepare(), str):
+            raise Broken(f"{shared[0]} was prepared exclusively beside its shares")
+    return f"two shares of {shared[0]}"
+
+
+async def _is_refused(claim: TestClaim) -> bool:
+    """Whether a claim for a held device gets an error, or has to wait."""
+    call = asyncio.create_task(claim.try_prepare(), name="Prepare of a held device")
+    try:
+        done, _ = await asyncio.wait({call}, timeout=_WAITS)
+        return not done or isinstance(await call, str)
+    finally:
+        call.cancel()

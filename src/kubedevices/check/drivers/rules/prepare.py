@@ -1,0 +1,318 @@
+"""NodePrepareResources: which claims are prepared, and what the answer says."""
+
+import asyncio
+
+from kubedevices.check.check import Broken, Fragile, Harm, Severity, Theme
+from kubedevices.check.drivers.claims import CLASS, TestClaim, needs_devices, requests
+from kubedevices.check.drivers.node import DriverNode
+from kubedevices.kubelet_api.dra import ClaimAnswer
+from kubedevices.testing.api_server.http import ApiFault, ApiRequest
+
+FAIL, WARN = Severity.FAIL, Severity.WARN
+theme = Theme("prepare", harm=Harm.POD)
+_KUBELET = "kubelet cm/dra, NodePrepareResources; KEP-4381"
+_HELPER = "k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+
+@theme.check(
+    "answers",
+    FAIL,
+    suffers="The container cannot be created, or starts without its device.",
+    source=f"{_KUBELET}; CDI specification",
+    mend="Answer with request, pool and device of each result, and with CDI IDs whose file exists"
+    " before you answer.",
+)
+async def answers(node: DriverNode) -> str:
+    """The answer names each allocated device with its request, its pool and CDI IDs that a runtime
+    resolves.
+    """
+    async with TestClaim(node).allocate() as claim:
+        prepared = await claim.prepare()
+        wanted = {(each["pool"], each["device"]) for each in claim.results}
+        if {(each.pool, each.device) for each in prepared} != wanted:
+            raise Broken(f"allocated {sorted(wanted)}, but the answer has {_names(prepared)}")
+        for each in prepared:
+            if each.requests and "one" not in each.requests:
+                raise Broken(f"{each.device}: the answer names the requests {each.requests}")
+        names = [name for each in prepared for name in each.cdi_ids]
+        if problem := node.files.cdi_problem(names):
+            raise Broken(problem)
+        return f"{_names(prepared)}: {', '.join(names) or 'no CDI ID'}"
+
+
+@theme.check(
+    "repeat",
+    FAIL,
+    needs=("prepare.answers",),
+    suffers="The kubelet prepares again after its restart; a container gets other devices then.",
+    source=f"{_KUBELET}: Prepare is idempotent",
+    mend="Keep the answer of a prepared claim and return it, with the devices in their order.",
+    seen="a driver that answers in random order",
+)
+async def repeat(node: DriverNode) -> str:
+    """Preparing a claim again gives the same answer, and its CDI files stay right."""
+    async with TestClaim(node).allocate() as claim:
+        first = await claim.prepare()
+        files = node.files.cdi_files()
+        for number in (2, 3, 4):
+            if (answer := await claim.prepare()) != first:
+                raise Broken(f"answer {number} is {answer}, the first was {first}")
+        if node.files.cdi_files() != files:
+            raise Broken("its CDI files changed")
+        return "four equal answers"
+
+
+@theme.check(
+    "batch",
+    FAIL,
+    needs=("prepare.answers",),
+    suffers="One bad claim stops the pods of all others, or a pod starts without its device.",
+    source=f"{_KUBELET}: one answer for each claim",
+    mend="Judge each claim for itself, and undo only what failed.",
+    seen="drivers that undo all claims of a call, or answer an error as success",
+)
+async def batch(node: DriverNode) -> str:
+    """In a call with an impossible claim the others succeed, and the bad one leaves nothing."""
+    needs_devices(node, 2)
+    one, other, bad = TestClaim(node).allocate(), TestClaim(node).allocate(), TestClaim(node)
+    async with one, other, bad:
+        bad.set_results([one.results[0] | {"device": "no-such-device"}])
+        found = await node.prepare([each.reference for each in (one, bad, other)])
+        if not isinstance(found[bad.uid], str):
+            raise Broken("a claim with a device that does not exist was prepared")
+        for each in (one, other):
+            answer = found[each.uid]
+            if isinstance(answer, str):
+                raise Broken(f"a good claim failed beside a bad one: {answer}")
+            names = [name for device in answer for name in device.cdi_ids]
+            if problem := node.files.cdi_problem(names):
+                raise Broken(problem)
+        if left := node.files.cdi_files_of(bad.uid):
+            raise Fragile(f"the refused claim left the CDI file {left[0]}")
+    return "two prepared, one refused"
+
+
+@theme.check(
+    "concurrent",
+    FAIL,
+    needs=("prepare.answers",),
+    suffers="Pods that start at once fail, or get wrong devices.",
+    source="kubelet: pods start in parallel, each with a call of its own",
+    mend="Take one lock for each claim and one for the state.",
+)
+async def concurrent(node: DriverNode) -> str:
+    """Calls at the same time have the results of calls one after another."""
+    names = needs_devices(node, 1)
+    async with TestClaim(node).allocate() as claim:
+        same = await asyncio.gather(*(claim.try_prepare() for _ in range(8)))
+        if bad := [each for each in same if each != same[0] or isinstance(each, str)]:
+            raise Broken(f"eight calls for one claim: {bad[0]}")
+    claims = [TestClaim(node) for _ in names[:8]]
+    try:
+        for each in claims:
+            each.allocate()
+        found = await asyncio.gather(*(each.try_prepare() for each in claims))
+        for each, answer in zip(claims, found, strict=True):
+            _must_be(answer, each)
+    finally:
+        for each in claims:
+            await each.end()
+    return f"eight calls for one claim, {len(claims)} claims at once"
+
+
+@theme.check(
+    "order",
+    FAIL,
+    needs=("prepare.answers",),
+    suffers="A device stays held although its pod is gone: no other pod gets it.",
+    source="kubelet: a pod may be deleted while its claim is prepared",
+    mend="Let Unprepare wait for a running Prepare of the same claim.",
+    seen="drivers in which the late Prepare wins",
+)
+async def order(node: DriverNode) -> str:
+    """Unprepare during Prepare leaves nothing; Prepare right after Unprepare succeeds."""
+    claim = TestClaim(node).allocate()
+    device = claim.results[0]
+    async with claim:
+        running = asyncio.create_task(claim.try_prepare(), name="Prepare beside Unprepare")
+        await asyncio.sleep(0)
+        await claim.unprepare()
+        await running
+        await claim.unprepare()
+        if left := node.files.cdi_files_of(claim.uid):
+            raise Broken(f"the CDI file {left[0]} is left over")
+        await claim.prepare()
+        await asyncio.gather(claim.unprepare(), asyncio.sleep(0))
+        await claim.prepare()
+    async with TestClaim(node).set_results([device]) as after:
+        await after.prepare()
+    return "nothing is left over"
+
+
+@theme.check(
+    "uid",
+    FAIL,
+    harm=Harm.WRONG_DEVICE,
+    suffers="A pod gets the devices of another claim.",
+    source=f"{_HELPER}: the UID of the claim must be equal",
+    mend="Compare the UID of the call with that of the object.",
+)
+async def uid(node: DriverNode) -> str:
+    """A claim that was replaced by a new one of the same name is refused."""
+    old = TestClaim(node, name="replaced").allocate()
+    old.delete()
+    async with TestClaim(node, name="replaced").allocate():
+        answer = await node.prepare([old.reference])
+        if not isinstance(answer[old.uid], str):
+            raise Broken("it prepared a claim whose object has another UID")
+        return f"refused: {answer[old.uid]}"
+
+
+@theme.check(
+    "no-allocation",
+    FAIL,
+    suffers="A pod starts without devices.",
+    source=f"{_HELPER}: claim not allocated",
+    mend="Refuse a claim without status.allocation.",
+)
+async def no_allocation(node: DriverNode) -> str:
+    """A claim without allocation is refused."""
+    async with TestClaim(node) as claim:
+        answer = (await node.prepare([claim.reference]))[claim.uid]
+        if not isinstance(answer, str):
+            raise Broken(f"it prepared a claim without allocation: {answer}")
+        return f"refused: {answer}"
+
+
+@theme.check(
+    "unknown-device",
+    FAIL,
+    suffers="A pod waits for ever, or starts without its device.",
+    source=_KUBELET,
+    mend="Refuse devices that you do not have, by name.",
+)
+async def unknown_device(node: DriverNode) -> str:
+    """A device that is in no slice is refused."""
+    async with TestClaim(node).allocate() as good, TestClaim(node) as claim:
+        claim.set_results([good.results[0] | {"device": "no-such-device"}])
+        answer = await claim.try_prepare()
+        if not isinstance(answer, str):
+            raise Broken(f"it prepared no-such-device: {_names(answer)}")
+        return f"refused: {answer}"
+
+
+@theme.check(
+    "foreign",
+    FAIL,
+    suffers="A pod with devices of two drivers cannot start, or gets one device twice.",
+    source=f"{_KUBELET}: each driver answers for its own results",
+    mend="Use only the results with the name of your driver.",
+)
+async def foreign(node: DriverNode) -> str:
+    """Of a claim with results of two drivers only the own devices are answered."""
+    async with TestClaim(node).allocate() as claim:
+        (mine, *_) = claim.results
+        other = mine | {"driver": "other.example.com", "pool": "other", "request": "two"}
+        claim.set_results([other, mine])
+        prepared = await claim.prepare()
+        if [(each.pool, each.device) for each in prepared] != [(mine["pool"], mine["device"])]:
+            raise Broken(
+                f"the answer has {_names(prepared)}, the only own device is {mine['device']}"
+            )
+    return "only the own device"
+
+
+@theme.check(
+    "requests",
+    FAIL,
+    harm=Harm.WRONG_DEVICE,
+    suffers="A container that uses one request of the claim gets the devices of another request.",
+    source=f"{_KUBELET}: request_names of a device",
+    mend="Answer with the name of the request of each result.",
+)
+async def named_requests(node: DriverNode) -> str:
+    """Each device of a claim with two requests names its request."""
+    needs_devices(node, 2)
+    async with TestClaim(node, *requests("first", "second")).allocate() as claim:
+        prepared = await claim.prepare()
+        wanted = {each["device"]: each["request"] for each in claim.results}
+        for each in prepared:
+            if {*each.requests} != {wanted.get(each.device)}:
+                raise Broken(f"{each.device} is of {wanted.get(each.device)}, not {each.requests}")
+        if problem := node.files.cdi_problem([name for each in prepared for name in each.cdi_ids]):
+            raise Broken(problem)
+    return "first and second"
+
+
+@theme.check(
+    "subrequest",
+    FAIL,
+    harm=Harm.WRONG_DEVICE,
+    suffers="A container with `request: gpu` gets no device if the driver answers `gpu/big`.",
+    source="KEP-4816: the name of a subrequest is REQUEST/SUBREQUEST; kubelet compares REQUEST",
+    mend="Answer with the part before the slash.",
+)
+async def subrequest(node: DriverNode) -> str:
+    """A device of `gpu/big` (firstAvailable) is answered for the request `gpu`."""
+    wanted = {"name": "gpu", "firstAvailable": [{"name": "big", "deviceClassName": CLASS}]}
+    async with TestClaim(node, wanted).allocate() as claim:
+        prepared = await claim.prepare()
+        for each in prepared:
+            if each.requests and "gpu" not in {name.partition("/")[0] for name in each.requests}:
+                raise Broken(f"{each.device} is answered for {each.requests}")
+            if "gpu/big" in each.requests:
+                raise Broken("the answer names gpu/big; a kubelet compares with gpu")
+    return "answered for gpu"
+
+
+@theme.check(
+    "reserved",
+    FAIL,
+    suffers="Pods that share a claim cannot start.",
+    source="KEP-4381: reservedFor has up to 256 consumers",
+    mend="Prepare by the claim, not by the pod.",
+)
+async def reserved(node: DriverNode) -> str:
+    """A claim that two pods share is prepared; one without reservation has devices or an error."""
+    async with TestClaim(node).allocate() as claim:
+        if not await claim.reserve("pod-1", "pod-2").prepare():
+            raise Broken("two pods: the answer has no devices")
+        if (answer := await claim.reserve().try_prepare()) == ():
+            raise Broken("without reservation: success without devices")
+        how = "refused" if isinstance(answer, str) else "prepared"
+    return f"two pods: prepared; none: {how}"
+
+
+@theme.check(
+    "slow-api",
+    FAIL,
+    suffers="The kubelet cancels the call after 45 s and tries again only after a minute.",
+    source="kubelet: deadline of 45 s; kubelet tries again after 65 to 90 s",
+    mend="Give the request for the claim a deadline, and answer with an error for this claim.",
+)
+async def slow_api(node: DriverNode) -> str:
+    """When the claim cannot be read, Prepare answers with an error, and a retry succeeds."""
+
+    def forbidden(request: ApiRequest) -> ApiFault | None:
+        is_claim = request.resource == "resourceclaims" and request.verb in ("get", "list")
+        return ApiFault(403, "forbidden by the check", "Forbidden") if is_claim else None
+
+    async with TestClaim(node).allocate() as claim:
+        with node.cluster.broken(forbidden):
+            answer = (await node.prepare([claim.reference]))[claim.uid]
+        if isinstance(answer, tuple) and not answer:
+            raise Broken("success without devices while the claim could not be read")
+        await claim.prepare()
+        return "error, then prepared" if isinstance(answer, str) else "needs no GET"
+
+
+def _must_be(answer: ClaimAnswer, claim: TestClaim) -> None:
+    if isinstance(answer, str):
+        raise Broken(f"{claim.name}: {answer}")
+    wanted = {each["device"] for each in claim.results}
+    if {each.device for each in answer} != wanted:
+        raise Broken(f"{claim.name} has {sorted(wanted)}, but the answer {_names(answer)}")
+
+
+def _names(answer: ClaimAnswer) -> str:
+    return answer if isinstance(answer, str) else ", ".join(each.device for each in answer)

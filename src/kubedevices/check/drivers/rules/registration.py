@@ -1,0 +1,282 @@
+"""How a driver registers, and what it does when the kubelet or its sockets go and come back."""
+
+import asyncio
+import contextlib
+import re
+import signal
+
+from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Severity, Theme
+from kubedevices.check.drivers.claims import TestClaim
+from kubedevices.check.drivers.node import DriverNode
+from kubedevices.check.drivers.node_setup import TOKEN
+from kubedevices.kubelet_api.dra import HEALTH_SERVICES, PACKAGES
+
+FAIL, WARN = Severity.FAIL, Severity.WARN
+arrival = Theme("register", harm=Harm.ALL_DEVICES)
+theme = Theme("register", track=None, harm=Harm.ALL_DEVICES)
+_LONGEST_NAME = 63
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+@arrival.check(
+    "info",
+    FAIL,
+    suffers="The kubelet refuses the driver, so no pod with a claim starts on the node.",
+    source="kubelet pluginregistration v1; k8s.io/dynamic-resource-allocation/kubeletplugin",
+    mend="Answer GetInfo with the type DRAPlugin, the driver's name, the absolute path of the"
+    " socket and the versions v1.DRAPlugin and v1beta1.DRAPlugin. Listen before you create the"
+    " registration socket.",
+)
+async def info(node: DriverNode) -> str:
+    """GetInfo names the type DRAPlugin, a DNS subdomain of at most 63 characters, an absolute path
+    that accepts connections, and known versions.
+    """
+    found = node.registry.arrivals[0]
+    said = found.info
+    if not _SUBDOMAIN.fullmatch(said.name) or len(said.name) > _LONGEST_NAME:
+        raise Broken(f"the name {said.name!r} is no DNS subdomain of at most 63 characters")
+    if not said.endpoint.startswith("/"):
+        raise Broken(f"the endpoint {said.endpoint!r} is no absolute path")
+    if not found.has_socket:
+        raise Broken(f"its socket {said.endpoint} did not exist when it registered")
+    unknown = [
+        each for each in said.supported_versions if each not in {*PACKAGES, *HEALTH_SERVICES}
+    ]
+    if unknown:
+        raise Broken(f"unknown version {unknown[0]!r}")
+    return f"{said.name}: {', '.join(said.supported_versions)}"
+
+
+@theme.check(
+    "status-refused",
+    WARN,
+    suffers="Nobody sees why the node has no devices: neither the log nor the pod says it.",
+    source="kubelet pluginregistration v1, NotifyRegistrationStatus",
+    mend="Log the error of NotifyRegistrationStatus. Keep serving, or end with an exit code that is"
+    " not 0.",
+)
+async def status_refused(node: DriverNode) -> str:
+    """After a refused registration the driver logs the kubelet's text; it does not end with 0."""
+    text = "refused-by-the-check"
+    await node.start_fresh(kubelet=False)
+    await node.start_kubelet(refusal=text)
+    assert node.process is not None
+    process = node.process
+
+    def told() -> bool:
+        return text in process.output()
+
+    await node.until(lambda: node.registry.arrivals, node.timing.start)
+    if not node.registry.arrivals:
+        raise NotTried("no registration socket appeared")
+    await node.until(told, node.timing.again)
+    if process.code == 0:
+        raise Broken("it ended with exit code 0")
+    if not told():
+        raise Broken("the kubelet's text is not in its output", process.last_words())
+    return "the text is in its log"
+
+
+@theme.check(
+    "kubelet-absent",
+    FAIL,
+    slow=True,
+    suffers="After a reboot the driver starts before the kubelet, gives up, and the node has no"
+    " devices until somebody starts it again.",
+    source="systemd and static pods start in any order",
+    mend="Do not end because the kubelet has not called yet.",
+    seen="a driver that exits 30 s after its start",
+)
+async def kubelet_absent(node: DriverNode) -> str:
+    """A driver that starts long before the kubelet is registered when the kubelet comes."""
+    process = await node.start_fresh(kubelet=False)
+    await node.pause(node.timing.before_kubelet)
+    if not process.running:
+        raise Broken(f"it ended without a kubelet ({process.end_text()})", process.last_words())
+    await node.start_kubelet()
+    if problem := await node.until_ready(node.timing.start):
+        raise Broken(f"after {node.timing.before_kubelet:g} s without kubelet: {problem}")
+    return f"there {node.timing.before_kubelet:g} s later"
+
+
+@theme.check(
+    "kubelet-restart",
+    FAIL,
+    suffers="A kubelet deletes all slices of its node when it starts: without them the scheduler"
+    " sends no pod to the node any more.",
+    source="kubelet cm/dra: the wipe of slices at the start; KEP-3063",
+    mend="Watch your own ResourceSlices, and create what is missing, as upstream's helper does.",
+    seen="drivers that publish only at their start",
+)
+async def kubelet_restart(node: DriverNode) -> str:
+    """After three restarts of the kubelet the same process serves and its slices are back."""
+    process, devices = node.process, set(node.cluster.devices())
+    for number in (1, 2, 3):
+        await node.restart_kubelet()
+        if not await node.until(
+            lambda: node.is_connected() and devices <= set(node.cluster.devices()),
+            node.timing.again,
+        ):
+            assert process is not None
+            if not process.running:
+                raise Broken(f"its process ended ({process.end_text()})", process.last_words())
+            what = "slices are not back" if node.is_connected() else "it is not registered"
+            raise Broken(f"{what} {node.timing.again:g} s after restart {number}")
+    async with TestClaim(node).allocate() as claim:
+        await claim.prepare()
+    return "back three times, and Prepare works"
+
+
+@theme.check(
+    "socket-wiped",
+    FAIL,
+    slow=True,
+    suffers="Cleaning /var/lib/kubelet, or a kubelet that is installed anew, removes the sockets:"
+    " pods wait for ever in ContainerCreating.",
+    source="kubelet: the plugin watcher forgets a driver whose registration socket is gone",
+    mend="Watch both sockets and create them again, or end with an error so that the pod restarts.",
+)
+async def socket_wiped(node: DriverNode) -> str:
+    """A driver whose sockets are removed registers again or ends with an error, within a minute."""
+    process, before = node.process, len(node.registry.arrivals)
+    assert process is not None
+    node.files.remove(node.files.sockets())
+    node.files.remove(each.endpoint for each in node.connections())
+    await node.until(lambda: not node.connections(), node.timing.again)
+    began = asyncio.get_running_loop().time()
+    if await node.until(
+        lambda: len(node.registry.arrivals) > before and node.is_connected(), node.timing.wiped
+    ):
+        return f"registered again after {node.lost_time.spent(began):.1f} s"
+    if process.code:
+        return f"it ends ({process.end_text()}), so its pod starts it again"
+    if process.code == 0:
+        raise Broken("it ended with exit code 0: a pod with restartPolicy OnFailure stays away")
+    raise Broken(f"not registered within {node.timing.wiped:g} s", process.last_words())
+
+
+@theme.check(
+    "stale-socket",
+    FAIL,
+    suffers="After a crash or a lost node the driver cannot start again: address already in use.",
+    source="bind(2): a socket file stays when its process is killed",
+    mend="Remove a socket that nobody listens on before you bind.",
+)
+async def stale_socket(node: DriverNode) -> str:
+    """A driver starts beside the sockets of a killed predecessor."""
+    await node.restart_driver(signal=signal.SIGKILL)
+    async with TestClaim(node).allocate() as claim:
+        await claim.prepare()
+    return "starts and prepares"
+
+
+@theme.check(
+    "two-instances",
+    WARN,
+    suffers="During an update of the DaemonSet with maxSurge, pods fail or the kubelet loses the"
+    " driver.",
+    source="kubelet cm/dra: several instances of a driver; kubeletplugin.RollingUpdate",
+    mend="Put the UID of the pod into the names of both sockets, share the state by a lock, and"
+    " remove only your own files when you stop.",
+    seen="most drivers have no rolling update",
+)
+async def two_instances(node: DriverNode) -> str:
+    """Beside a second instance, and after the first has stopped, claims can be prepared and
+    unprepared.
+    """
+    if not node.target.has_pod_uid:
+        raise NotTried("needs a driver that gets the UID of its pod: {pod_uid} in the command")
+    first = node.process
+    assert first is not None
+    claim, other = TestClaim(node).allocate(), TestClaim(node)
+    async with claim, other:
+        await claim.prepare()
+        node.process = await node.launch()
+        if not await node.until(lambda: len(node.connections()) > 1, node.timing.start):
+            raise Broken("the second instance is not registered", node.last_words())
+        await first.send_signal(signal.SIGTERM)
+        await node.lost_time.wait(first.wait, node.timing.stop)
+        if not await node.until(node.is_connected, node.timing.again):
+            raise Broken("when the first instance stopped, the second was not registered any more")
+        await claim.unprepare()
+        await other.allocate().prepare()
+        missing = not await node.until(node.cluster.devices, node.timing.again)
+        if missing:
+            raise Broken("when the first instance stopped, the slices were gone")
+    return "the second prepares and unprepares"
+
+
+@theme.check(
+    "stop",
+    FAIL,
+    suffers="At an update the node loses its slices or a pod's Prepare is lost, and the pod of the"
+    " driver is killed after its grace period.",
+    source="kubelet: an instance is gone when its registration socket is; KEP-4381: slices stay",
+    mend="At SIGTERM remove the registration socket, end running calls, keep the slices, exit 0.",
+)
+async def stop(node: DriverNode) -> str:
+    """SIGTERM: the registration socket goes, a running call ends, exit code 0, slices stay."""
+    process = node.process
+    assert process is not None
+    slices = len(node.cluster.slices())
+    async with TestClaim(node).allocate() as claim:
+        call = asyncio.create_task(claim.try_prepare(), name="Prepare during SIGTERM")
+        try:
+            await asyncio.sleep(0)
+            await process.send_signal(signal.SIGTERM)
+            if not await node.lost_time.wait(process.wait, node.timing.stop):
+                raise Broken(f"still running {node.timing.stop:g} s after SIGTERM")
+        finally:
+            call.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Broken):
+                await call
+    if process.code != 0:
+        raise Broken(f"SIGTERM: {process.end_text()}", process.last_words())
+    if left := node.files.sockets():
+        raise Broken(f"its registration socket {left[0].name} stays")
+    if len(node.cluster.slices()) < slices:
+        raise Broken("it deleted its slices")
+    return "exit code 0, slices stay"
+
+
+@arrival.check(
+    "secrets",
+    FAIL,
+    harm=Harm.OTHER,
+    suffers="Everybody who may read logs can call the API server as this driver.",
+    source="Kubernetes: logs are not protected as Secrets are",
+    mend="Do not log requests, kubeconfig files or the environment.",
+)
+async def secrets(node: DriverNode) -> str:
+    """The output has no token of the API server."""
+    assert node.process is not None
+    async with TestClaim(node).allocate() as claim:
+        await claim.prepare()
+    if TOKEN in node.process.output():
+        raise Broken("the token of its kubeconfig is in its output")
+    return "no token in its output"
+
+
+@theme.check(
+    "long-path",
+    WARN,
+    suffers="On a node with a long --root-dir the driver is in a crash loop, and nobody sees why.",
+    source="unix(7): a socket path has at most 107 bytes",
+    mend="Check the length of the path and name it in the error.",
+)
+async def long_path(node: DriverNode) -> str:
+    """With a socket path of more than 107 bytes the driver ends with one clear error."""
+    if node.target.needs_private_view:
+        raise NotTried("needs a driver with {kubelet_dir} in its command")
+    await node.start_fresh()
+    await node.end_processes()
+    deep = node.files.deep_kubelet(100)
+    process = node.process = await node.launch(deep)
+    if not await node.lost_time.wait(process.wait, node.timing.start):
+        return "it serves"
+    said = process.output()
+    if process.code == 0 or not re.search(
+        r"too long|path|bind|invalid argument", said, re.IGNORECASE
+    ):
+        raise Fragile(f"{process.end_text()} without a word about the path", process.last_words())
+    return "one clear error"

@@ -1,0 +1,308 @@
+"""What a driver publishes, and how it keeps it right."""
+
+import asyncio
+
+from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Severity, Theme
+from kubedevices.check.drivers.claims import TestClaim
+from kubedevices.check.drivers.cluster import WRITES, everywhere, on_slices
+from kubedevices.check.drivers.node import DriverNode
+from kubedevices.testing.api_server.http import HANG_UP
+
+FAIL, WARN = Severity.FAIL, Severity.WARN
+theme = Theme("slices", harm=Harm.ALL_DEVICES)
+apart = Theme("slices", track=None, harm=Harm.ALL_DEVICES)
+_STANDARD = "resource.kubernetes.io/"
+_MOST_PER_SECOND = 1.0
+_BURST = 6  # requests that may come at once when an error begins
+
+
+@theme.check(
+    "valid",
+    FAIL,
+    suffers="The scheduler ignores an incomplete pool; slices that the Node does not own stay for"
+    " ever when the node is gone.",
+    source="resource.k8s.io/v1 ResourceSlice; KEP-4381",
+    mend="One pool with the name of the node, all slices of one generation, resourceSliceCount"
+    " right, and the Node as owner.",
+)
+async def valid(node: DriverNode) -> str:
+    """The server accepts each slice, one pool of the node is complete, and the Node owns it."""
+    if node.cluster.store.refused:
+        raise Broken(f"the server refused a slice: {node.cluster.store.refused[0]}")
+    slices = node.cluster.slices()
+    mine = [each for each in slices if each["spec"]["driver"] == node.driver]
+    if not mine:
+        raise Broken(f"no slice names the driver {node.driver}")
+    for each in mine:
+        name = each["metadata"]["name"]
+        if each["spec"].get("nodeName") != node.node_name:
+            raise Fragile(f"{name} is not for this node")
+        owners = each["metadata"].get("ownerReferences", ())
+        if not any(owner["kind"] == "Node" and owner["name"] == node.node_name for owner in owners):
+            raise Broken(f"the Node does not own {name}")
+    pools: dict[str, list[int]] = {}
+    for each in mine:
+        pool = each["spec"]["pool"]
+        pools.setdefault(pool["name"], []).append(pool["generation"])
+        if sum(one["spec"]["pool"] == pool for one in mine) != pool["resourceSliceCount"]:
+            raise Broken(f"pool {pool['name']}: not all of its {pool['resourceSliceCount']} slices")
+    if stale := [name for name, generations in pools.items() if len({*generations}) > 1]:
+        raise Broken(f"pool {stale[0]} has slices of an older generation")
+    return f"{len(node.cluster.devices(node.driver))} devices in {len(mine)} slices"
+
+
+@theme.check(
+    "standard-attributes",
+    WARN,
+    harm=Harm.OTHER,
+    suffers="Selectors and constraints across drivers, for example GPU and NIC of one PCIe root,"
+    " do not find the device.",
+    source="KEP-4381: resource.kubernetes.io/pcieRoot and /pciBusID; a driver's domain is implied",
+    mend="Use the names of k8s.io/dynamic-resource-allocation/deviceattribute; leave out your own"
+    " domain.",
+)
+async def standard_attributes(node: DriverNode) -> str:
+    """PCI devices have the standard attributes, and own names do not repeat the driver's domain."""
+    for name, device in node.cluster.devices(node.driver).items():
+        attributes = device.get("attributes", {})
+        if repeated := [each for each in attributes if each.startswith(f"{node.driver}/")]:
+            raise Broken(f"{name}: {repeated[0]} repeats the driver's name, which is implied")
+        plain = {each.rpartition("/")[2].lower(): each for each in attributes}
+        for mark, standard in (("pcibusid", "pciBusID"), ("pcieroot", "pcieRoot")):
+            if mark in plain and plain[mark] != _STANDARD + standard:
+                raise Broken(f"{name}: {plain[mark]} is {_STANDARD}{standard}")
+    return "nothing to correct"
+
+
+@theme.check(
+    "quiet",
+    FAIL,
+    suffers="Each write reaches all schedulers and the database of the cluster; with many nodes the"
+    " API server gets slow.",
+    source="k8s.io/dynamic-resource-allocation/resourceslice: equal content is not written",
+    mend="Compare the content with what is published, in a stable order, before you write.",
+    seen="a driver that writes the order of a hash map",
+)
+async def quiet(node: DriverNode) -> str:
+    """While nothing changes the driver writes nothing."""
+    since = len(node.cluster.api.requests)
+    await node.pause(node.timing.quiet)
+    if writes := node.cluster.writes(since):
+        raise Broken(f"{len(writes)} writes of slices within {node.timing.quiet:g} s")
+    return f"no write within {node.timing.quiet:g} s"
+
+
+@theme.check(
+    "again",
+    FAIL,
+    suffers="After a restart of the kubelet the node has no devices.",
+    source="kubelet cm/dra: deletes the slices of its node at its start",
+    mend="Watch your slices, and create them again.",
+)
+async def again(node: DriverNode) -> str:
+    """When all its slices are deleted the driver publishes them again."""
+    content = node.cluster.content()
+    await node.cluster.api.delete_slices(node.node_name, "")
+    return await _restored(node, content, "after all slices were deleted")
+
+
+@theme.check(
+    "deleted-one",
+    FAIL,
+    suffers="A part of the devices, or all of the pool, cannot be allocated.",
+    source="k8s.io/dynamic-resource-allocation/resourceslice: the controller restores its slices",
+    mend="Compare what is published with what it should be at each event of the watch.",
+)
+async def deleted_one(node: DriverNode) -> str:
+    """A slice that was deleted, and one that somebody changed, are as before."""
+    content = node.cluster.content()
+    api = node.cluster.api
+    api.delete("resourceslices", node.cluster.slices()[0]["metadata"]["name"])
+    await _restored(node, content, "after a slice was deleted")
+    changed = node.cluster.slices()[0]
+    changed["spec"]["devices"] = []
+    api.put("resourceslices", changed)
+    return await _restored(node, content, "after somebody changed a slice")
+
+
+@apart.check(
+    "conflict",
+    FAIL,
+    slow=True,
+    suffers="The node's devices are wrong until the driver restarts, or the driver floods an API"
+    " server that is in trouble already.",
+    source="Kubernetes API conventions: 409, 410, 429 with Retry-After, 5xx",
+    mend="Read the object again after 409, list again after 410, wait between attempts.",
+)
+async def conflict(node: DriverNode) -> str:
+    """After errors of the API server the slices are right again, with at most a request a second
+    meanwhile.
+    """
+    content = node.cluster.content()
+    faults = {
+        "409": on_slices(409, "the object has been modified", "Conflict"),
+        "429": on_slices(429, "too many requests", "TooManyRequests", retry_after=3),
+        "500": on_slices(500, "internal error", "InternalError"),
+        "a reset connection": everywhere(HANG_UP),
+    }
+    for what, fault in faults.items():
+        since = len(node.cluster.api.requests)
+        with node.cluster.broken(fault):
+            await node.cluster.api.delete_slices(node.node_name, "")
+            await node.pause(node.timing.refusing)
+            made = len(node.cluster.api.requests) - since
+        if made > _BURST + _MOST_PER_SECOND * node.timing.refusing * 2:
+            raise Broken(f"{made} requests within {node.timing.refusing:g} s of {what}")
+        await _restored(node, content, f"after {what}", node.timing.repaired)
+    node.cluster.api.forget_events()
+    await node.cluster.api.delete_slices(node.node_name, "")
+    await _restored(node, content, "after the watch had expired (410)", node.timing.repaired)
+    return f"right again after {', '.join(faults)} and an expired watch"
+
+
+@apart.check(
+    "refused",
+    FAIL,
+    slow=True,
+    suffers="A cluster whose policy refused a slice once has no devices of this node for ever, and"
+    " nobody sees the reason.",
+    source="Kubernetes API: 422 of validation and of admission policies",
+    mend="Log the server's text, and try again with growing pauses of at most some minutes.",
+)
+async def refused(node: DriverNode) -> str:
+    """A refused slice (422) is tried again later, and the server's text is in the log."""
+    content, text = node.cluster.content(), "refused-by-a-policy-of-the-check"
+    process = node.process
+    assert process is not None
+    with node.cluster.broken(on_slices(422, text, "Invalid")):
+        await node.cluster.api.delete_slices(node.node_name, "")
+        await node.pause(node.timing.refusing)
+    await _restored(node, content, "after 422", 2 * node.timing.repaired)
+    if text not in process.output():
+        raise Fragile("the server's text is not in its log")
+    return "tried again, and the text is in its log"
+
+
+@apart.check(
+    "dropped",
+    FAIL,
+    suffers="Endless writes from each node of a cluster in which a feature gate is off.",
+    source="Kubernetes API: fields of a disabled feature gate are dropped without an error",
+    mend="Compare with the object that the server returned for your last write.",
+)
+async def dropped(node: DriverNode) -> str:
+    """When the server drops a field the driver does not write again and again."""
+    api = node.cluster.api
+    node.cluster.store.dropped = frozenset({"attributes"})
+    since = len(api.requests)
+    try:
+        await api.delete_slices(node.node_name, "")
+        await node.until(node.cluster.slices, node.timing.again)
+        await node.pause(node.timing.settle)
+        begun = len(node.cluster.writes(since))
+        await node.pause(node.timing.refusing)
+        more = len(node.cluster.writes(since)) - begun
+    finally:
+        node.cluster.store.dropped = frozenset()
+    if more > 1:
+        raise Broken(f"{more} writes within {node.timing.refusing:g} s, all of the same content")
+    return "one write"
+
+
+@apart.check(
+    "api-away",
+    FAIL,
+    suffers="Pods cannot end, or the driver ends, during an outage of the API server.",
+    source="KEP-4381: Unprepare needs no API server",
+    mend="Keep what you need to unprepare in a file; try to reach the server again for ever.",
+)
+async def api_away(node: DriverNode) -> str:
+    """While the API server is away claims can be unprepared; afterwards the slices are right."""
+    process, content = node.process, node.cluster.content()
+    assert process is not None
+    claim = TestClaim(node).allocate()
+    await claim.prepare()
+    await node.cluster.api.stop()
+    try:
+        await node.pause(node.timing.api_away)
+        if not process.running:
+            raise Broken(f"it ended ({process.end_text()})", process.last_words())
+        await claim.unprepare()
+    finally:
+        await node.cluster.api.start()
+    claim.delete()
+    await node.cluster.api.delete_slices(node.node_name, "")
+    return await _restored(node, content, "after an outage", node.timing.repaired)
+
+
+@apart.check(
+    "node-recreated",
+    WARN,
+    suffers="The garbage collector deletes slices whose owner does not exist any more.",
+    source="Kubernetes garbage collection: an owner is a UID",
+    mend="Read the Node again when your slices vanish.",
+)
+async def node_recreated(node: DriverNode) -> str:
+    """When the Node is deleted and made again, the new Node owns the slices."""
+    api = node.cluster.api
+    api.delete("nodes", node.node_name, "")
+    await api.delete_slices(node.node_name, "")
+    await node.pause(node.timing.hold)
+    uid = api.put("nodes", {"metadata": {"name": node.node_name}})["metadata"]["uid"]
+    await api.delete_slices(node.node_name, "")
+
+    def owned() -> bool:
+        owners = [
+            owner["uid"]
+            for each in node.cluster.slices()
+            for owner in each["metadata"].get("ownerReferences", ())
+        ]
+        return bool(owners) and {*owners} == {uid}
+
+    if not await node.until(owned, node.timing.repaired):
+        raise Broken(f"the new Node does not own the slices within {node.timing.repaired:g} s")
+    return "the new Node owns the slices"
+
+
+@apart.check(
+    "change-one",
+    WARN,
+    suffers="Each change of one device rewrites the whole pool: the scheduler sees it incomplete"
+    " meanwhile.",
+    source="KEP-5055: taints; k8s.io/dynamic-resource-allocation/resourceslice",
+    mend="Update the slice that has the device, and leave the others.",
+)
+async def change_one(node: DriverNode) -> str:
+    """A change of one device changes no other device, and no slice is made anew for it."""
+    if not node.target.trigger.command:
+        raise NotTried("needs --trigger, which changes a device")
+    before, since = node.cluster.devices(), len(node.cluster.api.requests)
+    names = {each["metadata"]["uid"] for each in node.cluster.slices()}
+    await node.run_trigger()
+    if not await node.until(lambda: node.cluster.devices() != before, node.timing.change):
+        raise NotTried("the trigger changed nothing that is published")
+    await node.pause(node.timing.settle)
+    after = node.cluster.devices()
+    changed = [name for name in {*before, *after} if before.get(name) != after.get(name)]
+    anew = names - {each["metadata"]["uid"] for each in node.cluster.slices()}
+    writes = [each for each in node.cluster.writes(since) if each.verb in WRITES]
+    if set(before) == set(after) and anew:
+        raise Broken(f"{len(anew)} slices were made anew for a change of {', '.join(changed)}")
+    if len(changed) > 1 and set(before) == set(after):
+        raise Fragile(f"the trigger changed {len(changed)} devices: {', '.join(sorted(changed))}")
+    return f"{', '.join(sorted(changed))} by {len(writes)} writes"
+
+
+async def _restored(
+    node: DriverNode, content: list[dict[str, object]], when: str, limit: float = 0
+) -> str:
+    """Wait until the slices are as in `content`; raises `Broken`."""
+    limit = limit or node.timing.again
+    began = asyncio.get_running_loop().time()
+    if not await node.until(lambda: node.cluster.content() == content, limit):
+        process = node.process
+        if process is not None and not process.running:
+            raise Broken(f"{when}: its process ended ({process.end_text()})", process.last_words())
+        what = "other slices" if node.cluster.slices() else "no slices"
+        raise Broken(f"{when}: {what} after {limit:g} s", node.last_words())
+    return f"{when}: right within {node.lost_time.spent(began):.1f} s"

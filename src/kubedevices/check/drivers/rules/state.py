@@ -1,0 +1,209 @@
+"""Reboots, crashes and damaged files."""
+
+import asyncio
+import contextlib
+import signal
+
+from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Severity, Theme
+from kubedevices.check.drivers.claims import TestClaim, cdi_ids, needs_devices
+from kubedevices.check.drivers.node import DriverNode
+from kubedevices.check.process_figures import figures_of
+
+FAIL, WARN = Severity.FAIL, Severity.WARN
+simple = Theme("state", harm=Harm.POD, needs=("prepare.answers",))
+theme = Theme("state", track=None, harm=Harm.POD, needs=("prepare.answers",))
+_CUTS = 6
+_KILLS = 8
+_ROUNDS = 60
+
+
+@simple.check(
+    "cdi-wiped",
+    FAIL,
+    suffers="After a reboot each pod stays in CreateContainerError for ever: /var/run is empty, the"
+    " driver's checkpoint is not.",
+    source="CDI: /var/run/cdi is on a tmpfs; kubelet prepares again after a reboot",
+    mend="Write the CDI file in each Prepare, also for a claim that is in the checkpoint.",
+    seen="drivers that answer from their checkpoint",
+)
+async def cdi_wiped(node: DriverNode) -> str:
+    """Prepare of a prepared claim writes its CDI file again if that is gone."""
+    async with TestClaim(node).allocate() as claim:
+        cdi_ids(await claim.prepare())
+        node.files.remove(node.files.cdi / name for name in node.files.cdi_files())
+        prepared = await claim.prepare()
+        if problem := node.files.cdi_problem(cdi_ids(prepared)):
+            raise Broken(f"after /var/run/cdi was emptied: {problem}")
+    return "its CDI files are back"
+
+
+@theme.check(
+    "reboot",
+    FAIL,
+    suffers="After a reboot no pod with a claim comes back.",
+    source="kubelet cm/dra: prepares the claims of its pods again",
+    mend="At start look at the devices afresh, and set them up again in Prepare.",
+)
+async def reboot(node: DriverNode) -> str:
+    """After a reboot, with /var/run/cdi empty and the sockets gone, a claim is prepared again."""
+    async with TestClaim(node).allocate() as claim:
+        await claim.prepare()
+        await node.end_processes()
+        await node.stop_kubelet()
+        node.files.remove(node.files.cdi / name for name in node.files.cdi_files())
+        node.files.remove(node.files.sockets())
+        node.process = await node.launch()
+        await node.start_kubelet()
+        if problem := await node.until_ready(node.timing.start):
+            raise Broken(f"after a reboot: {problem}", node.last_words())
+        prepared = await claim.prepare()
+        if problem := node.files.cdi_problem([name for each in prepared for name in each.cdi_ids]):
+            raise Broken(f"after a reboot: {problem}")
+    return "prepared again"
+
+
+@theme.check(
+    "killed",
+    FAIL,
+    slow=True,
+    suffers="After a crash a device is lost, or a pod can never end.",
+    source="SIGKILL by the OOM killer, a node that loses power",
+    mend="Write the checkpoint before the effects, and make both calls idempotent.",
+)
+async def killed(node: DriverNode) -> str:
+    """After SIGKILL in the middle of Prepare or Unprepare both succeed when they are repeated."""
+    for number in range(_KILLS):
+        async with TestClaim(node).allocate() as claim:
+            is_end = number % 2 == 1
+            if is_end:
+                await claim.prepare()
+            call = asyncio.create_task(
+                claim.unprepare() if is_end else claim.try_prepare(), name="killed call"
+            )
+            await asyncio.sleep(0.002 * number)
+            await node.restart_driver(signal=signal.SIGKILL)
+            call.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Broken):
+                await call
+            await claim.prepare()
+            await claim.unprepare()
+            if left := node.files.cdi_files_of(claim.uid):
+                raise Broken(f"kill {number + 1}: the CDI file {left[0]} is left over")
+    return f"killed {_KILLS} times"
+
+
+@theme.check(
+    "checkpoint-cut",
+    FAIL,
+    slow=True,
+    suffers="After a full disk or a lost node the driver is in a crash loop: no pod starts, and no"
+    " pod ends.",
+    source="a write that was not synced before power was lost",
+    mend="Start with an empty state if the file cannot be read, say so, and keep the file aside.",
+    seen="drivers whose crash loop needs a person on the node",
+)
+async def checkpoint_cut(node: DriverNode) -> str:
+    """With cut, empty or garbage state files the driver starts, registers and unprepares."""
+    claim = TestClaim(node).allocate()
+    await claim.prepare()
+    files = {each: each.read_bytes() for each in node.files.state()}
+    if not any(files.values()):
+        raise NotTried("it keeps no state in its plugin directory")
+    damages = [b"", b"{}", b"\0garbage\xff", *(None for _ in range(_CUTS))]
+    for number, damage in enumerate(damages):
+        await node.end_processes()
+        part = (number - 2) / (_CUTS + 1)
+        node.files.write(
+            (path, text[: int(len(text) * part)] if damage is None else damage)
+            for path, text in files.items()
+        )
+        node.process = await node.launch()
+        what = "cut" if damage is None else repr(damage)
+        if problem := await node.until_ready(node.timing.start):
+            raise Broken(f"state files {what}: {problem}", node.last_words())
+        await claim.unprepare()
+    claim.delete()
+    return f"starts with {len(damages)} kinds of damage in {len(files)} files"
+
+
+@theme.check(
+    "leftovers",
+    WARN,
+    suffers="Files of claims that ended while the driver was away stay for ever, or files of other"
+    " drivers vanish.",
+    source="CDI: /var/run/cdi belongs to all drivers of a node",
+    mend="Remove only files that you wrote.",
+)
+async def leftovers(node: DriverNode) -> str:
+    """Files of others in the CDI directory are never touched."""
+    foreign = node.files.cdi / "other.example.com-thing.json"
+    text = '{"cdiVersion": "0.3.0", "kind": "other.example.com/thing", "devices": []}'
+    node.files.write([(foreign, text.encode())])
+    await node.restart_driver()
+    async with TestClaim(node).allocate() as claim:
+        await claim.prepare()
+    if not foreign.exists() or foreign.read_text() != text:
+        raise Broken(f"it changed {foreign.name} of another driver")
+    return "files of others are as before"
+
+
+@theme.check(
+    "restart-held",
+    FAIL,
+    suffers="After an update of the driver a pod can not end, or its device is given away.",
+    source="kubelet: claims outlive the process of the driver",
+    mend="Keep prepared claims in a file.",
+)
+async def restart_held(node: DriverNode) -> str:
+    """After a restart of the driver a held claim has the same answer and can be unprepared."""
+    async with TestClaim(node).allocate() as claim:
+        first = await claim.prepare()
+        await node.restart_driver(signal=signal.SIGTERM)
+        if (answer := await claim.prepare()) != first:
+            raise Broken(f"the answer is {answer}, before the restart it was {first}")
+        if problem := node.files.cdi_problem([name for each in first for name in each.cdi_ids]):
+            raise Broken(problem)
+        await node.restart_driver(signal=signal.SIGTERM)
+        await claim.unprepare()
+        if left := node.files.cdi_files_of(claim.uid):
+            raise Broken(f"the CDI file {left[0]} is left over")
+    return "same answer, and unprepared"
+
+
+@theme.check(
+    "growth",
+    WARN,
+    slow=True,
+    harm=Harm.OTHER,
+    suffers="After weeks the driver has no descriptors left, or is killed for its memory.",
+    source="a node starts thousands of pods",
+    mend="Close what you open for each claim.",
+)
+async def growth(node: DriverNode) -> str:
+    """Descriptors, threads and state files do not grow with the number of claims."""
+    needs_devices(node, 1)
+    assert node.process is not None
+
+    async def rounds(number: int) -> None:
+        for _ in range(number):
+            async with TestClaim(node).allocate() as claim:
+                await claim.prepare()
+
+    await rounds(_ROUNDS // 3)
+    before, size = figures_of(node.process.pid), _size(node)
+    await rounds(_ROUNDS)
+    after = figures_of(node.process.pid)
+    if before is None or after is None:
+        raise NotTried("the figures of the process cannot be read")
+    more = after.descriptors - before.descriptors
+    if more > _ROUNDS // 4:
+        raise Broken(f"{more} more descriptors after {_ROUNDS} claims")
+    if after.threads - before.threads > _ROUNDS // 4:
+        raise Broken(f"{after.threads - before.threads} more threads after {_ROUNDS} claims")
+    if _size(node) > size + 40 * _ROUNDS:
+        raise Fragile(f"its state files grew from {size} to {_size(node)} bytes")
+    return f"no growth in {_ROUNDS} claims"
+
+
+def _size(node: DriverNode) -> int:
+    return sum(each.stat().st_size for each in node.files.state())

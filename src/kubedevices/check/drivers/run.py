@@ -1,0 +1,165 @@
+"""A whole run: which rules share a copy of the driver, and which have a copy of their own.
+
+Rules without a track run one after another on one copy. Each track has a copy, an API server and a
+kubelet of its own; a limited number of copies runs at the same time.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from kubedevices.check.check import (
+    Broken,
+    Harm,
+    NotPassed,
+    Phase,
+    PluginCheck,
+    PluginLost,
+    Severity,
+    Status,
+    Verdict,
+    capped,
+    verdict_of,
+)
+from kubedevices.check.drivers.node import DriverNode
+from kubedevices.check.drivers.node_setup import open_node
+from kubedevices.check.drivers.target import DriverTarget, DriverTiming
+from kubedevices.check.kubelets import SUPPORTED, Kubelets
+from kubedevices.check.results import PLUGIN, CheckResult, Progress, ResultCollector, silence
+from kubedevices.check.runner import RunResult
+from kubedevices.check.shared_state import DeviceChanges, SharedState
+from kubedevices.errors import DriverNeverRegistered, WireError
+from kubedevices.host import deadlines
+
+RULE_LIMIT = 300.0
+"""Seconds after which a rule that hangs fails."""
+
+
+async def _dies(_node: DriverNode) -> str:
+    raise AssertionError("never run")
+
+
+DIES = PluginCheck(
+    id="process.dies",
+    severity=Severity.FAIL,
+    phase=Phase.PEACEFUL,
+    rule="The process ends only when it is told to.",
+    suffers="While the driver is away no pod with a claim starts, and none ends.",
+    source="each call of a kubelet",
+    mend="Answer with an error instead of a crash.",
+    seen="",
+    run=_dies,
+    per_resource=False,
+    harm=Harm.ALL_DEVICES,
+)
+
+
+async def run_driver(
+    target: DriverTarget,
+    rules: Iterable[PluginCheck],
+    timing: DriverTiming,
+    progress: Progress | None = None,
+    kubelets: Kubelets = SUPPORTED,
+) -> RunResult:
+    """Check one driver; return the results in the order of `rules`, and its output.
+
+    Raises `PluginNotStarted`, `DriverNeverRegistered` and `NoPrivateView`.
+    """
+    judged = [(rule, kubelets.severity(rule)) for rule in rules]
+    chosen = [replace(rule, severity=how) for rule, how in judged if how is not None]
+    shared = SharedState(DeviceChanges(target.trigger))
+    collector = ResultCollector(chosen, progress or silence)
+    await _Run(target, timing, shared, collector).run(chosen)
+    results = collector.finish()
+    if deaths := shared.unexpected_ends:
+        driver = shared.resources[0] if shared.resources else PLUGIN
+        collector.add_unexpected_end(DIES, driver, deaths[0], len(deaths))
+        results = collector.finish()
+    return RunResult(results, shared.logs, shared.changes.problem)
+
+
+class _Run:
+    def __init__(
+        self,
+        target: DriverTarget,
+        timing: DriverTiming,
+        shared: SharedState,
+        collector: ResultCollector,
+    ) -> None:
+        self._target, self._timing = target, timing
+        self._shared, self._collector = shared, collector
+
+    async def run(self, rules: Sequence[PluginCheck]) -> None:
+        tracks: dict[str, list[PluginCheck]] = defaultdict(list)
+        for rule in rules:
+            tracks[rule.track].append(rule)
+        main = tracks.pop("", [])
+        # The first start tells whether the program is a driver at all; the others begin after it.
+        async with open_node(self._target, self._timing, self._shared) as node:
+            await self._first_start(node)
+            places = asyncio.Semaphore(max(self._target.at_once - 1, 1))
+            async with asyncio.TaskGroup() as group:
+                for track in tracks.values():
+                    apart = self._apart(node, places, track)
+                    group.create_task(apart, name=f"rule {track[0].id}")
+                for rule in main:
+                    await self._one(node, rule)
+            await node.end_processes()
+
+    async def _first_start(self, node: DriverNode) -> None:
+        await node.start_fresh()
+        if problem := await node.until_ready(self._timing.start):
+            raise DriverNeverRegistered(problem, node.last_words())
+        self._shared.resources = (node.driver,)
+
+    async def _apart(
+        self, first: DriverNode, places: asyncio.Semaphore, rules: Sequence[PluginCheck]
+    ) -> None:
+        async with places, open_node(self._target, self._timing, self._shared, first) as node:
+            for rule in rules:
+                await self._one(node, rule)
+            await node.end_processes()
+
+    async def _one(self, node: DriverNode, rule: PluginCheck) -> None:
+        self._collector.begin(rule)
+        began = asyncio.get_running_loop().time()
+        verdict = await self._verdict(node, rule)
+        short = verdict._replace(evidence=node.short(verdict.evidence))
+        seconds = asyncio.get_running_loop().time() - began
+        driver = self._shared.resources[0]
+        self._collector.end(rule, [CheckResult(rule, driver, short, seconds)])
+
+    async def _verdict(self, node: DriverNode, rule: PluginCheck) -> Verdict:
+        node.checking = rule.id
+        if blocked := self._collector.blocked(rule, None):
+            return blocked
+        try:
+            await node.ready()
+        except PluginLost as error:
+            self._shared.record_end(node.process, str(error), node.last_words())
+            return Verdict(Status.SKIP, f"it does not register any more: {error}")
+        process = node.process
+        verdict = await self._judged(node, rule)
+        if verdict.status in (Status.FAIL, Status.WARN):
+            node.is_suspect = True
+        if process is node.process and process is not None and not process.running:
+            # Rules that end the driver themselves say so by their verdict.
+            if not rule.track and process.code != 0:
+                when = f"its process ended ({process.end_text()}) during {rule.id}"
+                self._shared.record_end(process, when, process.last_words())
+            node.is_suspect = True
+        return verdict
+
+    async def _judged(self, node: DriverNode, rule: PluginCheck) -> Verdict:
+        try:
+            async with deadlines.timeout(RULE_LIMIT):
+                outcome = await rule.run(node)
+        except NotPassed as finding:
+            return capped(verdict_of(finding, rule.severity), rule.severity)
+        except WireError as error:
+            return verdict_of(Broken(str(error), node.last_words()), rule.severity)
+        except TimeoutError:
+            return Verdict(Status.FAIL, f"no end within {RULE_LIMIT:.0f} s")
+        assert isinstance(outcome, str)
+        return Verdict(Status.PASS, outcome)
