@@ -48,7 +48,7 @@ GROUPS = {
     "Find mistakes": Group(
         "find_mistakes",
         {
-            "check": "find the mistakes of a device plugin in any language",
+            "check": "find the mistakes of a device plugin or a DRA driver in any language",
             "explain": ("say why a device cannot be allocated, or cannot be used in its container"),
         },
     ),
