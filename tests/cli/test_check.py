@@ -349,6 +349,12 @@ def test_options_of_plugins_are_refused_for_a_driver(
     assert "is for device plugins" in capsys.readouterr().err
 
 
+def test_manifests_are_refused_for_a_plugin(capsys: pytest.CaptureFixture[str]) -> None:
+    """A device plugin needs no rights at the API server."""
+    assert main(["check", "--manifests", "role.yaml", "--", "plugin"]) == 2
+    assert "--manifests is for DRA drivers" in capsys.readouterr().err
+
+
 def test_a_driver_has_a_report() -> None:
     """The command of docs/dra-conformance.md: the report speaks of a driver, and of its name."""
     places = ["--kubelet-dir", "{kubelet_dir}", "--cdi-dir", "{cdi_dir}"]

@@ -29,6 +29,7 @@ DRIVER_THEMES: Mapping[str, str] = MappingProxyType(
         "unprepare": "Unprepare",
         "state": "Reboot and crash",
         "health": "Health",
+        "rights": "Rights",
         "process": "Process",
     }
 )

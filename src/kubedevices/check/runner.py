@@ -8,7 +8,7 @@ whole lists. The other tracks do not judge devices that change (`shared_state.De
 import asyncio
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
@@ -37,12 +37,14 @@ __all__ = ["CheckResult", "RunResult", "run_all", "run_checks"]
 class RunResult:
     """A complete run: the results in the order of the checks, and the output of the plugin.
 
-    `trigger_problem` says how the trigger or its undo failed, `""` if it did not.
+    `trigger_problem` says how the trigger or its undo failed, `""` if it did not. `role` has the
+    rules of the smallest ClusterRole that would do for a DRA driver.
     """
 
     results: list[CheckResult]
     logs: Sequence[Log] = ()
     trigger_problem: str = ""
+    role: Sequence[Mapping[str, Sequence[str]]] = ()
 
 
 async def run_checks(

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from kubedevices.check.busy_machine import LostTime
+from kubedevices.check.drivers.rights import Right
 from kubedevices.check.processes import Process
 from kubedevices.check.target import Trigger, TriggerRun
 
@@ -117,6 +118,7 @@ class SharedState:
     )  # IDs of checks after which no plugin returned
     unexpected_ends: list[UnexpectedEnd] = field(default_factory=list)
     logs: list[Log] = field(default_factory=list)
+    rights: set[Right] = field(default_factory=set)  # that all copies of a DRA driver have used
     lost_time: LostTime = field(default_factory=lambda: LostTime(os.getpid()))  # of the whole run
     began: float | None = None  # when the first check began, a time of the loop
 

@@ -10,6 +10,7 @@ node_files  the files of a node: what a driver leaves there, and what the check 
 registry   the kubelet's plugin registry: what registered, and what the check answers
 claims     `TestClaim`: a claim that a rule creates, prepares and unprepares
 cluster    what the driver published, and the faults of the API server
+rights     what the driver may do at the API server, and what it did
 run        a whole run: which rules share a copy of the driver
 rules      the rules, one file per theme
 """

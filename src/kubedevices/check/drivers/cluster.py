@@ -1,9 +1,10 @@
 """What the driver published, and the faults of the API server."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from kubedevices.check.drivers.rights import Right
 from kubedevices.errors import ApiRefused
 from kubedevices.testing.api_server import ApiServer
 from kubedevices.testing.api_server.http import ApiFault, ApiRequest
@@ -99,13 +100,13 @@ class Cluster:
         finally:
             self.api.fault = before
 
-    def used_rights(self) -> Mapping[str, set[str]]:
-        """Return the verbs that the driver used, by resource."""
-        used: dict[str, set[str]] = {}
-        for each in self.api.requests:
-            if each.resource and each.verb:
-                used.setdefault(each.resource, set()).add(each.verb)
-        return used
+    def used_rights(self) -> set[Right]:
+        """Return the rights that the driver used, refused ones too."""
+        return {
+            Right(each.resource, each.verb)
+            for each in self.api.requests
+            if each.resource and each.verb
+        }
 
 
 def on_slices(

@@ -74,6 +74,7 @@ async def open_node(
         finally:
             await node.stop_kubelet()
             node.keep_logs()
+            shared.rights |= node.cluster.used_rights()
             await socket.stop()
             await api.stop()
     finally:

@@ -24,6 +24,7 @@ from kubedevices.check.check import (
 )
 from kubedevices.check.drivers.node import DriverNode
 from kubedevices.check.drivers.node_setup import open_node
+from kubedevices.check.drivers.rights import least_role
 from kubedevices.check.drivers.target import DriverTarget, DriverTiming
 from kubedevices.check.kubelets import SUPPORTED, Kubelets
 from kubedevices.check.results import PLUGIN, CheckResult, Progress, ResultCollector, silence
@@ -31,6 +32,9 @@ from kubedevices.check.runner import RunResult
 from kubedevices.check.shared_state import DeviceChanges, SharedState
 from kubedevices.errors import DriverNeverRegistered, WireError
 from kubedevices.host import deadlines
+
+RIGHTS = "rights"
+"""The track of rules that look at the requests of all copies."""
 
 RULE_LIMIT = 300.0
 """Seconds after which a rule that hangs fails."""
@@ -76,7 +80,7 @@ async def run_driver(
         driver = shared.resources[0] if shared.resources else PLUGIN
         collector.add_unexpected_end(DIES, driver, deaths[0], len(deaths))
         results = collector.finish()
-    return RunResult(results, shared.logs, shared.changes.problem)
+    return RunResult(results, shared.logs, shared.changes.problem, least_role(shared.rights))
 
 
 class _Run:
@@ -94,7 +98,7 @@ class _Run:
         tracks: dict[str, list[PluginCheck]] = defaultdict(list)
         for rule in rules:
             tracks[rule.track].append(rule)
-        main = tracks.pop("", [])
+        main, rights = tracks.pop("", []), tracks.pop(RIGHTS, [])
         # The first start tells whether the program is a driver at all; the others begin after it.
         async with open_node(self._target, self._timing, self._shared) as node:
             await self._first_start(node)
@@ -105,6 +109,9 @@ class _Run:
                     group.create_task(apart, name=f"rule {track[0].id}")
                 for rule in main:
                     await self._one(node, rule)
+            self._shared.rights |= node.cluster.used_rights()
+            for rule in rights:  # which look at what all copies did
+                self._end(node, rule, await self._judged(node, rule), 0)
             await node.end_processes()
 
     async def _first_start(self, node: DriverNode) -> None:
@@ -125,8 +132,10 @@ class _Run:
         self._collector.begin(rule)
         began = asyncio.get_running_loop().time()
         verdict = await self._verdict(node, rule)
+        self._end(node, rule, verdict, asyncio.get_running_loop().time() - began)
+
+    def _end(self, node: DriverNode, rule: PluginCheck, verdict: Verdict, seconds: float) -> None:
         short = verdict._replace(evidence=node.short(verdict.evidence))
-        seconds = asyncio.get_running_loop().time() - began
         driver = self._shared.resources[0]
         self._collector.end(rule, [CheckResult(rule, driver, short, seconds)])
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, fields, replace
 from typing import Self
 
+from kubedevices.check.drivers.rights import Right
 from kubedevices.check.target import NO_TRIGGER, Trigger
 
 NODE_NAME = "check-node"
@@ -26,11 +27,13 @@ class DriverTarget:
 
     command     the command that starts the driver, with the placeholders of `PLACEHOLDERS`
     trigger     a shell command that changes a device, and the command that undoes it
+    granted     the rights in the driver's manifests, None without manifests
     at_once     how many copies of the driver run at the same time
     """
 
     command: tuple[str, ...]
     trigger: Trigger = NO_TRIGGER
+    granted: frozenset[Right] | None = None
     at_once: int = 8
 
     @property

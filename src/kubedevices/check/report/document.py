@@ -13,6 +13,7 @@ def as_document(run: Run) -> dict[str, Any]:
     `logs` has one object per plugin process with output: the ID of the check that started the
     process, how the process ended, and its output. `known` is the reason in the file of `--expect`.
     `new` has the IDs of the findings that fail the run.
+    `role` has the rules of the smallest ClusterRole that would do for a DRA driver.
     """
     return {
         "plugin": run.plugin,
@@ -45,6 +46,7 @@ def as_document(run: Run) -> dict[str, Any]:
             }
             for result in run.results
         ],
+        "role": [dict(rule) for rule in run.role],
         "logs": [{"check": log.check, "ended": log.ended, "text": log.text} for log in run.logs],
     }
 

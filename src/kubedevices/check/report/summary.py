@@ -65,6 +65,7 @@ class Run:
     fail_on   which new findings make the run fail, a key of `LEVELS`
     trigger_problem  how the trigger or its undo failed, `""` if it did not
     kind      what was checked: a plugin or a driver
+    role      the rules of the smallest ClusterRole that would do for a driver
     """
 
     plugin: str
@@ -77,6 +78,7 @@ class Run:
     fail_on: str = "fail"
     trigger_problem: str = ""
     kind: str = "plugin"
+    role: Sequence[Mapping[str, Sequence[str]]] = ()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -194,6 +196,7 @@ class Run:
             self.notes_line(),
             left_out,
             self.legend(),
+            self.role_line(),
             *self.known_lines(),
         )
         return [line for line in lines if line]
@@ -210,6 +213,11 @@ class Run:
         decides = f"--fail-on {self.fail_on}"
         lines.append(f"{decides}: new: {new}" if new else f"{decides}: nothing new")
         return lines
+
+    def role_line(self) -> str:
+        """Return the rights that a driver used in one line, `""` for a plugin."""
+        rights = [f"{rule['resources'][0]} ({', '.join(rule['verbs'])})" for rule in self.role]
+        return f"its ClusterRole needs: {', '.join(rights)}" if rights else ""
 
     def notes_line(self) -> str:
         """Return one line with the IDs of all results with status `note`, `""` for none."""

@@ -153,6 +153,8 @@ def _target(args: argparse.Namespace) -> "Target":
     binds = tuple(_bind(text) for text in args.bind)
     if not words:
         raise UsageError("nothing to check: give SOCKET_DIR or -- COMMAND (see --help)")
+    if args.manifests:
+        raise UsageError("--manifests is for DRA drivers: add --dra")
     if args.undo and not args.trigger:
         raise UsageError("--undo needs --trigger")
     trigger = Trigger.parse(args.trigger, args.undo)
@@ -251,6 +253,7 @@ def _check(
         logs=ran.logs,
         left_out=left_out,
         trigger_problem=ran.trigger_problem,
+        role=ran.role,
         kind="driver" if is_driver(args) else "plugin",
     )
 

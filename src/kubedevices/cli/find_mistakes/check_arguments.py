@@ -18,6 +18,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--dra", action="store_true", help="the program is a DRA driver")
     kind.add_argument("--device-plugin", action="store_true", help="it is a device plugin")
+    parser.add_argument(
+        "--manifests",
+        type=some_path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="manifests of the DRA driver: compare its ClusterRole with what it does",
+    )
     for option, text in (("--only", "run only these"), ("--skip", "leave these out")):
         parser.add_argument(
             option,

@@ -4,11 +4,13 @@ import argparse
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from kubedevices.errors import UsageError
+from kubedevices.errors import CannotRead, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
+    from kubedevices.check.drivers.rights import Right
     from kubedevices.check.drivers.target import DriverTarget, DriverTiming
 
 _FOR_PLUGINS = ("resource", "bind", "in_place", "no_registry")
@@ -40,8 +42,24 @@ def driver_target(args: argparse.Namespace) -> "DriverTarget":
     return DriverTarget(
         tuple(args.target),
         trigger=Trigger.parse(args.trigger, args.undo),
+        granted=_granted(args.manifests) if args.manifests else None,
         at_once=1 if args.one_at_a_time else DriverTarget.at_once,
     )
+
+
+def _granted(files: "Sequence[Path]") -> "frozenset[Right]":
+    """Return the rights in files of manifests; raises `CannotRead` and `ConfigError`."""
+    from kubedevices.check.drivers.rights import granted_by
+    from kubedevices.config.yaml_source import construct_value, parse_documents
+
+    found: list[object] = []
+    for file in files:
+        try:
+            content = file.read_bytes()
+        except OSError as error:
+            raise CannotRead(str(file), error.strerror or str(error)) from error
+        found += [construct_value(node, file) for node in parse_documents(content, file) if node]
+    return granted_by(found)
 
 
 def driver_timing(args: argparse.Namespace) -> "DriverTiming":

@@ -8,6 +8,7 @@ configuration  opaque parameters
 unprepare     NodeUnprepareResources
 state         reboots, crashes, damaged files
 health        the health of devices
+rights        the ClusterRole of the driver
 """
 
 from kubedevices.check.catalogue import DRIVER_THEMES, Catalogue
@@ -18,6 +19,7 @@ from kubedevices.check.drivers.rules import (
     holders,
     prepare,
     registration,
+    rights,
     slices,
     state,
     unprepare,
@@ -37,6 +39,7 @@ ALL: tuple[PluginCheck, ...] = tuple(
         state.simple,
         state.theme,
         health.theme,
+        rights.theme,
     )
     for check in theme.checks
 )

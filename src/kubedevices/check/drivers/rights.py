@@ -1,0 +1,73 @@
+"""The rights of a driver at the API server: what it used, and what its manifests give it. Pure.
+
+A right is a resource and a verb, as in the rules of a ClusterRole. API groups are not compared: the
+resources that a DRA driver uses have names of their own.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+ANY = "*"
+_GROUPS = {"nodes": "", "pods": "", "events": "", "leases": "coordination.k8s.io"}
+_DRA_GROUP = "resource.k8s.io"
+
+
+class Right(NamedTuple):
+    """For example `resourceslices` and `create`."""
+
+    resource: str
+    verb: str
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}"
+
+
+def granted_by(objects: Iterable[Any]) -> frozenset[Right]:
+    """Return the rights in all roles among Kubernetes objects, as they stand there: also `*`.
+
+    Objects of other kinds, and rules that are no mappings, give nothing.
+    """
+    return frozenset(
+        Right(resource, verb)
+        for each in objects
+        for rule in _rules_of(each)
+        for resource in _texts(rule.get("resources"))
+        for verb in _texts(rule.get("verbs"))
+    )
+
+
+def _rules_of(found: Any) -> Iterator[Mapping[str, Any]]:
+    if not isinstance(found, dict):
+        return
+    if found.get("kind") in ("ClusterRole", "Role"):
+        rules = found.get("rules")
+        yield from (each for each in _list(rules) if isinstance(each, dict))
+    for each in _list(found.get("items")):  # a List, as `helm template` and `kubectl -o yaml` print
+        yield from _rules_of(each)
+
+
+def _list(found: Any) -> Sequence[Any]:
+    return found if isinstance(found, list) else ()
+
+
+def _texts(found: Any) -> list[str]:
+    return [each for each in _list(found) if isinstance(each, str)]
+
+
+def is_granted(right: Right, granted: Iterable[Right]) -> bool:
+    """Whether one of the granted rights, which may be `*`, gives `right`."""
+    return any(
+        each.resource in (right.resource, ANY) and each.verb in (right.verb, ANY)
+        for each in granted
+    )
+
+
+def least_role(used: Iterable[Right]) -> list[dict[str, list[str]]]:
+    """Return the rules of the smallest ClusterRole that would do."""
+    verbs: dict[str, list[str]] = {}
+    for each in sorted({*used}):
+        verbs.setdefault(each.resource, []).append(each.verb)
+    return [
+        {"apiGroups": [_GROUPS.get(name, _DRA_GROUP)], "resources": [name], "verbs": found}
+        for name, found in verbs.items()
+    ]

@@ -1,0 +1,71 @@
+"""The driver's rights at the API server, compared with its manifests at the end of a run."""
+
+from kubedevices.check.check import Broken, Harm, NotTried, Severity, Theme
+from kubedevices.check.drivers.node import DriverNode
+from kubedevices.check.drivers.rights import ANY, Right, is_granted
+from kubedevices.errors.words import some_of
+
+FAIL, WARN = Severity.FAIL, Severity.WARN
+theme = Theme("rights", harm=Harm.OTHER)
+_LAST = "rights"
+
+
+def _granted(node: DriverNode) -> frozenset[Right]:
+    if node.target.granted is None:
+        raise NotTried("needs --manifests FILE, with the ClusterRole of the driver")
+    if not node.target.granted:
+        raise Broken("the manifests have no Role and no ClusterRole with rules")
+    return node.target.granted
+
+
+@theme.check(
+    "missing",
+    FAIL,
+    track=_LAST,
+    harm=Harm.ALL_DEVICES,
+    suffers="In a cluster with RBAC the driver publishes nothing, or cannot read claims.",
+    source="Kubernetes RBAC",
+    mend="Add the verbs to the ClusterRole of the driver.",
+)
+async def missing(node: DriverNode) -> str:
+    """The ClusterRole gives each right that the driver used."""
+    granted = _granted(node)
+    lost = [str(each) for each in sorted(node.shared.rights) if not is_granted(each, granted)]
+    if lost:
+        raise Broken(f"not granted: {some_of(lost, limit=8)}")
+    return f"{len(node.shared.rights)} rights are used"
+
+
+@theme.check(
+    "unused",
+    Severity.NOTE,  # nobody can tell here which verbs the driver needs in other situations
+    track=_LAST,
+    suffers="Whoever takes over the driver's pod can do more to the cluster than the driver does.",
+    source="Kubernetes RBAC good practices: least privilege",
+    mend="Remove verbs that the driver does not use. A run tries only what the check can play.",
+)
+async def unused(node: DriverNode) -> str:
+    """The ClusterRole gives no right on slices, claims and nodes that the driver did not use."""
+    granted, used = _granted(node), node.shared.rights
+    resources = {each.resource for each in used}
+    more = sorted(each for each in granted if each.resource in resources and each not in used)
+    more = [each for each in more if each.verb != ANY]
+    if more:
+        raise Broken(f"not used: {some_of([str(each) for each in more], limit=8)}")
+    return "nothing more"
+
+
+@theme.check(
+    "wide",
+    WARN,
+    track=_LAST,
+    suffers="Whoever takes over the driver's pod owns the cluster.",
+    source="Kubernetes RBAC good practices: wildcards, secrets",
+    mend="Name each resource and each verb, and do not read Secrets.",
+)
+async def wide(node: DriverNode) -> str:
+    """The ClusterRole has no wildcard and gives no access to Secrets."""
+    bad = [each for each in sorted(_granted(node)) if ANY in each or each.resource == "secrets"]
+    if bad:
+        raise Broken(f"granted: {some_of([*map(str, bad)], limit=8)}")
+    return "no wildcard, no Secrets"
