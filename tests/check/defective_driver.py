@@ -150,6 +150,17 @@ def _rewrites() -> None:
     Publisher._wait_for_change = impatient  # type: ignore[method-assign, assignment, unused-ignore]
 
 
+def _makes_slices_anew() -> None:
+    sync = Publisher._sync
+
+    async def anew(self: Publisher) -> str:
+        for each in (await self._api.list_slices(self._driver, self._node))[0]:
+            await self._delete(each)
+        return await sync(self)
+
+    Publisher._sync = anew  # type: ignore[method-assign, assignment, unused-ignore]
+
+
 @defect("slices.dropped")
 def _compares_with_what_it_sent() -> None:
     Publisher._record = lambda *_words: None  # type: ignore[method-assign, assignment, unused-ignore]
@@ -429,7 +440,9 @@ def _cdi() -> Path:
 def run(name: str, arguments: Sequence[str]) -> int:
     """Break the driver, and run it; it does not wait for a kubelet that has just started."""
     KubeletGuard._is_young = lambda *_words: False  # type: ignore[method-assign]
-    if name != "none":
+    if name == "makes-slices-anew":
+        _makes_slices_anew()
+    elif name != "none":
         DEFECTS[name]()
     return main(list(arguments))
 

@@ -2,19 +2,25 @@
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kubedevices.check.drivers.rules import ALL, CATALOGUE
 from kubedevices.check.drivers.run import run_driver
-from kubedevices.check.drivers.target import QUICK, DriverTarget, DriverTiming
+from kubedevices.check.drivers.target import QUICK, TRIGGERED, DriverTarget, DriverTiming
 from kubedevices.check.results import CheckResult
+from kubedevices.check.target import Trigger
 from kubedevices.errors import DriverNeverRegistered
 from tests.check.defective_driver import DEFECTS
 
-SIMULATE = (
-    *("simulate", "--mode", "dra", "--env-prefix", "GPU", "--number-devices", "3"),
+PROGRAM = (
+    *("env", "POD_UID={pod_uid}"),
+    *(sys.executable, "-W", "error", "-m", "tests.check.defective_driver"),
+)
+SIMULATE = ("simulate", "--mode", "dra", "--env-prefix", "GPU", "--number-devices", "3")
+PLACES = (
     *("--kubeconfig", "{kubeconfig}", "--kube-node", "{node}"),
     *("--kubelet-dir", "{kubelet_dir}", "--cdi-dir", "{cdi_dir}"),
 )
@@ -26,8 +32,16 @@ LONG = DriverTiming(
 
 def driver(defect: str) -> DriverTarget:
     """Return our simulator with a defect."""
-    command = (sys.executable, "-W", "error", "-m", "tests.check.defective_driver", defect)
-    return DriverTarget((*command, *SIMULATE))
+    return DriverTarget((*PROGRAM, defect, *SIMULATE, *PLACES))
+
+
+def triggered(file: Path, defect: str = "none", *more: str, bad: str = "b!") -> DriverTarget:
+    """Return a driver whose second device the trigger makes bad, and the undo good again."""
+    file.write_text("a b c")
+    scanner = ("tests.check.file_scanner:FromFile", "--domain", "example.com")
+    words = ("run", *scanner, "--mode", "dra", "--arg", f"file={file}", *more)
+    trigger = Trigger(f"echo 'a {bad} c' > {file}", undo=f"echo 'a b c' > {file}")
+    return DriverTarget((*PROGRAM, defect, *words, *PLACES), trigger=trigger)
 
 
 async def judged(defect: str, *rules: str) -> list[CheckResult]:
@@ -56,7 +70,8 @@ async def test_our_simulator_keeps_every_rule() -> None:
     """Also those with a copy of the driver for each rule."""
     results = (await run_driver(driver("none"), ALL, replace(QUICK.scaled(2), repaired=60))).results
     found = {each.check.id: each.verdict for each in results if each.status.value != "pass"}
-    assert {*found} == {"prepare.shares", "register.two-instances", "slices.change-one"}, found
+    not_tried = {"prepare.shares", "slices.change-one", "slices.unhealthy"}
+    assert {*found} == not_tried | {f"rights.{each}" for each in ("missing", "unused", "wide")}
 
 
 @pytest.mark.parametrize("rule", [_param(rule) for rule in DEFECTS])
@@ -66,6 +81,28 @@ async def test_a_defect_is_found_by_its_rule(rule: str) -> None:
     (result,) = [each for each in results if each.check.id == rule]
     assert result.status.value == result.check.severity.value, result.verdict
     assert result.verdict.evidence
+
+
+@pytest.mark.parametrize(
+    ("defect", "more", "bad", "statuses"),
+    [
+        ("none", (), "b!", ["pass", "pass"]),
+        ("none", (), "", ["pass", "pass"]),
+        ("none", (), "b", ["skip", "skip"]),
+        ("none", ("--arg", "is_sticky=yes"), "b!", ["pass", "fail"]),
+        ("makes-slices-anew", (), "b!", ["warn", "pass"]),
+    ],
+    ids=["tainted", "away", "no-change", "taint-stays", "slices-anew"],
+)
+async def test_what_a_trigger_changes_is_judged(
+    short_dir: Path, defect: str, more: tuple[str, ...], bad: str, statuses: list[str]
+) -> None:
+    """One bad device: its slice alone is written, and it comes back after the undo."""
+    target = triggered(short_dir / "devices", defect, *more, bad=bad)
+    chosen = [rule for rule in ALL if rule.track == TRIGGERED]
+    results = (await run_driver(target, chosen, replace(LONG, change=5))).results
+    assert [each.status.value for each in results] == statuses, [e.verdict for e in results]
+    assert (short_dir / "devices").read_text() == "a b c\n"
 
 
 async def test_a_program_that_never_registers() -> None:

@@ -16,8 +16,9 @@ from kubedevices.check.drivers.registry import DriverRegistry
 from kubedevices.check.drivers.target import NODE_NAME, DriverTarget, DriverTiming
 from kubedevices.check.processes import Process, Supervisor
 from kubedevices.check.shared_state import SharedState
+from kubedevices.check.target import TriggerRun
 from kubedevices.errors import RpcError, StatusCode
-from kubedevices.kubelet_api.dra import PLUGIN_TYPE, ClaimAnswer, DeviceHealth
+from kubedevices.kubelet_api.dra import PLUGIN_TYPE, ClaimAnswer, DeviceHealth, HealthStatus
 from kubedevices.node.arrival.plugin_watcher import PluginWatcher, WatcherTiming
 from kubedevices.testing.dra_kubelet.connection import CallTiming, DriverConnection
 from kubedevices.testing.dra_kubelet.drivers import Drivers
@@ -155,13 +156,27 @@ class DriverNode:
         changes = self.shared.changes
         if not changes.trigger.command:
             raise NotTried("needs --trigger, a command that changes a device")
-        call = changes.next()
-        log = self.directories.root / f"trigger-output-{call.number}"
+        await self._run_in_shell(changes.next(), "trigger")
+
+    async def undo_trigger(self) -> bool:
+        """Undo what the trigger did; return whether the user said how. Raises `NotTried`."""
+        calls = self.shared.changes.undoing()
+        for call in calls:
+            await self._run_in_shell(call, "undo")
+        return bool(calls)
+
+    async def _run_in_shell(self, call: TriggerRun, what: str) -> None:
+        log = self.directories.root / f"{what}-output-{call.number}"
         process = await self.supervisor.start(call.argv(), env=call.environment(), log=log)
         if not await self.lost_time.wait(process.wait, self.timing.call) or process.code:
-            problem = f"the trigger failed: {process.end_text()} {process.last_words(1)}".rstrip()
-            changes.failed(call, problem)
+            problem = f"the {what} failed: {process.end_text()} {process.last_words(1)}".rstrip()
+            self.shared.changes.failed(call, problem)
             raise NotTried(problem)
+
+    def sick(self) -> set[str]:
+        """Return the devices that the last health list calls unhealthy."""
+        last = next((devices for _, devices in reversed(self.health) if devices), ())
+        return {each.device for each in last if each.health is HealthStatus.UNHEALTHY}
 
     # ------------------------------------------------------------ processes
 

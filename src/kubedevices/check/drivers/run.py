@@ -25,16 +25,13 @@ from kubedevices.check.check import (
 from kubedevices.check.drivers.node import DriverNode
 from kubedevices.check.drivers.node_setup import open_node
 from kubedevices.check.drivers.rights import least_role
-from kubedevices.check.drivers.target import DriverTarget, DriverTiming
+from kubedevices.check.drivers.target import RIGHTS, TRIGGERED, DriverTarget, DriverTiming
 from kubedevices.check.kubelets import SUPPORTED, Kubelets
 from kubedevices.check.results import PLUGIN, CheckResult, Progress, ResultCollector, silence
 from kubedevices.check.runner import RunResult
 from kubedevices.check.shared_state import DeviceChanges, SharedState
 from kubedevices.errors import DriverNeverRegistered, WireError
 from kubedevices.host import deadlines
-
-RIGHTS = "rights"
-"""The track of rules that look at the requests of all copies."""
 
 RULE_LIMIT = 300.0
 """Seconds after which a rule that hangs fails."""
@@ -98,7 +95,8 @@ class _Run:
         tracks: dict[str, list[PluginCheck]] = defaultdict(list)
         for rule in rules:
             tracks[rule.track].append(rule)
-        main, rights = tracks.pop("", []), tracks.pop(RIGHTS, [])
+        main, triggered = tracks.pop("", []), tracks.pop(TRIGGERED, [])
+        rights = tracks.pop(RIGHTS, [])
         # The first start tells whether the program is a driver at all; the others begin after it.
         async with open_node(self._target, self._timing, self._shared) as node:
             await self._first_start(node)
@@ -109,8 +107,10 @@ class _Run:
                     group.create_task(apart, name=f"rule {track[0].id}")
                 for rule in main:
                     await self._one(node, rule)
+            for rule in triggered:
+                await self._one(node, rule)
             self._shared.rights |= node.cluster.used_rights()
-            for rule in rights:  # which look at what all copies did
+            for rule in rights:
                 self._end(node, rule, await self._judged(node, rule), 0)
             await node.end_processes()
 

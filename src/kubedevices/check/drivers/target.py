@@ -8,6 +8,10 @@ from kubedevices.check.target import NO_TRIGGER, Trigger
 
 NODE_NAME = "check-node"
 
+TRIGGERED, RIGHTS = "trigger", "rights"
+"""Tracks of rules that run when all others have ended: all copies share the devices that a trigger
+changes, and the rights are those of all copies."""
+
 PLACEHOLDERS = {
     "{kubeconfig}": "the kubeconfig file of the API server",
     "{node}": "the name of the node",

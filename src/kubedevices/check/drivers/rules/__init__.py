@@ -32,6 +32,7 @@ ALL: tuple[PluginCheck, ...] = tuple(
         registration.theme,
         slices.theme,
         slices.apart,
+        slices.triggered,
         prepare.theme,
         holders.theme,
         configuration.theme,

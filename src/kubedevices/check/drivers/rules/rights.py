@@ -3,11 +3,11 @@
 from kubedevices.check.check import Broken, Harm, NotTried, Severity, Theme
 from kubedevices.check.drivers.node import DriverNode
 from kubedevices.check.drivers.rights import ANY, Right, is_granted
+from kubedevices.check.drivers.target import RIGHTS
 from kubedevices.errors.words import some_of
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
 theme = Theme("rights", harm=Harm.OTHER)
-_LAST = "rights"
 
 
 def _granted(node: DriverNode) -> frozenset[Right]:
@@ -21,7 +21,7 @@ def _granted(node: DriverNode) -> frozenset[Right]:
 @theme.check(
     "missing",
     FAIL,
-    track=_LAST,
+    track=RIGHTS,
     harm=Harm.ALL_DEVICES,
     suffers="In a cluster with RBAC the driver publishes nothing, or cannot read claims.",
     source="Kubernetes RBAC",
@@ -39,7 +39,7 @@ async def missing(node: DriverNode) -> str:
 @theme.check(
     "unused",
     Severity.NOTE,  # nobody can tell here which verbs the driver needs in other situations
-    track=_LAST,
+    track=RIGHTS,
     suffers="Whoever takes over the driver's pod can do more to the cluster than the driver does.",
     source="Kubernetes RBAC good practices: least privilege",
     mend="Remove verbs that the driver does not use. A run tries only what the check can play.",
@@ -58,7 +58,7 @@ async def unused(node: DriverNode) -> str:
 @theme.check(
     "wide",
     WARN,
-    track=_LAST,
+    track=RIGHTS,
     suffers="Whoever takes over the driver's pod owns the cluster.",
     source="Kubernetes RBAC good practices: wildcards, secrets",
     mend="Name each resource and each verb, and do not read Secrets.",

@@ -4,13 +4,16 @@ import asyncio
 
 from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Severity, Theme
 from kubedevices.check.drivers.claims import TestClaim
-from kubedevices.check.drivers.cluster import WRITES, everywhere, on_slices
+from kubedevices.check.drivers.cluster import everywhere, on_slices
 from kubedevices.check.drivers.node import DriverNode
+from kubedevices.check.drivers.target import TRIGGERED
+from kubedevices.errors.words import counted
 from kubedevices.testing.api_server.http import HANG_UP
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
 theme = Theme("slices", harm=Harm.ALL_DEVICES)
 apart = Theme("slices", track=None, harm=Harm.ALL_DEVICES)
+triggered = Theme("slices", track=TRIGGERED, harm=Harm.WRONG_DEVICE)
 _STANDARD = "resource.kubernetes.io/"
 _MOST_PER_SECOND = 1.0
 _BURST = 6  # requests that may come at once when an error begins
@@ -264,7 +267,7 @@ async def node_recreated(node: DriverNode) -> str:
     return "the new Node owns the slices"
 
 
-@apart.check(
+@triggered.check(
     "change-one",
     WARN,
     suffers="Each change of one device rewrites the whole pool: the scheduler sees it incomplete"
@@ -274,23 +277,59 @@ async def node_recreated(node: DriverNode) -> str:
 )
 async def change_one(node: DriverNode) -> str:
     """A change of one device changes no other device, and no slice is made anew for it."""
-    if not node.target.trigger.command:
-        raise NotTried("needs --trigger, which changes a device")
     before, since = node.cluster.devices(), len(node.cluster.api.requests)
     names = {each["metadata"]["uid"] for each in node.cluster.slices()}
     await node.run_trigger()
-    if not await node.until(lambda: node.cluster.devices() != before, node.timing.change):
-        raise NotTried("the trigger changed nothing that is published")
-    await node.pause(node.timing.settle)
-    after = node.cluster.devices()
-    changed = [name for name in {*before, *after} if before.get(name) != after.get(name)]
-    anew = names - {each["metadata"]["uid"] for each in node.cluster.slices()}
-    writes = [each for each in node.cluster.writes(since) if each.verb in WRITES]
-    if set(before) == set(after) and anew:
-        raise Broken(f"{len(anew)} slices were made anew for a change of {', '.join(changed)}")
-    if len(changed) > 1 and set(before) == set(after):
-        raise Fragile(f"the trigger changed {len(changed)} devices: {', '.join(sorted(changed))}")
-    return f"{', '.join(sorted(changed))} by {len(writes)} writes"
+    try:
+        if not await node.until(lambda: node.cluster.devices() != before, node.timing.change):
+            raise NotTried("the trigger changed nothing that is published")
+        await node.pause(node.timing.settle)
+        after = node.cluster.devices()
+        changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+        anew = names - {each["metadata"]["uid"] for each in node.cluster.slices()}
+        if set(before) == set(after) and anew:
+            raise Broken(f"{len(anew)} slices were made anew for a change of {', '.join(changed)}")
+        if len(changed) > 1 and set(before) == set(after):
+            raise Fragile(f"the trigger changed {len(changed)} devices: {', '.join(changed)}")
+        return f"{', '.join(changed)} by {counted(len(node.cluster.writes(since)), 'write')}"
+    finally:
+        await node.undo_trigger()
+        await node.until(lambda: node.cluster.devices() == before, node.timing.change)
+
+
+@triggered.check(
+    "unhealthy",
+    FAIL,
+    suffers="Pods are sent to a broken device, or a device that is good again is never used.",
+    source="KEP-5055: taints; KEP-4680: health",
+    mend="Taint the device, leave it out, or report its health, and take that back.",
+    seen="a driver whose taint stays",
+)
+async def unhealthy(node: DriverNode) -> str:
+    """A bad device is tainted, away or reported as unhealthy, and good again after the undo."""
+    before = node.cluster.devices()
+    tainted = {name for name, device in before.items() if device.get("taints")}
+
+    def how() -> str:
+        now = node.cluster.devices()
+        if gone := before.keys() - now:
+            return f"{min(gone)} is away"
+        if new := {name for name, device in now.items() if device.get("taints")} - tainted:
+            return f"{min(new)} is tainted"
+        return f"{min(node.sick())} is unhealthy" if node.sick() else ""
+
+    await node.run_trigger()
+    is_bad = await node.until(how, node.timing.change)
+    seen = how()
+    if not await node.undo_trigger():
+        raise NotTried("needs --undo, which makes the device good again")
+    if not is_bad:
+        raise NotTried("the trigger made no device bad: no taint, none away, none unhealthy")
+    if not await node.until(
+        lambda: not how() and node.cluster.devices() == before, node.timing.change
+    ):
+        raise Broken(f"{how() or 'its entry is another'} {node.timing.change:g} s after the undo")
+    return f"{seen}, and as before after the undo"
 
 
 async def _restored(
