@@ -8,8 +8,16 @@ from typing import Any
 import pytest
 
 import kubedevices as kd
+from kubedevices.config.documents.json_text import read_json_stream
 from kubedevices.dra.claims import Result
-from kubedevices.dra.metadata import POD_CLAIM, ClaimNames, metadata_of, names_in_files, names_of
+from kubedevices.dra.metadata import (
+    POD_CLAIM,
+    ClaimNames,
+    RequestMetadata,
+    metadata_of,
+    names_in_files,
+    names_of,
+)
 from kubedevices.dra.preparation import Preparation
 from kubedevices.dra.prepared import FILE_NAME
 from kubedevices.dra.service import ClaimService
@@ -79,6 +87,12 @@ class Node:
         return sorted(self.file.parent.glob("metadata/*"))
 
 
+def first(path: Path) -> dict[str, Any]:
+    """Return the newest version in a file."""
+    found: dict[str, Any] = read_json_stream(path.read_text(), limit=10**6)[0]
+    return found
+
+
 @pytest.fixture
 async def node(tmp_path: Path) -> Node:
     node = Node(tmp_path)
@@ -93,14 +107,12 @@ def made_from_template(uid: str, *devices: str, **more: Any) -> dict[str, Any]:
 
 
 def test_the_format_is_that_of_kubernetes() -> None:
-    """All names and the nesting, as Kubernetes' own writer and reader have them."""
+    """A stream of both versions, v1beta1 first; names and nesting as in Kubernetes' own files."""
     attributes = {"gpu-0": {"model": {"string": "T4"}, "index": {"int": 0}}}
     names = ClaimNames("my-gpu", {"gpu": "gpu/large"})
     results = [Result("gpu", "node1", "gpu-0")]
     (file,) = metadata_of(DRIVER, ONE, names, results, attributes)
-    assert json.loads(file.text) == {
-        "kind": "DeviceMetadata",
-        "apiVersion": "metadata.resource.k8s.io/v1alpha1",
+    content = {
         "metadata": {"name": "claim1", "namespace": "default", "uid": ONE.uid, "generation": 1},
         "podClaimName": "my-gpu",
         "requests": [
@@ -117,17 +129,52 @@ def test_the_format_is_that_of_kubernetes() -> None:
             }
         ],
     }
+    assert read_json_stream(file.text, limit=10**6) == [
+        {
+            "kind": "DeviceMetadata",
+            "apiVersion": f"metadata.resource.k8s.io/{version}",
+            **content,
+        }
+        for version in ("v1beta1", "v1alpha1")
+    ]
     assert file.container_path == (
         f"{PLACE}/resourceclaimtemplates/my-gpu/gpu/example.com-metadata.json"
     )
     assert names_in_files([file]) == names
 
 
+@pytest.mark.parametrize(
+    ("versions", "is_known"),
+    [
+        (["v1alpha1"], True),
+        (["v1beta1"], True),
+        (["v1", "v1beta1"], True),
+        (["v1"], False),
+        ([], False),
+    ],
+)
+def test_names_are_read_from_the_first_version_that_we_know(
+    versions: list[str], is_known: bool
+) -> None:
+    """A file of an older driver has one version; a newer driver's file may have none of ours."""
+    objects = [
+        {
+            "apiVersion": f"metadata.resource.k8s.io/{version}",
+            "podClaimName": "my-gpu" if version != "v1" else "another",
+            "requests": [{"name": "gpu/large"}],
+        }
+        for version in versions
+    ]
+    text = "".join(json.dumps(each, indent=2) + "\n" for each in objects)
+    found = names_in_files([RequestMetadata("gpu", "/x", text)])
+    assert found == (ClaimNames("my-gpu", {"gpu": "gpu/large"}) if is_known else None)
+
+
 def test_metadata_of_a_claim_without_template_has_no_pod_claim_name() -> None:
     """Its own name is in the path."""
     names = names_of(claim_of(ONE.uid, "gpu-0"), ONE, DRIVER)
     (file,) = metadata_of(DRIVER, ONE, names, [Result("gpu", "node1", "gpu-0")], {"gpu-0": {}})
-    assert "podClaimName" not in json.loads(file.text)
+    assert "podClaimName" not in file.text
     assert file.container_path == f"{PLACE}/resourceclaims/claim1/gpu/example.com-metadata.json"
     assert names_in_files([file]) == ClaimNames()
     assert names_in_files([]) is None
@@ -159,7 +206,7 @@ async def test_each_request_has_one_metadata_file(node: Node) -> None:
         assert "ro" in mount.options
         path = Path(mount.host_path)
         assert path.stat().st_mode & 0o777 == 0o644
-        (found,) = json.loads(path.read_text())["requests"]
+        (found,) = first(path)["requests"]
         assert found["name"] == name
         assert [each["name"] for each in found["devices"]] == [device.device]
         attributes = found["devices"][0]["attributes"]
@@ -167,7 +214,7 @@ async def test_each_request_has_one_metadata_file(node: Node) -> None:
         assert attributes["id"] == {"string": device.device}
     await node.service.unprepare((ONE,))
     (mount,) = node.mounts(await node.prepare(TWO))
-    (found,) = json.loads(Path(mount.host_path).read_text())["requests"]
+    (found,) = first(Path(mount.host_path))["requests"]
     assert [each["name"] for each in found["devices"]] == ["gpu-0", "gpu-1"]
 
 
@@ -245,7 +292,7 @@ async def test_after_a_reboot_metadata_has_the_new_attributes(node: Node, has_se
     if not has_server:
         node.claims.clear()
     assert node.mounts(await node.prepare()) == before
-    (found,) = json.loads(node.files[0].read_text())["requests"]
+    (found,) = first(node.files[0])["requests"]
     assert found["name"] == "gpu/large"
     assert found["devices"][0]["attributes"]["model"] == {"string": "T5"}
 
@@ -353,7 +400,7 @@ def test_the_bench_shows_the_metadata_of_a_claim(bench: Bench) -> None:
     claim = bench.claim("pod-1", {"example.com/widget": 2})
     (mount,) = claim.options.mounts
     assert mount.container_path.startswith(f"{PLACE}/resourceclaims/{claim.name}/")
-    (found,) = json.loads(Path(mount.host_path).read_text())["requests"]
+    (found,) = first(Path(mount.host_path))["requests"]
     assert [each["attributes"]["index"]["int"] for each in found["devices"]] == [0, 1]
     bench.release("pod-1")
     assert not Path(mount.host_path).exists()

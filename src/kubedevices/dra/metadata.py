@@ -1,7 +1,8 @@
 """The files that tell a container about the devices of its claim: DeviceMetadata (KEP-5304). Pure.
 
 Each request of a claim has one file. The file is a stream of JSON objects, one for each version of
-the format; a reader uses the first version that it knows. Kubernetes 1.36 has one version.
+the format, the newest first; a reader uses the first version that it knows. Kubernetes 1.37 has
+two versions with the same fields.
 https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/
 """
 
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from kubedevices.config.documents.json_text import read_json
+from kubedevices.config.documents.json_text import read_json_stream
 from kubedevices.dra.claims import Result
 from kubedevices.dra.names import LABEL
 from kubedevices.errors import ClaimRefused
@@ -21,7 +22,9 @@ _FILE_LIMIT = 2**24
 CONTAINER_DIRECTORY = "/var/run/kubernetes.io/dra-device-attributes"
 """The directory in a container with the files of all its claims."""
 
-API_VERSION = "metadata.resource.k8s.io/v1alpha1"
+API_VERSIONS = ("metadata.resource.k8s.io/v1beta1", "metadata.resource.k8s.io/v1alpha1")
+"""The versions in a file, in this order. Readers of Kubernetes 1.36 know only v1alpha1."""
+
 POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
 """The annotation that Kubernetes adds to a claim that it created from a template."""
 
@@ -64,8 +67,17 @@ def names_of(found: Mapping[str, Any], claim: ClaimReference, driver: str) -> Cl
 
 
 def names_in_files(files: Iterable[RequestMetadata]) -> ClaimNames | None:
-    """Return the names from stored files of a claim; None if the claim has no files."""
-    documents = {each.request: read_json(each.text, limit=_FILE_LIMIT) for each in files}
+    """Return the names from stored files of a claim.
+
+    None if the claim has no files, and if a file has no version that we know: a newer driver may
+    have written it.
+    """
+    documents: dict[str, Mapping[str, Any]] = {}
+    for each in files:
+        document = _first_known(each.text)
+        if document is None:
+            return None
+        documents[each.request] = document
     if not documents:
         return None
     pod_claims = [each.get("podClaimName", "") for each in documents.values()]
@@ -73,6 +85,13 @@ def names_in_files(files: Iterable[RequestMetadata]) -> ClaimNames | None:
     return ClaimNames(
         pod_claims[0], {request: name for request, name in names.items() if name != request}
     )
+
+
+def _first_known(text: str) -> Mapping[str, Any] | None:
+    for each in read_json_stream(text, limit=_FILE_LIMIT):
+        if isinstance(each, dict) and each.get("apiVersion") in API_VERSIONS:
+            return each
+    return None
 
 
 def metadata_of(
@@ -107,8 +126,6 @@ def _text_of(
     claim: ClaimReference, names: ClaimNames, request: str, devices: list[dict[str, Any]]
 ) -> str:
     document: dict[str, Any] = {
-        "kind": "DeviceMetadata",
-        "apiVersion": API_VERSION,
         # The generation never grows: a prepared claim keeps its files until its containers have
         # ended, so no container sees two contents of its file.
         "metadata": {
@@ -121,4 +138,7 @@ def _text_of(
     if names.pod_claim:
         document["podClaimName"] = names.pod_claim
     document["requests"] = [{"name": names.requests.get(request, request), "devices": devices}]
-    return json.dumps(document, indent=2) + "\n"
+    return "".join(
+        json.dumps({"kind": "DeviceMetadata", "apiVersion": version} | document, indent=2) + "\n"
+        for version in API_VERSIONS
+    )

@@ -6,7 +6,12 @@ import time
 
 import pytest
 
-from kubedevices.config.documents.json_text import DEPTH_LIMIT, read_json, read_json_object
+from kubedevices.config.documents.json_text import (
+    DEPTH_LIMIT,
+    read_json,
+    read_json_object,
+    read_json_stream,
+)
 from kubedevices.errors import NotJson
 
 LIMIT = 2**20
@@ -119,3 +124,32 @@ def test_random_texts_have_the_value_of_the_standard_library_or_are_refused() ->
             assert read_json(text, limit=LIMIT) == wanted
         except NotJson:
             assert wanted is NotJson
+
+
+def test_a_stream_has_any_number_of_values() -> None:
+    """With white space between them, or without."""
+    assert read_json_stream(' {"a": 1}\n\n{"b": []}[2]"x" 3 ', limit=LIMIT) == [
+        {"a": 1},
+        {"b": []},
+        [2],
+        "x",
+        3,
+    ]
+    assert read_json_stream(" \n", limit=LIMIT) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"a": 1} {', "Expecting"),
+        ("{} NaN", "not a value of JSON"),
+        ("{}\x0b{}", "Expecting"),
+        (f"{{}} {nested(DEPTH_LIMIT + 1)}", "levels deep"),
+        ('{} "\\ud800"', "surrogate"),
+        (" " * (LIMIT + 1), "bytes"),
+    ],
+)
+def test_a_fault_anywhere_in_a_stream_refuses_it(text: str, problem: str) -> None:
+    """The values before it are not returned."""
+    with pytest.raises(NotJson, match=problem):
+        read_json_stream(text, limit=LIMIT)

@@ -19,6 +19,7 @@ VALUE_LIMIT = 2_000_000
 
 # The last quote is optional: a text that is cut off is searched once, not once for each quote.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_SPACE = re.compile(r"[ \t\n\r]*")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _PAIR_OR_OTHER = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]|(?P<alone>u[dD][89a-fA-F])|.)", re.DOTALL
@@ -39,12 +40,7 @@ def read_json(
     surrogate pair is refused too, because nothing can print or store it, unless `any_surrogate`.
     `hooks` are `object_pairs_hook`, `parse_int` and `parse_float` of `json.loads`.
     """
-    data = text if isinstance(text, bytes) else text.encode(errors="surrogatepass")
-    if len(data) > limit:
-        raise NotJson(f"it has more than {limit} bytes", is_beyond_limits=True)
-    _check_shape(data, values)
-    if not any_surrogate and _has_half_pair(data):
-        raise NotJson("it has half of a surrogate pair")
+    _check(text, limit, values, any_surrogate=any_surrogate)
     try:
         if isinstance(text, bytes):
             text = text.decode("utf-8-sig")
@@ -53,12 +49,45 @@ def read_json(
         raise NotJson(str(error)) from None
 
 
+def read_json_stream(text: str, *, limit: int) -> list[Any]:
+    """Return the JSON values that follow each other in `text`, which may be none.
+
+    White space between two values is optional. The limits of `read_json` apply to the whole text.
+    """
+    _check(text, limit, VALUE_LIMIT, any_surrogate=False)
+    decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+    found: list[Any] = []
+    start = _end_of_space(text, 0)
+    try:
+        while start < len(text):
+            value, end = decoder.raw_decode(text, start)
+            found.append(value)
+            start = _end_of_space(text, end)
+    except (ValueError, RecursionError) as error:
+        raise NotJson(str(error)) from None
+    return found
+
+
 def read_json_object(text: bytes | str, *, limit: int) -> dict[str, Any]:
     """Return the value of a JSON text as `read_json` does; it must be an object."""
     found = read_json(text, limit=limit)
     if not isinstance(found, dict):
         raise NotJson("it is not a JSON object")
     return found
+
+
+def _check(text: bytes | str, limit: int, values: int, *, any_surrogate: bool) -> None:
+    data = text if isinstance(text, bytes) else text.encode(errors="surrogatepass")
+    if len(data) > limit:
+        raise NotJson(f"it has more than {limit} bytes", is_beyond_limits=True)
+    _check_shape(data, values)
+    if not any_surrogate and _has_half_pair(data):
+        raise NotJson("it has half of a surrogate pair")
+
+
+def _end_of_space(text: str, start: int) -> int:
+    found = _SPACE.match(text, start)
+    return found.end() if found else start
 
 
 def _check_shape(data: bytes, values: int) -> None:
