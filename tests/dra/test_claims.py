@@ -78,6 +78,54 @@ def config(source: str, *requests: str, driver: str = DRIVER, **parameters: Any)
     return made | ({"requests": list(requests)} if requests else {})
 
 
+V1, V2 = "gpu.example.com/v1", "gpu.example.com/v2"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (
+            {"apiVersion": V1, "kind": "Gpu", "a": 1},
+            {"apiVersion": V1, "kind": "Gpu", "b": 2},
+            {"apiVersion": V1, "kind": "Gpu", "a": 1, "b": 2},
+        ),
+        (
+            {"apiVersion": V1, "kind": "Gpu", "a": 1},
+            {"apiVersion": V1, "kind": "Mig", "b": 2},
+            {"apiVersion": V1, "kind": "Mig", "b": 2},
+        ),
+        (
+            {"apiVersion": V1, "kind": "Gpu", "a": 1},
+            {"apiVersion": V2, "kind": "Gpu", "b": 2},
+            {"apiVersion": V2, "kind": "Gpu", "b": 2},
+        ),
+        ({"kind": "Gpu", "a": 1}, {"kind": "Mig"}, {"kind": "Mig"}),
+        ({"kind": "Gpu", "a": 1}, {"b": 2}, {"kind": "Gpu", "a": 1, "b": 2}),
+        ({"a": 1}, {"kind": "Gpu", "b": 2}, {"kind": "Gpu", "a": 1, "b": 2}),
+    ],
+    ids=["same", "another kind", "another version", "no version", "kind first", "kind second"],
+)
+def test_configuration_of_another_kind_or_version_replaces(
+    first: dict[str, Any], second: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    """An entry without kind and version has that of the others."""
+    found = claim(
+        result("nic"), config=[config("FromClaim", **second), config("FromClass", **first)]
+    )
+    assert configuration_of(found, DRIVER) == {"nic": expected}
+
+
+def test_a_third_entry_adds_to_the_entry_that_replaced_the_first() -> None:
+    """Nothing of the first entry comes back."""
+    entries = [
+        config("FromClass", kind="Gpu", a=1),
+        config("FromClaim", kind="Mig", b=1),
+        config("FromClaim", kind="Mig", c=1),
+    ]
+    found = claim(result("nic"), config=entries)
+    assert configuration_of(found, DRIVER) == {"nic": {"kind": "Mig", "b": 1, "c": 1}}
+
+
 @pytest.mark.parametrize(
     ("entries", "expected"),
     [

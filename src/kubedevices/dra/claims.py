@@ -80,7 +80,8 @@ def configuration_of(claim: Mapping[str, Any], driver: str) -> Mapping[str, Conf
     """Return the configuration of the claim and its DeviceClass for `driver`, by request.
 
     An entry without requests counts for all requests. Entries are merged key by key: the claim
-    overrides the class, and within each of the two a later entry overrides an earlier entry.
+    overrides the class, and within each of the two a later entry overrides an earlier entry. An
+    entry with another `kind` or `apiVersion` replaces all before it: its keys have other meanings.
     """
     devices = claim["status"]["allocation"].get("devices", {})
     entries = [each for each in devices.get("config", []) if _driver_of(each) == driver]
@@ -95,8 +96,17 @@ def configuration_of(claim: Mapping[str, Any], driver: str) -> Mapping[str, Conf
             for entry in entries:
                 if not entry.get("requests") or {name, request} & set(entry["requests"]):
                     parameters = entry["opaque"].get("parameters") or {}
-                    found[request] = {**found.get(request, {}), **parameters}
+                    found[request] = _merged(found.get(request, {}), parameters)
     return found
+
+
+def _merged(earlier: Configuration, later: Configuration) -> Configuration:
+    # An entry that does not say its kind or version has that of the entries before it.
+    is_other = any(
+        key in earlier and key in later and earlier[key] != later[key]
+        for key in ("kind", "apiVersion")
+    )
+    return dict(later) if is_other else {**earlier, **later}
 
 
 def _driver_of(entry: Mapping[str, Any]) -> str:
