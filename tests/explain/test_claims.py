@@ -1,7 +1,8 @@
 """Claims of DRA drivers, in `explain` and `devices`, from the files of a driver."""
 
+import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,17 @@ from kubedevices.dra.claim_log import ClaimLog
 from kubedevices.dra.claims import Result
 from kubedevices.dra.prepared import FILE_NAME, PreparedClaim, PreparedClaims, PreparedDevice
 from kubedevices.explain.ask import ask_use
-from kubedevices.explain.facts import ClaimFacts, DriverFacts, RefusedClaim
-from kubedevices.explain.judge_claims import judge_claims
+from kubedevices.explain.diagnosis import explain
+from kubedevices.explain.facts import ClaimFacts, DriverFacts, HeldClaim, RefusedClaim
+from kubedevices.explain.finding import Step
+from kubedevices.explain.host_paths import HostPaths
+from kubedevices.explain.judge_claims import judge_claims, judge_foreign_claims
 from kubedevices.explain.look_drivers import look_at_drivers
 from kubedevices.host.boot_id import read_boot_id
 from kubedevices.kubelet_api.pod_resources import (
+    GET_ALLOCATABLE,
     LIST,
+    ClaimedDevice,
     ClaimEntry,
     ContainerEntry,
     PodEntry,
@@ -153,15 +159,93 @@ def test_devices_lists_claims_beside_the_other_devices(told: Callable[..., Any])
     """Of all drivers, or of the driver that a resource is of."""
     found = told("devices")["claims"]
     assert found == [
-        {"driver": DRIVER, "claim": "lab/c1", "devices": ["gpu-0"], "state": "prepared"},
+        {
+            "driver": DRIVER,
+            "claim": "lab/c1",
+            "devices": ["gpu-0"],
+            "held_by": [],
+            "state": "prepared",
+        },
         {
             "driver": DRIVER,
             "claim": "lab/c2",
             "devices": [],
+            "held_by": [],
             "state": "refused: the pod lab/old holds it",
         },
     ]
     assert told("devices", f"{DRIVER}/gpu")["claims"] == found
+
+
+FOREIGN = "gpu.vendor.org"
+HOLDER = {"namespace": "lab", "pod": "p", "uid": "", "container": "main"}
+
+
+@pytest.fixture
+async def kubelet(host: Path) -> AsyncIterator[Path]:
+    """Serve podresources: a container has a claim of our driver, and one of another driver."""
+    claims = (
+        ClaimEntry("c1", "lab", (ClaimedDevice(DRIVER, "node1", "gpu-0"),)),
+        ClaimEntry("c7", "lab", tuple(ClaimedDevice(FOREIGN, "node1", f"g{n}") for n in range(2))),
+    )
+    pod = PodEntry("p", "lab", (ContainerEntry("main", (), claims),))
+    methods = {
+        LIST: UnaryMethod(partial(answer, pod_to_wire(pod))),
+        GET_ALLOCATABLE: UnaryMethod(partial(answer, b"")),
+    }
+    server = GrpcServer(methods, name="kubelet")
+    await server.start(host / "pr.sock")
+    yield host / "pr.sock"
+    await server.stop()
+
+
+async def test_devices_names_the_claims_of_other_drivers(
+    host: Path, kubelet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And says of each claim which container has it, also in the table."""
+    (host / "device-plugins").mkdir()
+    places = ["--socket-dir", str(host / "device-plugins"), "--pod-resources", str(kubelet)]
+
+    async def told(*words: str) -> str:
+        assert await asyncio.to_thread(main, ["devices", *words, *places]) == 0
+        return capsys.readouterr().out
+
+    ours, refused, foreign = json.loads(await told("-o", "json"))["claims"]
+    assert (ours["claim"], ours["held_by"], refused["held_by"]) == ("lab/c1", [HOLDER], [])
+    assert foreign == {
+        "driver": FOREIGN,
+        "claim": "lab/c7",
+        "devices": ["g0", "g1"],
+        "held_by": [HOLDER],
+        "state": "prepared",
+    }
+    (found,) = json.loads(await told("-o", "json", f"{FOREIGN}/gpu"))["claims"]
+    assert found == foreign
+    (line,) = [each for each in (await told()).splitlines() if FOREIGN in each]
+    assert line.split() == [FOREIGN, "lab/c7", "g0,", "g1", "lab/p", "(main)", "prepared"]
+
+
+async def test_explain_names_the_claims_of_other_drivers(host: Path, kubelet: Path) -> None:
+    """With their devices and holders; our driver's claim is not named twice."""
+    (host / "device-plugins").mkdir()
+    places = HostPaths(host / "device-plugins", host, pod_resources=kubelet, kubelet_roots=())
+    diagnosis = await explain(places)
+    looked_at = [each.looked_at for each in diagnosis.findings if each.step is Step.CLAIM]
+    assert looked_at.count(f"driver {FOREIGN}") == 1
+    (found,) = [each for each in diagnosis.findings if each.looked_at == f"driver {FOREIGN}"]
+    assert found.found == "1 claim in use: lab/c7 has g0, g1, held by lab/p (main)"
+
+
+def test_claims_of_our_drivers_are_not_foreign() -> None:
+    """Nor are those of another domain than the one that is asked for."""
+    claims = [HeldClaim(DRIVER, "lab/c1", ("a",), ("lab/p (m)",))]
+    claims += [HeldClaim(FOREIGN, "lab/c2", ("b",), ("lab/p (m)",))]
+    drivers = [DriverFacts(DRIVER, True, True)]
+    assert [each.looked_at for each in judge_foreign_claims(claims, drivers)] == [
+        f"driver {FOREIGN}"
+    ]
+    assert not [*judge_foreign_claims(claims, drivers, DRIVER)]
+    assert len([*judge_foreign_claims(claims, (), DRIVER)]) == 1
 
 
 def test_explain_follows_claims_too(told: Callable[..., Any]) -> None:

@@ -12,6 +12,7 @@ from kubedevices.kubelet_api import kubelet_devices
 from kubedevices.kubelet_api.kubelet_devices import ask_kubelet, describe_pod_resources
 from kubedevices.kubelet_api.pod_resources import (
     POD_LIST,
+    ClaimedDevice,
     ClaimEntry,
     ContainerEntry,
     DeviceEntry,
@@ -44,7 +45,8 @@ def test_both_answers_of_a_kubelet_make_one_listing() -> None:
                     {"id": "b", "health": "Unknown", "numa_nodes": [], "held_by": [holder]},
                 ],
             }
-        ]
+        ],
+        "claims": [],
     }
 
 
@@ -151,10 +153,40 @@ async def test_a_user_without_permission_is_told_to_ask_as_root(
 
 def test_the_claims_of_containers_are_read_from_the_kubelets_message() -> None:
     """The fields have the numbers of the API."""
-    claim = {"claim_name": "c1", "claim_namespace": "lab"}
+    device = {
+        "cdi_devices": [{"name": "gpu.vendor.org/gpu=0"}],
+        "driver_name": "gpu.vendor.org",
+        "pool_name": "node1",
+        "device_name": "gpu-0",
+        "share_id": "share-1",
+    }
+    claim = {"claim_name": "c1", "claim_namespace": "lab", "claim_resources": [device]}
     container = {"name": "main", "dynamic_resources": [claim]}
     message = message_class("v1.ListPodResourcesResponse")(
         pod_resources=[{"name": "p", "namespace": "lab", "containers": [container]}]
     )
     (pod,) = POD_LIST.from_wire(message.SerializeToString())
-    assert pod.containers[0].claims == (ClaimEntry("c1", "lab"),)
+    assert pod.containers[0].claims == (ClaimEntry("c1", "lab", (FIRST,)),)
+
+
+FIRST = ClaimedDevice("gpu.vendor.org", "node1", "gpu-0", "share-1")
+
+
+def test_claims_are_listed_by_driver_with_all_devices_and_holders() -> None:
+    """Two containers of a pod may use different requests of a claim."""
+    other = ClaimedDevice("gpu.vendor.org", "node1", "gpu-10")
+    nic = ClaimedDevice("nic.vendor.org", "node1", "nic-0")
+    containers = (
+        ContainerEntry("a", (), (ClaimEntry("c1", "lab", (other, nic)),)),
+        ContainerEntry("b", (), (ClaimEntry("c1", "lab", (FIRST, FIRST)), ClaimEntry("c2", "lab"))),
+    )
+    a, b = ({"namespace": "lab", "pod": "p", "uid": "", "container": each} for each in "ab")
+    assert describe_pod_resources((), [PodEntry("p", "lab", containers)])["claims"] == [
+        {
+            "driver": "gpu.vendor.org",
+            "claim": "lab/c1",
+            "devices": ["gpu-0", "gpu-10"],
+            "held_by": [a, b],
+        },
+        {"driver": "nic.vendor.org", "claim": "lab/c1", "devices": ["nic-0"], "held_by": [a]},
+    ]

@@ -25,6 +25,7 @@ from kubedevices.explain.facts import (
     Allocation,
     DeviceState,
     DriverFacts,
+    HeldClaim,
     PluginAnswer,
     RefusedPlugin,
     RegistrySocket,
@@ -109,8 +110,15 @@ async def _ask_node(socket_dir: Path, state_dir: Path) -> ResourceFacts:
 
 
 async def _ask_kubelet(socket: Path) -> ResourceFacts:
-    resources = _resources_of(await ask_kubelet(socket, timeout=DEADLINE))
-    return ResourceFacts(f"kubelet at {socket}", is_kubelet=True, resources=resources)
+    document = await ask_kubelet(socket, timeout=DEADLINE)
+    claims = tuple(
+        HeldClaim(each["driver"], each["claim"], tuple(each["devices"]), _holders(each))
+        for each in document["claims"]
+    )
+    resources = _resources_of(document)
+    return ResourceFacts(
+        f"kubelet at {socket}", is_kubelet=True, resources=resources, claims=claims
+    )
 
 
 def _resources_of(
@@ -134,12 +142,16 @@ def _resources_of(
 
 
 def _device(document: Mapping[str, Any]) -> DeviceState:
-    holders = tuple(
+    numa_nodes = tuple(document["numa_nodes"])
+    return DeviceState(document["id"], document["health"], numa_nodes, _holders(document))
+
+
+def _holders(document: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(
         (f"{each['namespace']}/{each['pod']}" if each["pod"] else each["uid"])
         + f" ({each['container']})"
         for each in document["held_by"]
     )
-    return DeviceState(document["id"], document["health"], tuple(document["numa_nodes"]), holders)
 
 
 # ---------------------------------------------------------------- checkpoint

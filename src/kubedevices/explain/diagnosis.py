@@ -25,7 +25,7 @@ from kubedevices.explain.facts import (
 )
 from kubedevices.explain.finding import Finding, Outcome, Step, in_order, problem, unknown, worst
 from kubedevices.explain.host_paths import HostPaths, below_kubelet_root
-from kubedevices.explain.judge_claims import judge_claims
+from kubedevices.explain.judge_claims import judge_claims, judge_foreign_claims
 from kubedevices.explain.judge_directory import (
     judge_directory,
     judge_kubelet_socket,
@@ -157,6 +157,7 @@ async def explain(places: HostPaths, resource: str = "", *, ask_plugins: bool = 
         *_judge_checkpoint(answers),
         *(() if resource else judge_behind(answers.proxied, answers.known)),
         *judge_claims(drivers, resource.partition("/")[0]),
+        *judge_foreign_claims(answers.claims, drivers, resource.partition("/")[0]),
     ]
     wanted = [resource] if resource else answers.known
     pods = await asyncio.to_thread(

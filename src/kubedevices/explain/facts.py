@@ -173,13 +173,27 @@ class Allocation:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldClaim:
+    """A claim that containers have, by the kubelet; `name` is NAMESPACE/NAME.
+
+    `devices` are those of one `driver`. `held_by` lists containers as `namespace/pod (container)`.
+    """
+
+    driver: str
+    name: str
+    devices: tuple[str, ...]
+    held_by: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ResourceFacts:
     """All answers about resources; `source` names who answered, empty if nobody answered.
 
     `registered` comes from the checkpoint: the IDs that were healthy when it was written. `unasked`
     says why a node or a kubelet could not be asked. `is_silent` means that a kubelet accepts
     connections, but did not answer within `waited` seconds. `checkpoint` is None if the file could
-    not be opened. `proxied` is the answer of a proxy about the plugins behind it.
+    not be opened. `proxied` is the answer of a proxy about the plugins behind it. `claims` are
+    those of all DRA drivers, as a kubelet reports them.
     """
 
     source: str = ""
@@ -195,6 +209,7 @@ class ResourceFacts:
     is_silent: bool = False
     waited: float = 0
     proxied: tuple[ProxiedPlugin, ...] = ()
+    claims: tuple[HeldClaim, ...] = ()
 
     @property
     def known(self) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
 """Judges the claims of DRA drivers: their devices, and why a claim is not prepared. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from kubedevices.errors.words import counted
-from kubedevices.explain.facts import DriverFacts
+from kubedevices.explain.facts import DriverFacts, HeldClaim
 from kubedevices.explain.finding import Finding, Step, ok, problem, warning
 
 
@@ -12,6 +12,26 @@ def judge_claims(drivers: Iterable[DriverFacts], domain: str = "") -> Iterator[F
     for driver in drivers:
         if domain in ("", driver.name):
             yield from _judge(driver)
+
+
+def judge_foreign_claims(
+    claims: Iterable[HeldClaim], drivers: Sequence[DriverFacts], domain: str = ""
+) -> Iterator[Finding]:
+    """Name the claims of drivers that are not in `drivers`, or of the driver `domain` only.
+
+    Nothing but the kubelet's answer is known of them, so nothing is wrong with them here.
+    """
+    ours = {each.name for each in drivers}
+    foreign: dict[str, list[HeldClaim]] = {}
+    for each in claims:
+        if each.driver not in ours and domain in ("", each.driver):
+            foreign.setdefault(each.driver, []).append(each)
+    for driver, held in foreign.items():
+        has = "; ".join(
+            f"{each.name} has {', '.join(each.devices)}, held by {', '.join(each.held_by)}"
+            for each in held
+        )
+        yield ok(Step.CLAIM, f"driver {driver}", f"{counted(len(held), 'claim')} in use: {has}")
 
 
 def _judge(driver: DriverFacts) -> Iterator[Finding]:

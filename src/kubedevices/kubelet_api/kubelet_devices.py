@@ -2,7 +2,8 @@
 
 For `kubedevices devices`, `kubedevices explain` and a plugin's metrics. The kubelet reports only
 healthy devices and held devices. So a held device that is not healthy has the health Unknown, and
-capacity and the state of plugins are null.
+capacity and the state of plugins are null. `claims` are the ResourceClaims that containers have, of
+all DRA drivers: `driver`, `claim` (NAMESPACE/NAME), `devices` and `held_by`.
 """
 
 import asyncio
@@ -21,7 +22,12 @@ from kubedevices.errors import (
     StatusCode,
     WireError,
 )
-from kubedevices.kubelet_api.pod_resources import DeviceEntry, PodEntry, PodResourcesClient
+from kubedevices.kubelet_api.pod_resources import (
+    ContainerEntry,
+    DeviceEntry,
+    PodEntry,
+    PodResourcesClient,
+)
 from kubedevices.values.device import natural_key
 from kubedevices.wire.unix_grpc import GrpcChannel
 
@@ -105,6 +111,7 @@ def describe_pod_resources(
     allocatable: Iterable[DeviceEntry], pods: Iterable[PodEntry]
 ) -> dict[str, Any]:
     """Merge both answers: one entry per device with the NUMA nodes and holders of all messages."""
+    pods = tuple(pods)
     resources: dict[str, dict[str, dict[str, Any]]] = {}
 
     def add(entry: DeviceEntry, health: str) -> list[dict[str, Any]]:
@@ -123,15 +130,7 @@ def describe_pod_resources(
     healthy = {resource: len(devices) for resource, devices in resources.items()}
     for pod in pods:
         for container in pod.containers:
-            # After a restart, a node of ours may know only the UID of a pod: then it sends the UID
-            # as the name, without a namespace.
-            name, uid = (pod.name, "") if pod.namespace else ("", pod.name)
-            holder = {
-                "namespace": pod.namespace,
-                "pod": name,
-                "uid": uid,
-                "container": container.name,
-            }
+            holder = _holder(pod, container)
             for entry in container.devices:
                 for device in add(entry, "Unknown"):
                     if holder not in device["held_by"]:
@@ -147,5 +146,36 @@ def describe_pod_resources(
                 "devices": sorted(devices.values(), key=lambda device: natural_key(device["id"])),
             }
             for resource, devices in sorted(resources.items())
-        ]
+        ],
+        "claims": _claims_of(pods),
     }
+
+
+def _holder(pod: PodEntry, container: ContainerEntry) -> dict[str, str]:
+    # After a restart, a node of ours may know only the UID of a pod: then it sends the UID as the
+    # name, without a namespace.
+    name, uid = (pod.name, "") if pod.namespace else ("", pod.name)
+    return {"namespace": pod.namespace, "pod": name, "uid": uid, "container": container.name}
+
+
+def _claims_of(pods: Iterable[PodEntry]) -> list[dict[str, Any]]:
+    """Return one entry per driver and claim, with the devices and holders of all messages.
+
+    A kubelet lists for each container the devices of the requests that the container uses.
+    """
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for pod in pods:
+        for container in pod.containers:
+            holder = _holder(pod, container)
+            for claim in container.claims:
+                for device in claim.devices:
+                    name = f"{claim.namespace}/{claim.name}"
+                    new = {"driver": device.driver, "claim": name, "devices": [], "held_by": []}
+                    entry = found.setdefault((device.driver, name), new)
+                    if device.device not in entry["devices"]:
+                        entry["devices"].append(device.device)
+                    if holder not in entry["held_by"]:
+                        entry["held_by"].append(holder)
+    for entry in found.values():
+        entry["devices"].sort(key=natural_key)
+    return [found[key] for key in sorted(found)]

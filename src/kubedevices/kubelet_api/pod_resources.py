@@ -30,11 +30,24 @@ class DeviceEntry(NamedTuple):
     numa_nodes: tuple[int, ...] | None = None
 
 
+class ClaimedDevice(NamedTuple):
+    """A ClaimResource message: a device of a DRA driver, by its name in a pool of ResourceSlices.
+
+    `share_id` is empty unless several claims may share the device.
+    """
+
+    driver: str
+    pool: str
+    device: str
+    share_id: str = ""
+
+
 class ClaimEntry(NamedTuple):
     """A DynamicResource message: a ResourceClaim whose devices a container has."""
 
     name: str
     namespace: str
+    devices: tuple[ClaimedDevice, ...] = ()
 
 
 class ContainerEntry(NamedTuple):
@@ -60,11 +73,20 @@ _DEVICES = Message(
     Field(2, "device_ids", "texts"),
     Field(3, "numa_nodes", "optional", of=TOPOLOGY),
 )
+_CLAIMED = Message(
+    "v1.ClaimResource",
+    ClaimedDevice,
+    Field(2, "driver", "text"),
+    Field(3, "pool", "text"),
+    Field(4, "device", "text"),
+    Field(5, "share_id", "text"),
+)
 _CLAIM = Message(
     "v1.DynamicResource",
     ClaimEntry,
     Field(2, "name", "text"),
     Field(3, "namespace", "text"),
+    Field(4, "devices", "messages", of=_CLAIMED),
 )
 _CONTAINER = Message(
     "v1.ContainerResources",

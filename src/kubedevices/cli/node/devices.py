@@ -7,9 +7,10 @@ has `id`, `health`, `numa_nodes` and `held_by` (`namespace`, `pod`, `uid`, `cont
 (`namespace`, `pod`, `uid`, `reason`). A `kubedevices proxy` adds `proxied`: the resources behind
 the proxy, each with `resource` (the name that the plugin registers), `plugin` (connected, missing),
 `socket`, `healthy`, `unhealthy`, `rules` in words, `outside` (`resource`, `healthy`, `unhealthy`)
-and `cordoned` (`resource`, `id`, `reason`). DRA drivers of kubedevices on this host add `claims`,
-each with `driver`, `claim` (NAMESPACE/NAME), `devices` and `state`: prepared, begun, or why the
-claim was refused.
+and `cordoned` (`resource`, `id`, `reason`). DRA drivers add `claims`, each with `driver`, `claim`
+(NAMESPACE/NAME), `devices`, `held_by` and `state`. For drivers of kubedevices on this host, `state`
+is prepared, begun, or why the claim was refused. The claims of other drivers are those that a
+kubelet reports: prepared and in a container.
 """
 
 import argparse
@@ -52,8 +53,9 @@ list devices: health, NUMA node, holder
 Asks the `kubedevices node` of the socket directory, or else the kubelet that serves the directory.
 A kubelet lists only healthy and allocated devices. If a `kubedevices proxy` stands before the
 kubelet, the verb also lists the plugins behind the proxy, and the devices that the kubelet gets.
-Last come the claims of DRA drivers of kubedevices on this host: the devices of each claim, or why
-the claim was refused.
+Last come the claims of DRA drivers: the devices of each claim and the containers that have them, or
+why a driver of kubedevices on this host refused the claim. A kubelet names the claims of all
+drivers, a node of kubedevices none.
 """
 EXAMPLES = """\
 examples:
@@ -116,6 +118,7 @@ _CLAIMS = (
     Column("driver"),
     Column("claim"),
     Column("devices", text=lambda devices: ", ".join(devices) or "-"),
+    Column("held_by", text=_holders_as_text),
     Column("state"),
 )
 _ASK_AGAIN = 2.0
@@ -152,7 +155,9 @@ def run(args: argparse.Namespace) -> int:
     import asyncio
 
     document = _ask(args) | asyncio.run(_ask_proxy(args))
-    claims = _claims(args.socket_dir.parent, (args.resource or "").partition("/")[0])
+    domain = (args.resource or "").partition("/")[0]
+    held = [each for each in document.pop("claims", ()) if domain in ("", each["driver"])]
+    claims = _with_holders(_claims(args.socket_dir.parent, domain), held)
     if claims and args.resource is not None and _lacks(document, args.resource):
         document |= {"resources": []}
     elif args.resource is not None:
@@ -213,6 +218,26 @@ def _claims(kubelet_dir: Path, domain: str) -> list[dict[str, Any]]:
                 | {"state": f"refused: {each.reason}"}
                 for each in driver.refused
             ]
+    return found
+
+
+def _with_holders(
+    claims: Sequence[Mapping[str, Any]], held: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return `claims`, from the files of our drivers, with the kubelet's answer about all drivers.
+
+    A claim that only the kubelet knows is of another driver, or of a driver whose files this user
+    cannot read.
+    """
+    holders = {(each["driver"], each["claim"]): each["held_by"] for each in held}
+    found = [
+        {key: each[key] for key in ("driver", "claim", "devices")}
+        | {"held_by": holders.pop((each["driver"], each["claim"]), []), "state": each["state"]}
+        for each in claims
+    ]
+    found += [
+        {**each, "state": "prepared"} for each in held if (each["driver"], each["claim"]) in holders
+    ]
     return found
 
 
