@@ -79,6 +79,7 @@ async def test_claims_are_prepared_and_unprepared(version: str, short_dir: Path)
 @pytest.mark.parametrize("service_name", ["v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"])
 async def test_health_is_streamed(service_name: str, short_dir: Path) -> None:
     """Each list is complete, also an empty one."""
+    version = service_name.partition(".")[0]
     server = GrpcServer(dra_methods(Service()), name="test")
     await server.start(short_dir / "dra.sock")
     channel = await GrpcChannel.dial(short_dir / "dra.sock", timeout=10)
@@ -86,7 +87,7 @@ async def test_health_is_streamed(service_name: str, short_dir: Path) -> None:
         async with asyncio.timeout(60):
             method = f"/{service_name}/NodeWatchResources"
             lists = [
-                message_class("v1alpha1.NodeWatchResourcesResponse").FromString(each)
+                message_class(f"{version}.NodeWatchResourcesResponse").FromString(each)
                 async for each in channel.stream(method, b"")
             ]
         ((device,), nothing) = (each.devices for each in lists)

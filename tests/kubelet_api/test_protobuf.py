@@ -61,6 +61,11 @@ v1.ClaimResource: 1 cdi_devices *CDIDevice, 2 driver_name string, 3 pool_name st
 v1.CDIDevice: 1 name string
 v1.GetPodResourcesRequest: 1 pod_name string, 2 pod_namespace string
 v1.GetPodResourcesResponse: 1 pod_resources PodResources
+v1.NodeWatchResourcesRequest:
+v1.NodeWatchResourcesResponse: 1 devices *DeviceHealth
+v1.DeviceIdentifier: 1 pool_name string, 2 device_name string
+v1.DeviceHealth: 1 device DeviceIdentifier, 2 health HealthStatus, 3 last_updated_time int64, \
+4 health_check_timeout_seconds int64, 5 message string
 v1alpha1.ListPodResourcesRequest:
 v1alpha1.ListPodResourcesResponse: 1 pod_resources *PodResources
 v1alpha1.PodResources: 1 name string, 2 namespace string, 3 containers *ContainerResources
@@ -75,7 +80,8 @@ def described(full_name: str) -> str:
     """Return the fields of one of our messages as the table above has them."""
     fields = []
     for field in message_class(full_name).DESCRIPTOR.fields:
-        kind = field.message_type.name if field.message_type else TYPES[field.type]
+        named = field.message_type or field.enum_type
+        kind = named.name if named else TYPES[field.type]
         mark = "*" if field.is_repeated else ""
         if field.has_presence and not field.message_type:
             mark = "?"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import kubedevices as kd
-from kubedevices.errors import DynamicResourcesFailed, NotInTime, UnresolvableCdiDevices
+from kubedevices.errors import DynamicResourcesFailed, NotInTime, UnresolvableCdiDevices, UsageError
 from kubedevices.expose.scanner import ExposeScanner
 from kubedevices.testing.workbench import Bench
 from tests.waiting import until_sync
@@ -58,6 +58,41 @@ def test_two_pods_share_a_claim(bench: Bench, scanner: Widgets) -> None:
     assert [*bench.cdi_dir.iterdir()]
     bench.release("pod-2")
     assert not [*bench.cdi_dir.iterdir()]
+
+
+def test_the_claim_of_a_pod_group_outlives_its_pods(bench: Bench, scanner: Widgets) -> None:
+    """It is prepared while a pod of the group is here, and freed with the group."""
+    bench.start(scanner, domain=DRIVER, mode="dra")
+    shared = bench.claim("pod-1", {WIDGET: "all"}, pod_group="g")
+    assert bench.claim("pod-2", shared.name, pod_group="g") == shared
+    with pytest.raises(UsageError, match="release pod-1, pod-2 first"):
+        bench.release_pod_group("g")
+    bench.release("pod-1")
+    assert [*bench.cdi_dir.iterdir()]
+    bench.restart()
+    bench.wait_published(DRIVER, devices=3)
+    assert [*bench.cdi_dir.iterdir()]
+    bench.release("pod-2")
+    assert not [*bench.cdi_dir.iterdir()]
+    with pytest.raises(NotInTime, match="0 free of 3 selected"):
+        bench.claim("pod-3", {WIDGET: 1}, timeout=0)
+    again = bench.claim("pod-1", shared.name, pod_group="g")
+    assert (again.uid, again.devices) == (shared.uid, shared.devices)
+    bench.release("pod-1")
+    bench.release_pod_group("g")
+    assert bench.claim("pod-3", {WIDGET: 3}).devices == shared.devices
+
+
+def test_a_pod_is_in_one_pod_group(bench: Bench, scanner: Widgets) -> None:
+    """A second claim of the pod has a name of its own, also beside a claim that outlived a pod."""
+    bench.start(scanner, domain=DRIVER, mode="dra")
+    first = bench.claim("pod-1", {WIDGET: 1}, pod_group="g")
+    with pytest.raises(UsageError, match="is in the PodGroup g"):
+        bench.claim("pod-1", {WIDGET: 1})
+    bench.release("pod-1")
+    second = bench.claim("pod-1", {WIDGET: 1})
+    assert second.name != first.name
+    assert second.devices != first.devices
 
 
 def test_a_container_may_name_a_request(bench: Bench, scanner: Widgets) -> None:

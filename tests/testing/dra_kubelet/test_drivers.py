@@ -7,10 +7,16 @@ from pathlib import Path
 import pytest
 
 from kubedevices.errors import RpcError
-from kubedevices.kubelet_api.dra import PLUGIN_TYPE, ClaimAnswer, DeviceHealth, dra_methods
+from kubedevices.kubelet_api.dra import (
+    HEALTH_SERVICES,
+    PLUGIN_TYPE,
+    ClaimAnswer,
+    DeviceHealth,
+    dra_methods,
+)
 from kubedevices.testing.dra_kubelet.drivers import Drivers
 from kubedevices.values.allocation import ClaimReference, PluginInfo
-from kubedevices.wire.unix_grpc import GrpcServer
+from kubedevices.wire.unix_grpc import GrpcServer, StreamMethod
 
 CLAIM = ClaimReference("ns", "uid", "claim")
 
@@ -41,9 +47,7 @@ async def test_stop_ends_calls_to_a_removed_instance(short_dir: Path) -> None:
     driver, socket = HangingDriver(), short_dir / "dra.sock"
     server = GrpcServer(dra_methods(driver), name="driver")
     await server.start(socket)
-    drivers = Drivers(
-        _delete_no_slices, lambda name, health: None, health_service="v1.DRAResourceHealth"
-    )
+    drivers = Drivers(_delete_no_slices, lambda name, health: None)
     await drivers.connect(PluginInfo(PLUGIN_TYPE, "x.com", str(socket), ("v1.DRAPlugin",)), socket)
     call = asyncio.create_task(drivers.get("x.com", "prepare").prepare([CLAIM]))
     async with asyncio.timeout(10):
@@ -52,4 +56,44 @@ async def test_stop_ends_calls_to_a_removed_instance(short_dir: Path) -> None:
         await drivers.stop()
         with pytest.raises(RpcError):
             await call
+        await server.stop()
+
+
+@pytest.mark.parametrize(
+    ("named", "wanted", "called"),
+    [
+        (("v1alpha1.DRAResourceHealth", "v1.DRAResourceHealth"), "", "v1.DRAResourceHealth"),
+        (("v1alpha1.DRAResourceHealth",), "", "v1alpha1.DRAResourceHealth"),
+        ((), "", "v1alpha1.DRAResourceHealth"),
+        (
+            ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"),
+            "v1alpha1.DRAResourceHealth",
+            "v1alpha1.DRAResourceHealth",
+        ),
+    ],
+)
+async def test_health_is_asked_in_the_newest_version_of_the_driver(
+    short_dir: Path, named: tuple[str, ...], wanted: str, called: str
+) -> None:
+    """As kubelet 1.37 does; a kubelet 1.36 always asks v1alpha1."""
+    asked: asyncio.Queue[str] = asyncio.Queue()
+
+    def watching(service: str) -> StreamMethod:
+        async def watch(_payload: bytes) -> AsyncIterator[bytes]:
+            asked.put_nowait(service)
+            yield b""
+            await asyncio.Event().wait()
+
+        return StreamMethod(watch)
+
+    socket = short_dir / "dra.sock"
+    methods = {f"/{each}/NodeWatchResources": watching(each) for each in HEALTH_SERVICES}
+    server = GrpcServer(methods, name="driver")
+    await server.start(socket)
+    drivers = Drivers(_delete_no_slices, lambda name, health: None, health_service=wanted)
+    info = PluginInfo(PLUGIN_TYPE, "x.com", str(socket), ("v1.DRAPlugin", *named))
+    await drivers.connect(info, socket)
+    async with asyncio.timeout(10):
+        assert await asked.get() == called
+        await drivers.stop()
         await server.stop()

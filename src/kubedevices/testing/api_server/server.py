@@ -151,10 +151,19 @@ class ApiServer:
         for each in self.find("resourceslices", selector):
             self.delete("resourceslices", each["metadata"]["name"])
 
-    def allocate(self, name: str, pod_uid: str, node_name: str, namespace: str = "default") -> None:
+    def allocate(
+        self,
+        name: str,
+        pod_uid: str,
+        node_name: str,
+        namespace: str = "default",
+        *,
+        pod_group: str = "",
+    ) -> None:
         """Allocate devices to a claim and reserve the claim for a pod, as the scheduler does.
 
-        Raises `scheduler.NotAllocatable`; a pod would stay pending then.
+        With `pod_group` the claim is reserved for this PodGroup instead (KEP-5729). Raises
+        `scheduler.NotAllocatable`; a pod would stay pending then.
         """
         claim = self.get("resourceclaims", name, namespace)
         status = claim.setdefault("status", {})
@@ -166,10 +175,13 @@ class ApiServer:
                 claims=self.find("resourceclaims"),
                 classes={each["metadata"]["name"]: each for each in self.find("deviceclasses")},
             )
-        pod = {"resource": "pods", "name": pod_uid, "uid": pod_uid}
+        consumer = {"resource": "pods", "name": pod_uid, "uid": pod_uid}
+        if pod_group:
+            consumer = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups"}
+            consumer |= {"name": pod_group, "uid": pod_group}
         reserved = status.setdefault("reservedFor", [])
-        if pod not in reserved:
-            reserved.append(pod)
+        if consumer not in reserved:
+            reserved.append(consumer)
         self.put("resourceclaims", claim)
 
     def _check_running(self) -> None:

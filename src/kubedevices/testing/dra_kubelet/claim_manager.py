@@ -39,13 +39,21 @@ class ClusterApi(Protocol):
         """Delete the ResourceSlices of a driver on a node; an empty `driver` means all drivers."""
 
 
+POD_GROUP = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups"}
+"""What a reservation for a PodGroup has, beside its name and UID."""
+
+
 class DraPod(NamedTuple):
-    """A pod with claims: `claims` are names of ResourceClaims in its namespace."""
+    """A pod with claims: `claims` are names of ResourceClaims in its namespace.
+
+    `group` is the PodGroup of the pod (`spec.schedulingGroup.podGroupName`); empty without one.
+    """
 
     uid: str
     name: str
     claims: tuple[str, ...]
     namespace: str = "default"
+    group: str = ""
 
 
 class DraTiming(NamedTuple):
@@ -68,8 +76,8 @@ class DeviceStatus(NamedTuple):
 class ClaimManager:
     """The kubelet's side of DRA with the root directory `kubelet_dir`.
 
-    `health_service` is the gRPC service for health: kubelet 1.36 calls
-    `v1alpha1.DRAResourceHealth`, kubelet 1.37 also `v1.DRAResourceHealth`.
+    `health_service` is the gRPC service for health. Empty: the newest that a driver names, as
+    kubelet 1.37 does; kubelet 1.36 calls `v1alpha1.DRAResourceHealth` only.
     """
 
     def __init__(
@@ -78,7 +86,7 @@ class ClaimManager:
         node_name: str,
         api: ClusterApi,
         *,
-        health_service: str = "v1alpha1.DRAResourceHealth",
+        health_service: str = "",
         timing: DraTiming | None = None,
     ) -> None:
         self.kubelet_dir, self.node_name, self._api = kubelet_dir, node_name, api
@@ -196,7 +204,7 @@ class ClaimManager:
             problem = f"fetch ResourceClaim {name}: {error}"
             raise DynamicResourcesFailed("prepare", problem) from error
         uid, status = claim["metadata"]["uid"], claim.get("status", {})
-        if not any(each["uid"] == pod.uid for each in status.get("reservedFor", ())):
+        if not any(_is_for(each, pod) for each in status.get("reservedFor", ())):
             problem = (
                 f"pod {pod.name} ({pod.uid}) is not allowed to use ResourceClaim {name} ({uid})"
             )
@@ -283,3 +291,14 @@ class ClaimManager:
 
     def _save(self) -> None:
         self._file.write(self._cache.to_document())
+
+
+def _is_for(reservation: Mapping[str, Any], pod: DraPod) -> bool:
+    """Whether a pod may use a claim with this reservation: its own, or that of its PodGroup.
+
+    A kubelet knows no UID of a PodGroup, so the name decides.
+    """
+    if reservation["uid"] == pod.uid:
+        return True
+    is_group = reservation.items() >= POD_GROUP.items()
+    return pod.group != "" and is_group and reservation["name"] == pod.group

@@ -18,7 +18,7 @@ from kubedevices.errors import (
     DynamicResourcesFailed,
     RegistrationError,
 )
-from kubedevices.kubelet_api.dra import PACKAGES, DeviceHealth
+from kubedevices.kubelet_api.dra import HEALTH_SERVICES, PACKAGES, DeviceHealth
 from kubedevices.testing.dra_kubelet.connection import CallTiming, DriverConnection
 from kubedevices.values.allocation import PluginInfo
 
@@ -36,6 +36,7 @@ class Drivers:
     """Connects to drivers, as the `node.arrival.plugin_watcher.PluginHandler` for DRA.
 
     `wipe` deletes the slices of a driver on this node, or of all drivers if the name is empty.
+    `health_service` is as for `ClaimManager`.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Drivers:
         wipe: Callable[[str], Awaitable[None]],
         on_health: OnHealth,
         *,
-        health_service: str,
+        health_service: str = "",
         wipe_delay: float = WIPE_DELAY,
         timing: CallTiming | None = None,
     ) -> None:
@@ -113,7 +114,7 @@ class Drivers:
                 driver,
                 socket,
                 next(each for each in info.supported_versions if each in PACKAGES),
-                health_service=self._health_service,
+                health_service=self._health_service or _newest_health(info),
                 on_change=lambda: self._schedule_wipe(driver),
                 on_health=lambda devices: self._on_health(driver, devices),
                 timing=self._timing,
@@ -168,3 +169,12 @@ class Drivers:
                 return
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LAST_RETRY)
+
+
+def _newest_health(info: PluginInfo) -> str:
+    """Return the newest health service that a driver names.
+
+    A driver for kubelets before 1.37 may serve v1alpha1 without naming it.
+    """
+    named = (each for each in HEALTH_SERVICES if each in info.supported_versions)
+    return next(named, HEALTH_SERVICES[-1])

@@ -68,17 +68,29 @@ class ClaimCalls:
         wanted: "Wanted",
         *,
         config: Sequence["Object"] = (),
+        pod_group: str = "",
         timeout: float = 20,
     ) -> "Claimed":
         """Create a ResourceClaim for a pod, allocate it and prepare it; return the prepared claim.
 
         `wanted` is `{"example.com/widget": 2}` or `{"example.com/widget": "all"}`; or requests as
         in `spec.devices.requests` of a claim; or the name of another pod's claim, to share it.
-        `config` is `spec.devices.config`. Raises `NotInTime` if the devices are not allocatable
-        within `timeout` seconds; `DynamicResourcesFailed`, with the text of the pod's event, if the
-        driver refuses or answers wrongly; `UnresolvableCdiDevices` for names that no CDI file has.
+        `config` is `spec.devices.config`. With `pod_group` the pod is in this PodGroup, and the
+        claim is reserved for the group: it keeps its devices until `release_pod_group`, and is
+        unprepared when no pod of the group is here.
+
+        Raises `NotInTime` if the devices are not allocatable within `timeout` seconds;
+        `DynamicResourcesFailed`, with the text of the pod's event, if the driver refuses or answers
+        wrongly; `UnresolvableCdiDevices` for names that no CDI file has.
         """
-        return self._on_dra(self.dra.claim(pod, wanted, config, timeout))
+        return self._on_dra(self.dra.claim(pod, wanted, config, timeout, pod_group=pod_group))
+
+    def release_pod_group(self, name: str) -> None:
+        """Delete a PodGroup after its pods: claims that are reserved for nobody else are freed.
+
+        Raises `UsageError` while pods of the group are here.
+        """
+        self._on_dra(self.dra.release_pod_group(name))
 
     def published(self, driver: str) -> Sequence["Object"]:
         """Return the devices of a driver's ResourceSlices in order, of complete pools only."""

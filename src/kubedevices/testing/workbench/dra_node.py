@@ -7,12 +7,13 @@ API server and kubelet are stand-ins, see `kubedevices.testing.api_server` and
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
 from kubedevices.dra.driver import DraDriver
 from kubedevices.dra.options import DraOptions
-from kubedevices.errors import ApiRefused, DynamicResourcesFailed, NotInTime
+from kubedevices.errors import ApiRefused, DynamicResourcesFailed, NotInTime, UsageError
 from kubedevices.host.cdi_specs import read_registry
 from kubedevices.node.arrival.plugin_watcher import WatcherTiming
 from kubedevices.plugin.scanner import Scanner
@@ -122,24 +123,37 @@ class DraNode:
     # ------------------------------------------------------------ claims
 
     async def claim(
-        self, pod: str, wanted: Wanted, config: Sequence[Object], timeout: float
+        self,
+        pod: str,
+        wanted: Wanted,
+        config: Sequence[Object],
+        timeout: float,
+        *,
+        pod_group: str = "",
     ) -> Claimed:
         """Create a claim, allocate it and prepare it for a pod, like scheduler and kubelet."""
+        known = self.pods.get(pod) or DraPod(pod, pod, (), group=pod_group)
+        if known.group != pod_group:
+            here = f"in the PodGroup {known.group}" if known.group else "in no PodGroup"
+            raise UsageError(f"the pod {pod} is {here}: give all its claims the same pod_group")
         if isinstance(wanted, str):
             name = wanted
         else:
             number = sum(map(len, (each.claims for each in self.pods.values()))) + 1
-            name = f"{pod}-{number}"
+            # A claim of a PodGroup may have outlived its pod.
+            taken = {each["metadata"]["name"] for each in self.api.find("resourceclaims")}
+            name = next(n for i in count(number) if (n := f"{pod}-{i}") not in taken)
             requests = self._requests(wanted) if isinstance(wanted, Mapping) else list(wanted)
             devices = {"requests": requests, **({"config": list(config)} if config else {})}
             claim = {"metadata": {"name": name}, "spec": {"devices": devices}}
             self.api.put("resourceclaims", claim)
-        await _until(lambda: self._cannot_allocate(name, pod), name, "allocated", timeout)
+        await _until(
+            lambda: self._cannot_allocate(name, pod, pod_group), name, "allocated", timeout
+        )
         found = self.api.get("resourceclaims", name)
         results = found["status"]["allocation"]["devices"]["results"]
         for driver in {each["driver"] for each in results}:
             await _until(lambda: self._cannot_call(driver), driver, "registered", timeout)  # noqa: B023
-        known = self.pods.get(pod) or DraPod(pod, pod, ())
         made = known._replace(claims=(*known.claims, name))
         self.pods[pod] = made
         await self.kubelet.prepare(made)
@@ -147,10 +161,10 @@ class DraNode:
 
     def _requests(self, wanted: Mapping[str, int | Literal["all"]]) -> list[Object]:
         requests = []
-        for resource, count in wanted.items():
+        for resource, number in wanted.items():
             domain, _, device_type = resource.partition("/")
             exactly: Object = {"deviceClassName": self._class_of(domain, device_type)}
-            exactly |= {"allocationMode": "All"} if count == "all" else {"count": count}
+            exactly |= {"allocationMode": "All"} if number == "all" else {"count": number}
             requests.append({"name": device_type.lower(), "exactly": exactly})
         return requests
 
@@ -165,9 +179,9 @@ class DraNode:
         self.api.put("deviceclasses", {"metadata": {"name": name}, "spec": spec})
         return name
 
-    def _cannot_allocate(self, name: str, pod: str) -> str:
+    def _cannot_allocate(self, name: str, pod: str, pod_group: str) -> str:
         try:
-            self.api.allocate(name, pod, NODE_NAME)
+            self.api.allocate(name, pod, NODE_NAME, pod_group=pod_group)
         except NotAllocatable as error:
             return str(error)
         return ""
@@ -208,12 +222,24 @@ class DraNode:
                 claim = self.api.get("resourceclaims", name)
             except ApiRefused:
                 continue  # somebody deleted it
-            status = claim["status"]
-            status["reservedFor"] = [each for each in status["reservedFor"] if each["uid"] != pod]
-            if status["reservedFor"]:
-                self.api.put("resourceclaims", claim)
-            else:
-                self.api.delete("resourceclaims", name)
+            self._end_reservation(claim, "pods", pod)
+
+    async def release_pod_group(self, name: str) -> None:
+        """Delete a PodGroup: claims that are reserved for nobody else are deleted."""
+        if pods := [each.name for each in self.pods.values() if each.group == name]:
+            problem = f"pods of the PodGroup {name} are here: release {', '.join(pods)} first"
+            raise UsageError(problem)
+        for claim in self.api.find("resourceclaims"):
+            self._end_reservation(claim, "podgroups", name)
+
+    def _end_reservation(self, claim: Object, resource: str, uid: str) -> None:
+        reserved = claim.get("status", {}).get("reservedFor", [])
+        kept = [each for each in reserved if (each["resource"], each["uid"]) != (resource, uid)]
+        if kept:
+            claim["status"]["reservedFor"] = kept
+            self.api.put("resourceclaims", claim)
+        elif reserved:
+            self.api.delete("resourceclaims", claim["metadata"]["name"])
 
     def health(self, claimed: Claimed) -> dict[str, str]:
         """Return `Healthy`, `Unhealthy` or `Unknown` for each device of a claim."""
