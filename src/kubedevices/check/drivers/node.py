@@ -69,7 +69,6 @@ class DriverNode:
         drivers = Drivers(
             self._wipe,
             self._record_health,
-            health_service="v1alpha1.DRAResourceHealth",
             timing=CallTiming(call=self.timing.call, redial=0.1, longest_redial=1),
         )
         loop = asyncio.get_running_loop()
