@@ -5,7 +5,12 @@ from typing import Any
 
 from kubedevices.kubelet_api.proxy_client import METHOD, SERVICE
 from kubedevices.kubelet_api.services import json_methods
-from kubedevices.values.proxied_plugin import CordonedDevice, OutsideResource, ProxiedPlugin
+from kubedevices.values.proxied_plugin import (
+    CordonedDevice,
+    OutsideResource,
+    ProxiedPlugin,
+    UnhealthyDevice,
+)
 from kubedevices.wire.unix_grpc import GrpcServer
 from tests.fake_plugin import RESOURCE
 
@@ -18,6 +23,7 @@ PLUGIN = ProxiedPlugin(
     rules=("calls card widget", "hold: a minute"),
     outside=(OutsideResource(RESOURCE, 2, 1),),
     cordoned=(CordonedDevice(RESOURCE, "w1", "fan"),),
+    reasons=(UnhealthyDevice(RESOURCE, "w2", "hot"),),
 )
 """One plugin, as a proxy describes it."""
 

@@ -79,11 +79,12 @@ def test_plugins_behind_a_proxy_are_listed_last(
     assert main(["devices", *arguments]) == 0
     assert capsys.readouterr().out.partition("\nBEHIND")[2] == (
         " THE PROXY  PLUGIN     HEALTHY  UNHEALTHY  SERVED AS                              "
-        "CORDONED  RULES\n"
+        "CORDONED  REASONS   RULES\n"
         "vendor.org/other  missing          1          1  -                                      "
-        "w1 (fan)  -\n"
+        "w1 (fan)  w2 (hot)  -\n"
         "vendor.org/card   connected        1          1  "
-        "example.com/widget (2 healthy, 1 not)  w1 (fan)  calls card widget; hold: a minute\n"
+        "example.com/widget (2 healthy, 1 not)  w1 (fan)  w2 (hot)  "
+        "calls card widget; hold: a minute\n"
     )
     assert main(["devices", RESOURCE, "-o", "json", *arguments]) == 0
     assert json.loads(capsys.readouterr().out)["proxied"] == [PLUGIN.as_dict()]

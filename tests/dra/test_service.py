@@ -59,8 +59,11 @@ class Rig:
         )
         self.offer()
 
-    def offer(self, health: kd.Health = kd.Health.HEALTHY) -> None:
-        devices = [kd.Device(f"gpu-{i}", env={"GPU": f"{i}"}, health=health) for i in range(3)]
+    def offer(self, health: kd.Health = kd.Health.HEALTHY, reason: str = "") -> None:
+        devices = [
+            kd.Device(f"gpu-{i}", env={"GPU": f"{i}"}, health=health, reason=reason)
+            for i in range(3)
+        ]
         self.service.update(offer_of(kd.DeviceTree({"gpu": devices}), DRIVER))
 
     async def get_claim(self, claim: ClaimReference) -> dict[str, Any]:
@@ -397,6 +400,24 @@ async def test_a_health_change_is_reported_at_once(tmp_path: Path) -> None:
     rig.offer(kd.Health.UNHEALTHY)
     await until(following.done)
     assert {each.health for each in following.result()} == {HealthStatus.UNHEALTHY}
+
+
+async def test_the_reason_for_bad_health_is_the_message(tmp_path: Path) -> None:
+    """A changed reason alone is reported at once; the message has at most 1,024 characters."""
+    rig = Rig(tmp_path)
+    lists = rig.service.watch_health()
+    assert {each.message for each in await anext(lists)} == {""}
+    for reason, message in (
+        ("fan", "fan"),
+        ("hot", "hot"),
+        ("x" * 1024, "x" * 1024),
+        ("x" * 1025, "x" * 1021 + "..."),
+    ):
+        following = asyncio.ensure_future(anext(lists))
+        await asyncio.sleep(0)
+        rig.offer(kd.Health.UNHEALTHY, reason)
+        await until(following.done)
+        assert {each.message for each in following.result()} == {message}
 
 
 async def test_health_is_repeated_without_a_change(

@@ -255,6 +255,8 @@ def test_a_vanished_device_is_unhealthy_for_a_while(config_file: Path) -> None:
     def look(now: float, *names: str) -> dict[str, str]:
         host = PretendHost(*(f"/dev/{name}" for name in names))
         found = devices(scan(config_file, resource, host, memory, now))
+        why = "" if names else "it is gone; its ID is kept for some time"
+        assert {each.reason for each in found.values()} <= {why}
         return {id_: str(device.health) for id_, device in found.items()}
 
     healthy = {"ttyUSB0::0": "Healthy", "ttyUSB0::1": "Healthy"}

@@ -43,11 +43,12 @@ async def test_a_slow_reader_skips_what_is_out_of_date() -> None:
 
 
 async def test_an_equal_list_is_not_sent_again() -> None:
-    """What the node cannot see (paths, environment) or what changed back sends nothing."""
+    """What the node cannot see (paths, environment, reason) or what changed back sends nothing."""
     served = Served(devices=widgets("w1"))
     async with reading(served.server) as reader:
         await until(lambda: len(reader.seen) == 1)
         served.publish(kd.Device("w1", env={"NEW": "1"}))
+        served.publish(kd.Device("w1", reason="new"))
         served.publish(*widgets("w1", health=UNHEALTHY))
         served.publish(*widgets("w1"))  # before the stream had time to send the one before
         await asyncio.sleep(0.05)

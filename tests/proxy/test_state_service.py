@@ -11,9 +11,10 @@ from kubedevices.kubelet_api import proxy_client
 from kubedevices.kubelet_api.proxy_client import ask_proxy
 from kubedevices.proxy.live_rules import LiveRules
 from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
-from kubedevices.proxy.rule_keys import ShareKey
+from kubedevices.proxy.rule_keys import CheckKey, HealthKey, ShareKey
 from kubedevices.proxy.state_service import serving_state
 from kubedevices.rules.maintenance import FILE_NAME
+from kubedevices.values.proxied_plugin import ProxiedPlugin, UnhealthyDevice
 from kubedevices.values.socket_paths import PROXY_SOCKET_NAME
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
 from tests.proxy_answers import PLUGIN, start_answering
@@ -46,6 +47,7 @@ async def test_the_state_has_both_sides(short_dir: Path) -> None:
         assert told[:5] == (RESOURCE, str(plugin.socket), True, 2, 1)
         assert told.outside == ((OUTSIDE, 2, 4),)
         assert told.cordoned == ((OUTSIDE, "a", "fan"),)
+        assert told.reasons == ()  # `c` is Unhealthy by its plugin, `a` is in `cordoned`
         assert [line.partition(" ")[0] for line in told.rules] == ["calls", "shares", "hold:"]
         scanner = rig.proxy.inside.scanners[RESOURCE]
         await plugin.stop()
@@ -53,6 +55,28 @@ async def test_the_state_has_both_sides(short_dir: Path) -> None:
         (away,) = await ask_proxy(rig.state / PROXY_SOCKET_NAME)
         assert (away.is_here, away.socket, away.outside) == (False, "", told.outside)
     assert not (short_dir / "state" / PROXY_SOCKET_NAME).exists()
+
+
+async def test_the_state_says_which_rule_makes_devices_unhealthy(short_dir: Path) -> None:
+    """The names are those that the kubelet knows."""
+    check = CheckKey(file=f"{short_dir}/none", interval=0.1, fail_after=1)
+    rules = ruled(rename=OUTSIDE, health=HealthKey(checks=(check,)))
+    async with proxied(short_dir, rules=rules) as rig:
+        await rig.plugin(*healthy("a"))
+        await rig.served(1, OUTSIDE)
+        told = ProxiedPlugin("", "", False, 0, 0)
+        while not told.reasons:
+            (told,) = await ask_proxy(rig.state / PROXY_SOCKET_NAME)
+        why = f"{short_dir}/none: No such file or directory"
+        assert told.reasons == (UnhealthyDevice(OUTSIDE, "a", why),)
+
+
+def test_a_proxy_of_an_older_version_gives_no_reasons() -> None:
+    """The rest of its answer is read."""
+    document = PLUGIN.as_dict()
+    assert ProxiedPlugin.from_dict(document) == PLUGIN
+    del document["reasons"]
+    assert ProxiedPlugin.from_dict(document) == PLUGIN._replace(reasons=())
 
 
 async def test_a_hidden_resource_is_reported_as_hidden(short_dir: Path) -> None:

@@ -161,7 +161,12 @@ def test_the_last_health_setting_wins() -> None:
     assert faulty.change(tree, 0.0) is tree
     for glob, health in (("a", "Healthy"), ("*", "Unhealthy"), ("a", "Healthy")):
         assert faulty.set_health(glob, kd.Health(health)) == len("ab" if glob == "*" else "a")
-    assert sick(faulty.change(tree, 0.0)) == "b"
+    changed = faulty.change(tree, 0.0)
+    assert sick(changed) == "b"
+    assert [each.reason for each in changed.devices("widget").values()] == [
+        "",
+        "a fault on purpose",
+    ]
 
 
 async def test_a_socket_sets_health(short_dir: Path) -> None:

@@ -97,6 +97,49 @@ async def test_a_failed_check_makes_a_device_unhealthy(tmp_path: Path) -> None:
         await turns(served, "b c")
 
 
+def reason(reported: kd.DeviceTree, device_id: str) -> str:
+    return reported.devices("widget")[device_id].reason
+
+
+async def test_a_failed_check_is_the_reason(tmp_path: Path) -> None:
+    """Of the first check that fails; a changed reason is passed on, a mended device has none."""
+    (tmp_path / "a").write_text("ok")
+    checks = (Check(file=f"{tmp_path}/{{id}}", equals="ok", **QUICK),)  # type: ignore[arg-type]
+    plugin = Widgets(widget=widgets("a"))
+    async with scanned(Damped(plugin, HealthRule(checks=checks))) as served:
+        for text in ("hot", "fan"):
+            (tmp_path / "a").write_text(text)
+            while reason(served.tree, "a") != f"{tmp_path}/a says '{text}'":
+                await served.next_tree()
+            assert sick(served.tree) == "a"
+        (tmp_path / "a").write_text("ok")
+        await turns(served, "")
+        assert reason(served.tree, "a") == ""
+
+
+def test_damping_is_the_reason() -> None:
+    """While the plugin calls the device healthy; the plugin's own reason stays otherwise."""
+    damped = Damped(Widgets(), HealthRule(healthy_after=30, max_flaps=1))
+    told = kd.DeviceTree({"widget": [kd.Device("a", health=kd.Health.UNHEALTHY, reason="fan")]})
+    assert damped.change(told, 0.0) is told
+    assert reason(damped.change(tree(ids="a"), 1.0), "a") == "healthy again for less than 30 s"
+    assert reason(damped.change(tree(ids="a"), 40.0), "a") == ""
+    quick = Damped(Widgets(), HealthRule(max_flaps=1))
+    for now, unhealthy in enumerate(("", "a", "", "a", "")):
+        last = quick.change(tree(unhealthy, ids="a"), float(now))
+    assert sick(last) == "a"
+    assert reason(last, "a") == "its health changed more than 1 times within an hour"
+
+
+def test_a_damped_device_that_counts_as_healthy_has_no_reason() -> None:
+    """The plugin's reason would contradict the health."""
+    damped = Damped(Widgets(), HealthRule(unhealthy_after=30))
+    damped.change(tree(ids="a"), 0.0)
+    told = kd.DeviceTree({"widget": [kd.Device("a", health=kd.Health.UNHEALTHY, reason="fan")]})
+    changed = damped.change(told, 1.0)
+    assert (sick(changed), reason(changed, "a")) == ("", "")
+
+
 async def test_a_command_decides_on_recovery(tmp_path: Path) -> None:
     """Of what the plugin calls Unhealthy and never Healthy again; of nothing else."""
     rule = HealthRule(recover=Check(command=("test", "-e", f"{tmp_path}/{{id}}"), **QUICK))  # type: ignore[arg-type]

@@ -108,6 +108,8 @@ def test_health_follows_a_file_with_hysteresis(
     well = {"card0::0": "Healthy", "card0::1": "Healthy"}
     all_broken = dict.fromkeys(well, "Unhealthy") | broken
     assert healths(scanner) == well | broken
+    reasons = {each.reason for each in scanner.list_devices().devices("card").values()}
+    assert reasons == {"", f"{tmp_path}/state-card1 says 'bad'"}
     state.write_text("bad")
     assert healths(scanner) == well | broken  # not due yet
     calls = 0

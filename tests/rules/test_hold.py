@@ -89,7 +89,9 @@ async def test_after_hold_the_devices_are_unhealthy_until_the_plugin_is_back() -
     held = Held(plugin, rule, domain="example.com", holders=holders("a"))
     async with scanned(held) as served:
         plugin.leave()
-        assert health(await served.next_tree()) == "aU bU"
+        away = await served.next_tree()
+        assert health(away) == "aU bU"
+        assert {each.reason for each in away.devices("widget").values()} == {"its plugin is away"}
         said = await refused(served)
         assert "the plugin of example.com/widget has been away" in said
         assert "(allocateWait): look at its pod and its log" in said

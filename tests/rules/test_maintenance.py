@@ -120,6 +120,9 @@ def test_a_replica_and_its_device_mean_each_other(cordoned: str, out: str) -> No
     decision = OutOfService("example.com", [(resource, device_id, "why")])
     changed = decision.applied(TREE)
     assert unhealthy(changed) == out.split()
+    reasons = {changed.devices("widget")[each].reason for each in out.split()}
+    assert reasons <= {"out of service: why"}
+    assert len(reasons) == bool(out)
     assert changed.devices("other") == TREE.devices("other")
     assert (changed is TREE) is (out == "")
     assert [*changed.devices("widget")] == [*TREE.devices("widget")]

@@ -49,6 +49,7 @@ def test_equal_content_makes_equal_devices() -> None:
         ("numa_nodes", None),
         ("attributes", {"model": "B"}),
         ("capacity", {"memory": "2Gi"}),
+        ("reason", "hot"),
     ],
 )
 def test_every_part_counts_for_equality(part: str, value: object) -> None:
@@ -98,6 +99,16 @@ def test_copies_are_equal(duplicate: Callable[[Device], Device]) -> None:
     """Copying and pickling a device gives an equal one."""
     device = Device("w", **WIDGET)
     assert duplicate(device) == device
+
+
+def test_a_reason_can_always_be_sent() -> None:
+    """It may quote a file name or the output of a program; the device is not lost for that."""
+    device = Device("w", reason="/dev/\udcff\0 ist heiß")
+    assert device.reason == "/dev/? ist heiß"
+    sick = device.with_health(Health.UNHEALTHY, "fan")
+    assert (sick.health, sick.reason, sick.id) == (Health.UNHEALTHY, "fan", "w")
+    assert sick.with_health(Health.HEALTHY) == Device("w")
+    assert sick.with_id("x").reason == pickled(sick).reason == "fan"
 
 
 def test_defaults() -> None:
@@ -155,6 +166,7 @@ def test_health_may_be_a_word() -> None:
         ("w", {"numa_nodes": ["0"]}, "numa_nodes must be a list of numbers from 0, not ['0']"),
         ("w", {"numa_nodes": 0}, "numa_nodes must be a list of numbers from 0, not 0"),
         ("w", {"cdi": "widget0"}, "cdi 'widget0' must be a name like vendor.com/class=device"),
+        ("w", {"reason": 3}, "the reason must be a text, not 3"),
         ("w", {"cdi": 3}, "cdi must be a name like vendor.com/class=device, or CDI edits, not 3"),
         ("w", {"cdi": ContainerEdits()}, "cdi: /devices/0/containerEdits:"),
         ("w", {"cdi": CdiDevice("a b", (), ContainerEdits(env=("A=1",)))}, "cdi: /devices/0/name"),

@@ -55,6 +55,7 @@ def plain_part(device: Device) -> Device:
     return replace(
         device,
         health=Health.HEALTHY,
+        reason="",
         env={name: value for name, value in device.env.items() if name not in names},
         paths=(),
         specs=[each for each in device.all_specs if each.container_path not in paths],

@@ -32,6 +32,7 @@ from kubedevices.plugin.author_errors import describe
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.timing import HookTimeouts
 from kubedevices.values.allocation import ClaimReference
+from kubedevices.values.device import REASON_LIMIT
 
 ANSWER_LIMIT = 40.0
 """Seconds until the kubelet gets an answer or an error. The kubelet's deadline is 45 s."""
@@ -156,6 +157,7 @@ class ClaimService:
                     label,
                     HealthStatus.HEALTHY if each.device.is_healthy else HealthStatus.UNHEALTHY,
                     now,
+                    _message_of(each.device.reason),
                 )
                 for label, each in (offer.devices.items() if offer else ())
             ]
@@ -246,6 +248,11 @@ class ClaimService:
         results = results_of(found, claim, self._driver)
         names = names_of(found, claim, self._driver) if self.work.has_metadata else None
         return Wanted(results, configuration_of(found, self._driver), names)
+
+
+def _message_of(reason: str) -> str:
+    """Return a reason as a message: a kubelet cuts a longer message in the same way."""
+    return reason if len(reason) <= REASON_LIMIT else f"{reason[: REASON_LIMIT - 3]}..."
 
 
 class _PrepareCall:

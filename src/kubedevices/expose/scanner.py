@@ -159,7 +159,7 @@ class ExposeScanner(PolledScanner):
                 if each.is_there and each.rule.health
             }
         )
-        tree, problems = make_tree(config, exposed, self._health_of, self._inject)
+        tree, problems = make_tree(config, exposed, self._health_of, self._inject, self._reason_of)
         self._warn_of_left_out(config, problems)
         self._log_changes(config, tree)
         self._warn_of_files_in_two_resources(exposed)
@@ -173,6 +173,12 @@ class ExposeScanner(PolledScanner):
         if exposed.rule.health is None:
             return Health.HEALTHY
         return self._health.health(_key(exposed)) or Health.UNHEALTHY
+
+    def _reason_of(self, exposed: Exposed) -> str:
+        """Return why a device that is there is Unhealthy."""
+        if problem := exposed.part.found.problem:
+            return problem
+        return self._health.reason(_key(exposed)) or "its first check has not ended"
 
     def abilities_of(self, device_type: str) -> ExposedResource:
         """Return the abilities of one resource; they follow changes of the configuration."""

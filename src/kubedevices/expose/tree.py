@@ -127,20 +127,25 @@ def make_tree(
     exposed: Iterable[Exposed],
     health: Callable[[Exposed], Health],
     inject: str = "nodes",
+    reason: Callable[[Exposed], str] = lambda _: "",
 ) -> tuple[DeviceTree, Sequence[str]]:
     """Return the tree of devices to report, and why some devices are not in it.
 
-    The tree declares every resource. `inject` says how containers get devices of a resource for
+    The tree declares every resource. `reason` is asked for devices that are there and unhealthy.
+    `inject` says how containers get devices of a resource for
     which the configuration does not say it.
     """
     tree, problems = DeviceTree(), list[str]()
     for rule in config.resources:
         tree.declare(rule.device_type)
     for each in exposed:
-        state = health(each) if each.is_there else Health.UNHEALTHY
+        state, why = Health.UNHEALTHY, "it is gone; its ID is kept for some time"
+        if each.is_there:
+            state = health(each)
+            why = "" if state is Health.HEALTHY else reason(each)
         try:
             devices = [
-                _as_cdi(_make_device(each, device_id, state), each.rule.inject or inject)
+                _as_cdi(_make_device(each, device_id, state, why), each.rule.inject or inject)
                 for device_id in _ids(each)
             ]
         except InvalidDevice as error:  # filled templates are invalid: other devices are not
@@ -302,7 +307,7 @@ def _is_excluded(patterns: Sequence[PathPattern], found: Found) -> bool:
     return any(pattern.match(path) is not None for pattern in patterns for path in paths)
 
 
-def _make_device(exposed: Exposed, device_id: str, health: Health) -> Device:
+def _make_device(exposed: Exposed, device_id: str, health: Health, reason: str) -> Device:
     rule, part = exposed.rule, exposed.part
     values = {**exposed.values, "id": device_id}
     container_path = values["container_path"] = fill(rule.container.path, values)
@@ -310,6 +315,7 @@ def _make_device(exposed: Exposed, device_id: str, health: Health) -> Device:
     return Device(
         device_id,
         health=health,
+        reason=reason,
         specs=(main, *part.companions),
         env={fill(name, values): fill(text, values) for name, text in rule.env.items()},
         mounts=[

@@ -6,7 +6,8 @@ open the socket.
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,16 @@ from kubedevices.kubelet_api.services import json_methods
 from kubedevices.proxy.proxied_resource import ProxiedResource
 from kubedevices.proxy.proxy_config import ProxyRule, served_names
 from kubedevices.rules.maintenance import Maintained
+from kubedevices.rules.replicas import device_of
 from kubedevices.values.device import Device
-from kubedevices.values.proxied_plugin import HIDDEN, CordonedDevice, OutsideResource, ProxiedPlugin
+from kubedevices.values.proxied_plugin import (
+    HIDDEN,
+    MOST_REASONS,
+    CordonedDevice,
+    OutsideResource,
+    ProxiedPlugin,
+    UnhealthyDevice,
+)
 from kubedevices.values.socket_paths import PROXY_SOCKET_NAME, SHORTER_STATE_DIR, check_socket_path
 from kubedevices.wire.unix_grpc import GrpcServer
 
@@ -74,7 +83,18 @@ def describe(resource: ProxiedResource, rule_of: RuleOf) -> ProxiedPlugin:
         tuple(rules),
         tuple(OutsideResource(each, *_count(listed.get(each, {}))) for each in names),
         tuple(CordonedDevice(*each) for each in sorted(cordoned)),
+        tuple(islice(_reasons(listed, {each[:2] for each in cordoned}), MOST_REASONS)),
     )
+
+
+def _reasons(
+    listed: Mapping[str, Mapping[str, Device]], cordoned: Collection[tuple[str, ...]]
+) -> Iterator[UnhealthyDevice]:
+    for resource, devices in sorted(listed.items()):
+        for each in devices.values():
+            names = {(resource, each.id), (resource, device_of(each.id))}
+            if each.reason and not each.is_healthy and names.isdisjoint(cordoned):
+                yield UnhealthyDevice(resource, each.id, each.reason)
 
 
 def _count(devices: Mapping[str, Device]) -> tuple[int, int]:

@@ -9,7 +9,7 @@ import contextlib
 import fnmatch
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -158,7 +158,9 @@ class Faulty(RuledMiddleware[FaultRule]):
         return tree.replaced(
             {
                 name: {
-                    device_id: replace(tree.devices(name)[device_id], health=health)
+                    device_id: tree.devices(name)[device_id].with_health(
+                        health, "" if health is Health.HEALTHY else "a fault on purpose"
+                    )
                     for device_id, health in by_id.items()
                     if tree.devices(name)[device_id].health is not health
                 }

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import NoReturn
 
@@ -139,10 +139,27 @@ class Damped(RuledMiddleware[HealthRule]):
             # The first report about a device is no change.
             if before is not None and before is not is_ok:
                 self.count("turned_healthy" if is_ok else "turned_unhealthy", device_type)
-            if is_ok is not device.is_healthy:
+            reason = "" if is_ok else self._reason_of(device_type, rule, device)
+            if is_ok is not device.is_healthy or reason != device.reason:
                 health = Health.HEALTHY if is_ok else Health.UNHEALTHY
-                changed[device_id] = replace(device, health=health)
+                changed[device_id] = device.with_health(health, reason)
         return changed
+
+    def _reason_of(self, device_type: str, rule: HealthRule, device: Device) -> str:
+        """Return why a device is reported Unhealthy: the reason that a person can act on first."""
+        if self._dampers[device_type].is_out(device.id):
+            return f"its health changed more than {rule.max_flaps} times within an hour"
+        names = [str(i) for i in range(len(rule.checks))]
+        if not device.is_healthy:
+            if device.reason:
+                return device.reason
+            names.append("recover")
+        reasons = (self._checks.reason((device_type, device.id, each)) for each in names)
+        if found := next(filter(None, reasons), ""):
+            return found
+        if not device.is_healthy:
+            return ""  # the plugin says so, without a reason
+        return f"healthy again for less than {rule.healthy_after:g} s"
 
     def _health_of(self, device_type: str, rule: HealthRule, device: Device) -> bool:
         """Return the present health by plugin and checks; a check without a result is skipped."""

@@ -60,6 +60,7 @@ class _CheckState:
     """The state of one `DeviceCheck`; times in seconds by `clock`.
 
     `job` is the run that waits for a thread or is running, `started` the time when it began.
+    `reason` is the last problem that made or kept the device Unhealthy.
     """
 
     rule: Check
@@ -68,6 +69,7 @@ class _CheckState:
     values: Mapping[str, str] = field(default_factory=dict)
     job: CheckJob | None = None
     started: float | None = None
+    reason: str = ""
     has_result: threading.Event = field(default_factory=threading.Event)
 
 
@@ -130,6 +132,13 @@ class HealthChecks:
         state = self._states.get(key)
         return state.gate.health("") if state else None
 
+    def reason(self, key: CheckId) -> str:
+        """Return why one check calls the device Unhealthy; empty for a healthy device."""
+        state = self._states.get(key)
+        if state is None or state.gate.health("") is not Health.UNHEALTHY:
+            return ""
+        return state.reason
+
     def _state_of(self, key: CheckId, check: DeviceCheck, now: float) -> _CheckState:
         rule = check.check
         known = self._states.get(key)
@@ -169,18 +178,26 @@ class HealthChecks:
         if job.has_waited and not job.is_running:
             return
         CHECKS.abandon(job)
-        self._take(key, state, f"the check has not ended for {now - started:.0f} s")
+        problem = f"the check has not ended for {now - started:.0f} s"
+        # A reason without a time: it would be another reason at each interval.
+        self._take(key, state, problem, "the check does not end")
 
-    def _take(self, key: CheckId, state: _CheckState, problem: str) -> None:
+    def _take(self, key: CheckId, state: _CheckState, problem: str, reason: str = "") -> None:
+        """Take the result of a run: its `problem`, or none. `reason` is a shorter `problem`."""
         with self._lock:
-            before = state.gate.health("")
+            before, reason_before = state.gate.health(""), state.reason
             after = state.gate.observe("", not problem)
+            if problem:
+                state.reason = reason or problem
             # The thread may end after another rule has replaced its check.
             is_current = self._states.get(key) is state
         state.has_result.set()
-        if before is after or not is_current:
+        has_new_reason = after is Health.UNHEALTHY and state.reason != reason_before
+        if not is_current or (before is after and not has_new_reason):
             return
-        if problem:
+        if before is after:
+            _log.warning("%s: %s is still Unhealthy: %s", *key[:2], problem)
+        elif problem:
             _log.warning("%s: %s is Unhealthy: %s", *key[:2], problem)
         elif before is not None:
             _log.info("%s: %s is Healthy again", *key[:2])

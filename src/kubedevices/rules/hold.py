@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import replace
 from typing import NoReturn, TypeAlias, TypeVar
 
 from kubedevices.errors import KubedevicesError, PluginAway, RpcError, StatusCode
@@ -244,7 +243,7 @@ def _unhealthy_except(tree: DeviceTree, in_use: Collection[tuple[str, str]]) -> 
     return tree.replaced(
         {
             name: {
-                each.id: replace(each, health=Health.UNHEALTHY)
+                each.id: each.with_health(Health.UNHEALTHY, "its plugin is away")
                 for each in tree.devices(name).values()
                 if each.is_healthy and (name, each.id) not in in_use
             }

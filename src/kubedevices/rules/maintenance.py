@@ -11,7 +11,6 @@ import math
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -78,9 +77,9 @@ class OutOfService:
         return tree.replaced(
             {
                 name: {
-                    each.id: replace(each, health=Health.UNHEALTHY)
+                    each.id: each.with_health(Health.UNHEALTHY, f"out of service: {reason}")
                     for each in tree.devices(name).values()
-                    if each.is_healthy and self.reason(name, each.id) is not None
+                    if each.is_healthy and (reason := self.reason(name, each.id)) is not None
                 }
                 for name in self._reasons
             }

@@ -223,6 +223,7 @@ def _devices_of(driver: DraDriver) -> Iterator[dict[str, str]]:
             "id": device.id,
             "name": label,
             "health": str(device.health),
+            "reason": device.reason,
             "state": state,
             "why": "" if label in published else why,
         }
@@ -232,6 +233,7 @@ def _devices_of(driver: DraDriver) -> Iterator[dict[str, str]]:
             "id": name,
             "name": "",
             "health": "",
+            "reason": "",
             "state": "refused",
             "why": why,
         }

@@ -269,6 +269,7 @@ def _devices_of(server: PluginServer) -> Described:
             yield {
                 "id": device.id,
                 "health": str(device.health),
+                "reason": device.reason,
                 "numa_nodes": list(device.numa_nodes or ()),
                 "cdi": device.cdi,
             }

@@ -18,6 +18,9 @@ _PERMISSIONS = re.compile(r"(?!.*(.).*\1)[rwm]{1,3}")
 _DIGITS = re.compile(r"[0-9]+")
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
+REASON_LIMIT = 1024
+"""Characters of the message in which DRA tells a reason (DeviceHealth of v1.DRAResourceHealth)."""
+
 
 class Health(enum.StrEnum):
     """The two values of health that a kubelet knows; any other word counts as unhealthy."""
@@ -108,7 +111,9 @@ class Device:
     NUMA nodes up in sysfs; `()`: the device has none. `cdi` is either the qualified name of a CDI
     device in the file of another program, or the edits of a CDI device that the framework defines:
     `kubedevices.values.cdi.ContainerEdits`, or a `CdiDevice` with its own name. `attributes` and
-    `capacity` appear in listings only, because the v1beta1 API does not transport them.
+    `capacity` appear in listings only, because the v1beta1 API does not transport them. `reason`
+    says why the device is unhealthy, for people: DRA tells it to the kubelet, in at most
+    `REASON_LIMIT` characters; the v1beta1 API has no field for it.
 
     Raises `InvalidDevice` if a kubelet or a container runtime could not use the device: an empty
     ID, a relative path, an unknown health, a negative NUMA node, text that is not valid UTF-8.
@@ -125,6 +130,7 @@ class Device:
     numa_nodes: Sequence[int] | None = field(default=None, kw_only=True)
     attributes: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, kw_only=True)
     capacity: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, kw_only=True)
+    reason: str = field(default="", kw_only=True, repr=False)
     replica_of: str = field(default="", kw_only=True, compare=False, repr=False)
     """The ID of the device of which this is a replica; DRA makes one device of all replicas."""
 
@@ -153,6 +159,8 @@ class Device:
                 object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
         if self.numa_nodes is not None and self.numa_nodes != ():
             object.__setattr__(self, "numa_nodes", _numa_nodes(self.id, self.numa_nodes))
+        if self.reason != "":
+            object.__setattr__(self, "reason", _reason(self.id, self.reason))
         if self.cdi is not None and (problem := _cdi_problem(self.cdi)):
             raise InvalidDevice(self.id, problem)
 
@@ -200,6 +208,10 @@ class Device:
         object.__setattr__(copy, "id", device_id)
         object.__setattr__(copy, "replica_of", replica_of)
         return copy
+
+    def with_health(self, health: Health, reason: str = "") -> Self:
+        """Return the same device with another health and the reason for it."""
+        return replace(self, health=health, reason=reason)
 
     @property
     def is_healthy(self) -> bool:
@@ -249,6 +261,13 @@ def _health(device_id: str, given: str) -> Health:
     except ValueError:
         rule = f"health {given!r} must be 'Healthy' or 'Unhealthy'"
         raise InvalidDevice(device_id, rule) from None
+
+
+def _reason(device_id: str, given: object) -> str:
+    """Return a reason that every protocol can send: it may quote a file name or a program."""
+    if not isinstance(given, str):
+        raise InvalidDevice(device_id, f"the reason must be a text, not {given!r}")
+    return given.replace("\0", "").encode(errors="replace").decode()
 
 
 def _cdi_problem(cdi: object) -> str:

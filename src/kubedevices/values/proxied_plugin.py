@@ -7,6 +7,9 @@ from kubedevices.errors import ProtocolError
 HIDDEN = "hidden from the kubelet"
 """The text of the rule that hides a resource."""
 
+MOST_REASONS = 100
+"""Devices with reasons in one report: thousands may have the same reason."""
+
 _CONNECTED, _MISSING = "connected", "missing"
 
 _Kind = TypeVar("_Kind")
@@ -28,10 +31,19 @@ class CordonedDevice(NamedTuple):
     reason: str
 
 
+class UnhealthyDevice(NamedTuple):
+    """A device that the kubelet gets as Unhealthy, and why; a plugin itself gives no reason."""
+
+    resource: str
+    id: str
+    reason: str
+
+
 class ProxiedPlugin(NamedTuple):
     """One resource behind the proxy: its plugin, its devices in the last list, the rules in words.
 
     `socket` is empty while the plugin is away. `outside` has the resources that the kubelet gets.
+    `reasons` has devices that a rule made Unhealthy, at most `MOST_REASONS`, without cordoned ones.
     """
 
     resource: str
@@ -42,6 +54,7 @@ class ProxiedPlugin(NamedTuple):
     rules: tuple[str, ...] = ()
     outside: tuple[OutsideResource, ...] = ()
     cordoned: tuple[CordonedDevice, ...] = ()
+    reasons: tuple[UnhealthyDevice, ...] = ()
 
     def serves(self, resource: str) -> bool:
         """Whether the kubelet gets `resource` from this plugin."""
@@ -63,6 +76,7 @@ class ProxiedPlugin(NamedTuple):
             "rules": [*self.rules],
             "outside": [each._asdict() for each in self.outside],
             "cordoned": [each._asdict() for each in self.cordoned],
+            "reasons": [each._asdict() for each in self.reasons],
         }
 
     @classmethod
@@ -87,6 +101,11 @@ class ProxiedPlugin(NamedTuple):
                 tuple(
                     CordonedDevice(*(_text(each[key]) for key in CordonedDevice._fields))
                     for each in _is(list, document["cordoned"])
+                ),
+                tuple(
+                    UnhealthyDevice(*(_text(each[key]) for key in UnhealthyDevice._fields))
+                    # A proxy of an older version has no reasons.
+                    for each in _is(list, document.get("reasons", []))
                 ),
             )
         except (KeyError, TypeError, ValueError) as error:

@@ -7,7 +7,8 @@ has `id`, `health`, `numa_nodes` and `held_by` (`namespace`, `pod`, `uid`, `cont
 (`namespace`, `pod`, `uid`, `reason`). A `kubedevices proxy` adds `proxied`: the resources behind
 the proxy, each with `resource` (the name that the plugin registers), `plugin` (connected, missing),
 `socket`, `healthy`, `unhealthy`, `rules` in words, `outside` (`resource`, `healthy`, `unhealthy`)
-and `cordoned` (`resource`, `id`, `reason`). DRA drivers add `claims`, each with `driver`, `claim`
+and `cordoned` (`resource`, `id`, `reason`), and `reasons` with the same keys: at most 100 devices
+that a rule made Unhealthy. DRA drivers add `claims`, each with `driver`, `claim`
 (NAMESPACE/NAME), `devices`, `held_by` and `state`. For drivers of kubedevices on this host, `state`
 is prepared, begun, or why the claim was refused. The claims of other drivers are those that a
 kubelet reports: prepared and in a container.
@@ -87,7 +88,7 @@ def _outside_as_text(resources: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _cordoned_as_text(devices: Sequence[Mapping[str, str]]) -> str:
+def _with_reasons(devices: Sequence[Mapping[str, str]]) -> str:
     return ", ".join(f"{each['id']} ({each['reason']})" for each in devices) or "-"
 
 
@@ -111,7 +112,8 @@ _PROXIED = (
     Column("healthy", right=True),
     Column("unhealthy", right=True),
     Column("outside", "SERVED AS", text=_outside_as_text),
-    Column("cordoned", text=_cordoned_as_text),
+    Column("cordoned", text=_with_reasons),
+    Column("reasons", text=_with_reasons),
     Column("rules", text=lambda rules: "; ".join(rules) or "-"),
 )
 _CLAIMS = (
