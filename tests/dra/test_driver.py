@@ -256,6 +256,21 @@ async def test_an_attribute_that_is_left_out_is_warned_of_once(
     assert line.startswith("widget: device w-0 and 1 other device: the attribute 'model' is not")
 
 
+async def test_a_name_that_repeats_the_domain_is_warned_of_once(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two scans, two devices, one warning."""
+    name = f"{DRIVER}/model"
+    rig.scanner.devices = [kd.Device("w-0", attributes={name: "a"})]
+    async with rig.driver():
+        await until(lambda: rig.api.devices == [["w-0"]])
+        rig.scanner.devices.append(kd.Device("w-1", attributes={name: "b"}))
+        rig.scanner.trigger()
+        await until(lambda: rig.api.devices == [["w-0", "w-1"]])
+    (line,) = [each.message for each in caplog.records if "repeats the domain" in each.message]
+    assert line.startswith(f"widget: the name {name!r} repeats")
+
+
 @pytest.mark.parametrize(
     ("changes", "error"),
     [

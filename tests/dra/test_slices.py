@@ -7,6 +7,7 @@ from kubedevices.dra.slices import (
     TypedDevice,
     describe_left_out,
     describe_refused,
+    describe_repeated,
     offer_of,
 )
 from kubedevices.values.device import Device, Health
@@ -127,6 +128,22 @@ def test_an_attribute_that_the_server_would_refuse_costs_only_itself(
     (line,) = describe_left_out(offer.left_out)
     assert line.startswith(f"gpu: device d: the attribute {name!r} is not published: ")
     assert reason in line
+
+
+def test_a_name_that_repeats_the_domain_of_the_driver_is_told_once() -> None:
+    """It is published: only the shorter name is better. Other domains are no repetition."""
+    names = {"example.com/model": "T4", "example.org/model": "x", "resource.k8s.io/y": 1, "z": 2}
+    devices = [
+        Device(name, attributes={**names, "example.com/id": "1"}, capacity={"example.com/mem": "1"})
+        for name in ("d0", "d1")
+    ]
+    offer = offer_of(tree_of(*devices), DRIVER)
+    assert offer.objects[0]["attributes"]["example.com/model"] == {"string": "T4"}
+    assert offer.repeated == {("gpu", "example.com/model"), ("gpu", "example.com/mem")}
+    (line,) = describe_repeated([("gpu", "example.com/model")])
+    assert line.startswith("gpu: the name 'example.com/model' repeats the domain of the driver: ")
+    assert "call it 'model'" in line
+    assert not offer_of(tree_of(Device("d", attributes={"a": 1})), DRIVER).repeated
 
 
 def test_an_attribute_that_many_devices_lack_is_one_line() -> None:

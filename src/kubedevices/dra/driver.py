@@ -31,6 +31,7 @@ from kubedevices.dra.slices import (
     Offer,
     describe_left_out,
     describe_refused,
+    describe_repeated,
     offer_of,
 )
 from kubedevices.dra.sockets import DriverSockets
@@ -304,6 +305,8 @@ class DraDriver:
             _log.error("%s", line)
         news = offer.left_out.keys() - before.left_out.keys()
         for line in describe_left_out({key: offer.left_out[key] for key in sorted(news)}):
+            _log.warning("%s", line)
+        for line in describe_repeated(sorted(offer.repeated - before.repeated)):
             _log.warning("%s", line)
         self._tree, self._offer = tree, offer
         self._service.update(offer)

@@ -5,7 +5,7 @@ DeviceClass can select one type. `id` is the device ID, because the name of a de
 label that differs from most IDs.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -57,13 +57,15 @@ class Offer:
     `objects` are the same devices as objects of the API, in the same order. `refused` has the
     devices that an API server would refuse, each with the reason. `left_out` has the attributes
     that an API server would refuse, by device type and name of the attribute: the IDs of the
-    devices that are offered without it, each with the reason.
+    devices that are offered without it, each with the reason. `repeated` has the attributes and
+    capacities whose names begin with the domain of the driver, which Kubernetes adds by itself.
     """
 
     devices: Mapping[str, TypedDevice]
     objects: tuple[DeviceObject, ...]
     refused: Mapping[DeviceKey, str]
     left_out: Mapping[AttributeKey, Mapping[str, str]] = field(default_factory=dict)
+    repeated: frozenset[AttributeKey] = frozenset()
 
     @property
     def slices(self) -> list[tuple[DeviceObject, ...]]:
@@ -115,7 +117,13 @@ def offer_of(tree: DeviceTree, driver: str, effect: str = "NoSchedule") -> Offer
             left_out.setdefault((typed.device_type, name), {})[typed.device.id] = why
         devices[label] = typed
         objects.append(made)
-    return Offer(devices, tuple(objects), refused, left_out)
+    repeated = {
+        (each.device_type, name)
+        for each in devices.values()
+        for name in (*each.device.attributes, *each.device.capacity)
+        if isinstance(name, str) and name.startswith(f"{driver}/")
+    }
+    return Offer(devices, tuple(objects), refused, left_out, frozenset(repeated - left_out.keys()))
 
 
 def _by_label(tree: DeviceTree) -> Iterator[tuple[str, TypedDevice]]:
@@ -218,3 +226,12 @@ def describe_left_out(left_out: Mapping[AttributeKey, Mapping[str, str]]) -> Seq
             f"{kind}: device {device_id}{more}: the attribute {name!r} is not published: {why}"
         )
     return lines
+
+
+def describe_repeated(repeated: Iterable[AttributeKey]) -> Sequence[str]:
+    """Return a line for each name that repeats the domain of the driver."""
+    return [
+        f"{kind}: the name {name!r} repeats the domain of the driver: call it "
+        f"{name.partition('/')[2]!r}, which claims find under the same domain"
+        for kind, name in repeated
+    ]
