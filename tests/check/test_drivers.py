@@ -14,6 +14,7 @@ from kubedevices.check.results import CheckResult
 from kubedevices.check.target import Trigger
 from kubedevices.errors import DriverNeverRegistered
 from tests.check.defective_driver import DEFECTS
+from tests.check.rig import NO_PROSE
 
 PROGRAM = (
     *("env", "POD_UID={pod_uid}"),
@@ -40,7 +41,10 @@ def triggered(file: Path, defect: str = "none", *more: str, bad: str = "b!") -> 
     file.write_text("a b c")
     scanner = ("tests.check.file_scanner:FromFile", "--domain", "example.com")
     words = ("run", *scanner, "--mode", "dra", "--arg", f"file={file}", *more)
-    trigger = Trigger(f"echo 'a {bad} c' > {file}", undo=f"echo 'a b c' > {file}")
+    step = "echo '{}' > {}.new && mv {}.new {}"  # a scan never sees half of the file
+    trigger = Trigger(
+        step.format(f"a {bad} c", *[file] * 3), undo=step.format("a b c", *[file] * 3)
+    )
     return DriverTarget((*PROGRAM, defect, *words, *PLACES), trigger=trigger)
 
 
@@ -63,6 +67,7 @@ async def test_our_simulator_is_well_behaved() -> None:
     found = {each.check.id: each.verdict for each in results if each.status.value != "pass"}
     assert {*found} == {"prepare.shares"}, found
     assert len(results) == len(chosen)
+    assert not [each for each in results if NO_PROSE.search(each.verdict.evidence)]
 
 
 @pytest.mark.slow
@@ -81,6 +86,8 @@ async def test_a_defect_is_found_by_its_rule(rule: str) -> None:
     (result,) = [each for each in results if each.check.id == rule]
     assert result.status.value == result.check.severity.value, result.verdict
     assert result.verdict.evidence
+    if rule.startswith("prepare."):  # others quote the driver
+        assert not NO_PROSE.search(result.verdict.evidence)
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,18 @@ class TestClaim:
         self.delete()
 
 
+def in_words(answer: ClaimAnswer) -> str:
+    """Return an answer to Prepare for people: an error, or each device with its requests."""
+    if isinstance(answer, str):
+        return answer
+    words = []
+    for each in answer:
+        of = ", ".join(each.requests) or "all requests"
+        cdi = f" (CDI {', '.join(each.cdi_ids)})" if each.cdi_ids else ""
+        words.append(f"{each.device} for {of}{cdi}")
+    return "; ".join(words) or "no device"
+
+
 def cdi_ids(answer: Sequence[ClaimDevice]) -> list[str]:
     """Return the CDI IDs of an answer; raises `NotTried` if the driver gives none."""
     names = [name for each in answer for name in each.cdi_ids]

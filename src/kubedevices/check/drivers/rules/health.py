@@ -2,6 +2,7 @@
 
 from kubedevices.check.check import Broken, Harm, NotTried, Severity, Theme
 from kubedevices.check.drivers.node import DriverNode
+from kubedevices.errors.words import counted
 from kubedevices.kubelet_api.dra import HEALTH_SERVICES, DeviceHealth
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
@@ -40,7 +41,7 @@ async def first(node: DriverNode) -> str:
     missing = set(node.cluster.devices(node.driver)) - {each.device for each in devices}
     if missing:
         raise Broken(f"{min(missing)} is published, but not in the list")
-    return f"{len(devices)} devices"
+    return counted(len(devices), "device")
 
 
 @theme.check(

@@ -96,7 +96,9 @@ async def shares(node: DriverNode) -> str:
         other.set_results([result | {"shareID": f"{share}2"}])
         found = [*await one.prepare(), *await other.prepare()]
         if len({each.share_id for each in found}) < 2:
-            raise Broken(f"the answers have the share IDs {[each.share_id for each in found]}")
+            raise Broken(
+                f"the share IDs are {', '.join(each.share_id or 'empty' for each in found)}"
+            )
         alone.set_results([result])
         if not isinstance(await alone.try_prepare(), str):
             raise Broken(f"{shared[0]} was prepared exclusively beside its shares")

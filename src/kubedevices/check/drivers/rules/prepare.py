@@ -3,8 +3,9 @@
 import asyncio
 
 from kubedevices.check.check import Broken, Fragile, Harm, Severity, Theme
-from kubedevices.check.drivers.claims import CLASS, TestClaim, needs_devices, requests
+from kubedevices.check.drivers.claims import CLASS, TestClaim, in_words, needs_devices, requests
 from kubedevices.check.drivers.node import DriverNode
+from kubedevices.errors.words import counted
 from kubedevices.kubelet_api.dra import ClaimAnswer
 from kubedevices.testing.api_server.http import ApiFault, ApiRequest
 
@@ -30,14 +31,14 @@ async def answers(node: DriverNode) -> str:
         prepared = await claim.prepare()
         wanted = {(each["pool"], each["device"]) for each in claim.results}
         if {(each.pool, each.device) for each in prepared} != wanted:
-            raise Broken(f"allocated {sorted(wanted)}, but the answer has {_names(prepared)}")
+            raise Broken(f"allocated {_devices(claim)}, but the answer is {in_words(prepared)}")
         for each in prepared:
             if each.requests and "one" not in each.requests:
-                raise Broken(f"{each.device}: the answer names the requests {each.requests}")
+                raise Broken(f"the request is one, but the answer is {in_words(prepared)}")
         names = [name for each in prepared for name in each.cdi_ids]
         if problem := node.files.cdi_problem(names):
             raise Broken(problem)
-        return f"{_names(prepared)}: {', '.join(names) or 'no CDI ID'}"
+        return in_words(prepared) + ("" if names else ", no CDI ID")
 
 
 @theme.check(
@@ -56,7 +57,9 @@ async def repeat(node: DriverNode) -> str:
         files = node.files.cdi_files()
         for number in (2, 3, 4):
             if (answer := await claim.prepare()) != first:
-                raise Broken(f"answer {number} is {answer}, the first was {first}")
+                raise Broken(
+                    f"answer {number} is {in_words(answer)}, the first was {in_words(first)}"
+                )
         if node.files.cdi_files() != files:
             raise Broken("its CDI files changed")
         return "four equal answers"
@@ -106,7 +109,7 @@ async def concurrent(node: DriverNode) -> str:
     async with TestClaim(node).allocate() as claim:
         same = await asyncio.gather(*(claim.try_prepare() for _ in range(8)))
         if bad := [each for each in same if each != same[0] or isinstance(each, str)]:
-            raise Broken(f"eight calls for one claim: {bad[0]}")
+            raise Broken(f"eight calls for one claim: {in_words(bad[0])}")
     claims = [TestClaim(node) for _ in names[:8]]
     try:
         for each in claims:
@@ -117,7 +120,7 @@ async def concurrent(node: DriverNode) -> str:
     finally:
         for each in claims:
             await each.end()
-    return f"eight calls for one claim, {len(claims)} claims at once"
+    return f"eight calls for one claim, {counted(len(claims), 'claim')} at once"
 
 
 @theme.check(
@@ -180,7 +183,7 @@ async def no_allocation(node: DriverNode) -> str:
     async with TestClaim(node) as claim:
         answer = (await node.prepare([claim.reference]))[claim.uid]
         if not isinstance(answer, str):
-            raise Broken(f"it prepared a claim without allocation: {answer}")
+            raise Broken(f"it prepared a claim without allocation: {in_words(answer)}")
         return f"refused: {answer}"
 
 
@@ -197,7 +200,7 @@ async def unknown_device(node: DriverNode) -> str:
         claim.set_results([good.results[0] | {"device": "no-such-device"}])
         answer = await claim.try_prepare()
         if not isinstance(answer, str):
-            raise Broken(f"it prepared no-such-device: {_names(answer)}")
+            raise Broken(f"it prepared no-such-device: {in_words(answer)}")
         return f"refused: {answer}"
 
 
@@ -217,7 +220,7 @@ async def foreign(node: DriverNode) -> str:
         prepared = await claim.prepare()
         if [(each.pool, each.device) for each in prepared] != [(mine["pool"], mine["device"])]:
             raise Broken(
-                f"the answer has {_names(prepared)}, the only own device is {mine['device']}"
+                f"the answer has {in_words(prepared)}, the only own device is {mine['device']}"
             )
     return "only the own device"
 
@@ -238,7 +241,7 @@ async def named_requests(node: DriverNode) -> str:
         wanted = {each["device"]: each["request"] for each in claim.results}
         for each in prepared:
             if {*each.requests} != {wanted.get(each.device)}:
-                raise Broken(f"{each.device} is of {wanted.get(each.device)}, not {each.requests}")
+                raise Broken(f"allocated {_devices(claim)}, but the answer is {in_words(prepared)}")
         if problem := node.files.cdi_problem([name for each in prepared for name in each.cdi_ids]):
             raise Broken(problem)
     return "first and second"
@@ -259,7 +262,7 @@ async def subrequest(node: DriverNode) -> str:
         prepared = await claim.prepare()
         for each in prepared:
             if each.requests and "gpu" not in {name.partition("/")[0] for name in each.requests}:
-                raise Broken(f"{each.device} is answered for {each.requests}")
+                raise Broken(f"the request is gpu, but the answer is {in_words(prepared)}")
             if "gpu/big" in each.requests:
                 raise Broken("the answer names gpu/big; a kubelet compares with gpu")
     return "answered for gpu"
@@ -311,8 +314,8 @@ def _must_be(answer: ClaimAnswer, claim: TestClaim) -> None:
         raise Broken(f"{claim.name}: {answer}")
     wanted = {each["device"] for each in claim.results}
     if {each.device for each in answer} != wanted:
-        raise Broken(f"{claim.name} has {sorted(wanted)}, but the answer {_names(answer)}")
+        raise Broken(f"{claim.name} has {_devices(claim)}, but the answer is {in_words(answer)}")
 
 
-def _names(answer: ClaimAnswer) -> str:
-    return answer if isinstance(answer, str) else ", ".join(each.device for each in answer)
+def _devices(claim: TestClaim) -> str:
+    return ", ".join(f"{each['device']} for {each['request']}" for each in claim.results)

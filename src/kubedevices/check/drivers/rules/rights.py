@@ -4,7 +4,7 @@ from kubedevices.check.check import Broken, Harm, NotTried, Severity, Theme
 from kubedevices.check.drivers.node import DriverNode
 from kubedevices.check.drivers.rights import ANY, Right, is_granted
 from kubedevices.check.drivers.target import RIGHTS
-from kubedevices.errors.words import some_of
+from kubedevices.errors.words import counted, some_of
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
 theme = Theme("rights", harm=Harm.OTHER)
@@ -33,7 +33,7 @@ async def missing(node: DriverNode) -> str:
     lost = [str(each) for each in sorted(node.shared.rights) if not is_granted(each, granted)]
     if lost:
         raise Broken(f"not granted: {some_of(lost, limit=8)}")
-    return f"{len(node.shared.rights)} rights are used"
+    return f"{counted(len(node.shared.rights), 'right')} used"
 
 
 @theme.check(

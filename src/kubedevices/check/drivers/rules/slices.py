@@ -51,7 +51,8 @@ async def valid(node: DriverNode) -> str:
             raise Broken(f"pool {pool['name']}: not all of its {pool['resourceSliceCount']} slices")
     if stale := [name for name, generations in pools.items() if len({*generations}) > 1]:
         raise Broken(f"pool {stale[0]} has slices of an older generation")
-    return f"{len(node.cluster.devices(node.driver))} devices in {len(mine)} slices"
+    devices = counted(len(node.cluster.devices(node.driver)), "device")
+    return f"{devices} in {counted(len(mine), 'slice')}"
 
 
 @theme.check(
@@ -91,7 +92,7 @@ async def quiet(node: DriverNode) -> str:
     since = len(node.cluster.api.requests)
     await node.pause(node.timing.quiet)
     if writes := node.cluster.writes(since):
-        raise Broken(f"{len(writes)} writes of slices within {node.timing.quiet:g} s")
+        raise Broken(f"{counted(len(writes), 'write')} of slices within {node.timing.quiet:g} s")
     return f"no write within {node.timing.quiet:g} s"
 
 
@@ -288,7 +289,9 @@ async def change_one(node: DriverNode) -> str:
         changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
         anew = names - {each["metadata"]["uid"] for each in node.cluster.slices()}
         if set(before) == set(after) and anew:
-            raise Broken(f"{len(anew)} slices were made anew for a change of {', '.join(changed)}")
+            raise Broken(
+                f"{counted(len(anew), 'slice')} made anew for a change of {', '.join(changed)}"
+            )
         if len(changed) > 1 and set(before) == set(after):
             raise Fragile(f"the trigger changed {len(changed)} devices: {', '.join(changed)}")
         return f"{', '.join(changed)} by {counted(len(node.cluster.writes(since)), 'write')}"

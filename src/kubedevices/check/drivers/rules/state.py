@@ -5,9 +5,10 @@ import contextlib
 import signal
 
 from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Severity, Theme
-from kubedevices.check.drivers.claims import TestClaim, cdi_ids, needs_devices
+from kubedevices.check.drivers.claims import TestClaim, cdi_ids, in_words, needs_devices
 from kubedevices.check.drivers.node import DriverNode
 from kubedevices.check.process_figures import figures_of
+from kubedevices.errors.words import counted
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
 simple = Theme("state", harm=Harm.POD, needs=("prepare.answers",))
@@ -123,7 +124,7 @@ async def checkpoint_cut(node: DriverNode) -> str:
             raise Broken(f"state files {what}: {problem}", node.last_words())
         await claim.unprepare()
     claim.delete()
-    return f"starts with {len(damages)} kinds of damage in {len(files)} files"
+    return f"starts with {len(damages)} kinds of damage in {counted(len(files), 'file')}"
 
 
 @theme.check(
@@ -160,7 +161,9 @@ async def restart_held(node: DriverNode) -> str:
         first = await claim.prepare()
         await node.restart_driver(signal=signal.SIGTERM)
         if (answer := await claim.prepare()) != first:
-            raise Broken(f"the answer is {answer}, before the restart it was {first}")
+            raise Broken(
+                f"the answer is {in_words(answer)}, before the restart it was {in_words(first)}"
+            )
         if problem := node.files.cdi_problem([name for each in first for name in each.cdi_ids]):
             raise Broken(problem)
         await node.restart_driver(signal=signal.SIGTERM)
