@@ -31,11 +31,14 @@ def test_a_node_serves_podresources_metrics_and_a_plugin_registry(short_dir: Pat
         places = {each["service"]: each["at"] for each in events[:3]}
         with running(simulate, log=short_dir / "log2"):
 
-            def allocate() -> int:
-                return run("allocate", f"{GPU}=2", "--pod-name", "two", "--socket-dir", sockets
-                           ).returncode  # fmt: skip
+            def allocatable() -> list[int]:
+                words = ("devices", GPU, "--pod-resources", podresources, "-o", "json")
+                found = json.loads(run(*words).stdout or "{}").get("resources", ())
+                return [each["allocatable"] for each in found]
 
-            until_sync(lambda: allocate() == 0)
+            until_sync(lambda: allocatable() == [4])  # an earlier try would be a rejection
+            done = run("allocate", f"{GPU}=2", "--pod-name", "two", "--socket-dir", sockets)
+            assert done.returncode == 0, done.stderr
             listed = run("devices", GPU, "--pod-resources", podresources, "-o", "json")
             (resource,) = json.loads(listed.stdout)["resources"]
             held = [device for device in resource["devices"] if device["held_by"]]
