@@ -31,7 +31,7 @@ CHOSEN_IMAGE = $(if $(filter file,$(origin IMAGE)),,--image $(IMAGE))
 export RESOURCE_NAME NUMBER_DEVICES PLUGIN_NAME DEVICE_ID_PREFIX ANNOTATION_PREFIX ENV_PREFIX \
 	DEVICE_FILE_PREFIX
 
-.PHONY: help build onefile chart site pictures image deploy undeploy manifests print-manifests venv demo demo-dra test test-slow test-elsewhere test-deps lint format types imports compiled tests fuzz mutants proto bench clean
+.PHONY: help build onefile chart site pictures image deploy undeploy print-manifests venv demo demo-dra test test-slow test-elsewhere test-deps lint format types imports compiled tests fuzz mutants proto bench clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | sort
@@ -134,9 +134,6 @@ pictures: venv  ## docs/images: terminals, dashboard, report (needs Debian's pro
 
 image:  ## a container image with the name IMAGE, built by ENGINE (podman or docker)
 	$(ENGINE) build --file deploy/image/Containerfile --build-arg VERSION=$(VERSION) --tag $(IMAGE) .
-
-manifests: venv  ## deploy/kustomize, generated from src/kubedevices/manifests
-	$(BIN)/kubedevices manifests kustomize --directory deploy/kustomize
 
 chart: venv  ## the files of the Helm chart that are generated from src/kubedevices/manifests
 	$(BIN)/python deploy/helm/generate.py

@@ -20,6 +20,7 @@ TABLES = {
     "verdicts": ("benchmarks.verdicts",),
     "footprint": ("benchmarks.footprint",),
     "memory": ("benchmarks.device_memory",),
+    "nodes": ("benchmarks.many_nodes",),
     "proxy": ("benchmarks.proxy",),
     "dra": ("benchmarks.dra",),
     "attacks": ("benchmarks.attacks",),

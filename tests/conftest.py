@@ -11,7 +11,6 @@ import pytest
 import pytest_timeout
 from hypothesis import HealthCheck, settings
 
-from kubedevices.cli.shared.log_lines import JsonLines, TextLines
 from tests import forking, host_needs, known_world, worker_groups
 from tests.image_host import ImageHost, build_image, image_host
 
@@ -39,17 +38,26 @@ def short_dir() -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def _logging_as_before() -> Iterator[None]:
-    """Undo the changes of `cli.main` to logging.
+    """Undo the changes of `cli.main` to logging: handlers, and the levels of all loggers.
 
-    Otherwise log lines would go to the captured stderr of a test that is over.
+    Otherwise log lines would go to the captured stderr of a test that is over, and the next test
+    would not see the warnings of a logger that a command had quieted.
     """
     root = logging.getLogger()
-    level = root.level
+    handlers, levels = [*root.handlers], _levels()
     yield
-    root.setLevel(level)
     for handler in [*root.handlers]:
-        if isinstance(handler.formatter, (TextLines, JsonLines)):
+        if handler not in handlers:
             root.removeHandler(handler)
+    for logger, level in _levels().items():
+        # Each call of setLevel forgets what all loggers know: a millisecond and more for a test.
+        if level != levels.get(logger, logging.NOTSET):
+            logger.setLevel(levels.get(logger, logging.NOTSET))
+
+
+def _levels() -> dict[logging.Logger, int]:
+    loggers = [logging.root, *logging.root.manager.loggerDict.values()]
+    return {each: each.level for each in loggers if isinstance(each, logging.Logger)}
 
 
 @pytest.fixture(scope="session")

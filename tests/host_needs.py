@@ -119,19 +119,6 @@ def has_static_busybox() -> bool:
     return path is not None and b"/ld-linux" not in Path(path).read_bytes()[:4096]
 
 
-def kubectl_knows_patches() -> bool:
-    """Return whether kubectl is 1.21 or newer."""
-    with tempfile.TemporaryDirectory(prefix="kd-") as directory:
-        (Path(directory) / "kustomization.yaml").write_text(
-            "resources: [a.yaml]\npatches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: "
-            "{name: a}, data: {b: c}}'}]\n"
-        )
-        (Path(directory) / "a.yaml").write_text(
-            "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}"
-        )
-        return succeeds("kubectl", "kustomize", directory)
-
-
 def _beside_python(name: str) -> Path:
     return Path(sys.executable).parent / name
 
@@ -203,10 +190,6 @@ NEEDS: dict[str, Need] = {
     "pyinstaller": Need("the single file", _beside_python("pyinstaller").exists, _DEV),
     "mkdocs": Need("the site of the documentation", _beside_python("mkdocs").exists, _DEV),
     # ---- what no package brings
-    "kubectl 1.21": Need(
-        "our overlays in kustomize", kubectl_knows_patches,
-        "install kubectl 1.21 or newer, from kubernetes.io", in_ci=False,
-    ),
     "real Kubernetes": Need(
         "a real Kubernetes",
         lambda: os.environ.get(CLUSTER),

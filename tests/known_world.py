@@ -38,6 +38,7 @@ _KEPT_BEGINNINGS = (
 
 _HOME_OF_TESTS = "KUBEDEVICES_HOME_OF_TESTS"
 _SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+_CHECKOUT = Path(__file__).parents[1]
 _BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}  # Python ignores them in every process
 _LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE, resource.RLIMIT_CORE)
 
@@ -86,11 +87,22 @@ def known_world_of_each_test(request: pytest.FixtureRequest) -> Iterator[None]:
     `explain` may do so: it looks at every process of the host, and where each kubelet keeps files.
     """
     environment, directory = dict(os.environ), Path.cwd()
+    modules, search = set(sys.modules), [*sys.path]
     limits = [(each, resource.getrlimit(each)) for each in _LIMITS]
     handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGHUP)}
     _touched.clear()
     yield
     touched = [*_touched]
+    sys.path[:] = search
+    for name in set(sys.modules) - modules:  # a scanner of a test: the next test has another one
+        if _is_of_a_test(Path(getattr(sys.modules[name], "__file__", None) or "/")):
+            del sys.modules[name]
+    # Checks of health that a test has left hanging would take the places of the next test's.
+    if threads := sys.modules.get("kubedevices.rules.check_threads"):
+        fresh = threads.CheckThreads()
+        for name in ("kubedevices.rules.check_threads", "kubedevices.rules.health_checks"):
+            if name in sys.modules:
+                sys.modules[name].CHECKS = fresh  # type: ignore[attr-defined]
     os.chdir(directory)
     os.umask(0o022)
     for each, limit in limits:
@@ -104,6 +116,11 @@ def known_world_of_each_test(request: pytest.FixtureRequest) -> Iterator[None]:
         time.tzset()
     if "explain" not in request.node.nodeid:
         assert not touched, "a test must not depend on the kubelet of this host"
+
+
+def _is_of_a_test(module: Path) -> bool:
+    """Tell if a test wrote this module; the whole checkout may be in a temporary directory too."""
+    return module.is_relative_to(tempfile.gettempdir()) and not module.is_relative_to(_CHECKOUT)
 
 
 def _limit(kind: int, wanted: int) -> None:

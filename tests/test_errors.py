@@ -1,4 +1,4 @@
-"""The tree of errors in docs/reference.md is made of the classes: run this to mend the page."""
+"""The tree of errors in docs/reference.md is made of the classes: run this to repair the page."""
 
 from collections.abc import Iterator
 from importlib import import_module

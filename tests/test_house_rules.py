@@ -88,7 +88,7 @@ SAYS_WHAT_KUBERNETES_PULLS = {
     ("tests/cli/test_manifests.py", "docker.io"),
     ("tests/cli/test_deploy.py", "docker.io"),
     ("tests/kubernetes/single_node/layout.py", "docker.io"),
-    ("docs/install.md", "docker.io"),
+    ("docs/deploy.md", "docker.io"),
 }
 
 
@@ -133,6 +133,7 @@ NO_STRANGER_WROTE_IT = {
     "src/kubedevices/check/processes.py": "its child sends the lines",
     "src/kubedevices/testing/api_server/cel.py": "a server in the process of a test",
     "src/kubedevices/testing/api_server/http.py": "a server in the process of a test",
+    "src/kubedevices/testing/api_server/protobuf_bodies.py": "the same server",
 }
 FOR_NODES_AND_OUTPUT = {
     *("Node", "ScalarNode", "SequenceNode", "MappingNode"),
@@ -200,7 +201,7 @@ MAY_CHANGE_FILES = {
     "dra/claim_lock.py": "locks a file of SharedDirectory",
     "dra/deployment_lock.py": "locks a file of SharedDirectory",
     "host/cdi_inventory.py": "locks a file that was inspected",
-    "rules/maintenance_file.py": "locks a file of SharedDirectory",
+    "host/lock_holder.py": "locks a file of SharedDirectory",
     # Sockets of our own, identified before.
     "dra/sockets.py": "removes a socket that it owns",
     "plugin/registrar.py": "removes a socket that it owns",
@@ -211,7 +212,6 @@ MAY_CHANGE_FILES = {
     "node/ledger/lost_pods.py": "the state directory, which is private",
     # Places that the user names, on the command line or as the author of a plugin.
     "cli/find_mistakes/check.py": "reports of the user",
-    "cli/cluster/manifests.py": "manifests of the user",
     "cli/node/node_services.py": "directories of the user for `--count`",
     "cli/other_plugins/record.py": "the directory of the user",
     "simulate/files.py": "device files that the user names",
@@ -252,7 +252,7 @@ MAY_TOUCH_STREAMS = {
     "src/kubedevices/host/terminal.py": "prints",
     "src/kubedevices/host/unblocked_output.py": "replaces the streams",
     "src/kubedevices/cli/__init__.py": "closed streams and encodings",
-    "src/kubedevices/cli/shared/log_lines.py": "the handler of the log, whose formatter escapes",
+    "src/kubedevices/plugin/log_lines.py": "the handler of the log, whose formatter escapes",
     "src/kubedevices/cli/node/node.py": "the text about dropped lines",
 }
 
@@ -313,6 +313,7 @@ LISTS_A_DIRECTORY = {
     "src/kubedevices/simulate/simulation_file.py": "files of this package",
     "src/kubedevices/expose/read_profiles.py": "files of this package",
     "src/kubedevices/cli/write/init.py": "files of this package",
+    "src/kubedevices/cli/ready_plugins/simulate_nodes.py": "the pattern of a user's test",
 }
 
 

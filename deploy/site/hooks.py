@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
+from pygments.formatters import HtmlFormatter
 
 ROOT = Path(__file__).parents[2]
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "CONTRIBUTING.md"}
@@ -20,9 +21,20 @@ STYLE = """\
 .rst-content table { display: block; max-width: 100%; overflow-x: auto; }
 .rst-content td, .rst-content th { white-space: normal !important; }
 .rst-content img { max-width: 100%; }
+.wy-nav-content { max-width: 1000px; }
+.rst-content p:has(+ .codehilite) > strong:only-child { position: relative; top: 16px; }
+.rst-content .codehilite { background: none; border: 0; padding: 0; margin-bottom: 24px; }
+.rst-content .codehilite pre { position: relative; background: #f8f8f8; padding: 12px; }
+.rst-content .codehilite pre code { border: 0; background: none; padding: 0; }
+.codehilite .gp { user-select: none; }
+button.copy { position: absolute; top: 4px; right: 4px; font-size: 12px; opacity: 0; }
+pre:hover > button.copy, button.copy:focus { opacity: 1; }
 """
-"""Lets a table scroll that is wider than the screen; the theme would cut it off."""
+"""Lets a table scroll that is wider than the screen; the theme would cut it off. The buttons are
+those of copy.js.
+"""
 _LINK = re.compile(r"\[([^\]]*)\]\((?!https?:|#)([^)#]+)(#[^)]*)?\)")
+_OF_THE_SITE = re.compile(r"docs/.*\.(?:md|png|svg)")
 _FENCE = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
@@ -39,9 +51,12 @@ def _slug(heading: str, separator: str) -> str:
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are outside of docs."""
     for name, page in PAGES.items():
-        text = _with_links((ROOT / name).read_text("utf-8"), "", page)
+        text = _for_site((ROOT / name).read_text("utf-8"), "", page)
         files.append(File.generated(config, page, content=text))
-    files.append(File.generated(config, "site.css", content=STYLE))
+    colours = HtmlFormatter(style="default").get_style_defs(".codehilite")
+    files.append(File.generated(config, "site.css", content=colours + STYLE))
+    script = Path(__file__).with_name("copy.js").read_text("utf-8")
+    files.append(File.generated(config, "copy.js", content=script))
     return files
 
 
@@ -50,11 +65,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     name = page.file.src_uri
     if name in PAGES.values():
         return markdown
-    return _with_links(markdown, posixpath.dirname(f"docs/{name}"), name)
+    return _for_site(markdown, posixpath.dirname(f"docs/{name}"), name)
 
 
-def _with_links(text: str, directory: str, page: str) -> str:
-    """Return `text` with links for `page` of the site.
+def _for_site(text: str, directory: str, page: str) -> str:
+    """Return `text` for `page` of the site.
 
     The links of `text` are relative to `directory` of the repository.
     """
@@ -62,7 +77,7 @@ def _with_links(text: str, directory: str, page: str) -> str:
     def link(found: re.Match[str]) -> str:
         words, target, anchor = found.groups()
         path = posixpath.normpath(posixpath.join(directory, target))
-        wanted = PAGES.get(path) or (path[5:] if re.fullmatch(r"docs/.*\.md", path) else None)
+        wanted = PAGES.get(path) or (path[5:] if _OF_THE_SITE.fullmatch(path) else None)
         if wanted is not None:
             place = posixpath.relpath(wanted, posixpath.dirname(page) or ".")
             return f"[{words}]({place}{anchor or ''})"

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kubedevices.plugin.scanner import PolledScanner, Scanner
     from kubedevices.rules.absence import HoldRule
     from kubedevices.rules.additions import InjectRule
+    from kubedevices.rules.cordon import Cordoned
     from kubedevices.rules.device_selector import PciRule
     from kubedevices.rules.faults import FaultRule, Faulty
     from kubedevices.rules.filter import Filtered, FilterRule
@@ -33,11 +34,10 @@ if TYPE_CHECKING:
     from kubedevices.rules.health_gate import Check, HealthGate
     from kubedevices.rules.hold import Held
     from kubedevices.rules.inject import Injected
-    from kubedevices.rules.maintenance import Maintained
-    from kubedevices.rules.mend import Mended
     from kubedevices.rules.middleware import Middleware, Relay
     from kubedevices.rules.record import Recorded
     from kubedevices.rules.rename import Renamed
+    from kubedevices.rules.repair import Repaired
     from kubedevices.rules.share import Shared, ShareOf, ShareRule
     from kubedevices.rules.split import Split, SplitPart, SplitRule
     from kubedevices.serving.modes import run, serve
@@ -77,14 +77,14 @@ _MODULES = {
     "rules.health_gate": ("Check", "HealthGate"),
     "rules.faults": ("FaultRule", "Faulty"),
     "rules.hold": ("Held",),
-    "rules.maintenance": ("Maintained",),
+    "rules.cordon": ("Cordoned",),
     "rules.additions": ("InjectRule",),
     "rules.inject": ("Injected",),
     "rules.device_selector": ("PciRule",),
     "rules.filter": ("Filtered", "FilterRule"),
     "rules.rename": ("Renamed",),
     "rules.split": ("Split", "SplitPart", "SplitRule"),
-    "rules.mend": ("Mended",),
+    "rules.repair": ("Repaired",),
     "rules.middleware": ("Middleware", "Relay"),
     "rules.record": ("Recorded",),
     "rules.share": ("Shared", "ShareOf", "ShareRule"),
@@ -117,6 +117,7 @@ __all__ = [
     "ContainerAllocateResponse",
     "ContainerPreStarter",
     "ContainerPreferredRequest",
+    "Cordoned",
     "Damped",
     "Device",
     "DeviceSpec",
@@ -133,8 +134,6 @@ __all__ = [
     "InjectRule",
     "Injected",
     "KubedevicesError",
-    "Maintained",
-    "Mended",
     "Middleware",
     "Mount",
     "Notifier",
@@ -149,6 +148,7 @@ __all__ = [
     "Recorded",
     "Relay",
     "Renamed",
+    "Repaired",
     "Scanner",
     "ShareOf",
     "ShareRule",

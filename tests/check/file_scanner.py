@@ -24,5 +24,8 @@ class FromFile(kd.PolledScanner):
         self.bad = bad | (self.bad if self.is_sticky else set())
         names = [line.rstrip("!") for line in lines]
         health = {name: "Unhealthy" if name in self.bad else "Healthy" for name in names}
-        devices = [kd.Device(name, health=kd.Health(health[name])) for name in names]
+        devices = [
+            kd.Device(name, health=kd.Health(health[name]), reason="!" if name in self.bad else "")
+            for name in names
+        ]
         return kd.DeviceTree({"widget": devices})

@@ -12,5 +12,8 @@ from kubedevices.cli import main
 
 __all__ = ["main"]
 
+KUBEDEVICES = (sys.executable, str(Path(__file__)))
+"""The command of `kubedevices`, as words."""
+
 if __name__ == "__main__":
     os._exit(main())

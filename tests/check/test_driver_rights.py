@@ -3,11 +3,18 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kubedevices.check.drivers.rights import Right, granted_by, is_granted, least_role
-from kubedevices.check.drivers.rules import ALL
+from kubedevices.check.drivers.rights import (
+    Right,
+    granted_by,
+    guards_slices,
+    is_granted,
+    least_role,
+)
+from kubedevices.check.drivers.rules import ALL, CATALOGUE
 from kubedevices.check.drivers.run import run_driver
 from kubedevices.cli import main
 from tests.check.test_drivers import LONG, driver
@@ -24,6 +31,7 @@ rules:
 - {apiGroups: [resource.k8s.io], resources: [resourceslices, resourceclaims], verbs: [get, list]}
 - {nonResourceURLs: [/version], verbs: [get]}
 """
+NAMES = ("missing", "unused", "wide", "other-nodes")
 USED = frozenset(
     Right(*words.split())
     for words in (
@@ -67,7 +75,7 @@ def test_the_least_role_has_a_rule_for_each_resource() -> None:
         (USED | {Right("nodes", "delete")}, {"unused": "delete nodes"}),
         (USED | {Right("secrets", "get")}, {"wide": "get secrets"}),
         (USED | {Right("pods", "*")}, {"wide": "* pods"}),
-        (frozenset(), dict.fromkeys(("missing", "unused", "wide"), "no ClusterRole")),
+        (frozenset(), dict.fromkeys(NAMES, "no ClusterRole")),
     ],
     ids=["enough", "missing", "unused", "secrets", "wildcard", "none"],
 )
@@ -76,7 +84,8 @@ async def test_the_role_is_compared_with_what_the_driver_did(
 ) -> None:
     """In a run with a rule that makes it publish and prepare."""
     chosen = [rule for rule in ALL if rule.theme == "rights" or rule.id == "prepare.answers"]
-    ran = await run_driver(replace(driver("none"), granted=granted), chosen, LONG)
+    target = replace(driver("none"), granted=granted, guarded=True)
+    ran = await run_driver(target, chosen, LONG)
     seen = {
         each.check.id: each.verdict.evidence for each in ran.results if each.status.value != "pass"
     }
@@ -84,6 +93,65 @@ async def test_the_role_is_compared_with_what_the_driver_did(
     for name, words in found.items():
         assert words in seen[f"rights.{name}"]
     assert granted_by([{"kind": "ClusterRole", "rules": ran.role}]) == USED
+
+
+def _policy(name: str, *resources: str) -> dict[str, Any]:
+    constraints = {"resourceRules": [{"resources": [*resources]}]}
+    spec = {"matchConstraints": constraints}
+    return {"kind": "ValidatingAdmissionPolicy", "metadata": {"name": name}, "spec": spec}
+
+
+def _webhook(*resources: str) -> dict[str, Any]:
+    webhooks = [{"rules": [{"resources": [*resources]}]}]
+    return {"kind": "ValidatingWebhookConfiguration", "webhooks": webhooks}
+
+
+BINDING = {"kind": "ValidatingAdmissionPolicyBinding", "spec": {"policyName": "a"}}
+
+
+@pytest.mark.parametrize(
+    ("objects", "is_guarded"),
+    [
+        ([_policy("a", "resourceslices"), BINDING], True),
+        ([{"kind": "List", "items": [BINDING, _policy("a", "*")]}], True),
+        ([_policy("b", "resourceslices"), BINDING], False),
+        ([_policy("a", "pods"), BINDING], False),
+        ([_webhook("pods", "resourceslices")], True),
+        ([_webhook("pods"), None, {"kind": "ValidatingAdmissionPolicy", "spec": 3}], False),
+    ],
+)
+def test_an_admission_policy_is_found(objects: list[Any], is_guarded: bool) -> None:
+    """With a binding, for ResourceSlices; a webhook too."""
+    assert guards_slices(objects) is is_guarded
+
+
+async def test_slices_of_other_nodes() -> None:
+    """A role that may write slices needs an admission policy; our own manifests have one."""
+    chosen = [CATALOGUE.find("rights.other-nodes")]
+    target = replace(driver("none"), granted=USED)
+    (result,) = (await run_driver(target, chosen, LONG)).results
+    assert (result.status, result.verdict.evidence) == (
+        "warn",
+        "the manifests have no admission policy for ResourceSlices",
+    )
+    reading = frozenset(each for each in USED if each.verb != "create")
+    (result,) = (await run_driver(replace(target, granted=reading), chosen, LONG)).results
+    assert result.status == "pass"
+
+
+def test_our_own_manifests_keep_all_rules_about_rights(
+    short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that `kubedevices manifests` prints."""
+    image = ("--image", "registry.example.com/kubedevices:1")
+    assert main(["manifests", "simulate", "--mode", "dra", *image]) == 0
+    file = short_dir / "manifests.yaml"
+    file.write_text(capsys.readouterr().out)
+    chosen = ["check", "--only", "rights", "prepare.answers", "-o", "json"]
+    assert main([*chosen, "--manifests", str(file), "--", *driver("none").command]) == 0
+    checks = json.loads(capsys.readouterr().out)["checks"]
+    found = {each["id"]: each["evidence"] for each in checks if each["status"] != "pass"}
+    assert not {*found} - {"rights.unused"}, found
 
 
 def test_manifests_are_given_on_the_command_line(

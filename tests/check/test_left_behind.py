@@ -1,6 +1,7 @@
 """What a plugin leaves that kills the supervisor of a check is found."""
 
 import contextlib
+import fcntl
 import os
 import subprocess
 import sys
@@ -64,6 +65,25 @@ def test_directories_of_others_are_not_removed(tmp_path: Path) -> None:
     left_behind.clean_up_earlier_runs(tmp_path)
     assert names == {path.name for path in tmp_path.iterdir()}
     running.leave()
+
+
+def test_a_run_that_begins_beside_another_keeps_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other run looks for leftovers right before this one locks its directory."""
+    flock = fcntl.flock
+
+    def look_first(lock: int, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", flock)
+        left_behind.clean_up_earlier_runs(tmp_path)
+        flock(lock, how)
+
+    begins = RunDirectories(tmp_path / "kd-check-00000000")
+    monkeypatch.setattr(fcntl, "flock", look_first)
+    begins.create()
+    left_behind.clean_up_earlier_runs(tmp_path)
+    assert begins.sockets.is_dir()
+    begins.leave()
 
 
 async def test_a_plugin_that_kills_the_supervisor_is_ended_by_the_check(

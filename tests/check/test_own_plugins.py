@@ -1,6 +1,5 @@
 """Our own plugins pass every check that can be tried on them."""
 
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from kubedevices.check.checks import ALL
 from kubedevices.check.runner import run_checks
 from kubedevices.check.target import Target
 from tests.check import our_program
+from tests.check.our_program import KUBEDEVICES
 from tests.check.preloaded_supervisor import Forked, forking_supervisors
 from tests.check.rig import FAST, found, hot_plug, skipped
 
@@ -24,7 +24,6 @@ pytestmark = [
 OURS = replace(FAST, noticed_soon=15, registered_at_all=20, change=8)
 """Our registrar waits 10 s after the end of its stream before it registers again."""
 
-KUBEDEVICES = (sys.executable, str(our_program.__file__))
 
 WATCHER = {"registration.watcher", "registration.watcher-refused"}
 CDI = {f"allocate.cdi-{name}" for name in ("names", "files", "resolvable", "version")}

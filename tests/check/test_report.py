@@ -200,7 +200,7 @@ def test_the_json_keys() -> None:
     assert (first["id"], first["theme"], first["resource"]) == ("list.id-unique", "list", "a.b/c")
     assert first["status"] == "fail"
     assert first["evidence"].startswith("more than once")
-    assert {"rule", "suffers", "source", "mend", "severity"} <= first.keys()
+    assert {"rule", "suffers", "source", "repair", "severity"} <= first.keys()
 
 
 def test_junit_has_failures_skips_and_warnings() -> None:

@@ -25,9 +25,14 @@ PluginInfo = message("pluginregistration.PluginInfo")
 RegistrationStatusResponse = message("pluginregistration.RegistrationStatusResponse")
 
 
-def handlers(service: str, methods: Mapping[str, Callable[..., Any]]) -> Any:
-    """Return what `add_generic_rpc_handlers` takes: one coroutine or async generator per method."""
-    described = POOL.FindServiceByName(service)
+def handlers(
+    service: str, methods: Mapping[str, Callable[..., Any]], described_as: str = ""
+) -> Any:
+    """Return what `add_generic_rpc_handlers` takes: one function or generator per method.
+
+    `described_as` is a service with the same methods and messages, if `service` has no description.
+    """
+    described = POOL.FindServiceByName(described_as or service)
     made = {}
     for name, function in methods.items():
         method = described.methods_by_name[name]

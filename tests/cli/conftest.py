@@ -1,6 +1,5 @@
-"""A node to ask; after each test, logging and modules are as before the test."""
+"""A node to ask; after each test, the modules are as before the test."""
 
-import logging
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -11,22 +10,7 @@ import pytest
 from tests.fake_plugin import RESOURCE, healthy
 from tests.node_thread import NodeThread, node_thread
 
-_LOGGERS = ("", "asyncio")
 _CHECKOUT = str(Path(__file__).parents[2])
-
-
-@pytest.fixture(autouse=True)
-def logging_as_before() -> Iterator[None]:
-    """Restore handlers and levels, so that no handler writes to a stream that pytest closed."""
-    root = logging.getLogger()
-    handlers = [*root.handlers]
-    levels = {name: logging.getLogger(name).level for name in _LOGGERS}
-    yield
-    for handler in [*root.handlers]:
-        if handler not in handlers:
-            root.removeHandler(handler)
-    for name, level in levels.items():
-        logging.getLogger(name).setLevel(level)
 
 
 @pytest.fixture(autouse=True)

@@ -259,7 +259,7 @@ def test_an_action_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_the_host_does_not_have_is_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The file is valid and the name resolves, but no container with the device starts."""
+    """The file is valid and the name resolves, but no container with the device works."""
     (tmp_path / "plain").touch()
     edits = {
         "deviceNodes": [
@@ -267,13 +267,19 @@ def test_what_the_host_does_not_have_is_a_warning(
             {"path": "/dev/gone"},
             {"path": "/dev/x", "hostPath": str(tmp_path / "plain")},
             {"path": "/dev/made", "type": "c", "major": 1, "minor": 3},
+            {"path": "/dev/null", "type": "b"},
+            {"path": "/dev/null", "type": "u", "major": 1, "minor": 3},
+            {"path": "/dev/null", "type": "c", "major": 510, "minor": 0},
         ],
         "mounts": [
             {"hostPath": "/usr", "containerPath": "/u"},
             {"hostPath": "/usr/lib/gone.so.1", "containerPath": "/l"},
             {"hostPath": "tmpfs", "containerPath": "/t", "type": "tmpfs"},
         ],
-        "hooks": [{"hookName": "createContainer", "path": "/usr/bin/gone-hook"}],
+        "hooks": [
+            {"hookName": "createContainer", "path": "/usr/bin/gone-hook"},
+            {"hookName": "createContainer", "path": str(tmp_path / "plain")},
+        ],
     }
     content: dict[str, Any] = {"cdiVersion": "0.5.0", "kind": "v.com/c"}
     content |= {"devices": [{"name": "w", "containerEdits": edits}]}
@@ -281,10 +287,14 @@ def test_what_the_host_does_not_have_is_a_warning(
     texts = [
         "this host has no /dev/gone",
         f"{tmp_path}/plain is no device file on this host",
+        "/dev/null has the type c on this host, not b",
+        "/dev/null is 1:3 on this host, not 510:0",
         "this host has no /usr/lib/gone.so.1",
         "this host has no /usr/bin/gone-hook",
+        f"{tmp_path}/plain is no program on this host",
     ]
-    places = ["deviceNodes/1", "deviceNodes/2", "mounts/1/hostPath", "hooks/0/path"]
+    places = [f"deviceNodes/{number}" for number in (1, 2, 4, 6)]
+    places += ["mounts/1/hostPath", "hooks/0/path", "hooks/1/path"]
     listed = Printed(capsys, "list", "--cdi-dir", tmp_path, "-o", "json")
     assert listed.data["devices"][0]["missing"] == texts
     checked = Printed(capsys, "validate", tmp_path, "-o", "json")
@@ -298,4 +308,4 @@ def test_what_the_host_does_not_have_is_a_warning(
     for verb in (["list"], ["resolve", "v.com/c=w"]):
         shown = Printed(capsys, *verb, "--cdi-dir", tmp_path)
         for text in texts:
-            assert f"{text}: no container with it starts" in shown.out + shown.err
+            assert f"{text}: no container with it works" in shown.out + shown.err

@@ -64,7 +64,7 @@ def test_a_failure_exits_1_and_is_explained() -> None:
         done = run("check", *QUICK, "--only", "list", *mutant(devices, "double-id"))
     assert done.returncode == 1
     assert done.stderr.startswith("fail  list.id-unique  more than once: 'w0::0'")
-    assert "mend        Use something unique as the ID" in done.stdout
+    assert "repair      Use something unique as the ID" in done.stdout
     assert "1 failed" in done.stdout.splitlines()[-1]
 
 
@@ -252,7 +252,14 @@ def test_a_check_can_be_explained(capsys: pytest.CaptureFixture[str]) -> None:
     """`--explain` prints all there is to say about a check."""
     assert main(["check", "--explain", "life.stream-cancelled"]) == 0
     text = capsys.readouterr().out
-    for words in ("(fail)", "rule", "on a node", "#135437", "mend", "all plugins that were tried"):
+    for words in (
+        "(fail)",
+        "rule",
+        "on a node",
+        "#135437",
+        "repair",
+        "all plugins that were tried",
+    ):
         assert words in text
 
 
@@ -349,10 +356,13 @@ def test_options_of_plugins_are_refused_for_a_driver(
     assert "is for device plugins" in capsys.readouterr().err
 
 
-def test_manifests_are_refused_for_a_plugin(capsys: pytest.CaptureFixture[str]) -> None:
-    """A device plugin needs no rights at the API server."""
-    assert main(["check", "--manifests", "role.yaml", "--", "plugin"]) == 2
-    assert "--manifests is for DRA drivers" in capsys.readouterr().err
+@pytest.mark.parametrize("option", ["--manifests=a.yaml", "--parameters=a.yaml", "--show-requests"])
+def test_options_of_drivers_are_refused_for_a_plugin(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A device plugin has no rights at the API server, no parameters and no requests."""
+    assert main(["check", "--device-plugin", option, "--", "plugin"]) == 2
+    assert f"{option.partition('=')[0]} is for DRA drivers" in capsys.readouterr().err
 
 
 def test_a_driver_has_a_report() -> None:

@@ -52,7 +52,7 @@ def test_a_device_is_cordoned_listed_and_uncordoned(
     )
     assert Path(f"{directory}.state/maintenance.json").is_file()
     assert run(directory, "uncordon", "a.b/gpu/G-1") == 0
-    assert capsys.readouterr().out == "a.b/gpu/G-1 is in service again\n"
+    assert capsys.readouterr().out == "a.b/gpu/G-1 is uncordoned\n"
     (left,) = listed(directory, capsys)
     assert {**left, "since": ""} == {
         "resource": "a.b/tty",
@@ -125,7 +125,7 @@ async def serving(
     domain, _, device_type = resource.partition("/")
     scanner: kd.Scanner = Widgets(**{device_type: widgets(*ids)})
     if file is not None:
-        scanner = kd.Maintained(scanner, domain, file)
+        scanner = kd.Cordoned(scanner, domain, file)
     directory.mkdir(exist_ok=True)
     async with kd.serve(
         scanner, domain=domain, socket_dir=directory, registration="none", timing=QUICK
@@ -168,10 +168,10 @@ async def test_a_plugin_that_follows_no_list_is_named(
 async def test_the_name_behind_rename_is_told(
     short_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A proxy obeys by the name outside; `maintenance: false` and hidden resources do not."""
+    """A proxy obeys by the name outside; `cordon: false` and hidden resources do not."""
     text = (
         "unlisted: hide\nresources:\n  example.com/widget: {rename: new.com/w}\n"
-        "  example.com/deaf: {maintenance: false}\n"
+        "  example.com/deaf: {cordon: false}\n"
     )
     file = short_dir / "proxy.yaml"
     file.write_text(text)

@@ -212,7 +212,7 @@ def test_an_unreadable_directory_is_not_asked(
 ) -> None:
     """Exit code 3: nobody was asked, and nothing was seen."""
 
-    def refuse(_: Path) -> list[str]:
+    def refuse(*_: object) -> list[str]:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(listing, "names", refuse)

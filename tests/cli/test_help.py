@@ -1,5 +1,8 @@
 """`kubedevices help`."""
 
+import os
+import re
+
 import pytest
 
 from kubedevices.cli import VERBS, main
@@ -41,3 +44,67 @@ def test_the_man_page_has_every_verb_and_option(capsys: pytest.CaptureFixture[st
             for name in option.names:
                 assert name.replace("-", "\\-") in section, (verb.name, name)
     assert page.count("\n.SS ") == len(VERBS)
+
+
+def help_in(columns: int, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", str(columns))
+        assert main([*words, "--help"]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def words_of(lines: list[str]) -> list[str]:
+    """Return the words, without the backslash of a command that continues."""
+    return sorted(word for line in lines for word in line.split() if word != "\\")
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+@pytest.mark.parametrize("verb", ["", *VERBS])
+def test_the_help_has_the_width_of_the_terminal(
+    verb: str, columns: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No word of a help is broken, and a line is longer than the terminal only if it is a word."""
+    words = [verb] if verb else []
+    lines = help_in(columns, capsys, *words)
+    assert [each for each in lines if len(each) > columns and " " in each.strip()] == []
+    assert words_of(lines) == words_of(help_in(100, capsys, *words))
+
+
+def test_a_long_example_can_still_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
+    """A command that continues in the next line ends with a backslash, and its remark is below."""
+    text = "\n".join(help_in(60, capsys, "check"))
+    assert "./my-dra-driver \\\n      --kubeconfig {kubeconfig} --node-name {node}\n" in text
+    assert (
+        "  kubedevices check --explain life.stream-cancelled\n      what a check is about" in text
+    )
+
+
+def test_the_usage_shows_only_what_a_verb_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    """Options that a verb does not need are `[OPTIONS]` in the usage."""
+    usage, *_ = help_in(80, capsys, "run")
+    assert usage == "usage: kubedevices run [OPTIONS] --domain DOMAIN MODULE:CLASS"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_long_lists_of_options_are_grouped(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """No group of options has more than a dozen entries."""
+    text = "\n".join(help_in(100, capsys, verb))
+    for part in re.split(r"\n(?=\S.*:\n)", text):
+        assert len(re.findall(r"^  -", part, re.MULTILINE)) <= 12, part
+
+
+def test_the_width_counts_also_in_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With `| less` only stdin and stderr are the terminal."""
+
+    def size(stream: int) -> os.terminal_size:
+        if stream == 1:
+            raise OSError("not a terminal")
+        return os.terminal_size((60, 20))
+
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr(os, "get_terminal_size", size)
+    assert main(["check", "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert 50 < max(map(len, lines)) <= 60

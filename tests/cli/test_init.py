@@ -1,6 +1,7 @@
 """`kubedevices init`: docs/ship.md runs the project, here is what surrounds it."""
 
 import ast
+import os
 import re
 import shlex
 import subprocess
@@ -74,6 +75,37 @@ def test_a_name_that_cannot_be_a_resource_is_refused(name: str) -> None:
         project(name, "example.com")
     with pytest.raises(KubedevicesError):
         project("a", "no domain")
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("import", "a keyword of Python"),
+        ("json", "in place of Python's own module json"),
+        ("yaml", "of the package PyYAML"),
+        ("kubedevices", "in place of the module kubedevices"),
+        ("tests", "in place of the module tests"),
+    ],
+)
+def test_a_name_of_another_module_is_refused(
+    name: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`import json` would bring the plugin, and a keyword cannot be imported."""
+    assert main(["init", name]) == 2
+    said = capsys.readouterr().err
+    assert says in said
+    assert f"for example {name}-devices" in said
+
+
+def test_the_workflow_installs_nothing_by_a_public_name() -> None:
+    """Whoever registered the name first would run code in the CI of each plugin."""
+    workflow = yaml.safe_load(FILES[".github/workflows/test.yml"])
+    (install,) = [each for each in workflow["jobs"]["test"]["steps"] if "env" in each]
+    assert install["env"] == {"KUBEDEVICES": "${{ vars.KUBEDEVICES }}"}
+    command = ["bash", "-ec", install["run"].replace("pip install", "true")]
+    for value, code in (("", 1), ("https://example.com/k.whl", 0)):
+        environment = {"PATH": os.environ["PATH"], "KUBEDEVICES": value}
+        assert subprocess.run(command, env=environment, check=False).returncode == code
 
 
 def test_nothing_is_overwritten(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ import pytest
 from kubedevices.cli import main
 from kubedevices.cli.node.node import describe
 from kubedevices.node.device_manager import DeviceManager
-from tests.cli.commands import COMMAND, DEADLINE, run, running
+from tests.cli.commands import COMMAND, DEADLINE, FEW_FILES, may_open_all_files, run, running
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 from tests.waiting import until_sync
 
@@ -102,6 +102,15 @@ def test_the_ready_line_says_how_to_ask(directory: Path) -> None:
         "ready",
         f"plugins register in {directory} (kubedevices devices --socket-dir {directory})\n",
     ]
+
+
+def test_the_ready_line_names_a_state_directory_of_its_own(directory: Path) -> None:
+    """Quoted for a shell: without it the printed command would find no node."""
+    state = directory.with_name("my state")
+    arguments = ["node", "--socket-dir", str(directory), "--state-dir", str(state)]
+    with running(arguments, log=directory.with_name("log")) as process:
+        said = line(process)
+    assert f"(kubedevices devices --socket-dir {directory} --state-dir '{state}')" in said
 
 
 def test_a_start_loads_only_what_it_needs(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,17 +356,20 @@ def node_plugin(directory: Path) -> Iterator[None]:
 
 
 def test_several_nodes_run_in_one_process(directory: Path) -> None:
-    """Each has its own directory and state, and its name before each of its lines."""
+    """Each has its own directory, state and podresources, and its name before each of its lines."""
     with running(
         ["node", "--socket-dir", str(directory), "--count", "2", "-o", "json"],
         log=directory.with_name("log"),
+        before=FEW_FILES,
     ) as process:
-        ready = [event(process), event(process)]
-        assert [(each["event"], each["node"]) for each in ready] == [
-            ("ready", "node-1"), ("ready", "node-2"),
+        begun = [event(process) for _ in range(4)]
+        assert [(each["event"], each["node"]) for each in begun] == [
+            ("serving", "node-1"), ("ready", "node-1"),
+            ("serving", "node-2"), ("ready", "node-2"),
         ]  # fmt: skip
-        places = [directory / name for name in ("node-1", "node-2")]
-        assert [each["socket_dir"] for each in ready] == [str(place) for place in places]
+        assert may_open_all_files(process.pid)
+        places = [directory / name / "plugins" for name in ("node-1", "node-2")]
+        assert [each["socket_dir"] for each in begun[1::2]] == [str(place) for place in places]
         with running(
             ["simulate", "--socket-dir", str(places[1])], log=directory.with_name("plugin")
         ):
@@ -369,7 +381,15 @@ def test_several_nodes_run_in_one_process(directory: Path) -> None:
             assert (registered["event"], registered["node"]) == ("registered", "node-2")
             listed = run("devices", "--socket-dir", places[0], "-o", "json")
             assert resource not in listed.stdout
-        assert (directory / "node-2.state").is_dir()
+            pods = [
+                run("devices", "--pod-resources", each["at"], "-o", "json").stdout
+                for each in begun[::2]
+            ]
+            assert [resource in each for each in pods] == [False, True]
+        assert (directory / "node-2/plugins.state").is_dir()
+        sockets = [directory / name / "pod-resources/kubelet.sock" for name in ("node-1", "node-2")]
+        assert [each["at"] for each in begun[::2]] == [str(each) for each in sockets]
+    assert not any(each.exists() for each in sockets)
 
 
 @pytest.mark.parametrize(
@@ -377,10 +397,11 @@ def test_several_nodes_run_in_one_process(directory: Path) -> None:
     [
         (["--count", "0"], "--count 0: from 1 to 100 nodes"),
         (
-            ["--count", "2", "--metrics", "0"],
-            "--metrics cannot be used with --count: ",
+            ["--count", "2", "--listen", "0"],
+            "--listen cannot be used with --count: ",
         ),
         (["--count", "2", "--state-dir", "/x"], "--state-dir cannot be used with --count"),
+        (["--count", "2", "--pod-resources", "/x"], "--pod-resources cannot be used with"),
     ],
 )
 def test_an_impossible_count_is_refused(

@@ -19,7 +19,7 @@ def test_a_node_serves_podresources_metrics_and_a_plugin_registry(short_dir: Pat
     """A plugin that is found is allocated by NUMA node, and seen over podresources and metrics."""
     sockets, registry = short_dir / "p", short_dir / "r"
     podresources = short_dir / "pr" / "kubelet.sock"
-    options = ["--plugin-registry", registry, "--pod-resources", podresources, "--metrics", "0"]
+    options = ["--plugin-registry", registry, "--pod-resources", podresources, "--listen", "0"]
     options += ["--topology-policy", "single-numa-node", "--numa-nodes", "0-1"]
     simulate = ["simulate", "--registration", "watch", "--socket-dir", registry]
     simulate += ["--resource-name", GPU, "--number-devices", 4, "--numa-nodes", "0,1"]
@@ -78,7 +78,7 @@ def test_a_node_serves_podresources_metrics_and_a_plugin_registry(short_dir: Pat
         ),
         (["--topology-option", "x"], "write NAME=VALUE"),
         (["--topology-policy", "restricted", "--numa-nodes", "0-"], "'0-' is neither a number"),
-        (["--metrics", "everywhere"], "write HOST:PORT"),
+        (["--listen", "everywhere"], "write HOST:PORT"),
     ],
 )
 def test_wrong_settings_are_a_one_line_error(

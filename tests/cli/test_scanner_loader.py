@@ -207,7 +207,7 @@ def test_constructor_arguments_are_converted_by_annotation() -> None:
     ],
 )  # fmt: skip
 def test_a_loading_error_is_one_line(target: str, arguments: list[str], message: str) -> None:
-    """And is the user's to mend: exit code 2."""
+    """And is the user's to repair: exit code 2."""
     with pytest.raises(UsageError) as caught:
         load_scanner(target, arguments)
     assert str(caught.value).startswith(message)

@@ -146,7 +146,7 @@ def test_the_error_names_the_wrong_variable(
 
 
 def test_a_path_too_long_for_a_socket(capsys: pytest.CaptureFixture[str]) -> None:
-    """108 bytes; the message says how to mend it."""
+    """108 bytes; the message says how to repair it."""
     directory = "/tmp/" + "x" * (108 - len("/tmp//simple-device-plugin.sock"))
     assert main(["simulate", "--socket-dir", directory, "--registration", "none"]) == 3
     (message,) = capsys.readouterr().err.splitlines()

@@ -103,5 +103,5 @@ def test_every_key_is_explained() -> None:
 
 
 def test_the_shipped_schema_is_the_one_of_the_code() -> None:
-    """`kubedevices expose --schema > examples/expose.schema.json` mends it."""
+    """`kubedevices expose --schema > examples/expose.schema.json` repairs it."""
     assert json.loads((EXAMPLES / "expose.schema.json").read_text()) == SCHEMA

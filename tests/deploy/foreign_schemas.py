@@ -1,7 +1,8 @@
 """Strict JSON schemas of kinds that do not belong to Kubernetes: an unknown key is an error.
 
-The sources are the custom resource definitions of node-feature-discovery (nfd-api-crds.yaml) and of
-OpenShift (securitycontextconstraints.security.openshift.io, v1), reduced to the parts that we use.
+The sources are the custom resource definitions of node-feature-discovery (nfd-api-crds.yaml), of
+OpenShift (securitycontextconstraints.security.openshift.io, v1) and of KWOK (stages.kwok.x-k8s.io,
+v1alpha1), reduced to the parts that we use.
 """
 
 from typing import Any, TypeAlias
@@ -10,6 +11,7 @@ Schema: TypeAlias = dict[str, Any]
 
 TEXT: Schema = {"type": "string", "minLength": 1}
 FLAG: Schema = {"type": "boolean"}
+_TEXT_OF_EACH: Schema = {"type": "object", "additionalProperties": TEXT}
 
 
 def texts(*values: str) -> Schema:
@@ -30,7 +32,7 @@ def document(api_version: str, kind: str, required: list[str], **properties: Sch
         ["apiVersion", "kind", "metadata", *required],
         apiVersion={"const": api_version},
         kind={"const": kind},
-        metadata=strict(["name"], name=TEXT),
+        metadata=strict(["name"], name=TEXT, labels=_TEXT_OF_EACH, annotations=_TEXT_OF_EACH),
         **properties,
     )
 
@@ -110,16 +112,46 @@ SECURITY_CONTEXT_CONSTRAINTS = document(
     volumes=texts("configMap", "hostPath", "emptyDir", "projected"),
 )
 
-KUSTOMIZATION = strict(
-    ["apiVersion", "kind", "resources"],
-    apiVersion={"const": "kustomize.config.k8s.io/v1beta1"},
-    kind={"const": "Kustomization"},
-    resources=texts(),
-    patches={"type": "array", "items": strict(["path"], path=TEXT)},
-)
-
 BY_KIND = {
     "NodeFeatureRule": NODE_FEATURE_RULE,
     "SecurityContextConstraints": SECURITY_CONTEXT_CONSTRAINTS,
-    "Kustomization": KUSTOMIZATION,
 }
+
+STAGE = document(
+    "kwok.x-k8s.io/v1alpha1",
+    "Stage",
+    ["spec"],
+    spec=strict(
+        ["resourceRef", "selector", "next"],
+        resourceRef=strict(["kind"], apiGroup=TEXT, kind=TEXT),
+        selector=strict(
+            [],
+            matchLabels={"type": "object", "additionalProperties": TEXT},
+            matchAnnotations={"type": "object", "additionalProperties": TEXT},
+            matchExpressions={
+                "type": "array",
+                "items": strict(
+                    ["key", "operator"],
+                    key=TEXT,
+                    operator={"enum": ["In", "NotIn", "Exists", "DoesNotExist"]},
+                    values=texts(),
+                ),
+            },
+        ),
+        weight={"type": "integer", "minimum": 0},
+        delay=strict([], durationMilliseconds={"type": "integer", "minimum": 0}),
+        next=strict(
+            [],
+            patches={
+                "type": "array",
+                "items": strict(
+                    [],
+                    root=TEXT,
+                    subresource=TEXT,
+                    template=TEXT,
+                    type={"enum": ["json", "merge", "strategic"]},
+                ),
+            },
+        ),
+    ),
+)

@@ -71,21 +71,23 @@ def test_the_action_has_the_exit_code_of_the_check(code: int, short_dir: Path) -
     assert (args.quick, args.only) == (True, ["list"])
 
 
-def test_the_gitlab_job_uses_existing_options() -> None:
+@pytest.mark.parametrize("name", ["check-device-plugin", "check-dra-driver"])
+def test_the_gitlab_job_uses_existing_options(name: str) -> None:
     """Its script is a command line of `kubedevices check`."""
-    job = yaml.safe_load((ROOT / "examples/ci/gitlab.yml").read_text())["check-device-plugin"]
+    job = yaml.safe_load((ROOT / "examples/ci/gitlab.yml").read_text())[name]
     words = job["script"][-1].split()
     parser = Parser()
     add_arguments(parser)
     args = parser.parse_args(words[2 : words.index("--")])
-    assert args.in_place
+    assert args.in_place is (name == "check-device-plugin")
     assert str(args.junit) == job["artifacts"]["reports"]["junit"]
     assert str(args.html) in job["artifacts"]["paths"]
 
 
 @needs("gofmt")
-def test_the_test_in_go_is_formatted() -> None:
+@pytest.mark.parametrize("name", ["conformance_test.go", "dra_conformance_test.go"])
+def test_the_test_in_go_is_formatted(name: str) -> None:
     """gofmt parses the file and changes nothing."""
-    file = ROOT / "examples/ci/conformance_test.go"
+    file = ROOT / "examples/ci" / name
     done = subprocess.run(["gofmt", "-l", "-e", file], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("", "")

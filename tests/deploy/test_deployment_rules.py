@@ -1,4 +1,4 @@
-"""Rules for every overlay, and for the objects that options add."""
+"""Rules for every deployment, and for the objects that options add."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,16 +10,16 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from kubedevices.cli import main
 from kubedevices.cli.cluster.manifests import IMAGE
-from kubedevices.manifests import kustomize
 from kubedevices.manifests.deployment import Deployment, Plugin
+from kubedevices.manifests.image import pulled_as
 from kubedevices.manifests.workload import documents
+from tests.deploy.deployments import DEPLOYMENTS
 from tests.deploy.foreign_schemas import BY_KIND
+from tests.docs.pages import ROOT, read_page
 
-OVERLAYS = kustomize.overlays(IMAGE)
-EXPOSING = [name for name, each in OVERLAYS.items() if each.plugin == "expose"]
-PLUGINS = [name for name, each in OVERLAYS.items() if not each.has_dra]
-DRIVERS = [name for name, each in OVERLAYS.items() if each.has_dra]
-FILES = kustomize.files(IMAGE)
+EXPOSING = [name for name, each in DEPLOYMENTS.items() if each.plugin == "expose"]
+PLUGINS = [name for name, each in DEPLOYMENTS.items() if not each.has_dra]
+DRIVERS = [name for name, each in DEPLOYMENTS.items() if each.has_dra]
 
 
 def pod_of(deployment: Deployment) -> dict[str, Any]:
@@ -47,17 +47,10 @@ def mounts(pod: dict[str, Any]) -> dict[str, bool]:
     }
 
 
-def test_each_way_to_deploy_has_an_overlay() -> None:
-    """Their names are a promise: `kubectl apply -k` is typed by hand."""
-    names = ["simulator", "generic", "cdi", "metrics", "nfd", "openshift", "proxy"]
-    names += ["dra", "two-modes"]
-    assert [*OVERLAYS] == names
-
-
-@pytest.mark.parametrize("name", OVERLAYS)
+@pytest.mark.parametrize("name", DEPLOYMENTS)
 def test_nothing_is_privileged(name: str) -> None:
     """User 0, because it owns the plugin directory, without the usual rights of root."""
-    pod = pod_of(OVERLAYS[name])
+    pod = pod_of(DEPLOYMENTS[name])
     (container,) = pod["containers"]
     assert container["securityContext"] == {
         "privileged": False,
@@ -78,23 +71,23 @@ def test_nothing_is_privileged(name: str) -> None:
 @pytest.mark.parametrize("name", PLUGINS)
 def test_plugin_pods_have_no_access_to_the_api(name: str) -> None:
     """No token and no role. The account is only for this plugin, so it has no rights of others."""
-    made = documents(OVERLAYS[name])
+    made = documents(DEPLOYMENTS[name])
     kinds = [each["kind"] for each in made]
     assert not [kind for kind in kinds if "Role" in kind]
     account = made[kinds.index("ServiceAccount")]
-    pod = pod_of(OVERLAYS[name])
+    pod = pod_of(DEPLOYMENTS[name])
     assert pod["serviceAccountName"] == account["metadata"]["name"]
     assert pod["automountServiceAccountToken"] is account["automountServiceAccountToken"] is False
 
 
-@pytest.mark.parametrize("name", OVERLAYS)
+@pytest.mark.parametrize("name", DEPLOYMENTS)
 def test_a_pod_runs_on_every_node_that_can_run_it(name: str) -> None:
     """Before other pods, also where the control plane is, but not on Windows.
 
     Not every taint is tolerated: the pod would never start on a virtual node, and each update would
     wait for this pod.
     """
-    pod = pod_of(OVERLAYS[name])
+    pod = pod_of(DEPLOYMENTS[name])
     assert pod["priorityClassName"] == "system-node-critical"
     assert pod["tolerations"] == [
         {
@@ -134,15 +127,15 @@ def test_an_invalid_taint_is_refused(taint: str, capsys: pytest.CaptureFixture[s
     assert "is not a taint of a node" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", OVERLAYS)
+@pytest.mark.parametrize("name", DEPLOYMENTS)
 def test_an_update_does_not_remove_devices(name: str) -> None:
     """The new pod starts beside the old pod. The old pod ends when the new pod is ready.
 
     A proxy is different: only one can use the directory in which plugins register. So is a pod that
     may serve both device APIs: two pods would both decide to which API a device belongs.
     """
-    spec = documents(OVERLAYS[name])[-1]["spec"]
-    surge = 0 if name == "proxy" or (name in DRIVERS and OVERLAYS[name].has_plugin) else 1
+    spec = documents(DEPLOYMENTS[name])[-1]["spec"]
+    surge = 0 if name == "proxy" or (name in DRIVERS and DEPLOYMENTS[name].has_plugin) else 1
     assert spec["updateStrategy"] == {
         "type": "RollingUpdate",
         "rollingUpdate": {"maxSurge": surge, "maxUnavailable": 1 - surge},
@@ -153,10 +146,10 @@ def test_an_update_does_not_remove_devices(name: str) -> None:
     assert grace == (30 if name in DRIVERS else 5), "a driver waits for the end of its calls"
 
 
-@pytest.mark.parametrize("name", OVERLAYS)
+@pytest.mark.parametrize("name", DEPLOYMENTS)
 def test_the_probes_ask_the_pages_of_the_pod(name: str) -> None:
     """Probes ask the port that is opened on every address; requests and limits are set."""
-    (container,) = pod_of(OVERLAYS[name])["containers"]
+    (container,) = pod_of(DEPLOYMENTS[name])["containers"]
     (port,) = container["ports"]
     arguments = container["args"]
     assert arguments[arguments.index("--listen") + 1] == f"*:{port['containerPort']}"
@@ -170,29 +163,33 @@ def test_the_probes_ask_the_pages_of_the_pod(name: str) -> None:
     assert {*container["resources"]["limits"]} == {"memory"}, "a CPU limit would throttle Allocate"
 
 
-@pytest.mark.parametrize("name", OVERLAYS)
+@pytest.mark.parametrize("name", DEPLOYMENTS)
 def test_the_container_knows_the_name_of_its_node(name: str) -> None:
     """From the pod's own field, without a request to the API."""
-    (container,) = pod_of(OVERLAYS[name])["containers"]
+    (container,) = pod_of(DEPLOYMENTS[name])["containers"]
     env = {each["name"]: each for each in container["env"]}
     assert env["NODE_NAME"]["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
 
 
-@pytest.mark.parametrize("name", OVERLAYS)
+@pytest.mark.parametrize("name", DEPLOYMENTS)
 def test_the_namespace_has_the_privileged_level(name: str) -> None:
     """The pods mount host paths, so each of the three modes of pod security needs this level."""
-    labels = documents(OVERLAYS[name])[0]["metadata"]["labels"]
+    labels = documents(DEPLOYMENTS[name])[0]["metadata"]["labels"]
     modes = ("enforce", "audit", "warn")
     assert {labels[f"pod-security.kubernetes.io/{mode}"] for mode in modes} == {"privileged"}
 
 
 KUBELET = "/var/lib/kubelet"
-OF_DRA = {
+OF_EXPOSE = {
     "/dev": True,
     "config": True,
+    "/var/lib/kubedevices": False,
+    f"{KUBELET}/pod-resources": True,
+}
+OF_DRA = {
+    **OF_EXPOSE,
     f"{KUBELET}/plugins_registry": False,
     f"{KUBELET}/plugins/devices.example.com": False,
-    f"{KUBELET}/pod-resources": True,
     "/var/run/cdi": False,
 }
 
@@ -203,11 +200,10 @@ OF_DRA = {
         ("dra", OF_DRA),
         ("two-modes", OF_DRA),
         ("simulator", {}),
-        ("generic", {"/dev": True, "config": True}),
-        ("cdi", {"/dev": True, "config": True, "/var/run/cdi": False}),
-        ("metrics", {"/dev": True, "config": True, "/var/lib/kubelet/pod-resources": True}),
-        ("nfd", {"/dev": True, "config": True}),
-        ("openshift", {"/dev": True, "config": True}),
+        ("generic", OF_EXPOSE),
+        ("cdi", {**OF_EXPOSE, "/var/run/cdi": False}),
+        ("metrics", OF_EXPOSE),
+        ("openshift", OF_EXPOSE),
         (
             "proxy",
             {
@@ -224,9 +220,9 @@ def test_only_needed_directories_are_mounted(name: str, expected: dict[str, bool
 
     A driver gets only its own directory of the directory with all drivers' sockets.
     """
-    pod = pod_of(OVERLAYS[name])
+    pod = pod_of(DEPLOYMENTS[name])
     usual = {"/var/lib/kubedevices": True}  # `kubedevices cordon` writes there
-    if OVERLAYS[name].has_plugin:
+    if DEPLOYMENTS[name].has_plugin:
         usual[f"{KUBELET}/device-plugins"] = False
     assert mounts(pod) == usual | expected
     kinds = host_paths(pod)
@@ -237,9 +233,9 @@ def test_only_needed_directories_are_mounted(name: str, expected: dict[str, bool
     assert {*kinds.values()} == {"Directory"}
 
 
-def test_the_metrics_overlay_uses_podresources_and_has_annotations() -> None:
-    """Only the overlay `metrics` uses the kubelet's podresources socket."""
-    template = documents(OVERLAYS["metrics"])[-1]["spec"]["template"]
+def test_metrics_use_podresources_and_has_annotations() -> None:
+    """With `metrics`, the plugin asks the kubelet's podresources socket who holds a device."""
+    template = documents(DEPLOYMENTS["metrics"])[-1]["spec"]["template"]
     (container,) = template["spec"]["containers"]
     assert container["args"][-2:] == [
         "--pod-resources",
@@ -304,21 +300,10 @@ def test_a_changed_configuration_replaces_only_pods_of_the_simulator() -> None:
     assert template("expose", "a: 1\n") == template("expose", "a: 2\n")
 
 
-def test_the_overlay_runs_on_the_nodes_that_the_nfd_rule_labels() -> None:
-    """The rule and the configuration select the same PCI class."""
-    (rule,) = FILES["overlays/nfd/nodefeaturerule.yaml"]
-    (label,) = rule["spec"]["rules"][0]["labels"].items()
-    assert label in pod_of(OVERLAYS["nfd"])["nodeSelector"].items()
-    pci_class = rule["spec"]["rules"][0]["matchAny"][0]["matchFeatures"][0]["matchExpressions"]
-    (config_map,) = FILES["overlays/nfd/configmap.yaml"]
-    (resource,) = yaml.safe_load(config_map["data"]["config.yaml"])["resources"]
-    assert [resource["match"][0]["pci"]["class"]] == pci_class["class"]["value"]
-
-
 def test_openshift_allows_only_what_our_pod_needs() -> None:
     """The constraints are for our account only."""
-    (constraints,) = FILES["overlays/openshift/securitycontextconstraints.yaml"]
-    pod = pod_of(OVERLAYS["openshift"])
+    constraints = constraints_for_openshift()
+    pod = pod_of(DEPLOYMENTS["openshift"])
     account = f"system:serviceaccount:kubedevices:{pod['serviceAccountName']}"
     assert constraints["users"] == [account]
     used = {key for volume in pod["volumes"] for key in volume if key != "name"}
@@ -329,12 +314,11 @@ def test_openshift_allows_only_what_our_pod_needs() -> None:
 
 
 @pytest.mark.parametrize("name", EXPOSING)
-def test_the_configuration_of_an_overlay_is_valid(
+def test_the_example_configuration_is_valid(
     name: str, short_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`expose --check` finds no mistake."""
-    (config_map,) = FILES[f"overlays/{name}/configmap.yaml"]
-    (key, text), *others = config_map["data"].items()
+    (key, text), *others = DEPLOYMENTS[name].map_data.items()
     assert dict(others) == ({"mode": "device-plugin"} if name == "two-modes" else {})
     file = short_dir / key
     file.write_text(text)
@@ -342,14 +326,28 @@ def test_the_configuration_of_an_overlay_is_valid(
     assert "no mistakes" in capsys.readouterr().out
 
 
-FOREIGN = [(path, each) for path, made in FILES.items() for each in made if each["kind"] in BY_KIND]
+def constraints_for_openshift() -> dict[str, Any]:
+    made = documents(DEPLOYMENTS["openshift"])
+    (found,) = [each for each in made if each["kind"] == "SecurityContextConstraints"]
+    return found
 
 
-@pytest.mark.parametrize(("path", "document"), FOREIGN, ids=[path for path, _ in FOREIGN])
-def test_objects_of_other_projects_match_their_schemas(path: str, document: dict[str, Any]) -> None:
-    """Node-feature-discovery, OpenShift and kustomize drop or refuse a misspelt key."""
+def rule_of_the_page() -> dict[str, Any]:
+    """Return the rule for Node Feature Discovery in the page about deployment."""
+    page = read_page(ROOT / "docs/deploy.md")
+    rule: dict[str, Any] = yaml.safe_load(page.files["accelerators.yaml"])
+    return rule
+
+
+FOREIGN = {"OpenShift": constraints_for_openshift, "Node Feature Discovery": rule_of_the_page}
+
+
+@pytest.mark.parametrize("project", FOREIGN)
+def test_objects_of_other_projects_match_their_schemas(project: str) -> None:
+    """Node Feature Discovery and OpenShift drop or refuse a misspelt key."""
+    document = FOREIGN[project]()
     errors = [*Draft202012Validator(BY_KIND[document["kind"]]).iter_errors(document)]
-    assert not errors, f"{path}: {[error.message for error in errors]}"
+    assert not errors, f"{project}: {[error.message for error in errors]}"
 
 
 def rename(key: str, other: str) -> Callable[[dict[str, Any]], None]:
@@ -360,19 +358,37 @@ def rename(key: str, other: str) -> Callable[[dict[str, Any]], None]:
 
 
 @pytest.mark.parametrize(
-    ("path", "spoil"),
+    ("project", "spoil"),
     [
-        ("overlays/openshift/securitycontextconstraints.yaml", rename("users", "user")),
-        ("overlays/openshift/securitycontextconstraints.yaml", rename("priority", "priorities")),
+        ("OpenShift", rename("users", "user")),
+        ("OpenShift", rename("priority", "priorities")),
         (
-            "overlays/nfd/nodefeaturerule.yaml",
+            "Node Feature Discovery",
             lambda each: rename("name", "nam")(each["spec"]["rules"][0]),
         ),
-        ("overlays/nfd/kustomization.yaml", rename("resources", "resource")),
     ],
 )
-def test_a_misspelt_key_is_found(path: str, spoil: Callable[[dict[str, Any]], None]) -> None:
+def test_a_misspelt_key_is_found(project: str, spoil: Callable[[dict[str, Any]], None]) -> None:
     """The schemas are strict."""
-    (document,) = yaml.safe_load_all(yaml.safe_dump_all(FILES[path]))
+    document = FOREIGN[project]()
     spoil(document)
     assert not Draft202012Validator(BY_KIND[document["kind"]]).is_valid(document)
+
+
+@pytest.mark.parametrize(
+    "mount", ["/dev:/host/dev:rx", "/dev:/host/dev:ro", "/a:/b:/c", "a", "/a/../b"]
+)
+def test_a_mount_that_is_not_understood_is_refused(
+    mount: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mount with another end would be a directory called `/host/dev:rx`."""
+    assert main(["manifests", "run", "a:B", "--domain", "example.com", "--mount", mount]) == 2
+    assert f"--mount {mount!r} is not HOST[:INSIDE][:rw]" in capsys.readouterr().err
+
+
+def test_an_image_without_a_registry_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """Kubernetes would pull the image of a stranger."""
+    assert main(["manifests", "simulate", "--image", "kubedevices:1"]) == 2
+    said = capsys.readouterr()
+    assert f"would pull {pulled_as('kubedevices:1')}" in said.err
+    assert said.out == ""

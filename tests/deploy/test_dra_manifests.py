@@ -40,7 +40,7 @@ def args_of(daemon_set: Any) -> list[str]:
 def test_a_driver_has_exactly_the_documented_permissions() -> None:
     """One role for one account. Only the pod of the driver has a token of this account."""
     (role,), (binding,) = made(DRIVER, "ClusterRole"), made(DRIVER, "ClusterRoleBinding")
-    page = (Path(__file__).parents[2] / "docs/dra.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/dra-operate.md").read_text()
     _, _, rules = page.partition("needs a ClusterRole with only these rules")
     assert role["rules"] == yaml.safe_load(rules.split("```")[1].removeprefix("yaml"))
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
@@ -142,9 +142,10 @@ def test_the_mode_of_all_nodes_is_a_key_of_the_config_map(
 
 def test_metrics_of_a_driver_do_not_need_podresources(capsys: pytest.CaptureFixture[str]) -> None:
     """A driver knows its claims. A pod that may become a device plugin needs podresources."""
-    arguments = args_of(printed(capsys, "simulate", "--mode", "dra", "--metrics")["DaemonSet"])
+    words = ("simulate", "--mode", "dra", "--pod-resources")
+    arguments = args_of(printed(capsys, *words)["DaemonSet"])
     assert "--pod-resources" not in arguments
-    words = ("simulate", "--mode-file", "configmap", "--metrics")
+    words = ("simulate", "--mode-file", "configmap", "--pod-resources")
     assert "--pod-resources" in args_of(printed(capsys, *words)["DaemonSet"])
 
 
@@ -154,7 +155,7 @@ def test_metrics_of_a_driver_do_not_need_podresources(capsys: pytest.CaptureFixt
         "simulate --mode dra",
         "simulate --mode split --dra-devices simple-device --mode-file configmap",
         "expose --mode dra",
-        "expose --mode-file /etc/x/mode --metrics",
+        "expose --mode-file /etc/x/mode --pod-resources",
     ],
 )
 def test_the_command_accepts_the_arguments_of_the_pod(
@@ -280,7 +281,7 @@ def test_a_proxy_as_a_driver_has_its_rights_and_probes(capsys: pytest.CaptureFix
 
 SERVICES = {
     "simulate --mode dra": "--mode dra --kubeconfig /etc/kubernetes/kubelet.conf --listen",
-    "simulate --mode split --dra-devices 'simple-device/1*' --plugin-dir /p --metrics": (
+    "simulate --mode split --dra-devices 'simple-device/1*' --plugin-dir /p --pod-resources": (
         "--socket-dir /p --mode split --dra-devices simple-device/1* --kubeconfig "
         "/etc/kubernetes/kubelet.conf --pod-resources /var/lib/kubelet/pod-resources/kubelet.sock"
     ),
@@ -291,7 +292,7 @@ SERVICES = {
         "--mode dra --mode-label a.b/mode --kubelet-dir /k --kubeconfig /etc/kubernetes/kubelet"
     ),
     # A driver alone has no socket of a device plugin, and knows its claims by itself.
-    "simulate --mode dra --plugin-dir /p --metrics": (
+    "simulate --mode dra --plugin-dir /p --pod-resources": (
         "simulate --mode dra --kubeconfig /etc/kubernetes/kubelet.conf --listen"
     ),
     "proxy --mode dra --domain a.b --device-type c --inside-dir /in": (

@@ -48,8 +48,8 @@ CASES: dict[str, tuple[str, str]] = {
     ),
     "example": ("expose", ""),
     "own file": ("expose --config {expose} --cdi --dev-dir /dev/dri --dev-dir /dev/bus", ""),
-    "profiles": ("expose --profile fuse --profile kvm --metrics --namespace kube-system", ""),
-    "other directories": ("expose --kubelet-dir /k --plugin-dir /p --metrics", ""),
+    "profiles": ("expose --profile fuse --profile kvm --pod-resources --namespace kube-system", ""),
+    "other directories": ("expose --kubelet-dir /k --plugin-dir /p --pod-resources", ""),
     "proxy": ("proxy --inside-dir /run/inside", "networkPolicy: {enabled: true}"),
     "own plugin": (
         (

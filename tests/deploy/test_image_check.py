@@ -88,11 +88,14 @@ class BothChecks:
         )
         expose = Deployment("expose", built.image)
         simulate = Deployment("simulate", built.image, env={"NUMBER_DEVICES": "4"})
-        config = directory / "config"
+        places = {
+            "configMap": directory / "config",
+            f"{KUBELET_DIR}/pod-resources": directory / "pod-resources",  # nobody serves there
+        }
         self._threads = threads
         self._checks = {
             "simulate": partial(check, built, simulate),
-            "expose": partial(check, built, expose, *hot_plug, configMap=config),
+            "expose": partial(check, built, expose, *hot_plug, **places),
         }
         self._running = {name: threads.submit(each) for name, each in self._checks.items()}
 
@@ -107,7 +110,7 @@ def checks(built: ImageHost) -> Iterator[BothChecks]:
     """Start the checks of both plugins."""
     directory = Path(tempfile.mkdtemp(prefix="kd-", dir="/tmp"))
     devices, config = directory / "devices", directory / "config"
-    for each in (devices, config):
+    for each in (devices, config, directory / "pod-resources"):
         each.mkdir()
     (config / "config.yaml").write_text(CONFIG)
     for name in ("w0", "w1"):

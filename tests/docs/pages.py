@@ -2,7 +2,7 @@
 
 A page is Markdown. Fenced blocks mean:
 
-* any language after a comment `<!-- file: NAME -->`: the content of the file NAME.
+* any language after the line ``**`NAME`**``, which readers see: the content of the file NAME.
 * ```` ```python ```` alone: executed unchanged.
 * ```` ```console ````: lines after `$ ` are commands for bash, the other lines are their output;
   `…` matches any text. A process started by `$ … &` ends with the page.
@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(
-    r"(?:<!-- (?P<mark>file|not run): (?P<what>.*?) -->\n+)?"
+    r"(?:(?:\*\*`(?P<file>[^`\n]+)`\*\*|(?P<skipped><!-- not run: .*? -->))\n)?"
     r"^```(?P<language>\w+)\n(?P<body>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
@@ -42,10 +42,10 @@ def read_page(path: Path) -> Page:
     page = Page(path)
     for block in _BLOCK.finditer(path.read_text()):
         language, body = block["language"], block["body"]
-        if block["mark"] == "not run" or language in _ONLY_READ:
+        if block["skipped"] or language in _ONLY_READ:
             continue
-        if block["mark"] == "file":
-            page.files[block["what"]] = body
+        if block["file"]:
+            page.files[block["file"]] = body
         elif language == "python":
             page.programs.append(body)
         elif language == "console":

@@ -33,12 +33,15 @@ class Links(HTMLParser):
         super().__init__()
         self.targets: set[str] = set()
         self.places: set[str] = set()
+        self.pictures: set[str] = set()
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
         if place := given.get("id"):
             self.places.add(place)
+        if tag == "img" and (source := given.get("src")):
+            self.pictures.add(unquote(source))
         if tag == "a" and (target := given.get("href")):
             self.targets.add(unquote(target))
 
@@ -68,6 +71,22 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = build(found)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
     return found
+
+
+def test_pictures_and_names_of_files_are_visible(site: Path) -> None:
+    """Each picture of a page is shown from the site itself, and each file has its name above it."""
+    shown = set()
+    for page in ("index", "architecture", "conformance", "observe"):
+        text = (site / f"{page}.html").read_text()
+        pictures = Links(text).pictures
+        assert pictures, page
+        shown |= {(site / each).resolve() for each in pictures}
+    assert {each.name for each in shown} == {
+        *("way-of-a-device.svg", "check.svg", "report.png", "dashboard.svg", "devices.svg"),
+    }
+    assert all(each.is_file() for each in shown)
+    named = "<p><strong><code>test_widget_driver.py</code></strong></p>"
+    assert named in (site / "dra.html").read_text()
 
 
 def test_every_page_is_in_the_site_and_in_its_search(site: Path) -> None:
@@ -111,6 +130,16 @@ def test_wide_tables_can_be_scrolled(site: Path) -> None:
     """On a small screen the theme would cut wide tables."""
     assert "overflow-x: auto" in (site / "site.css").read_text()
     assert 'href="site.css"' in (site / "reference.html").read_text()
+
+
+def test_code_has_colours_and_a_button_that_copies_the_commands(site: Path) -> None:
+    """Without a server or another host: Pygments marks prompts, and a small script adds buttons."""
+    text = (site / "k3s.html").read_text()
+    assert '<span class="gp">$ </span>' in text
+    assert 'src="copy.js"' in text
+    assert ".codehilite .gp" in (site / "site.css").read_text()
+    assert 'line.startsWith("$ ")' in (site / "copy.js").read_text()
+    assert 'src="../copy.js"' in (site / "development/tour.html").read_text()
 
 
 def test_every_link_leads_to_a_page_or_a_heading(site: Path) -> None:

@@ -23,7 +23,7 @@ from kubedevices.kubelet_api.pod_resources import (
 from kubedevices.values.allocation import ClaimReference
 from kubedevices.wire.unix_grpc import GrpcServer
 from tests import waiting
-from tests.dra.api_server import claim_of
+from tests.dra.cluster import claim_of
 from tests.dra.test_device_plugin_guard import SlowKubelet
 from tests.dra.test_service import DRIVER, ONE, THREE, TWO, Rig
 

@@ -20,9 +20,11 @@ from kubedevices.dra.kubeconfig import ApiAccess
 from kubedevices.dra.metadata import names_of
 from kubedevices.dra.publisher import Publisher, PublishTiming
 from kubedevices.errors import ApiRefused, ApiUnreachable, ClaimRefused
+from kubedevices.testing.api_server import ApiFault
+from kubedevices.testing.api_server.http import ApiRequest
 from kubedevices.values.allocation import ClaimReference
 from tests import waiting
-from tests.dra.api_server import ApiServer, claim_of
+from tests.dra.cluster import OneNode, claim_of
 
 until = partial(waiting.until, timeout=60)
 CLAIM = ClaimReference("default", "uid-1", "one")
@@ -90,23 +92,23 @@ WRONG: dict[str, bytes] = {
 }
 
 REQUESTS = {
-    "get node": ("GET", "/nodes/"),
-    "list slices": ("GET", "resourceslices?fieldSelector"),
-    "watch slices": ("GET", "watch=true"),
-    "create slice": ("POST", "resourceslices"),
-    "update slice": ("PUT", "resourceslices"),
-    "delete slice": ("DELETE", "resourceslices"),
+    "get node": ("get", "nodes"),
+    "list slices": ("list", "resourceslices"),
+    "watch slices": ("watch", "resourceslices"),
+    "create slice": ("create", "resourceslices"),
+    "update slice": ("update", "resourceslices"),
+    "delete slice": ("delete", "resourceslices"),
 }
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[ApiServer]:
-    async with ApiServer().running() as running:
+async def server() -> AsyncIterator[OneNode]:
+    async with OneNode().running() as running:
         yield running
 
 
 @contextlib.asynccontextmanager
-async def publishing(server: ApiServer) -> AsyncIterator[Publisher]:
+async def publishing(server: OneNode) -> AsyncIterator[Publisher]:
     timing = PublishTiming(0.005, 0.02, 0.05)
     publisher = Publisher(ApiClient(server.access), "example.com", "node1", timing)
     task = asyncio.create_task(publisher.run(), name="publisher")
@@ -122,25 +124,23 @@ async def publishing(server: ApiServer) -> AsyncIterator[Publisher]:
 @pytest.mark.parametrize("request_kind", REQUESTS)
 @pytest.mark.parametrize("wrong", WRONG)
 async def test_the_publisher_outlives_each_wrong_answer(
-    server: ApiServer, wrong: str, request_kind: str
+    server: OneNode, wrong: str, request_kind: str
 ) -> None:
     """After two wrong answers to any kind of request, the server has the wanted slices."""
-    method, part = REQUESTS[request_kind]
     left = 2
 
-    def answer(asked: str, target: str) -> bytes | None:
+    def answer(request: ApiRequest) -> ApiFault | None:
         nonlocal left
-        is_watch = "watch=true" in target
-        if asked != method or part not in target or is_watch != (request_kind == "watch slices"):
+        if (request.verb, request.resource) != REQUESTS[request_kind]:
             return None
         left -= 1
-        return WRONG[wrong] if left >= 0 else None
+        return ApiFault(200, raw=WRONG[wrong]) if left >= 0 else None
 
     async with publishing(server) as publisher:
         publisher.publish([[{"name": "a"}], [{"name": "b"}]])
         if request_kind in ("update slice", "delete slice"):
             await until(lambda: publisher.is_published)
-        server.raw = answer
+        server.fault = answer
         if request_kind == "update slice":
             publisher.publish([[{"name": "a"}], [{"name": "c"}]])
         if request_kind == "delete slice":
@@ -180,10 +180,10 @@ CLAIMS = {
 
 
 @pytest.mark.parametrize("wrong", [*WRONG, *CLAIMS])
-async def test_a_wrong_claim_is_a_refusal(server: ApiServer, wrong: str) -> None:
+async def test_a_wrong_claim_is_a_refusal(server: OneNode, wrong: str) -> None:
     """Reading a claim raises only errors that the driver answers to the kubelet with."""
     answer = WRONG.get(wrong) or http(json.dumps(CLAIMS[wrong]))
-    server.raw = lambda _method, _path: answer
+    server.fault = lambda _request: ApiFault(200, raw=answer)
     with contextlib.suppress(ApiRefused, ApiUnreachable, ClaimRefused):
         claim = await ApiClient(server.access).get_claim(CLAIM)
         results_of(claim, CLAIM, "example.com")
@@ -192,11 +192,11 @@ async def test_a_wrong_claim_is_a_refusal(server: ApiServer, wrong: str) -> None
 
 
 async def test_the_same_wrong_answer_is_logged_once(
-    server: ApiServer, caplog: pytest.LogCaptureFixture
+    server: OneNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Twenty refused answers give one line, and the pause between two calls grows."""
     caplog.set_level(logging.INFO)
-    server.raw = lambda _method, _path: http("{}")
+    server.fault = lambda _request: ApiFault(200, raw=http("{}"))
     async with publishing(server) as publisher:
         publisher.publish([[{"name": "a"}]])
         await until(lambda: publisher.errors >= 20)
@@ -206,10 +206,11 @@ async def test_the_same_wrong_answer_is_logged_once(
 
 
 async def test_a_server_that_ends_each_watch_at_once_is_not_asked_without_a_pause(
-    server: ApiServer,
+    server: OneNode,
 ) -> None:
     """Each round pauses, as after an error."""
-    server.raw = lambda _method, target: http("") if "watch=true" in target else None
+    ended = ApiFault(200, raw=http(""))
+    server.fault = lambda request: ended if request.verb == "watch" else None
     timing = PublishTiming(0.2, 30)
     publisher = Publisher(ApiClient(server.access), "example.com", "node1", timing)
     publisher.publish([[]])
@@ -252,10 +253,11 @@ def test_a_wait_is_between_nothing_and_a_minute(value: str, wait: float | None) 
     assert seconds_to_wait(value.encode("latin-1"), NOW) == wait
 
 
-async def test_a_long_wait_is_logged(server: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_long_wait_is_logged(server: OneNode, caplog: pytest.LogCaptureFixture) -> None:
     """The log says how long the driver waits, and why: at most 60 s."""
     caplog.set_level(logging.INFO)
-    server.raw = lambda _method, _path: http("{}", 429, "Retry-After: 86400\r\n")
+    late = ApiFault(200, raw=http("{}", 429, "Retry-After: 86400\r\n"))
+    server.fault = lambda _request: late
     async with publishing(server) as publisher:
         publisher.publish([[]])
         await until(lambda: "waits 60 s, as the API server asks for" in caplog.text)
@@ -267,21 +269,22 @@ async def watched(api: ApiClient) -> list[Any]:
 
 
 async def test_a_line_of_a_watch_has_a_limit(
-    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+    server: OneNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The connection ends when a line has more bytes than the limit; whole lines are read."""
     monkeypatch.setattr(api_client, "_LINE_LIMIT", 1000)
     api = ApiClient(server.access)
-    server.raw = lambda _method, _path: http('{"a": 1}\n' * 1000)
+    server.fault = lambda _request: ApiFault(200, raw=http('{"a": 1}\n' * 1000))
     assert len(await watched(api)) == 1000
-    server.raw = lambda _method, _path: http('{"a": "' + "x" * 100_000)
+    server.fault = lambda _request: ApiFault(200, raw=http('{"a": "' + "x" * 100_000))
     with pytest.raises(ApiUnreachable, match="a line of its watch has more than 1000 bytes"):
         await watched(api)
 
 
-async def test_an_answer_has_a_limit(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_has_a_limit(server: OneNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading ends at the limit of the call."""
-    server.raw = lambda _method, _path: http(" " * (api_client._OBJECT_LIMIT + 100_000))
+    long = ApiFault(200, raw=http(" " * (api_client._OBJECT_LIMIT + 100_000)))
+    server.fault = lambda _request: long
     with pytest.raises(ApiUnreachable, match="its answer has more than"):
         await ApiClient(server.access).get_node("node1")
 

@@ -10,31 +10,33 @@ import pytest
 from kubedevices.dra.api_client import ApiClient
 from kubedevices.dra.kubeconfig import ApiAccess
 from kubedevices.errors import ApiRefused, ApiUnreachable
+from kubedevices.testing.api_server import ApiFault
 from kubedevices.values.allocation import ClaimReference
-from tests.dra.api_server import ApiServer, Fault, claim_of
+from tests.dra.cluster import OneNode, claim_of
 
-SPEC = {"pool": {"name": "node1", "generation": 1, "resourceSliceCount": 1}, "devices": []}
+POOL = {"name": "node1", "generation": 1, "resourceSliceCount": 1}
+SPEC = {"driver": "example.com", "nodeName": "node1", "pool": POOL, "devices": []}
 CLAIM = ClaimReference("default", "uid-1", "one")
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[ApiServer]:
-    async with ApiServer().running() as running:
+async def server() -> AsyncIterator[OneNode]:
+    async with OneNode().running() as running:
         yield running
 
 
-async def test_a_claim_is_read(server: ApiServer) -> None:
+async def test_a_claim_is_read(server: OneNode) -> None:
     """By namespace and name."""
-    server.claims["one"] = claim_of("uid-1", "gpu-0")
+    server.give("one", claim_of("uid-1", "gpu-0"))
     found = await ApiClient(server.access).get_claim(CLAIM)
-    assert found["metadata"] == {"namespace": "default", "name": "one", "uid": "uid-1"}
-    assert found["status"] == server.claims["one"]["status"]
+    assert found == server.get("resourceclaims", "one")
+    assert found["metadata"]["uid"] == "uid-1"
     path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/one"
-    assert server.requests == [("GET", path)]
+    assert [(each.method, each.path) for each in server.requests] == [("GET", path)]
 
 
 async def test_all_claims_are_listed_page_by_page(
-    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+    server: OneNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cluster may have very many claims."""
     client, asked = ApiClient(server.access), []
@@ -49,12 +51,13 @@ async def test_all_claims_are_listed_page_by_page(
     assert asked == [{"limit": "500"}, {"limit": "500", "continue": "next"}]
 
 
-async def test_a_slice_is_created_replaced_watched_and_deleted(server: ApiServer) -> None:
+async def test_a_slice_is_created_replaced_watched_and_deleted(server: OneNode) -> None:
     """The five calls about slices."""
     api = ApiClient(server.access)
     made = await api.create_slice({"metadata": {"generateName": "a-"}, "spec": SPEC})
     found, version = await api.list_slices("example.com", "node1")
-    assert found == [made]
+    about = {"kind": made["kind"], "apiVersion": made["apiVersion"]}
+    assert [each | about for each in found] == [made], "the items of a list have neither"
     newer = await api.update_slice(made | {"spec": SPEC | {"devices": [{"name": "gpu-0"}]}})
     async with contextlib.aclosing(api.watch_slices("example.com", "node1", version)) as events:
         assert (await anext(events))["object"] == newer
@@ -65,27 +68,27 @@ async def test_a_slice_is_created_replaced_watched_and_deleted(server: ApiServer
     assert await api.list_slices("example.com", "node1") == ([], str(int(version) + 2))
 
 
-async def test_a_refusal_has_the_text_of_the_server(server: ApiServer) -> None:
+async def test_a_refusal_has_the_text_of_the_server(server: OneNode) -> None:
     """Reason and message of the server's Status, and the time of Retry-After."""
-    server.fault = lambda *_: Fault(429, "slow down", (("Retry-After", "3"),))
+    server.fault = lambda _request: ApiFault(429, "slow down", "TooManyRequests", retry_after=3)
     with pytest.raises(ApiRefused, match="cannot get nodes: slow down") as refused:
         await ApiClient(server.access).get_node("node1")
-    assert (refused.value.status, refused.value.reason) == (429, "Fault")
+    assert (refused.value.status, refused.value.reason) == (429, "TooManyRequests")
     assert refused.value.retry_after == 3
 
 
-async def test_a_refusal_by_a_policy_names_no_rule(server: ApiServer) -> None:
+async def test_a_refusal_by_a_policy_names_no_rule(server: OneNode) -> None:
     """RBAC permits the request, so another rule would not help."""
     text = "resourceslices is forbidden: ValidatingAdmissionPolicy 'a' with binding 'a' denied"
-    server.fault = lambda *_: Fault(403, text)
+    server.answer_all(403, text)
     with pytest.raises(ApiRefused, match="denied") as caught:
         await ApiClient(server.access).list_slices("example.com", "node1")
     assert not caught.value.missing_rule
 
 
-async def test_a_missing_permission_names_the_rule(server: ApiServer) -> None:
+async def test_a_missing_permission_names_the_rule(server: OneNode) -> None:
     """The error has the RBAC rule, so that the administrator can paste it."""
-    server.fault = lambda *_: Fault(403, "forbidden")
+    server.answer_all(403, "forbidden")
     api = ApiClient(server.access)
     with pytest.raises(ApiRefused) as refused:
         await api.list_slices("example.com", "node1")
@@ -96,16 +99,16 @@ async def test_a_missing_permission_names_the_rule(server: ApiServer) -> None:
 
 
 @pytest.mark.parametrize("status", [0, -1])
-async def test_a_server_that_does_not_answer_is_unreachable(server: ApiServer, status: int) -> None:
+async def test_a_server_that_does_not_answer_is_unreachable(server: OneNode, status: int) -> None:
     """It closes the connection, or sends nothing."""
-    server.fault = lambda *_: Fault(status)
+    server.answer_all(status)
     with pytest.raises(ApiUnreachable, match=server.url):
         await ApiClient(server.access, timeout=0.5).get_node("node1")
 
 
 async def test_an_api_server_that_does_not_listen_is_unreachable() -> None:
     """As while the API server restarts."""
-    async with ApiServer().running() as gone:
+    async with OneNode().running() as gone:
         pass
     api = ApiClient(gone.access)
     with pytest.raises(ApiUnreachable):
@@ -114,21 +117,22 @@ async def test_an_api_server_that_does_not_listen_is_unreachable() -> None:
         await anext(api.watch_slices("example.com", "node1", "1"))
 
 
-async def test_a_token_that_was_replaced_counts_at_once(server: ApiServer, tmp_path: Path) -> None:
+async def test_a_token_that_was_replaced_counts_at_once(server: OneNode, tmp_path: Path) -> None:
     """The kubelet writes a new token every hour."""
     token = tmp_path / "token"
     api = ApiClient(ApiAccess(server.url, token=token))
     for word in ("first", "second"):
         token.write_text(f"{word}\n")
         await api.get_node("node1")
-    assert server.authorizations == ["Bearer first", "Bearer second"]
+    assert [each.token for each in server.requests] == ["first", "second"]
     token.unlink()
     with pytest.raises(ApiUnreachable, match="No such file"):
         await api.get_node("node1")
 
 
-async def test_an_answer_without_json_is_refused(server: ApiServer) -> None:
+async def test_an_answer_without_json_is_refused(server: OneNode) -> None:
     """A proxy in between may answer for the server."""
-    server.nodes["node1"] = []  # type: ignore[assignment]
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]"
+    server.fault = lambda _request: ApiFault(200, raw=answer)
     with pytest.raises(ApiRefused, match="the answer must be an object"):
         await ApiClient(server.access).get_node("node1")

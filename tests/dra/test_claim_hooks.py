@@ -16,7 +16,7 @@ from kubedevices.plugin.timing import HookTimeouts
 from kubedevices.values.allocation import ClaimReference
 from kubedevices.values.cdi import ContainerEdits
 from tests import waiting
-from tests.dra.api_server import claim_of
+from tests.dra.cluster import claim_of
 from tests.dra.test_service import DRIVER, ONE, TWO, Rig
 
 until = partial(waiting.until, timeout=60)

@@ -10,7 +10,7 @@ import pytest
 from kubedevices.cli import main
 from kubedevices.kubelet_api.pod_resources import pod_resources_methods
 from kubedevices.wire.unix_grpc import GrpcServer
-from tests.dra.api_server import ApiServer, claim_of
+from tests.dra.cluster import OneNode, claim_of
 from tests.dra.test_abandoned_search import KubeletWithPods
 from tests.dra.test_device_plugin_guard import SlowKubelet
 from tests.dra.test_driver import DRIVER, UID, Rig, until
@@ -18,8 +18,8 @@ from tests.dra.test_driver import DRIVER, UID, Rig, until
 
 @pytest.fixture
 async def rig(short_dir: Path) -> AsyncIterator[Rig]:
-    async with ApiServer().running() as api:
-        api.claims["one"] = claim_of(UID, "w-1")
+    async with OneNode().running() as api:
+        api.give("one", claim_of(UID, "w-1"))
         (short_dir / "k" / "device-plugins").mkdir(parents=True)
         yield Rig(short_dir, api)
 

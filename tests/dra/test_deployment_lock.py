@@ -7,7 +7,7 @@ import pytest
 import kubedevices as kd
 from kubedevices.dra.deployment_lock import DeploymentLock, DriverUser, deployment_of
 from kubedevices.errors import DriverTaken
-from tests.dra.api_server import ApiServer
+from tests.dra.cluster import OneNode
 from tests.dra.test_driver import DRIVER, Rig, until
 
 
@@ -22,7 +22,7 @@ async def test_a_second_deployment_is_refused_before_it_takes_devices_out_of_the
     short_dir: Path,
 ) -> None:
     """The first goes on; after its end the second may be the driver."""
-    async with ApiServer().running() as api:
+    async with OneNode().running() as api:
         rig = Rig(short_dir, api)
         async with rig.driver() as first:
             await until(lambda: api.devices == [["w-0", "w-1"]])

@@ -20,7 +20,7 @@ from kubedevices.plugin.timing import Timing
 from kubedevices.values.allocation import PluginInfo
 from kubedevices.wire.unix_grpc import GrpcChannel
 from tests import waiting
-from tests.dra.api_server import ApiServer, claim_of
+from tests.dra.cluster import OneNode, claim_of
 from tests.kubelet_api.protobuf_classes import message_class
 
 until = partial(waiting.until, timeout=60)
@@ -43,7 +43,7 @@ class Widgets(kd.PolledScanner):
 class Rig:
     """A kubelet's directory, an API server, and a driver between them."""
 
-    def __init__(self, directory: Path, api: ApiServer) -> None:
+    def __init__(self, directory: Path, api: OneNode) -> None:
         self.directory, self.api = directory, api
         self.data_dir = directory / "k" / "plugins" / DRIVER
         self.registry = directory / "k" / "plugins_registry"
@@ -114,7 +114,7 @@ class Rig:
 
 @pytest.fixture
 async def rig(short_dir: Path) -> AsyncIterator[Rig]:
-    async with ApiServer().running() as api:
+    async with OneNode().running() as api:
         yield Rig(short_dir, api)
 
 
@@ -147,7 +147,7 @@ async def test_a_refused_driver_goes_on(rig: Rig, caplog: pytest.LogCaptureFixtu
 
 async def test_a_claim_is_prepared_and_unprepared(rig: Rig) -> None:
     """From the scanner's device to a CDI file, and back."""
-    rig.api.claims["one"] = claim_of(UID, "w-1")
+    rig.api.give("one", claim_of(UID, "w-1"))
     async with rig.driver():
         await until(lambda: rig.api.devices == [["w-0", "w-1"]])
         prepared = await rig.call("NodePrepareResources")
@@ -207,7 +207,7 @@ async def test_the_registry_may_vanish_between_two_looks(
 
 async def test_a_removed_cdi_file_is_written_again(rig: Rig) -> None:
     """The kubelet does not call Prepare before it starts a container again."""
-    rig.api.claims["one"] = claim_of(UID, "w-1")
+    rig.api.give("one", claim_of(UID, "w-1"))
     async with rig.driver():
         await rig.call("NodePrepareResources")
         (file,) = rig.cdi_dir.iterdir()
@@ -217,14 +217,14 @@ async def test_a_removed_cdi_file_is_written_again(rig: Rig) -> None:
 
 async def test_a_stopped_driver_removes_only_its_sockets(rig: Rig) -> None:
     """Pods go on, and the slices stay for the next process. Sockets of a killed one do no harm."""
-    rig.api.claims["one"] = claim_of(UID, "w-1")
+    rig.api.give("one", claim_of(UID, "w-1"))
     async with rig.driver():
         await rig.call("NodePrepareResources")
         await until(lambda: rig.api.devices == [["w-0", "w-1"]])
     assert not rig.service.exists()
     assert not rig.registration.exists()
     (file,) = rig.cdi_dir.iterdir()
-    rig.api.claims.clear()
+    rig.api.take()
     writes, watches = len(rig.api.writes), rig.api.watches
     async with rig.driver():
         assert not (await rig.call("NodeUnprepareResources")).error
@@ -315,7 +315,7 @@ class Waits(Widgets, kd.Allocator):
 async def test_a_running_call_ends_before_the_driver(rig: Rig) -> None:
     """The registration socket is removed at once; a health stream delays nothing."""
     rig.scanner = waits = Waits(*rig.scanner.devices)
-    rig.api.claims["one"] = claim_of(UID, "w-1")
+    rig.api.give("one", claim_of(UID, "w-1"))
     async with rig.driver() as driver:
         service = driver.sockets.service
         health = await GrpcChannel.dial(service, timeout=10)

@@ -16,7 +16,7 @@ from kubedevices.dra.names import DRIVER_LIMIT
 from kubedevices.dra.options import DraSettings
 from kubedevices.errors import PreparedUnwritable, SocketPathTooLong
 from tests import waiting
-from tests.dra.api_server import ApiServer, claim_of
+from tests.dra.cluster import OneNode, claim_of
 from tests.dra.test_driver import UID, Rig, Widgets
 
 until = partial(waiting.until, timeout=60)
@@ -25,8 +25,8 @@ OLD, NEW = ["w-0", "w-1"], ["w-0", "w-1", "w-2"]
 
 @pytest.fixture
 async def rig(short_dir: Path) -> AsyncIterator[Rig]:
-    async with ApiServer().running() as api:
-        api.claims["one"] = claim_of(UID, "w-1")
+    async with OneNode().running() as api:
+        api.give("one", claim_of(UID, "w-1"))
         yield Rig(short_dir, api)
 
 

@@ -29,7 +29,7 @@ from kubedevices.plugin.hooks import Hooks
 from kubedevices.testing import Bench
 from kubedevices.values.allocation import ClaimDevice, ClaimReference
 from kubedevices.values.cdi import CdiMount
-from tests.dra.api_server import claim_of
+from tests.dra.cluster import claim_of
 from tests.planted import Outside, clear, plant
 
 DRIVER = "example.com"

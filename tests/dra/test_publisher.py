@@ -10,8 +10,11 @@ import pytest
 
 from kubedevices.dra.api_client import ApiClient
 from kubedevices.dra.publisher import Publisher, PublishTiming
+from kubedevices.testing.api_server import ApiFault
+from kubedevices.testing.api_server.http import ApiRequest
+from kubedevices.values.scheduling.kinds import Object
 from tests import waiting
-from tests.dra.api_server import ApiServer, Fault, Object
+from tests.dra.cluster import OneNode
 
 until = partial(waiting.until, timeout=60)
 
@@ -22,7 +25,7 @@ def slices(*parts: str) -> list[list[Object]]:
 
 @contextlib.asynccontextmanager
 async def publishing(
-    server: ApiServer, *parts: str, timing: PublishTiming | None = None
+    server: OneNode, *parts: str, timing: PublishTiming | None = None
 ) -> AsyncIterator[Publisher]:
     publisher = Publisher(
         ApiClient(server.access), "example.com", "node1", timing or PublishTiming(0.01, 0.05)
@@ -39,28 +42,28 @@ async def publishing(
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[ApiServer]:
-    async with ApiServer().running() as running:
+async def server() -> AsyncIterator[OneNode]:
+    async with OneNode().running() as running:
         yield running
 
 
-async def test_unchanged_slices_are_written_once(server: ApiServer) -> None:
+async def test_unchanged_slices_are_written_once(server: OneNode) -> None:
     """One list confirms them, then one watch follows; there are no more reads and writes."""
     async with publishing(server, "a b", "c") as publisher:
         await until(lambda: server.watches)
         assert server.devices == [["a", "b"], ["c"]]
         assert len(server.requests) == 6
-        assert server.writes == ["POST", "POST"]
+        assert server.writes == ["create", "create"]
         publisher.publish(slices("a b", "c"))  # the same again
         await asyncio.sleep(0)
         assert len(server.requests) == 6
         publisher.publish(slices("a b", "d"))
         await until(lambda: server.devices == [["a", "b"], ["d"]])
         await until(lambda: publisher.is_published)
-        assert server.writes == ["POST", "POST", "PUT"]
+        assert server.writes == ["create", "create", "update"]
 
 
-async def test_nothing_is_published_before_the_first_tree(server: ApiServer) -> None:
+async def test_nothing_is_published_before_the_first_tree(server: OneNode) -> None:
     """An empty tree counts: one empty slice says that the driver runs."""
     async with publishing(server) as publisher:
         await asyncio.sleep(0)
@@ -70,21 +73,20 @@ async def test_nothing_is_published_before_the_first_tree(server: ApiServer) -> 
         assert server.devices == [[]]
 
 
-async def test_slices_that_others_delete_are_created_again(server: ApiServer) -> None:
+async def test_slices_that_others_delete_are_created_again(server: OneNode) -> None:
     """A kubelet deletes them when it starts."""
     async with publishing(server, "a", "b") as publisher:
         await until(lambda: publisher.is_published)
-        for name in [*server.slices]:
-            server.delete(name)
+        server.delete_slices_of_all()
         await until(lambda: server.devices == [["a"], ["b"]])
 
 
-async def test_a_failed_call_is_tried_again(server: ApiServer) -> None:
+async def test_a_failed_call_is_tried_again(server: OneNode) -> None:
     """Conflicts, server errors, closed connections: one after the other, each logged once."""
-    faults = [Fault(500), Fault(0), Fault(409), Fault(404), Fault(503), Fault(500)]
+    faults = [ApiFault(status) for status in (500, 0, 409, 404, 503, 500)]
 
-    def fault(method: str, _path: str) -> Fault | None:
-        return faults.pop() if faults and method in ("GET", "POST") else None
+    def fault(request: ApiRequest) -> ApiFault | None:
+        return faults.pop() if faults and request.method in ("GET", "POST") else None
 
     server.fault = fault
     async with publishing(server, "a") as publisher:
@@ -93,21 +95,21 @@ async def test_a_failed_call_is_tried_again(server: ApiServer) -> None:
 
 
 async def test_retries_slow_down_while_the_server_is_unreachable(
-    server: ApiServer, caplog: pytest.LogCaptureFixture
+    server: OneNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The pause doubles up to its limit, and the same error is logged once."""
-    server.fault = lambda *_: Fault(500, "no")
+    server.fault = lambda _request: ApiFault(500, "no")
     async with publishing(server, "a") as publisher:
         await until(lambda: len(server.requests) > 10)
-        server.fault = lambda *_: None
+        server.fault = lambda _request: None
         await until(lambda: publisher.is_published)
     errors = [each for each in caplog.records if each.levelno == logging.ERROR]
     assert len(errors) == 1
 
 
-async def test_a_retry_waits_as_long_as_the_server_says(server: ApiServer) -> None:
+async def test_a_retry_waits_as_long_as_the_server_says(server: OneNode) -> None:
     """429 with Retry-After: there is no call before."""
-    server.fault = lambda *_: Fault(429, "slow down", (("Retry-After", "1000"),))
+    server.fault = lambda _request: ApiFault(429, "slow down", retry_after=1000)
     async with publishing(server, "a"):
         await until(lambda: server.requests)
         for _ in range(20):
@@ -119,71 +121,70 @@ LONG = PublishTiming(0.01, 0.05, invalid=3600, last_invalid=3600)
 
 
 async def test_an_invalid_slice_is_sent_again_after_a_long_pause(
-    server: ApiServer, caplog: pytest.LogCaptureFixture
+    server: OneNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An administrator may have changed a policy. Other devices are sent at once."""
     caplog.set_level(logging.INFO)
-    server.fault = lambda method, _path: Fault(422, "too odd") if method == "POST" else None
+    server.refuse("create", "resourceslices", 422, "too odd")
     async with publishing(server, "a", timing=LONG) as publisher:
         await until(lambda: server.watches)
-        server.fault = lambda *_: None
+        server.fault = lambda _request: None
         for _ in range(20):
             await asyncio.sleep(0.01)
-        assert server.writes == ["POST"]
+        assert server.writes == ["create"]
         publisher.publish(slices("b"))
         await until(lambda: server.devices == [["b"]])
-    server.slices.clear()
-    server.fault = lambda method, _path: Fault(422, "too odd") if method == "POST" else None
+    server.delete_slices_of_all()
+    server.refuse("create", "resourceslices", 422, "too odd")
     quick = PublishTiming(0.01, 0.05, invalid=0.01, last_invalid=0.02)
     async with publishing(server, "a", timing=quick):
-        await until(lambda: server.writes.count("POST") > 6)
-        server.fault = lambda *_: None
+        await until(lambda: server.writes.count("create") > 6)
+        server.fault = lambda _request: None
         await until(lambda: server.devices == [["a"]])
     assert caplog.text.count("too odd") == 2, "the same error again is not logged"
 
 
 async def test_after_an_invalid_update_the_log_says_what_is_still_published(
-    server: ApiServer, caplog: pytest.LogCaptureFixture
+    server: OneNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Slices that others delete meanwhile are noticed."""
     async with publishing(server, "a b", timing=LONG) as publisher:
         await until(lambda: publisher.is_published)
-        server.fault = lambda method, _path: Fault(422, "too odd") if method == "PUT" else None
+        server.refuse("update", "resourceslices", 422, "too odd")
         publisher.publish(slices("a c"))
         left = "the API server still has 1 slice with 2 devices from before"
         await until(lambda: left in caplog.text)
         assert all(map(publisher.may_have, "abc"))
-        server.delete(*server.slices)
+        server.delete_slices_of_all()
         await until(lambda: server.devices == [["a", "c"]])
 
 
 async def test_a_dropped_field_is_logged_once_and_not_sent_again(
-    server: ApiServer, caplog: pytest.LogCaptureFixture
+    server: OneNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The server drops fields of a feature gate that is off."""
 
-    def drop_taints(made: Object) -> None:
+    def drop_taints(_plural: str, made: Object) -> None:
         for each in made["spec"]["devices"]:
             each.pop("taints", None)
 
-    server.taken_in = drop_taints
+    server.store.admit = drop_taints
     taint = {"key": "k", "effect": "NoSchedule"}
     async with publishing(server) as publisher:
         for name in ("a", "b"):
             publisher.publish([[{"name": name, "taints": [taint]}]])
             await until(lambda: publisher.is_published)
             assert server.devices == [[name]]
-    assert server.writes == ["POST", "PUT"]
+    assert server.writes == ["create", "update"]
     assert caplog.text.count("dropped taints") == 1
 
 
-async def test_a_recreated_node_object_owns_the_slices(server: ApiServer) -> None:
+async def test_a_recreated_node_object_owns_the_slices(server: OneNode) -> None:
     """Kubernetes would delete slices that the old node object owns."""
     async with publishing(server, "a") as publisher:
         await until(lambda: publisher.is_published)
-        server.nodes["node1"] = {"metadata": {"uid": "another"}}
-        (name,) = server.slices
-        server.delete(name)
+        server.delete("nodes", "node1")
+        server.put("nodes", {"metadata": {"name": "node1", "uid": "another"}})
         await until(lambda: server.devices == [["a"]])
-        (found,) = server.slices.values()
+        (found,) = server.slices
         assert found["metadata"]["ownerReferences"][0]["uid"] == "another"

@@ -22,7 +22,7 @@ from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.timing import HookTimeouts
 from kubedevices.values.allocation import ClaimReference
 from tests import waiting
-from tests.dra.api_server import claim_of
+from tests.dra.cluster import claim_of
 
 until = partial(waiting.until, timeout=60)
 

@@ -18,15 +18,16 @@ from kubedevices.dra.shared_devices import SharedDevices, check_configuration, g
 from kubedevices.dra.slices import offer_of
 from kubedevices.errors import ClaimRefused, NotInTime
 from kubedevices.plugin.hooks import Hooks
-from kubedevices.testing.api_server.scheduler import NotAllocatable, allocate
 from kubedevices.testing.api_server.slice_rules import slice_problems
 from kubedevices.testing.workbench import Bench
 from kubedevices.values.allocation import ClaimReference
 from kubedevices.values.cdi import ContainerEdits
-from tests.dra.api_server import claim_of
+from kubedevices.values.scheduling.scheduler import NotAllocatable, allocate
+from tests.dra.cluster import claim_of
 from tests.dra.test_service import DRIVER, ONE, THREE, TWO
 
 CARD = f"{DRIVER}/card"
+NODE = {"metadata": {"name": "node1"}}
 
 
 class Cards(kd.PolledScanner, kd.Allocator, kd.ContainerPreStarter, kd.ClaimPreparer):
@@ -235,17 +236,33 @@ def test_replicas_are_one_device_with_shares(bench: Bench) -> None:
     }
 
 
-def test_a_request_for_as_many_devices_as_replicas_gets_all_shares(bench: Bench) -> None:
-    """So a pod with `limits` of an extended resource gets as many as from the device plugin."""
+def test_a_request_gets_one_share_of_a_device(bench: Bench) -> None:
+    """Since Kubernetes 1.36; two requests may get two shares of one device."""
     bench.start(kd.Shared(Cards(2), replicas=2), domain=DRIVER, mode="dra")
-    claimed = bench.claim("pod-1", {CARD: 3})
-    assert claimed.devices == ("card0", "card0", "card1")
+    claimed = bench.claim("pod-1", {CARD: 2})
+    assert claimed.devices == ("card0", "card1")
     assert claimed.options.env["CARDS"] == "card0,card1"
-    assert bench.claim("pod-2", {CARD: 1}).devices == ("card1",)
+    with pytest.raises(NotInTime, match="3 wanted, 2 free"):
+        bench.claim("pod-2", {CARD: 3}, timeout=0)
+    exactly = {"deviceClassName": f"card.{DRIVER}"}
+    both = bench.claim("pod-3", [{"name": name, "exactly": exactly} for name in ("a", "b")])
+    assert both.devices == ("card0", "card1")
     with pytest.raises(NotInTime, match="0 free"):
-        bench.claim("pod-3", {CARD: 1}, timeout=0)
+        bench.claim("pod-4", {CARD: 1}, timeout=0)
     bench.release("pod-1")
-    assert bench.claim("pod-3", {CARD: 3}).devices == ("card0", "card0", "card1")
+    bench.release("pod-3")
+    assert bench.claim("pod-4", {CARD: 2}).devices == ("card0", "card1")
+
+
+def test_two_requests_may_get_two_shares_of_one_device(bench: Bench) -> None:
+    """The container gets the device once."""
+    bench.start(kd.Shared(Cards(1), replicas=2), domain=DRIVER, mode="dra")
+    bench.claim("first", {CARD: 1})  # this makes the DeviceClass
+    bench.release("first")
+    exactly = {"deviceClassName": f"card.{DRIVER}"}
+    both = bench.claim("pod", [{"name": name, "exactly": exactly} for name in ("a", "b")])
+    assert both.devices == ("card0", "card0")
+    assert both.options.env["CARDS"] == "card0"
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -261,17 +278,19 @@ def test_500_random_claims_never_exceed_the_capacity(seed: int) -> None:
     assert not slice_problems(slices[0])
     held: list[dict[str, Any]] = []
     for number in range(500):
-        wanted = random.choice([1, 1, 2, 5])
+        wanted = random.choice([1, 1, 2, 3])
         exactly = {"deviceClassName": "any", "count": wanted}
         claim: dict[str, Any] = {
             "metadata": {"name": f"{number}"},
             "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}},
         }
-        free = 13 - sum(map(len, map(results_of_claim, held)))
+        held_now = Counter(each["device"] for claim in held for each in results_of_claim(claim))
+        free = sum(
+            held_now[name] < (1 if name == "whole" else 4)
+            for name in ("card0", "card1", "card2", "whole")
+        )
         try:
-            allocation = allocate(
-                claim, node_name="node1", slices=slices, claims=held, classes={"any": {}}
-            )
+            allocation = allocate(claim, node=NODE, slices=slices, claims=held, classes={"any": {}})
         except NotAllocatable:
             assert free < wanted
         else:

@@ -16,7 +16,7 @@ from kubedevices.explain.finding import (
 
 FINE = ok(Step.NAME, "n", "f")
 MAYBE = warning(Step.HELD, "n", "f", "wait")
-WRONG = problem(Step.HEALTH, "n", "f", "mend", "mend it")
+WRONG = problem(Step.HEALTH, "n", "f", "repair", "repair it")
 
 
 @pytest.mark.parametrize(
@@ -48,6 +48,6 @@ def test_a_finding_as_json() -> None:
         "result": "problem",
         "looked_at": "n",
         "found": "f",
-        "advice": "mend",
-        "command": "mend it",
+        "advice": "repair",
+        "command": "repair it",
     }

@@ -46,7 +46,7 @@ def test_a_cordoned_device_is_reported_with_the_command_to_uncordon() -> None:
     cordoned = (CordonedDevice(OUTSIDE, "c1", "fan"), CordonedDevice("example.com/b", "c2", "x"))
     both = (*PLUGIN.outside, OutsideResource("example.com/b", 0, 1))
     _, told = judge_proxy(OUTSIDE, [PLUGIN._replace(cordoned=cordoned, outside=both)])
-    assert (told.result, told.found) == (Outcome.WARNING, "c1 is out of service: fan")
+    assert (told.result, told.found) == (Outcome.WARNING, "c1 is cordoned: fan")
     assert told.command == f"kubedevices uncordon {OUTSIDE}/c1"
 
 

@@ -223,7 +223,7 @@ def test_a_device_out_of_service_is_not_a_problem_of_the_plugin() -> None:
     state = replace(STATE, devices=devices)
     finding = only(judge_health(state, "node", cordoned=("w1", "w2")))
     assert finding.result is Outcome.OK
-    assert finding.found == "1 of 3 devices are healthy; 2 out of service"
+    assert finding.found == "1 of 3 devices are healthy; 2 cordoned"
     finding = only(judge_health(state, "node", cordoned=("w1",)))
     assert (finding.result, finding.looked_at) == (Outcome.PROBLEM, "w2")
 

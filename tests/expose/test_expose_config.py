@@ -175,7 +175,10 @@ def test_a_short_file_gets_the_defaults(tmp_path: Path) -> None:
         ("- name: y\n  match: [{path: dev/y}]", "'dev/y' must be an absolute path"),
         ("- name: y\n  match: [{path: '/dev/y['}]", "the '[' in 'y[' is never closed"),
         ("- name: y\n  match: [{usb: {vendor: 0403}}]", 'must be text, not a number (write "0403"'),
-        ("- name: y\n  match: [{usb: {}}]", "match[0].usb: one of vendor, product, serial is"),
+        (
+            "- name: y\n  match: [{usb: {}}]",
+            "match[0].usb: one of vendor, product, serial, class is",
+        ),
         ("- name: y\n  match: [{usb: {vendor: xy}}]", "vendor: 'xy' is not a hexadecimal number"),
         ("- name: y\n  match: [{pci: {driver: ''}}]", "match[0].pci.driver: this text is empty"),
         ("- name: y\n  match: [{pci: {class: display}}]", "class: 'display' is not a hexadecimal"),

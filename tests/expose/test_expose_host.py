@@ -9,10 +9,11 @@ import pytest
 from kubedevices.expose.config import load_expose_config
 from kubedevices.expose.found import Found, HostFile
 from kubedevices.expose.host import HostDevices
+from kubedevices.expose.identity import DeviceMemory
 from kubedevices.expose.match import Match, PciMatch, UsbMatch
 from kubedevices.expose.path_patterns import PathPattern
-from kubedevices.expose.tree import ExposeMemory, survey
-from tests.host.sysfs_trees import add_pci, add_usb, link, write
+from kubedevices.expose.tree import survey
+from tests.host.sysfs_trees import add_pci, add_usb, add_virtual_functions, link, write
 
 
 class PretendMachine:
@@ -66,10 +67,10 @@ def test_a_stick_that_changes_its_numbers_is_the_same_device(
     file.write_text(
         f"version: 1\nnamespace: a.com\nresources:\n- {{name: stick, match: [{usb}]}}\n"
     )
-    config, memory = load_expose_config(file)[0], ExposeMemory()
+    config, memory = load_expose_config(file)[0], DeviceMemory()
 
     def ids() -> list[str]:
-        return [each.id for each in survey(config, machine.host, memory, 0) if each.is_there]
+        return [each.id for each in survey(config, machine.host, memory) if each.is_there]
 
     for number, (vendor, product) in enumerate([("1a6e", "089a"), ("18d1", "9302")], start=2):
         for name in ("2-1", "2-1:1.0"):  # unplugged
@@ -129,6 +130,27 @@ def test_only_a_match_that_names_the_driver_offers_vfio(
     assert len(machine.find(Match(pci=PciMatch(class_="03", driver="vfio-pci")))) == 1
     (message,) = caplog.messages
     assert "is bound to vfio-pci and left out" in message
+
+
+@pytest.mark.parametrize(
+    ("of_virtual", "offered"),
+    [("i915", ["0000:00:02.1", "0000:00:02.2"]), ("vfio-pci", ["0000:00:02.0"])],
+)
+def test_a_divided_function_is_not_offered_beside_its_parts(
+    machine: PretendMachine, caplog: pytest.LogCaptureFixture, of_virtual: str, offered: list[str]
+) -> None:
+    """It can reset them. If they are for virtual machines, pods may have its render node."""
+    addresses = [f"0000:00:02.{number}" for number in range(3)]
+    for number, address in enumerate(addresses):
+        driver = of_virtual if number else "i915"
+        gpu = add_pci(machine.sys, address, device_class="0x030000", driver=driver)
+        if driver == "i915":
+            name = f"renderD{128 + number}"
+            machine.device_file(gpu / f"drm/{name}", f"dri/{name}")
+    add_virtual_functions(machine.sys, *addresses)
+    match = Match(pci=PciMatch(class_="03"))
+    assert [each.address for each in machine.find(match)] == offered
+    assert ("0000:00:02.0: is left out" in caplog.text) is (len(offered) == 2)
 
 
 @pytest.mark.parametrize(
@@ -216,8 +238,10 @@ def test_a_usb_serial_number_names_the_file_of_an_interface(machine: PretendMach
     assert machine.host.stable_names(Found("/dev/loop0", unknown)) == ()
 
 
-def test_the_serial_number_of_a_hub_names_nothing_behind_it(machine: PretendMachine) -> None:
-    """Every root hub has one, and many adapters have none."""
+def test_an_adapter_without_a_serial_number_is_named_by_its_port(
+    machine: PretendMachine,
+) -> None:
+    """Not the number of its file, and not the serial number of a hub."""
     hub = add_usb(machine.sys, "usb1", serial="0000:00:14.0")
     adapter = hub / "1-2"
     write(adapter, {"idVendor": "1a86", "idProduct": "7523"})
@@ -225,7 +249,10 @@ def test_the_serial_number_of_a_hub_names_nothing_behind_it(machine: PretendMach
     write(adapter / "1-2:1.0", {"bInterfaceNumber": "00"})
     link(machine.sys / "dev/char/188:0", tty)
     file = HostFile((stat.S_IFCHR, 188 << 8), "/dev/ttyUSB0")
-    assert machine.host.stable_names(Found("/dev/ttyUSB0", file)) == ()
+    assert machine.host.stable_names(Found("/dev/ttyUSB0", file)) == (
+        "usb-1a86-7523-1-2-if1.0",
+        "port-1-2-if1.0",
+    )
 
 
 def test_a_match_that_is_not_a_device_is_logged_once(

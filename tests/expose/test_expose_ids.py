@@ -8,10 +8,11 @@ import pytest
 from kubedevices.expose.config import load_expose_config
 from kubedevices.expose.found import Found, HostFile
 from kubedevices.expose.host import HostDevices
+from kubedevices.expose.identity import DeviceMemory, Naming, make_ids
 from kubedevices.expose.match import Match
 from kubedevices.expose.path_patterns import PathPattern
 from kubedevices.expose.scanner import ExposeScanner
-from kubedevices.expose.tree import ExposeMemory, make_ids, survey
+from kubedevices.expose.tree import survey
 from tests.host.sysfs_trees import add_usb, write
 
 HEAD = "version: 1\nnamespace: example.com\nresources:\n- name: x\n"
@@ -27,7 +28,7 @@ class Machine:
         """Stable names by the path of a device file."""
         self.rule = "  match: [{path: '/dev/*'}]\n"
         self._file = file
-        self._memory = ExposeMemory()
+        self._memory = DeviceMemory()
 
     def find(self, match: Match) -> Iterable[Found]:
         for path in sorted(self.files):
@@ -47,14 +48,17 @@ class Machine:
     def stable_names(self, found: Found) -> tuple[str, ...]:
         return self.names.get(found.file.real_path, ())
 
+    def port_name(self, found: Found) -> str:
+        return ""
+
     def look(self, now: float = 0) -> dict[str, str]:
         """Return the path at which each listed device was found, with a `-` if it is gone."""
         self._file.write_text(HEAD + self.rule)
-        exposed = survey(load_expose_config(self._file)[0], self, self._memory, now)
+        exposed = survey(load_expose_config(self._file)[0], self, self._memory, Naming(now))
         return {each.id: "-" * (not each.is_there) + each.part.found.path for each in exposed}
 
     def restart(self) -> None:
-        self._memory = ExposeMemory()
+        self._memory = DeviceMemory()
 
 
 @pytest.fixture
@@ -99,10 +103,10 @@ def test_a_second_device_with_the_same_serial_renames_nothing(tmp_path: Path) ->
         write(adapter / f"ttyUSB{i}", {"dev": f"188:{i}", "uevent": f"DEVNAME=ttyUSB{i}"})
         (dev / f"ttyUSB{i}").touch()
 
-    config, memory = load_expose_config(file)[0], ExposeMemory()
+    config, memory = load_expose_config(file)[0], DeviceMemory()
 
-    def look(memory: ExposeMemory) -> dict[str, str]:
-        exposed = survey(config, HostDevices(dev, sysfs), memory, 0)
+    def look(memory: DeviceMemory) -> dict[str, str]:
+        exposed = survey(config, HostDevices(dev, sysfs), memory)
         return {each.part.found.path: each.id for each in exposed}
 
     plug(1)
@@ -111,7 +115,7 @@ def test_a_second_device_with_the_same_serial_renames_nothing(tmp_path: Path) ->
     both = look(memory)
     assert both["/dev/ttyUSB1"] == "usb-0403-6001-A10"
     assert both["/dev/ttyUSB2"].startswith("usb-0403-6001-A10-")
-    assert look(ExposeMemory()) == both
+    assert look(DeviceMemory()) == both
     (dev / "ttyUSB1").unlink()
     assert look(memory) == {"/dev/ttyUSB2": both["/dev/ttyUSB2"]}
 

@@ -13,9 +13,10 @@ from tests.host.sysfs_trees import add_pci, add_usb, write
 class Case(NamedTuple):
     """A host, and what a profile makes of it.
 
-    `dev`: files below /dev; `A -> B` is a link. `buses`: `pci ADDRESS VENDOR CLASS: FILE …` and
-    `usb PORT VENDOR PRODUCT: FILE …`. `devices`: `RESOURCE ID: FILE …` of a container, the name on
-    the host before `>` if it is another; of replicas only the first is listed.
+    `dev`: files below /dev; `A -> B` is a link. `buses`: `pci ADDRESS VENDOR CLASS [DRIVER]: FILE
+    …` and `usb PORT VENDOR PRODUCT [CLASS]: FILE …`. `devices`: `RESOURCE ID: FILE …` of a
+    container, the name on the host before `>` if it is another; of replicas only the first is
+    listed.
     """
 
     dev: str
@@ -127,6 +128,53 @@ CASES = {
         usb 2-3 18d1 4ee7: bus/usb/002/005
         """,
     ),
+    "zwave": Case(
+        """
+        ttyACM0 ttyACM1 ttyACM2 ttyUSB0 ttyUSB1 ttyUSB2
+        serial/by-id/usb-0658_0200-if00 -> ../../ttyACM0
+        serial/by-id/usb-Zooz_800_Z-Wave_Stick_533D004242-if00 -> ../../ttyACM1
+        serial/by-id/usb-Nabu_Casa_ZWA-2_80B54EE5D988-if00 -> ../../ttyACM2
+        serial/by-id/usb-Silicon_Labs_HubZ_Smart_Home_Controller_6130-if00-port0 -> ../../ttyUSB0
+        serial/by-id/usb-Silicon_Labs_HubZ_Smart_Home_Controller_6130-if01-port0 -> ../../ttyUSB1
+        serial/by-id/usb-Nabu_Casa_SkyConnect_v1.0_3abe-if00-port0 -> ../../ttyUSB2
+        """,
+        """
+        zwave usb-0658_0200-if00: ttyACM0>zwave
+        zwave usb-Nabu_Casa_ZWA-2_80B54EE5D988-if00: ttyACM2>zwave
+        zwave usb-Silicon_Labs_HubZ_Smart_Home_Controller_6130-if00-port0: ttyUSB0>zwave
+        zwave usb-Zooz_800_Z-Wave_Stick_533D004242-if00: ttyACM1>zwave
+        """,
+    ),
+    "ups": Case(
+        "",
+        """
+        ups usb-051d-0002-1-1: bus/usb/001/002
+        ups usb-0665-5161-1-3: bus/usb/001/004
+        """,
+        """
+        usb 1-1 051d 0002 030000: bus/usb/001/002
+        usb 1-2 046d c31c 030101: bus/usb/001/003
+        usb 1-3 0665 5161 030000: bus/usb/001/004
+        usb 1-4 0665 0001 030000: bus/usb/001/005
+        """,
+    ),
+    "bluetooth": Case(
+        "rfkill vhci",
+        "bluetooth usb-0a12-0001-1-1: bus/usb/001/002",
+        """
+        usb 1-1 0a12 0001 e00101: bus/usb/001/002
+        usb 1-2 0bda 8153 e00102: bus/usb/001/003
+        usb 1-3 046d 0825 0e0100: bus/usb/001/004
+        """,
+    ),
+    "iommufd": Case(
+        "vfio/vfio iommu",
+        "iommufd 0000:41:00.0: vfio/devices/vfio0 iommu",
+        """
+        pci 0000:41:00.0 0x10de 0x030200 vfio-pci: vfio/devices/vfio0
+        pci 0000:61:00.0 0x10de 0x030200 nvidia: nvidia0
+        """,
+    ),
     "hailo": Case("hailo0 hailo1", "hailo hailo0: hailo0\nhailo hailo1: hailo1"),
     "raspberry-pi": Case(
         "gpiochip0 gpiochip1 gpiomem spidev0.0 spidev0.1 i2c-1 i2c-20 vchiq",
@@ -176,13 +224,22 @@ def make_host(root: Path, case: Case) -> tuple[Path, Path]:
                 (dev / each).touch()
     for line in lines_of(case.buses):
         words, _, files = line.rpartition(": ")
-        bus, place, vendor, kind = words.split()
+        bus, place, vendor, kind, *last = words.split()
+        of, subsystem = (last or ["some"])[0], "some"
         if bus == "pci":
-            function = add_pci(sys, place, vendor=vendor, device_class=kind, driver="some")
+            group = ""
+            if of == "vfio-pci":
+                subsystem, group = "vfio-dev/vfio", "7"
+            function = add_pci(sys, place, vendor=vendor, device_class=kind, driver=of, group=group)
         else:
-            function = add_usb(sys, place, vendor=vendor, product_id=kind)
+            function = add_usb(
+                sys, place, vendor=vendor, product_id=kind, interface_class=(last or ["ff0000"])[0]
+            )
         for number, name in enumerate(files.split()):
-            write(function / f"some{number}", {"dev": f"1:{number}", "uevent": f"DEVNAME={name}"})
+            write(
+                function / f"{subsystem}{number}",
+                {"dev": f"1:{number}", "uevent": f"DEVNAME={name}"},
+            )
             (dev / name).parent.mkdir(parents=True, exist_ok=True)
             (dev / name).touch()
     return dev, sys

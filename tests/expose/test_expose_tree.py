@@ -9,14 +9,10 @@ import pytest
 
 from kubedevices.expose.config import ExposeConfig, load_expose_config
 from kubedevices.expose.found import Found, HostFile
+from kubedevices.expose.identity import DeviceMemory, Naming, make_ids
 from kubedevices.expose.match import Match
 from kubedevices.expose.path_patterns import PathPattern
-from kubedevices.expose.tree import (
-    ExposeMemory,
-    make_ids,
-    make_tree,
-    survey,
-)
+from kubedevices.expose.tree import make_tree, survey
 from kubedevices.values.cdi import CdiMount, ContainerEdits, DeviceNode
 from kubedevices.values.device import Device, DeviceSpec, Health, Mount, natural_key
 from kubedevices.values.device_tree import DeviceTree
@@ -43,6 +39,9 @@ class PretendHost:
     def stable_names(self, found: Found) -> tuple[str, ...]:
         return (*filter(None, [found.stable]), *self.stable.get(found.path, "").split())
 
+    def port_name(self, found: Found) -> str:
+        return ""
+
     def paths(self, pattern: PathPattern) -> Iterable[str]:
         return [path for path in self.files if pattern.match(path) is not None]
 
@@ -65,11 +64,11 @@ def scan(
     file: Path,
     resource: str,
     host: PretendHost,
-    memory: ExposeMemory | None = None,
+    memory: DeviceMemory | None = None,
     now: float = 0,
 ) -> DeviceTree:
     config = configure(file, resource)
-    exposed = survey(config, host, memory or ExposeMemory(), now)
+    exposed = survey(config, host, memory or DeviceMemory(), Naming(now))
     tree, problems = make_tree(config, exposed, lambda each: Health(HEALTH.get(each.id, "Healthy")))
     assert problems == []
     return tree
@@ -169,7 +168,7 @@ def test_a_device_keeps_its_index_when_another_device_is_removed(config_file: Pa
     resource = (
         "  match: [{path: /dev/ttyUSB*}]\n  container: {path: '/dev/{index}'}\n  goneGrace: 0s\n"
     )
-    memory = ExposeMemory()
+    memory = DeviceMemory()
 
     def places(*numbers: int) -> dict[str, str | None]:
         host = PretendHost(*(f"/dev/ttyUSB{number}" for number in numbers))
@@ -179,7 +178,7 @@ def test_a_device_keeps_its_index_when_another_device_is_removed(config_file: Pa
     assert places(0, 1) == {"ttyUSB0": "/dev/0", "ttyUSB1": "/dev/1"}
     assert places(1) == {"ttyUSB1": "/dev/1"}
     assert places(1, 2, 3) == {"ttyUSB1": "/dev/1", "ttyUSB2": "/dev/0", "ttyUSB3": "/dev/2"}
-    memory = ExposeMemory()
+    memory = DeviceMemory()
     assert places(1, 3) == {"ttyUSB1": "/dev/0", "ttyUSB3": "/dev/1"}
 
 
@@ -222,7 +221,7 @@ def test_a_long_id_leaves_room_for_its_replica(config_file: Path) -> None:
 def test_a_stable_name_outlives_its_path(config_file: Path) -> None:
     """A re-plugged adapter keeps ID and number, whatever its file is called now."""
     resource = "  match: [{path: /dev/ttyUSB*}]\n  env: {I: '{index}'}\n"
-    memory = ExposeMemory()
+    memory = DeviceMemory()
     host = PretendHost("/dev/ttyUSB0", "/dev/ttyUSB1")
     host.stable = {"/dev/ttyUSB0": "usb-A", "/dev/ttyUSB1": "usb-B"}
     scan(config_file, resource, host, memory)
@@ -250,7 +249,7 @@ def test_the_three_styles_of_ids(config_file: Path, style: str, ids: list[str]) 
 def test_a_vanished_device_is_unhealthy_for_a_while(config_file: Path) -> None:
     """Then it is dropped; if it comes back before that, nothing else changed."""
     resource = "  match: [{path: /dev/ttyUSB*}]\n  goneGrace: 5s\n  replicas: 2\n"
-    memory = ExposeMemory()
+    memory = DeviceMemory()
 
     def look(now: float, *names: str) -> dict[str, str]:
         host = PretendHost(*(f"/dev/{name}" for name in names))
@@ -273,7 +272,7 @@ def test_a_vanished_device_is_unhealthy_for_a_while(config_file: Path) -> None:
 def test_a_number_is_not_reused_within_the_grace(config_file: Path) -> None:
     """Two devices must not be /dev/ttyS0 when the first one comes back."""
     resource = "  match: [{path: /dev/ttyUSB*}]\n  env: {I: '{index}'}\n"
-    memory = ExposeMemory()
+    memory = DeviceMemory()
     scan(config_file, resource, PretendHost("/dev/ttyUSB0"), memory)
     scan(config_file, resource, PretendHost("/dev/ttyUSB1"), memory, 1)
     host = PretendHost("/dev/ttyUSB0", "/dev/ttyUSB1")
@@ -286,7 +285,7 @@ def test_a_number_is_not_reused_within_the_grace(config_file: Path) -> None:
 
 def test_a_resource_without_a_grace_has_that_of_the_file(config_file: Path) -> None:
     """30 seconds unless it says otherwise."""
-    memory = ExposeMemory()
+    memory = DeviceMemory()
     resource = "  match: [{path: /dev/ttyUSB*}]\n"
     scan(config_file, resource, PretendHost("/dev/ttyUSB0"), memory)
     assert len(devices(scan(config_file, resource, PretendHost(), memory, 1))) == 1
@@ -296,13 +295,13 @@ def test_a_resource_without_a_grace_has_that_of_the_file(config_file: Path) -> N
 
 def test_a_resource_that_is_no_longer_there_is_forgotten(config_file: Path) -> None:
     """Its devices do not come back with it."""
-    memory = ExposeMemory()
+    memory = DeviceMemory()
     resource = "  match: [{path: /dev/ttyUSB*}]\n"
     scan(config_file, resource, PretendHost("/dev/ttyUSB0"), memory)
     config_file.write_text(
         "version: 1\nnamespace: example.com\nresources:\n- name: y\n  match: [{path: /dev/y}]\n"
     )
-    survey(load_expose_config(config_file)[0], PretendHost(), memory, 1)
+    survey(load_expose_config(config_file)[0], PretendHost(), memory, Naming(1))
     assert devices(scan(config_file, resource, PretendHost(), memory, 2)) == {}
 
 
@@ -395,7 +394,7 @@ def test_the_default_applies_only_without_a_key(config_file: Path) -> None:
     host = PretendHost("/dev/ttyUSB0")
     for said, has_cdi in (("", True), ("  inject: nodes\n", False)):
         config = configure(config_file, "  match: [{path: /dev/ttyUSB*}]\n" + said)
-        exposed = survey(config, host, ExposeMemory(), 0)
+        exposed = survey(config, host, DeviceMemory())
         tree, _ = make_tree(config, exposed, lambda _: Health.HEALTHY, "cdi")
         (device,) = devices(tree).values()
         assert (device.cdi is not None, device.specs == ()) == (has_cdi, has_cdi)
@@ -455,7 +454,7 @@ def test_the_first_replica_keeps_its_id_when_their_number_changes(
     counts: tuple[int, ...], expected: list[list[str]], config_file: Path
 ) -> None:
     """A container may hold it: a second ID would give the device to somebody else too."""
-    memory, host = ExposeMemory(), PretendHost("/dev/a0")
+    memory, host = DeviceMemory(), PretendHost("/dev/a0")
     text = "  match: [{path: '/dev/a?'}]\n  replicas: %d\n"
     seen = [[*devices(scan(config_file, text % count, host, memory))] for count in counts]
     assert seen == expected

@@ -198,7 +198,7 @@ def test_a_changed_meaning_becomes_a_comment(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ("device:\n- name: a\n  groups:\n  - paths: [path: /a]\n  - {count: 2, paths: [{path: b}]}",
-         ":5:5: device[0].groups[1]: containers get other files from this group"),
+         ":5:5: device[0].groups[1]: this group differs from the first group (replicas)"),
         ("devices:\n- groups: []", ":2:3: devices[0]: a name and a list of groups are needed"),
         ("{name: a, groups: [{}]}", ":1:20: groups[0]: a group needs a list of paths or of usb"),
         ("{name: a, groups: [{paths: [{path: /a, type: Mount}]}]}", "a group needs a device file"),

@@ -185,3 +185,38 @@ def test_a_plugin_that_is_off_is_noted(tmp_path: Path) -> None:
     """MicroShift serves no device then."""
     result = converted(tmp_path, MICROSHIFT.replace("Enabled", "Disabled"))
     assert any("not enabled" in note for note in result.notes)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (CONFIG_MAP + DAEMON_SET % ("x/generic-device-plugin:0.2", "", "{name: DOMAIN, valueFrom: {configMapKeyRef: {name: a, key: b}}}"),
+         "line 15: the domain (DOMAIN) is from another object, which is not in this file"),
+        ((DAEMON_SET % ("x/generic-device-plugin", ', --device, "name: a\\ngroups: [{paths: [{path: /dev/a}]}]"', ""))[4:],
+         "line 6: --config names /etc/x.yaml, which is not in this file"),
+        (f"kind: HelmRelease\nspec:\n  valuesFrom: [{{kind: ConfigMap, name: more}}]\n  values:\n    {IN_CHART.replace(chr(10), chr(10) + '    ')}",
+         "line 3: valuesFrom names ConfigMap more, which is not in this file"),
+    ],
+    ids=["domain", "config", "values"],
+)  # fmt: skip
+def test_what_another_object_has_is_named_and_the_code_is_1(
+    text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else a resource or the domain would be lost without a word."""
+    file = tmp_path / "file.yaml"
+    file.write_text(text)
+    assert main(["expose", "--convert", str(file)]) == 1
+    assert f"# Not converted: {message}" in capsys.readouterr().out
+
+
+def test_a_file_in_another_object_is_asked_for(tmp_path: Path) -> None:
+    """Nothing can be converted; a container beside the plugin may have such an option, too."""
+    file = tmp_path / "file.yaml"
+    file.write_text((DAEMON_SET % ("x/generic-device-plugin", "", ""))[4:])
+    with pytest.raises(
+        ConfigError, match=r"--config names /etc/x\.yaml, .* put both into one file"
+    ):
+        convert(file)
+    file.write_text((DAEMON_SET % ("x/other", "", ""))[4:])
+    with pytest.raises(ConfigError, match="this is not a file of generic-device-plugin"):
+        convert(file)

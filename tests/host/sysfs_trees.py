@@ -76,14 +76,26 @@ def add_usb(
     product_id: str = "6001",
     bus: int = 1,
     number: int = 4,
+    device_class: str = "000000",
+    interface_class: str = "ff0000",
     **texts: str,
 ) -> Path:
     """Add a USB device with one interface; `texts` are serial, manufacturer, product."""
     directory = write(
         sys / f"devices/pci0000:00/0000:00:14.0/usb{bus}" / port,
-        {"idVendor": vendor, "idProduct": product_id, "busnum": bus, "devnum": number} | texts,
+        {"idVendor": vendor, "idProduct": product_id, "busnum": bus, "devnum": number}
+        | texts
+        | _class("bDevice", device_class),
     )
-    interface = write(directory / f"{port}:1.0", {"bInterfaceNumber": "00"})
+    interface = write(
+        directory / f"{port}:1.0",
+        {"bInterfaceNumber": "00"} | _class("bInterface", interface_class),
+    )
     link(sys / "bus/usb/devices" / port, directory)
     link(sys / "bus/usb/devices" / interface.name, interface)
     return directory
+
+
+def _class(of: str, digits: str) -> dict[str, str]:
+    names = (f"{of}Class", f"{of}SubClass", f"{of}Protocol")
+    return dict(zip(names, (digits[:2], digits[2:4], digits[4:]), strict=True))

@@ -1,6 +1,7 @@
 """File events, and the slow look behind them."""
 
 import asyncio
+import gc
 import logging
 import shutil
 from collections.abc import Callable
@@ -330,6 +331,23 @@ async def test_without_inotify_the_timer_finds_changes(
     watch.close()
 
 
+async def test_a_process_takes_few_inotify_instances(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Above the limit the timer finds changes, without a warning; a free instance is used."""
+    monkeypatch.setattr(
+        "kubedevices.host.file_watch.INSTANCES_LIMIT", len(FileWatch.with_events) + 1
+    )
+    first, second = FileWatch(interval=NEVER), FileWatch(interval=0.01)
+    with first, second, second.subscribe(short_dir / "file") as subscription:
+        assert [first.has_events, second.has_events] == [True, False]
+        write(short_dir / "file")
+        await heard(subscription)
+        first.close()
+        await until(lambda: second.has_events)
+    assert not caplog.records
+
+
 async def test_a_directory_that_cannot_be_watched_is_checked_by_the_timer(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -404,6 +422,7 @@ async def test_close_leaves_nothing_behind(short_dir: Path) -> None:
     """After close no file descriptor is left and no timer runs."""
     with FileWatch() as first, first.subscribe(short_dir / "file"):
         pass  # the first one imports what it needs
+    gc.collect()  # else files of an earlier test may be closed meanwhile
     before = open_files()
     for _ in range(10):
         with FileWatch() as watch, watch.subscribe(short_dir / "file"):

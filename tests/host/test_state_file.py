@@ -14,7 +14,7 @@ from kubedevices.host.state_file import StateFile
 from kubedevices.proxy.known_sockets import KnownSockets
 from kubedevices.proxy.proxy_config import ProxyRule
 from kubedevices.proxy.saved_list import SavedLists
-from kubedevices.rules.maintenance_file import read_cordoned
+from kubedevices.rules.cordon_file import read_cordoned
 from kubedevices.serving.held_devices_file import HeldDevicesFile
 from tests.planted import PLANTS, Outside, plant
 
@@ -108,7 +108,7 @@ def test_each_state_file_may_be_anything(
         plant(kind, path, outside)
     else:
         path.write_bytes(DAMAGED[kind])
-    # People write the file of devices out of service, so its damage is told and not repaired.
+    # People write the file of cordoned devices, so its damage is told and not repaired.
     told = pytest.raises(CannotRead, match=f"cannot read {path}: ")
     is_told = name == "maintenance.json" and kind != "nothing"
     with told if is_told else contextlib.nullcontext():

@@ -14,6 +14,7 @@ from kubedevices.dra.options import DraOptions, DraSettings
 from kubedevices.dra.prepared import PreparedClaim, PreparedClaims, PreparedDevice
 from kubedevices.dra.state_files import StateFiles
 from kubedevices.errors import ApiUnreachable, CannotRead, OtherVersion
+from kubedevices.expose.kept_names import KeptNames, KeptResource
 from kubedevices.host.state_file import StateFile
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
@@ -104,6 +105,12 @@ async def read_domains(path: Path) -> object:
     running.cancel()
     await asyncio.wait({running})
     return domains
+
+
+async def write_names(path: Path) -> None:
+    names = KeptNames("NAMESPACE", path.parent)
+    names.keep("serial", KeptResource("stable", {}))
+    names.save(["serial"])
 
 
 async def write_sockets(path: Path) -> None:
@@ -210,6 +217,13 @@ KINDS = {
         frozenset({"d"}),
         None,
         '{"devices": ["d"]}',
+    ),
+    "expose-NAMESPACE.json": Kind(
+        now(lambda path: {*KeptNames("NAMESPACE", path.parent).resources}),
+        write_names,
+        {"serial"},
+        set(),
+        "",
     ),
     "mode": Kind(
         read_mode, lambda path: label(path, {"mode": "dra"}).begin(), "dra", "", "dra"

@@ -1,7 +1,5 @@
 """The last place before stdout and stderr."""
 
-import logging
-
 import pytest
 
 from kubedevices.host import terminal
@@ -37,17 +35,3 @@ def test_a_harmful_line_has_no_style(
     assert_harmless(capsys.readouterr().out)
     terminal.print_line("a ", ("b", "bold"))
     assert capsys.readouterr().out == "a \x1b[1mb\x1b[0m\n"
-
-
-def test_a_log_record_of_a_plugin_is_one_line() -> None:
-    """Its traceback follows in lines of its own, with escapes."""
-    form = terminal.PlainLogLines("%(levelname)s %(message)s")
-    record = logging.LogRecord("x", logging.INFO, "f", 1, "id %s", (PLANT,), None)
-    assert "\n" not in form.format(record)
-    assert_harmless(form.format(record))
-    try:
-        raise ValueError("\x1b[2J\r##[error]")
-    except ValueError as error:
-        record.exc_info = (ValueError, error, error.__traceback__)
-    record.exc_text = None
-    assert_harmless(form.format(record))

@@ -15,7 +15,17 @@ def sys(tmp_path: Path) -> Path:
     sys = tmp_path / "sys"
     add_usb(sys, "1-10", number=12, serial="A10", manufacturer="FTDI", product="FT232R  UART")
     add_usb(sys, "1-2", number=7)
-    add_usb(sys, "2-1.4", vendor="046D", product_id="0825", bus=2, number=123, serial=" ")
+    add_usb(
+        sys,
+        "2-1.4",
+        vendor="046D",
+        product_id="0825",
+        bus=2,
+        number=123,
+        serial=" ",
+        device_class="ef0201",
+        interface_class="0E0100",
+    )
     return sys
 
 
@@ -50,6 +60,10 @@ def test_everything_known_of_a_device_is_read(sys: Path) -> None:
         ({"serial": "?*"}, ["1-10"]),
         ({"serial": ""}, ["1-2", "2-1.4"]),
         ({"product": "6015"}, []),
+        ({"device_class": "0e"}, ["2-1.4"]),
+        ({"device_class": "EF02"}, ["2-1.4"]),
+        ({"device_class": "ff", "serial": "?*"}, ["1-10"]),
+        ({"device_class": "02"}, []),
     ],
 )
 def test_devices_are_chosen(sys: Path, wanted: dict[str, Any], found: list[str]) -> None:

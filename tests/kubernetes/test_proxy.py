@@ -94,7 +94,7 @@ def moved(cluster: Cluster) -> Iterator[Moved]:
 def test_a_plugin_moves_behind_the_proxy(
     moved: Moved, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By the printed patch. Then it is shared and upgraded, and a device taken out of service."""
+    """By the printed patch. Then it is shared and upgraded, and a device is cordoned."""
     theirs = Deployment(
         "simulate", BUSYBOX, namespace=moved.namespace, name="theirs", config=THEIRS
     )
@@ -143,7 +143,7 @@ def test_a_plugin_moves_behind_the_proxy(
     moved.create("after", KEPT)
     moved.ready("before", "after", *sharing)
 
-    # One device is taken out of service: allocatable falls, and the pod that has it is told.
+    # One device is cordoned: allocatable falls, and the pod that has it is told.
     (device,) = held(moved, "before")
     cordon = [sys.executable, "-m", "kubedevices.cli", "cordon", f"{KEPT}/{device}", "--anyway"]
     moved.cluster("exec", *cordon, "--reason", "fan", "--state-dir", STATE_DIR)

@@ -151,20 +151,20 @@ PARTS = {
         "simulate --number-devices 1",
         """
         _frames _limits _output _session cli cli.ready_plugins cli.ready_plugins.simulate
-        cli.shared cli.shared.dra_serving cli.shared.log_lines cli.shared.serving errors
+        cli.shared cli.shared.dra_serving plugin.log_lines cli.shared.serving errors
         errors.check errors.container errors.dra errors.node errors.plugin errors.proxy
         errors.safe_text errors.shared errors.watcher errors.words expose host host.deadlines
         host.file_watch host.heap host.inotify host.listing host.private_directory
         host.service_manager host.stopping host.sysfs host.terminal host.unblocked_output
         kubelet_api kubelet_api.clients kubelet_api.convert kubelet_api.device_lists
-        kubelet_api.maintenance kubelet_api.protobuf kubelet_api.services plugin
+        kubelet_api.cordon kubelet_api.protobuf kubelet_api.services plugin
         plugin.allocate_response plugin.allocation_policy plugin.author_errors
         plugin.capabilities plugin.cdi_files plugin.device_list plugin.hook_threads plugin.hooks
         plugin.newer_instance plugin.notifier plugin.numa_lookup plugin.open_streams
         plugin.options plugin.other_instances plugin.register_call plugin.registrar
         plugin.registration_loop plugin.registration_state plugin.runner plugin.scan_task
         plugin.scanner plugin.served_type plugin.server plugin.stop_signals plugin.timing
-        plugin.watched_plugin rules rules.device_selector rules.faults rules.maintenance
+        plugin.watched_plugin rules rules.device_selector rules.faults rules.cordon
         rules.middleware rules.replicas serving serving.modes simulate simulate.answers
         simulate.config simulate.devices simulate.files simulate.settings simulate.simulator
         values values.allocation values.device values.device_tree values.resource_name
@@ -209,9 +209,11 @@ PARTS = {
         """
         cli cli.ready_plugins cli.ready_plugins.expose cli.shared cli.shared.output config
         config.documents config.documents.json_text config.documents.nesting expose
-        expose.abilities expose.config expose.host expose.match expose.memory expose.names
-        expose.found expose.scanner expose.tree host host.device_files host.pci host.programs
-        host.terminal
+        expose.abilities expose.config expose.host expose.identity expose.kept_names expose.match
+        expose.memory expose.names expose.found expose.naming_holds expose.scanner expose.tree
+        expose.witnesses host host.device_files host.device_names_file host.lock_holder host.pci
+        host.programs
+        host.shared_directory host.state_file host.terminal
         host.untrusted_files host.usb host.vfio plugin plugin.config_follower rules
         rules.check_threads rules.health_checks rules.health_gate values values.cdi
         values.cdi.annotations values.cdi.inject values.cdi.names values.cdi.parse

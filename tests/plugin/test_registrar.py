@@ -228,7 +228,7 @@ async def test_a_file_in_the_way_is_not_removed(short_dir: Path) -> None:
 
 
 async def test_missing_permission_is_an_error_that_says_so(short_dir: Path) -> None:
-    """Waiting mends no permission: for kubelet.sock, for our socket, for the directory."""
+    """Waiting repairs no permission: for kubelet.sock, for our socket, for the directory."""
     async with FakeKubelet(short_dir) as kubelet:
         kubelet.socket.chmod(0)
         with without_privileges(short_dir, 0o777):

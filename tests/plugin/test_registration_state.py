@@ -39,7 +39,7 @@ def after(stream: tuple[float, float] | None, losses: int) -> RegistrationState:
 def test_pauses_grow_as_long_as_no_stream_lasts(
     stream: tuple[float, float] | None, losses: int, again_at: float
 ) -> None:
-    """The first loss is mended at once, each one after it eight times as late."""
+    """The first loss is repaired at once, each one after it eight times as late."""
     assert after(stream, losses).again_at == again_at
 
 

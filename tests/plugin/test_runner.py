@@ -543,22 +543,19 @@ async def test_a_hundred_starts_and_stops_leave_nothing_behind(
 
     gc.collect()  # files that other tests left to it must not be closed while we count
     logging.getLogger("kubedevices").setLevel(logging.ERROR)
-    try:
-        async with FakeKubelet(short_dir) as kubelet:
-            before: tuple[int, int, int] | None = None
-            for cycle in range(100):
-                async with running(Polled(), short_dir, cdi_dir=tmp_path):
-                    await kubelet.wait_for(RESOURCE, 1)
-                await until(lambda: not any(each.is_open for each in kubelet.accepted))
-                for connected in kubelet.accepted:
-                    await connected.channel.close()
-                kubelet.accepted.clear()
-                assert sockets(short_dir) == []
-                if cycle == 4:  # by then everything that is loaded once has been loaded
-                    before = await count_resources()
-            assert await count_resources() == before
-    finally:
-        logging.getLogger("kubedevices").setLevel(logging.NOTSET)
+    async with FakeKubelet(short_dir) as kubelet:
+        before: tuple[int, int, int] | None = None
+        for cycle in range(100):
+            async with running(Polled(), short_dir, cdi_dir=tmp_path):
+                await kubelet.wait_for(RESOURCE, 1)
+            await until(lambda: not any(each.is_open for each in kubelet.accepted))
+            for connected in kubelet.accepted:
+                await connected.channel.close()
+            kubelet.accepted.clear()
+            assert sockets(short_dir) == []
+            if cycle == 4:  # by then everything that is loaded once has been loaded
+                before = await count_resources()
+        assert await count_resources() == before
 
 
 async def count_resources() -> tuple[int, int, int]:

@@ -1,11 +1,12 @@
 """A plugin of the checks behind a proxy: the checks start and end the plugin, and see the proxy.
 
-    python behind_proxy.py --socket-dir DIR [--mutation NAME] [--watched] [--unmended] [--held]
+    python behind_proxy.py --socket-dir DIR [--mutation NAME] [--watched] [--unrepaired] [--held]
                            [OTHER OPTIONS]
 
 The first process of a run starts the proxy, which stays until the run ends it, as on a node. With
-`--watched` the plugin comes by the plugin watcher; with `--unmended` the rule is `mend: off`; with
-`--held` it is `hold: 5m`, and a plugin that ends is started again, as a kubelet does with its pod.
+`--watched` the plugin comes by the plugin watcher; with `--unrepaired` the rule is `repair: off`;
+with `--held` it is `hold: 5m`, and a plugin that ends is started again, as a kubelet does with its
+pod.
 """
 
 import os
@@ -29,13 +30,13 @@ from tests.waiting import until_sync
 AGAIN_AFTER = 0.3
 """Seconds between two lives of a plugin that is held."""
 
-FLAGS = ("--watched", "--unmended", "--held")
+FLAGS = ("--watched", "--unrepaired", "--held")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the plugin to its end; return its exit code."""
     words = [*(sys.argv[1:] if argv is None else argv)]
-    is_watched, is_unmended, is_held = (name in words for name in FLAGS)
+    is_watched, is_unrepaired, is_held = (name in words for name in FLAGS)
     words = [word for word in words if word not in FLAGS]
     at = words.index("--socket-dir")
     outside = Path(words[at + 1])
@@ -50,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words += ["--registry-dir", str(registry)] * is_watched
     may_fork()
     if not accepts(inside / "kubelet.sock") and os.fork() == 0:
-        rule = ProxyRule(mend=not is_unmended, hold=300.0 if is_held else None)
+        rule = ProxyRule(repair=not is_unrepaired, hold=300.0 if is_held else None)
         serve(
             Proxy(
                 socket_dir=outside,

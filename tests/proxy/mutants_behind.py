@@ -1,6 +1,6 @@
 """What becomes of each mutant of the checks behind the proxy.
 
-Most mistakes in answers are the plugin's own business and arrive as they are. `mend` and `hold`
+Most mistakes in answers are the plugin's own business and arrive as they are. `repair` and `hold`
 heal what they are for. Much is healed because the kubelet never meets the plugin: the proxy has the
 connection to the kubelet, and one connection with one stream to the plugin.
 """
@@ -44,16 +44,16 @@ OWN_HTTP = "the kubelet meets the proxy's HTTP/2 server"
 NOT_ASKED = "the proxy offers, asks and tells what the plugin's options say"
 SOCKET_REMOVED = "the socket outside is the proxy's"
 REGISTERED_INSIDE = "it never waits for a kubelet: it is registered with the proxy"
-LATER = "mend waits a second for the real list, and this takes longer"
+LATER = "repair waits a second for the real list, and this takes longer"
 ABSENT = "for the proxy a plugin without a stream is away, as for a kubelet"
 NEVER_TOLD = "nobody hears of the change, so no check can see one"
 NEVER_TOLD_NO = "the proxy is what a kubelet refuses"
 IN_AND_OUT = "taken out and let in again, as a kubelet 1.36 does"
 
 
-def mended(what: str) -> Becomes:
-    """Return what becomes of a mistake that mend makes good."""
-    return Becomes(f"mend: {what}")
+def repaired(what: str) -> Becomes:
+    """Return what becomes of a mistake that repair makes good."""
+    return Becomes(f"repair: {what}")
 
 
 BEHIND: dict[str, Becomes] = {
@@ -77,17 +77,17 @@ BEHIND: dict[str, Becomes] = {
     "counts-allocations": SAME,
     "deaf-while-waiting": Becomes(REGISTERS),
     "dies-late-of-a-lost-stream": BACK_IN_TIME,
-    "double-id": mended("doubled IDs"),
+    "double-id": repaired("doubled IDs"),
     "dpm-withdrawn-resource-served": SAME,
-    "empty-id": mended("an empty ID"),
+    "empty-id": repaired("an empty ID"),
     "empty-ids-accepted": SAME,
     "endpoint-with-directory": REFUSED,
     "exits-without-a-stream": Becomes(ONE_STREAM),
-    "first-list-empty": mended("an empty first list"),
+    "first-list-empty": repaired("an empty first list"),
     "first-list-empty-for-long": Becomes(LATER, {"list.complete": "warn"}),
     "first-list-late": Becomes(ONE_STREAM),
     "flaps": SAME,
-    "foreign-preference": mended("a preference of others"),
+    "foreign-preference": repaired("a preference of others"),
     "gce": Becomes(REGISTERS, {"life.stop-code": "warn", "allocate.empty-ids": "note"}),
     "gce-absent-kubelet-never": Becomes(REGISTERS),
     "gce-dies-of-a-refused-dial": Becomes(REGISTERS),
@@ -106,10 +106,10 @@ BEHIND: dict[str, Becomes] = {
     "hangs-after-a-lost-stream": Becomes(ONE_STREAM),
     "impatient": Becomes(REGISTERS),
     "intel-dead-stream-takes-update": Becomes(ONE_STREAM),
-    "intel-empty-list-first": mended("an empty first list"),
+    "intel-empty-list-first": repaired("an empty first list"),
     "intel-exits-when-wiped": Becomes(SOCKET_REMOVED),
     "intel-exits-without-kubelet": Becomes(REGISTERS),
-    "intel-ignores-must-include": mended("a preference without what must be"),
+    "intel-ignores-must-include": repaired("a preference without what must be"),
     "intel-notify-twice-forgets": SAME,
     "intel-order-of-ids-matters": SAME,
     "intel-panics-after-a-restart": Becomes(ONE_STREAM),
@@ -122,13 +122,13 @@ BEHIND: dict[str, Becomes] = {
     "leaks-descriptors": Becomes(ONE_STREAM),
     "leaks-memory": Becomes(ONE_STREAM),
     "long-id": SAME,
-    "lower-case-health": mended("health words"),
+    "lower-case-health": repaired("health words"),
     "missing-host-path": SAME,
     "needs-its-own-file": Becomes(REGISTERS),
     "never-after-a-long-absence": Becomes(REGISTERS),
     "never-after-a-refused-dial": Becomes(REGISTERS),
     "never-registers": REFUSED,
-    "no-options": mended("missing options"),
+    "no-options": repaired("missing options"),
     "numa-node-twice": SAME,
     "numa-unknown-node": SAME,
     "nvidia-exit-unlinks-successor": Becomes(REGISTERS),
@@ -138,7 +138,7 @@ BEHIND: dict[str, Becomes] = {
     "nvidia-registers-by-a-timer": Becomes(REGISTERS),
     "old-version": REFUSED,
     "one-greeting-at-a-time": Becomes(OWN_HTTP),
-    "one-place-in-two-ways": mended("doubled paths"),
+    "one-place-in-two-ways": repaired("doubled paths"),
     "one-replica-unhealthy-for-one-stream": Becomes(ONE_STREAM, {"list.replicas": "warn"}),
     "options-differ": Becomes(NOT_ASKED),
     "order-at-random": Becomes(ONE_STREAM),
@@ -149,8 +149,8 @@ BEHIND: dict[str, Becomes] = {
     "pre-start-fails": SAME,
     "pre-start-not-offered": Becomes(NOT_ASKED),
     "pre-start-slow": SAME,
-    "preference-fails": mended("an error of GetPreferredAllocation"),
-    "prefers-too-few": mended("a preference of too few"),
+    "preference-fails": repaired("an error of GetPreferredAllocation"),
+    "prefers-too-few": repaired("a preference of too few"),
     "race-in-allocate": SAME,
     "refusal-exits-0": Becomes(REGISTERS),
     "refusal-ignored": Becomes(REGISTERS),
@@ -158,15 +158,15 @@ BEHIND: dict[str, Becomes] = {
     "registers-again-and-again": Becomes(REGISTERS),
     "registers-first": Becomes(REGISTERS),
     "registers-twice-after-a-wait": Becomes(REGISTERED_INSIDE),
-    "relative-path": mended("relative paths"),
+    "relative-path": repaired("relative paths"),
     "responses-swapped": SAME,
     "retries-without-socket": Becomes(REGISTERS),
     "rocm": Becomes(REGISTERS, {"allocate.unknown-id": "fail", "allocate.empty-ids": "note"}),
     "rocm-any-stream-end-exits": Becomes(ONE_STREAM),
     "rocm-cancelled-stream-exits": BACK_IN_TIME,
     "rocm-leaves-socket": Becomes(SOCKET_REMOVED),
-    "rocm-numa-minus-one": mended("NUMA -1"),
-    "rocm-resends": mended("identical lists"),
+    "rocm-numa-minus-one": repaired("NUMA -1"),
+    "rocm-resends": repaired("identical lists"),
     "rocm-unknown-id-accepted": SAME,
     "second-stream-short": Becomes(ONE_STREAM),
     "serves-after-register": REFUSED,
@@ -197,7 +197,7 @@ BEHIND: dict[str, Becomes] = {
     "tells-no-open-stream": Becomes(NEVER_TOLD, is_hidden=True),
     "ten-workers": Becomes(ONE_STREAM),
     "too-large-preference": SAME,
-    "two-files-in-one-place": mended("doubled paths"),
+    "two-files-in-one-place": repaired("doubled paths"),
     "two-instances-yield": SAME,
     "unhealthy-id-accepted": SAME,
     "unknown-id-crash": BACK_IN_TIME,
@@ -211,12 +211,12 @@ BEHIND: dict[str, Becomes] = {
 
 HELD = {name for name, each in BEHIND.items() if each is BACK_IN_TIME}
 
-NEVER_MENDED = {"first-list-empty", "intel-empty-list-first", "rocm-resends"}
-"""Gone without mend, too: the kubelet gets the newest list, and never the same list again."""
+NEVER_REPAIRED = {"first-list-empty", "intel-empty-list-first", "rocm-resends"}
+"""Gone without repair, too: the kubelet gets the newest list, and never the same list again."""
 
-MENDED = {
+REPAIRED = {
     name: REFUSED if name == "no-options" else SAME
     for name, each in BEHIND.items()
-    if each.why.startswith("mend: ")
+    if each.why.startswith("repair: ")
 }
-"""What becomes of them with `mend: off`."""
+"""What becomes of them with `repair: off`."""

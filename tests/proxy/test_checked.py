@@ -1,4 +1,4 @@
-"""`kubedevices check` of plugins behind the proxy: what is good stays good, what is mended is gone.
+"""`kubedevices check` of plugins behind the proxy: good stays good, and repaired is gone.
 
 `mutants_behind` says what becomes of each mutant of the checks. Some of them are tried here by the
 checks that they break; with `KUBEDEVICES_ALL_MUTANTS=1` all are, by every check.
@@ -23,7 +23,7 @@ from tests.check.mutants.registry import WATCHED, all_mutations
 from tests.check.preloaded_supervisor import Forked, forking_supervisors
 from tests.check.rig import ALL_KUBELETS, FAST, hot_plug, widgets
 from tests.proxy import behind_proxy
-from tests.proxy.mutants_behind import BEHIND, HELD, MENDED, NEVER_MENDED, Becomes
+from tests.proxy.mutants_behind import BEHIND, HELD, NEVER_REPAIRED, REPAIRED, Becomes
 
 SOME = (
     "akri-never-registers-again",
@@ -52,7 +52,7 @@ AT_ONCE, AGAIN = 8, 3
 
 UNSTEADY = {"life.stop-socket", "life.descriptors", "preferred.too-large"}
 """What is passed over where it is not the matter: the proxy takes a socket away a moment after its
-plugin ended, connections that are being closed count as open, and mend has no preference."""
+plugin ended, connections that are being closed count as open, and repair has no preference."""
 
 PASSED, NOT_STARTED = "pass", {"the plugin": "is not started"}
 
@@ -165,9 +165,9 @@ async def test_mutants_that_hold_heals() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(7200 if WANTS_ALL else 600)
 async def test_without_mend_each_mistake_arrives() -> None:
-    """What mend heals is found as if no proxy were there."""
-    names = [name for name in chosen(MENDED) if name not in NEVER_MENDED]
-    assert not await differences(names, "--unmended", becomes=MENDED.__getitem__)
+    """What repair heals is found as if no proxy were there."""
+    names = [name for name in chosen(REPAIRED) if name not in NEVER_REPAIRED]
+    assert not await differences(names, "--unrepaired", becomes=REPAIRED.__getitem__)
 
 
 def test_the_table_has_each_mutant() -> None:

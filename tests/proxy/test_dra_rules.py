@@ -30,8 +30,8 @@ REFUSED = {
 }
 
 WORKS = {
-    "record.file", "record.maxSize", "record.files", "record.redactEnv", "mend", "filter.ids",
-    "filter.numa", "split.rules", "split.rest", "rename", "maintenance", "health.unhealthyAfter",
+    "record.file", "record.maxSize", "record.files", "record.redactEnv", "repair", "filter.ids",
+    "filter.numa", "split.rules", "split.rest", "rename", "cordon", "health.unhealthyAfter",
     "health.healthyAfter", "health.maxFlaps", "health.recoverAfter", "health.checks",
     "health.ignore", "health.recover", "share.replicas", "share.rules", "hold", "allocateWait",
     "holdOverReboot", "inject.env", "inject.mounts", "inject.devices", "inject.cdiDevices",

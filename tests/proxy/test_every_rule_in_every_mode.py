@@ -18,8 +18,8 @@ from kubedevices.errors import KubedevicesError, RpcError
 from kubedevices.proxy import dra_bridge
 from kubedevices.proxy.live_rules import LiveRules
 from kubedevices.proxy.record_reader import read_recording
-from kubedevices.rules.maintenance import FILE_NAME
-from kubedevices.rules.maintenance_file import Cordoned, change_cordoned
+from kubedevices.rules.cordon import FILE_NAME
+from kubedevices.rules.cordon_file import CordonEntry, change_cordoned
 from kubedevices.values.allocation import AllocateRequest, ContainerAllocateRequest
 from kubedevices.values.device import ReportedDevice
 from tests.fake_plugin import FakePlugin, healthy, unhealthy
@@ -62,14 +62,14 @@ def one(name: str, devices: Mapping[str, str]) -> Listed:
 
 ROWS = {
     "record": Row("record: {file: DIR/seen.jsonl}", one("record", BOTH)),
-    "mend": Row("mend: true", one("mend", BOTH), devices=(*healthy("a", "b", "a"),)),
+    "repair": Row("repair: true", one("repair", BOTH), devices=(*healthy("a", "b", "a"),)),
     "filter": Row("filter: {ids: [b]}", one("filter", {"a": "Healthy"})),
     "split": Row(
         "split: {rules: [{to: part, ids: [b]}]}",
         {"example.com/split": {"a": "Healthy"}, "example.com/part": {"b": "Healthy"}},
     ),
     "rename": Row('rename: "other.com/{name}"', {"other.com/rename": BOTH}),
-    "maintenance": Row("maintenance: true", one("maintenance", {"a": "Healthy", "b": "Unhealthy"})),
+    "cordon": Row("cordon: true", one("cordon", {"a": "Healthy", "b": "Unhealthy"})),
     "health": Row(
         "health: {ignore: [b]}",
         one("health", BOTH),
@@ -120,7 +120,7 @@ def text_of(directory: Path, *, with_rules: bool) -> str:
     lines = ["resources:"]
     for name, row in ROWS.items():
         rule = row.rule.replace("DIR", str(directory)) if with_rules else ""
-        rule = rule or ("maintenance: false" if name == "maintenance" else "")
+        rule = rule or ("cordon: false" if name == "cordon" else "")
         lines.append(f"  example.com/{name}: {{{', '.join(filter(None, (row.base, rule)))}}}")
     return "\n".join(lines)
 
@@ -230,7 +230,7 @@ async def world_of(mode: Mode, directory: Path, *, with_rules: bool) -> AsyncIte
     rigs = bridged if mode == "DRA" else proxied
     async with rigs(inner, rules=LiveRules.from_file(file)) as rig:
         world = World(rig, file)
-        cordoned = Cordoned("example.com/maintenance", "b", "test")
+        cordoned = CordonEntry("example.com/cordon", "b", "test")
         change_cordoned(rig.state / FILE_NAME, lambda _: (cordoned,))
         try:
             yield world

@@ -9,8 +9,8 @@ from kubedevices.errors import RpcError
 from kubedevices.proxy.live_rules import LiveRules
 from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
 from kubedevices.proxy.rule_keys import CheckKey, FilterKey, HealthKey, ShareKey
-from kubedevices.rules.maintenance import FILE_NAME
-from kubedevices.rules.maintenance_file import add_cordoned
+from kubedevices.rules.cordon import FILE_NAME
+from kubedevices.rules.cordon_file import add_cordoned
 from kubedevices.values.allocation import AllocateRequest, ContainerAllocateRequest, PluginOptions
 from tests.fake_kubelet import Connected
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
@@ -96,7 +96,7 @@ async def test_after_a_reboot_fifty_pods_wait_for_a_late_plugin(short_dir: Path)
 
 async def test_calls_wait_only_once_for_a_plugin_that_stays_away(short_dir: Path) -> None:
     """When the time of an absence is used up, further calls are refused at once."""
-    rules = ruled(hold=3600.0, allocate_wait=0.2)
+    rules = ruled(hold=3600.0, allocate_wait=2.0)
     async with proxied(short_dir, rules=rules) as rig:
         plugin = await rig.plugin(*healthy("a"))
         served = await rig.served(1)
@@ -109,7 +109,8 @@ async def test_calls_wait_only_once_for_a_plugin_that_stays_away(short_dir: Path
                 await allocated(served)
             texts.append(caught.value.message)
         assert all("(allocateWait)" in text for text in texts)
-        assert all("waited 0.0 s" in text for text in texts[1:])
+        waited = [float(text.partition("waited ")[2].split()[0]) for text in texts]
+        assert max(waited[1:]) < 1.0, waited
 
 
 async def test_a_cordon_takes_a_device_out_while_its_plugin_is_away(short_dir: Path) -> None:

@@ -14,8 +14,8 @@ from kubedevices.errors import RpcError, UsageError
 from kubedevices.kubelet_api import convert, services
 from kubedevices.proxy.live_rules import LiveRules
 from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
-from kubedevices.rules.maintenance import FILE_NAME
-from kubedevices.rules.maintenance_file import Cordoned, change_cordoned
+from kubedevices.rules.cordon import FILE_NAME
+from kubedevices.rules.cordon_file import CordonEntry, change_cordoned
 from kubedevices.serving.plugin_pages import PluginPages, describe_plugin
 from kubedevices.values.allocation import AllocateRequest, ContainerAllocateRequest
 from tests.fake_kubelet import Connected
@@ -187,20 +187,21 @@ async def test_a_cordoned_device_is_refused(short_dir: Path) -> None:
         await rig.plugin(*healthy("a", "b"))
         await rig.served(2, "new.com/w")
         change_cordoned(
-            rig.state / FILE_NAME, lambda before: [*before, Cordoned("new.com/w", "a", "its fan")]
+            rig.state / FILE_NAME,
+            lambda before: [*before, CordonEntry("new.com/w", "a", "its fan")],
         )
         await rig.kubelet.wait_for("new.com/w", {"a": "Unhealthy", "b": "Healthy"}, 30)
 
 
-async def test_maintenance_can_be_left_out(short_dir: Path) -> None:
+async def test_the_rule_cordon_can_be_left_out(short_dir: Path) -> None:
     """Then nobody can take a device of this resource out."""
-    text = "resources:\n  example.com/widget: {maintenance: off}\n"
+    text = "resources:\n  example.com/widget: {cordon: off}\n"
     async with proxied(short_dir, rules=rules(short_dir, text)) as rig:
         await rig.plugin(*healthy("a"))
         await rig.plugin(*healthy("a"), resource="example.com/other", socket_name="other.sock")
         await rig.served(1)
         await rig.served(1, "example.com/other")
-        out = [Cordoned(f"example.com/{kind}", "a", "its fan") for kind in ("widget", "other")]
+        out = [CordonEntry(f"example.com/{kind}", "a", "its fan") for kind in ("widget", "other")]
         change_cordoned(rig.state / FILE_NAME, lambda before: [*before, *out])
         await rig.kubelet.wait_for("example.com/other", {"a": "Unhealthy"}, 30)
         assert [*rig.kubelet.lists(RESOURCE)[-1]] == [*healthy("a")]

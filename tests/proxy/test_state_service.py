@@ -13,7 +13,7 @@ from kubedevices.proxy.live_rules import LiveRules
 from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
 from kubedevices.proxy.rule_keys import CheckKey, HealthKey, ShareKey
 from kubedevices.proxy.state_service import serving_state
-from kubedevices.rules.maintenance import FILE_NAME
+from kubedevices.rules.cordon import FILE_NAME
 from kubedevices.values.proxied_plugin import ProxiedPlugin, UnhealthyDevice
 from kubedevices.values.socket_paths import PROXY_SOCKET_NAME
 from tests.fake_plugin import RESOURCE, healthy, unhealthy

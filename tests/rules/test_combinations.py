@@ -8,9 +8,9 @@ import pytest
 
 import kubedevices as kd
 from kubedevices.errors import RpcError, StatusCode
+from kubedevices.rules.cordon import Cordoned
+from kubedevices.rules.cordon_file import CordonEntry, change_cordoned
 from kubedevices.rules.hold import Held
-from kubedevices.rules.maintenance import Maintained
-from kubedevices.rules.maintenance_file import Cordoned, change_cordoned
 from tests.middleware_rig import Scanned, scanned
 from tests.rules.test_hold import LONG, Plugin
 from tests.widgets import widgets
@@ -23,27 +23,27 @@ class Chain(NamedTuple):
     filtered: kd.Filtered
     split: kd.Split
     renamed: kd.Renamed
-    maintained: Maintained
+    cordons: Cordoned
     shared: kd.Shared
     injected: kd.Injected
     held: Held
-    cordons: Path
+    cordon_file: Path
 
 
 def make(directory: Path, *ids: str) -> Chain:
     """Leave out x, split b off, call it big, share it twice, add the plugin's ID to answers."""
-    cordons = directory / "maintenance.json"
+    cordon_file = directory / "maintenance.json"
     plugin = Plugin(*ids)
     filtered = kd.Filtered(plugin, ids=["x"])
     split = kd.Split(
         filtered, {"widget": kd.SplitRule(rules=(kd.SplitPart(to="large", ids=("b*",)),))}
     )
     renamed = kd.Renamed(split, {"large": "big"})
-    maintained = Maintained(renamed, "example.com", cordons)
-    shared = kd.Shared(maintained, {"big": kd.ShareRule(replicas=2, distinct=True)})
+    cordons = Cordoned(renamed, "example.com", cordon_file)
+    shared = kd.Shared(cordons, {"big": kd.ShareRule(replicas=2, distinct=True)})
     injected = kd.Injected(shared, kd.InjectRule(env={"ID{index}": "{id}"}))
     held = Held(injected, LONG)
-    return Chain(plugin, filtered, split, renamed, maintained, shared, injected, held, cordons)
+    return Chain(plugin, filtered, split, renamed, cordons, shared, injected, held, cordon_file)
 
 
 def listed(served: Scanned) -> dict[str, str]:
@@ -76,10 +76,10 @@ async def test_each_middleware_does_its_part(chain: Chain) -> None:
 async def test_a_device_out_of_service_takes_all_its_shares_with_it(chain: Chain) -> None:
     """By the name and the ID that an administrator sees; the other part goes on."""
     async with scanned(chain.held) as served:
-        change_cordoned(chain.cordons, lambda _: [Cordoned("example.com/big", "b0", "hot")])
+        change_cordoned(chain.cordon_file, lambda _: [CordonEntry("example.com/big", "b0", "hot")])
         await served.next_tree()
         assert listed(served) == {"big": "b0::0U b0::1U b1::0H b1::1H", "widget": "aH"}
-        with pytest.raises(RpcError, match="device b0 is out of service: hot") as caught:
+        with pytest.raises(RpcError, match="device b0 is cordoned: hot") as caught:
             await served.allocate("b0::1", device_type="big")
         assert caught.value.code is StatusCode.FAILED_PRECONDITION
         await served.allocate("b1::1", device_type="big")

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 import kubedevices as kd
+from kubedevices.rules.cordon import Cordoned
+from kubedevices.rules.cordon_file import add_cordoned, change_cordoned, read_cordoned
 from kubedevices.rules.device_facts import DeviceFacts
 from kubedevices.rules.health import Damped, HealthRule
 from kubedevices.rules.health_gate import Check
-from kubedevices.rules.maintenance import Maintained
-from kubedevices.rules.maintenance_file import add_cordoned, change_cordoned, read_cordoned
 from tests.middleware_rig import Scanned, scanned
 from tests.waiting import until
 from tests.widgets import Widgets, widgets
@@ -102,7 +102,7 @@ def reason(reported: kd.DeviceTree, device_id: str) -> str:
 
 
 async def test_a_failed_check_is_the_reason(tmp_path: Path) -> None:
-    """Of the first check that fails; a changed reason is passed on, a mended device has none."""
+    """Of the first check that fails; a changed reason is passed on, a repaired device has none."""
     (tmp_path / "a").write_text("ok")
     checks = (Check(file=f"{tmp_path}/{{id}}", equals="ok", **QUICK),)  # type: ignore[arg-type]
     plugin = Widgets(widget=widgets("a"))
@@ -161,7 +161,7 @@ async def test_a_flapping_device_is_cordoned_until_uncordon(tmp_path: Path) -> N
     rule = HealthRule(max_flaps=0)
 
     def made(plugin: kd.Scanner) -> Damped:
-        return Damped(Maintained(plugin, "example.com", file), rule)
+        return Damped(Cordoned(plugin, "example.com", file), rule)
 
     plugin = Widgets(widget=widgets("a", "b"))
     async with scanned(damped := made(plugin)) as served:
@@ -189,7 +189,7 @@ async def test_a_device_that_recovers_later_is_cordoned_until_then(tmp_path: Pat
     rule = HealthRule(max_flaps=0, recover_after=3600.0)
 
     def made(plugin: kd.Scanner) -> Damped:
-        return Damped(Maintained(plugin, "example.com", file), rule)
+        return Damped(Cordoned(plugin, "example.com", file), rule)
 
     plugin = Widgets(widget=widgets("a", "b"))
     async with scanned(damped := made(plugin)) as served:
@@ -209,14 +209,14 @@ async def test_a_device_returns_at_its_time(tmp_path: Path) -> None:
     """Nobody has to write the file; then the device may go out again."""
     file = tmp_path / "maintenance.json"
     plugin = Widgets(widget=widgets("a", "b"))
-    maintained = Maintained(plugin, "example.com", file)
-    damped = Damped(maintained, HealthRule(max_flaps=0, recover_after=0.5))
+    cordons = Cordoned(plugin, "example.com", file)
+    damped = Damped(cordons, HealthRule(max_flaps=0, recover_after=0.5))
     async with scanned(damped) as served:
         for times in (1, 2):
             plugin.show(widget=widgets("a", "b", unhealthy=("a",)))
             await turns(served, "a")
             plugin.show(widget=widgets("a", "b"))
-            await until(lambda: maintained.counts["widget", "cordoned"] == times)  # noqa: B023
+            await until(lambda: cordons.counts["widget", "cordoned"] == times)  # noqa: B023
             await turns(served, "")
             assert read_cordoned(file) == ()
     assert damped.counts["widget", "went_out"] == 2
@@ -226,7 +226,7 @@ async def test_a_cordoned_device_is_out_at_once(tmp_path: Path) -> None:
     """Nothing that the rule says delays or overrules it; put back, it is Healthy at once."""
     file = tmp_path / "maintenance.json"
     rule = HealthRule(unhealthy_after=1000, healthy_after=1000, ignore=("a",))
-    damped = Damped(Maintained(Widgets(widget=widgets("a", "b")), "example.com", file), rule)
+    damped = Damped(Cordoned(Widgets(widget=widgets("a", "b")), "example.com", file), rule)
     async with scanned(damped) as served:
         add_cordoned(file, [("example.com/widget", "a"), ("example.com/widget", "b")], "fan")
         await turns(served, "a b")
@@ -234,7 +234,7 @@ async def test_a_cordoned_device_is_out_at_once(tmp_path: Path) -> None:
         await turns(served, "")
 
 
-def test_without_maintenance_a_device_is_out_until_its_time_or_a_restart() -> None:
+def test_without_the_rule_cordon_a_device_is_out_until_its_time_or_a_restart() -> None:
     """As the rule says."""
     for recover_after, later in ((None, "a"), (100.0, "")):
         damped = Damped(Widgets(), HealthRule(max_flaps=0, recover_after=recover_after))

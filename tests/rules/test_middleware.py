@@ -233,7 +233,7 @@ class Preparing(Widgets, kd.ClaimPreparer):
         number: int = 1
 
     parameters = Parameters
-    maintenance_file = Path("/state/maintenance.json")
+    cordon_file = Path("/state/maintenance.json")
 
     def prepare_claim(self, claimed: kd.ClaimedDevices) -> None:
         del claimed
@@ -248,4 +248,4 @@ async def test_what_is_known_of_a_plugin_is_known_behind_middleware() -> None:
     direct = Hooks(plugin)
     behind = Hooks(kd.Middleware(kd.Middleware(plugin)).abilities_of("widget"))
     assert behind.parameters is direct.parameters is Preparing.Parameters
-    assert behind.maintenance_file == direct.maintenance_file == plugin.maintenance_file
+    assert behind.cordon_file == direct.cordon_file == plugin.cordon_file

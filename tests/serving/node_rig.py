@@ -27,9 +27,10 @@ from kubedevices.plugin.timing import Timing
 from kubedevices.serving.handover import HandoverTiming
 from kubedevices.serving.switch import ApiSwitch
 from kubedevices.values.allocation import AllocateRequest, ContainerAllocateRequest
+from kubedevices.values.scheduling.kinds import Object
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
 from tests import waiting
-from tests.dra.api_server import ApiServer, Object, claim_of
+from tests.dra.cluster import OneNode, claim_of
 from tests.fake_kubelet import FakeKubelet
 from tests.kubelet_api.protobuf_classes import message_class
 
@@ -103,7 +104,7 @@ class PodResources:
 class NodeRig:
     """Checks at short intervals that no device is offered or held twice; `check` fails then."""
 
-    def __init__(self, directory: Path, api: ApiServer, kubelet: FakeKubelet) -> None:
+    def __init__(self, directory: Path, api: OneNode, kubelet: FakeKubelet) -> None:
         self.directory, self.api, self.kubelet = directory, api, kubelet
         self.pods = PodResources(kubelet)
         self.scanner = Widgets()
@@ -118,10 +119,12 @@ class NodeRig:
             "mode_file": self.mode_file,
             **QUICK,
         }
-        api.taken_in = lambda made: self.look(
-            {each["name"] for each in made["spec"].get("devices", [])}
-        )
+        api.store.admit = self._look_at
         write_kubeconfig(directory / "config", api.url)
+
+    def _look_at(self, plural: str, made: Object) -> None:
+        if plural == "resourceslices":
+            self.look({each["name"] for each in made["spec"].get("devices", [])})
 
     @property
     def service(self) -> Path:
@@ -193,12 +196,12 @@ class NodeRig:
     async def end(self, claim: str) -> dict[str, str]:
         """Unprepare a claim after its last pod, and deallocate it as Kubernetes does."""
         answer = await self.unprepare(claim)
-        self.api.claims.pop(claim, None)
+        self.api.take(claim)
         return answer
 
     def give(self, claim: str, *devices: str) -> None:
         """Let the scheduler give devices to a claim."""
-        self.api.claims[claim] = claim_of(uid_of(claim), *devices)
+        self.api.give(claim, claim_of(uid_of(claim), *devices))
 
     async def _call(self, method: str, claims: Sequence[str]) -> dict[str, str]:
         asked = [{"namespace": "default", "uid": uid_of(each), "name": each} for each in claims]
@@ -239,7 +242,7 @@ async def a_node(directory: Path) -> AsyncIterator[NodeRig]:
     """Run the node; at the end check that no device was in both APIs at any time."""
     (sockets := directory / "k" / "device-plugins").mkdir(parents=True)
     (directory / "k" / "pod-resources").mkdir()
-    async with ApiServer().running() as api, FakeKubelet(sockets) as kubelet:
+    async with OneNode().running() as api, FakeKubelet(sockets) as kubelet:
         rig = NodeRig(directory, api, kubelet)
         server = GrpcServer(pod_resources_methods(rig.pods), name="podresources")
         await server.start(directory / "k" / "pod-resources" / "kubelet.sock")

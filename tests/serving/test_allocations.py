@@ -6,8 +6,9 @@ import pytest
 
 from kubedevices.dra import allocations as allocations_module
 from kubedevices.serving import switch as switch_module
+from kubedevices.testing.api_server import HANG_UP
 from tests import waiting
-from tests.dra.api_server import CLAIMS, Fault, claim_of
+from tests.dra.cluster import CLAIMS, claim_of
 from tests.serving.node_rig import NodeRig, uid_of
 from tests.serving.test_switch import BOTH, offered
 
@@ -36,10 +37,9 @@ async def test_a_device_of_a_claim_that_is_not_prepared_yet_stays_in_dra(rig: No
         asked = len(rig.api.requests)
         await until(lambda: len(rig.api.requests) > asked + 3)
         assert offered(rig) == {"w-1"}, "a second pod may share the claim"
-        del rig.api.claims["1"]
+        rig.api.take("1")
         await until(lambda: offered(rig) == BOTH)
-    lists = [path for _, path in rig.api.requests if path == CLAIMS]
-    assert len(lists) <= 3, "all claims are not listed at each look"
+    assert rig.api.calls(CLAIMS) <= 3, "all claims are not listed at each look"
 
 
 async def test_the_claims_are_listed_again_after_the_next_change(rig: NodeRig) -> None:
@@ -65,11 +65,12 @@ async def test_a_claim_that_no_longer_has_the_device_lets_it_go(rig: NodeRig, en
         rig.give("1", "w-0")
         rig.choose("device-plugin")
         await until(lambda: offered(rig) == {"w-1"})
-        rig.api.claims["1"] = {
+        ends = {
             "deallocated": {"metadata": {"uid": uid_of("1")}},
             "replaced": claim_of("another", "w-9"),
             "other device": claim_of(uid_of("1"), "w-0", driver="other.com"),
-        }[end]
+        }
+        rig.api.give("1", ends[end])
         await until(lambda: offered(rig) == BOTH)
 
 
@@ -90,7 +91,7 @@ async def test_the_next_process_keeps_the_device_too(rig: NodeRig, look: float) 
         asked = len(rig.api.requests)
         await until(lambda: len(rig.api.requests) > asked + 3)
         assert offered(rig) == {"w-1"}
-        rig.api.claims.clear()
+        rig.api.take()
         await until(lambda: offered(rig) == BOTH)
 
 
@@ -98,18 +99,14 @@ async def test_without_a_list_of_the_claims_the_devices_stay_in_dra(
     rig: NodeRig, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log has the missing right, once."""
-
-    def fault(_method: str, path: str) -> Fault | None:
-        return Fault(403, "no") if path == CLAIMS else None
-
     rig.choose("dra")
     async with rig.serving():
         await until(lambda: rig.published == BOTH)
-        rig.api.fault = fault
+        rig.api.refuse("list", "resourceclaims", 403, "no")
         rig.choose("device-plugin")
-        await until(lambda: [path for _, path in rig.api.requests].count(CLAIMS) > 3)
+        await until(lambda: rig.api.calls(CLAIMS) > 3)
         assert not offered(rig)
-        rig.api.fault = lambda _method, _path: None
+        rig.api.fault = lambda _request: None
         await until(lambda: offered(rig) == BOTH)
     lines = [each.message for each in caplog.records if "devices stay in DRA" in each.message]
     assert len(lines) == 1
@@ -124,7 +121,7 @@ async def test_devices_that_were_never_published_wait_for_nobody(
     options = {"mode_file": None, "dra_devices": ["widget/w-0"]}
     async with rig.serving("split", **options):
         await until(lambda: rig.published == {"w-0"} and offered(rig) == {"w-1"})
-    rig.api.fault = lambda _method, _path: Fault(0)
+    rig.api.fault = lambda _request: HANG_UP
     rig.pods.is_broken = True
     monkeypatch.setattr(switch_module, "read_boot_id", lambda: boot)
     async with rig.serving("split", **options):
@@ -141,9 +138,9 @@ async def test_a_state_file_of_an_older_version_means_any_device(rig: NodeRig) -
     data = rig.directory / "k" / "plugins" / "example.com"
     data.mkdir(parents=True)
     (data / "has-slices").write_bytes(b"")
-    rig.api.fault = lambda _method, _path: Fault(0)
+    rig.api.fault = lambda _request: HANG_UP
     async with rig.serving("device-plugin"):
         await until(lambda: len(rig.api.requests) > 2)
         assert not offered(rig)
-        rig.api.fault = lambda _method, _path: None
+        rig.api.fault = lambda _request: None
         await until(lambda: offered(rig) == BOTH)

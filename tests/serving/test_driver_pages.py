@@ -16,8 +16,8 @@ from kubedevices.kubelet_api.clients import PluginRegistrationClient
 from kubedevices.serving.driver_pages import pages_beside
 from kubedevices.serving.plugin_pages import PluginPages
 from kubedevices.serving.switch import ApiSwitch
+from kubedevices.testing.api_server import ApiFault
 from kubedevices.wire.unix_grpc import GrpcChannel
-from tests.dra.api_server import Fault
 from tests.serving.node_rig import DOMAIN, NodeRig, a_node, until
 from tests.serving.test_plugin_pages import numbers, page
 
@@ -119,7 +119,7 @@ async def test_an_unreachable_api_server_is_reported(
         await until(lambda: switch.driver.publisher.is_published)
         await register(rig)
         assert await pages.ready() == READY
-        rig.api.fault = lambda _method, _path: Fault(500, "out of order")
+        rig.api.fault = lambda _request: ApiFault(500, "out of order")
         rig.scanner.devices.append(kd.Device("w-9"))
         rig.scanner.trigger()
 

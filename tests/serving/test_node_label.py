@@ -1,12 +1,10 @@
 """The mode of a node in one of its labels."""
 
-from typing import Any
-
 import pytest
 
 from kubedevices.errors import UsageError
 from kubedevices.serving import mode_source
-from tests.dra.api_server import Fault
+from kubedevices.testing.api_server import HANG_UP
 from tests.serving.node_rig import NodeRig, until
 
 BOTH = {"w-0", "w-1"}
@@ -21,13 +19,11 @@ def _quick(rig: NodeRig, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def label(rig: NodeRig, value: str) -> None:
-    metadata: dict[str, Any] = rig.api.nodes["node1"]["metadata"]
-    metadata["labels"] = {LABEL: value} if value else {}
-    rig.api.change_node("node1")
+    rig.api.label_node({LABEL: value} if value else {})
 
 
 def calls(rig: NodeRig, path: str) -> int:
-    return [each for _, each in rig.api.requests].count(path)
+    return rig.api.calls(path)
 
 
 async def test_the_label_is_followed_without_a_restart(
@@ -53,7 +49,7 @@ async def test_a_node_without_the_label_keeps_its_mode(rig: NodeRig) -> None:
         await until(lambda: rig.published == BOTH)
         label(rig, "")
         steps = rig.steps
-        rig.api.change_node("node1")
+        label(rig, "")
         await until(lambda: rig.has_made(20, since=steps))
         assert rig.published == BOTH
 
@@ -69,8 +65,8 @@ async def test_a_watch_that_ends_is_begun_again(
     label(rig, "device-plugin")
     async with rig.serving():
         await until(lambda: calls(rig, "/api/v1/nodes"))
-        rig.api.nodes["node1"]["metadata"]["labels"] = {LABEL: "dra"}
-        rig.api.end_node_watch(last)
+        rig.api.end_watch("nodes", last)
+        label(rig, "dra")
         await until(lambda: rig.published == BOTH)
 
 
@@ -78,11 +74,7 @@ async def test_without_the_right_to_watch_the_label_is_read_at_intervals(
     rig: NodeRig, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log has the missing rule, once."""
-
-    def fault(_method: str, path: str) -> Fault | None:
-        return Fault(403, "no") if path == "/api/v1/nodes" else None
-
-    rig.api.fault = fault
+    rig.api.refuse("watch", "nodes", 403, "no")
     async with rig.serving():
         await until(lambda: calls(rig, "/api/v1/nodes") > 3)
         label(rig, "dra")
@@ -97,14 +89,14 @@ async def test_the_last_known_mode_counts_without_the_api_server(rig: NodeRig) -
     label(rig, "dra")
     async with rig.serving():
         await until(lambda: rig.published == BOTH)
-    fault, rig.api.fault = rig.api.fault, lambda _method, _path: Fault(0)
+    fault, rig.api.fault = rig.api.fault, lambda _request: HANG_UP
     async with rig.serving() as switch:
         await until(lambda: switch.has_started)
         assert switch.mode == "dra"
         rig.api.fault = fault
         label(rig, "device-plugin")
         await until(lambda: rig.pods.offered == BOTH)
-    rig.api.fault = lambda _method, _path: Fault(0)
+    rig.api.fault = lambda _request: HANG_UP
     async with rig.serving("dra"):
         await until(lambda: rig.pods.offered == BOTH)
 

@@ -12,7 +12,7 @@ from kubedevices.dra.state_files import StateFiles
 from kubedevices.errors import RpcError, UsageError
 from kubedevices.serving import switch as switch_module
 from kubedevices.serving.modes import run_until_signal
-from tests.dra.api_server import Fault
+from kubedevices.testing.api_server import HANG_UP
 from tests.serving.node_rig import DOMAIN, RESOURCE, NodeRig, Widgets, until
 
 BOTH = {"w-0", "w-1"}
@@ -143,7 +143,7 @@ async def test_dra_waits_until_the_kubelet_can_know_its_pods(
 ) -> None:
     """After a reboot without an API server, the kubelet cannot have admitted them."""
     await held_over_a_reboot(rig, reboot)
-    fault, rig.api.fault = rig.api.fault, lambda _method, _path: Fault(0)
+    fault, rig.api.fault = rig.api.fault, lambda _request: HANG_UP
     async with rig.serving():
         await until(lambda: offered(rig) == {"w-0"})
         rig.pods.held.clear()
@@ -331,7 +331,7 @@ async def test_without_the_api_server_no_device_returns_to_the_plugin(rig: NodeR
     rig.choose("dra")
     async with rig.serving():
         await until(lambda: rig.published == BOTH)
-        fault, rig.api.fault = rig.api.fault, lambda _method, _path: Fault(0)
+        fault, rig.api.fault = rig.api.fault, lambda _request: HANG_UP
         rig.choose("device-plugin")
         seen = len(rig.api.requests)
         await until(lambda: len(rig.api.requests) > seen + 2)

@@ -74,8 +74,8 @@ def test_the_unit_of_the_page_allocates_before_podman_and_releases_after(
     node: NodeThread, short_dir: Path
 ) -> None:
     """The commands of a Quadlet unit: devices by CDI; a refused allocation stops the start."""
-    page = (ROOT / "docs/node.md").read_text()
-    unit = page.partition("<!-- file: train.container -->")[2].split("```")[1]
+    page = (ROOT / "docs/containers.md").read_text()
+    unit = page.partition("**`train.container`**")[2].split("```")[1]
     judge = podman_judge(short_dir / "podman")
     program = short_dir / "kubedevices"  # the unit has it in quotes, so it is one plain word
     here = f'{shlex.join(COMMAND)} "$verb" --socket-dir {node.socket_dir} "$@"'

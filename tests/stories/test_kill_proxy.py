@@ -27,7 +27,7 @@ from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.services.control_client import ControlClient
 from kubedevices.proxy.proxy_config import ProxyRule
 from kubedevices.proxy.saved_list import DIRECTORY, SavedLists
-from kubedevices.rules.maintenance_file import add_cordoned, change_cordoned, read_cordoned
+from kubedevices.rules.cordon_file import add_cordoned, change_cordoned, read_cordoned
 from kubedevices.values.device import ReportedDevice
 from tests.fake_plugin import FakePlugin, healthy, unhealthy
 from tests.node_process import ROOT, NodeProcess, node_process

@@ -112,7 +112,7 @@ async def test_an_unread_node_admits_a_thousand_pods(
 ) -> None:
     """Log lines without room are dropped and counted."""
     port, directory = free_port(), short_dir / "p"
-    places = ("--socket-dir", directory, "--state-dir", short_dir / "s", "--metrics", port)
+    places = ("--socket-dir", directory, "--state-dir", short_dir / "s", "--listen", port)
     # The line of these is more than what waits for a reader.
     long = [f"{number}-{'d' * 15_000}" for number in range(350)]
     async with (

@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 
 import kubedevices as kd
-from kubedevices.errors import DynamicResourcesFailed, NotInTime, UnresolvableCdiDevices, UsageError
+from kubedevices.errors import (
+    ApiRefused,
+    DynamicResourcesFailed,
+    NotInTime,
+    UnresolvableCdiDevices,
+    UsageError,
+)
 from kubedevices.expose.scanner import ExposeScanner
 from kubedevices.testing.workbench import Bench
 from tests.waiting import until_sync
@@ -113,6 +119,35 @@ def test_a_container_may_name_a_request(bench: Bench, scanner: Widgets) -> None:
     assert claimed.options.env == {"W1": "1", "W2": "2"}
 
 
+def test_a_device_class_needs_no_first_claim(bench: Bench, scanner: Widgets) -> None:
+    """The class of a device type exists before any claim; `claim` uses the same class."""
+    name = bench.device_class(WIDGET)
+    bench.start(scanner, domain=DRIVER, mode="dra")
+    claimed = bench.claim("pod-1", [{"name": "a", "exactly": {"deviceClassName": name}}])
+    assert claimed.by_request == {"a": ("w-0",)}
+    assert bench.claim("pod-2", {WIDGET: 1}).devices == ("w-1",)
+
+
+def test_a_device_class_can_be_a_manifest(bench: Bench, scanner: Widgets) -> None:
+    """Its selectors count, and a claim for the same device type does not replace it."""
+    expression = f'device.attributes["{DRIVER}"].id == "w-2"'
+    spec = {"selectors": [{"cel": {"expression": expression}}]}
+    made = {"kind": "DeviceClass", "metadata": {"name": f"widget.{DRIVER}"}, "spec": spec}
+    assert bench.device_class(made) == f"widget.{DRIVER}"
+    bench.start(scanner, domain=DRIVER, mode="dra")
+    assert bench.claim("pod-1", {WIDGET: "all"}).devices == ("w-2",)
+
+
+def test_what_is_no_device_class_is_refused(bench: Bench) -> None:
+    """The error says what to write."""
+    with pytest.raises(UsageError, match="needs a DeviceClass, this is a Pod"):
+        bench.device_class({"kind": "Pod", "metadata": {"name": "p"}})
+    with pytest.raises(UsageError, match="write 'domain/type', or give a manifest"):
+        bench.device_class("widget")
+    with pytest.raises(ApiRefused, match="at most 32 items"):
+        bench.device_class({"metadata": {"name": "c"}, "spec": {"selectors": [{}] * 33}})
+
+
 class Broken(Widgets, kd.Allocator):
     def allocate(self, request: kd.AllocateRequest) -> kd.AllocateResponse:
         raise RuntimeError("the widget is on fire")
@@ -156,6 +191,15 @@ def test_a_kubelet_restart_changes_nothing(bench: Bench, scanner: Widgets) -> No
     bench.wait_published(DRIVER, devices=3)
     assert bench.claim("pod-1", held.name) == held
     assert file.exists()
+
+
+def test_after_a_reboot_the_cdi_files_are_there_again(bench: Bench, scanner: Widgets) -> None:
+    """`/var/run/cdi` is empty then, and the kubelet prepares the claims of its pods again."""
+    bench.start(scanner, domain=DRIVER, mode="dra")
+    held = bench.claim("pod", {WIDGET: 1})
+    bench.restart(reboot=True)
+    assert [*bench.cdi_dir.iterdir()]
+    assert bench.claim("second", held.name).options == held.options
 
 
 def test_a_killed_driver_is_followed_by_another(bench: Bench, scanner: Widgets) -> None:

@@ -19,9 +19,8 @@ from kubedevices.values.socket_paths import (
     DEVICE_PLUGIN_DIR,
     PLUGIN_REGISTRY_DIR,
     POD_RESOURCES,
+    POD_RESOURCES_SOCKET,
 )
-
-POD_RESOURCES_SOCKET = DEVICE_PLUGIN_DIR.parent / POD_RESOURCES
 
 # A socket path has at most 107 bytes; the plugin needs about 50 of them for the name of its socket.
 _LONGEST_PARENT = 30

@@ -212,8 +212,9 @@ class Harness:
         def came() -> bool:
             return answered() or bool(self.probe.old_calls and not self.probe.arrivals)
 
-        if not await self.wait_for(came, self.timing.start) and not self.probe.arrivals:
-            waited = self.spent(began)
+        before = min(self.target.waited, self.timing.start - 1)
+        if not await self.wait_for(came, self.timing.start - before) and not self.probe.arrivals:
+            waited = before + self.spent(began)
             if self.process and not self.process.running:
                 words = self.process.last_words()
                 raise PluginNotStarted(f"{self.process.end_text()} after {waited:.1f} s\n{words}")

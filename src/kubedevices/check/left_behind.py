@@ -16,6 +16,8 @@ import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from kubedevices.host.untrusted_files import is_locked
+
 MARK = "KUBEDEVICES_CHECK"
 """The variable with the directory of the run, which every process of the plugin inherits."""
 
@@ -31,10 +33,16 @@ _log = logging.getLogger(__name__)
 
 
 def hold(root: Path) -> int:
-    """Lock the directory of a run for the life of this process; return the open lock."""
+    """Lock the directory of a run for the life of this process; return the open lock.
+
+    The file gets its name when it is locked. A check that begins at this moment would take a lock
+    file without a holder for one of an ended run, and remove the directory.
+    """
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    lock = os.open(root / LOCK_NAME, flags, 0o600)
+    unnamed = root / f"{LOCK_NAME}.new"
+    lock = os.open(unnamed, flags, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    unnamed.rename(root / LOCK_NAME)
     return lock
 
 
@@ -76,22 +84,13 @@ def _left_over(parent: Path) -> Iterator[Path]:
 
 
 def _is_left_over(root: Path) -> bool:
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         found = root.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            return False
-        lock = os.open(root / LOCK_NAME, flags)
-    except OSError:  # somebody else's, or a run that is just beginning
+    except OSError:
         return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # the run is going on
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         return False
-    else:
-        return True
-    finally:
-        os.close(lock)
+    return is_locked(root / LOCK_NAME) is False  # None: a run that is just beginning
 
 
 def processes_of(root: Path) -> Mapping[int, str]:

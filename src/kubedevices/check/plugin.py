@@ -59,7 +59,14 @@ class Plugin:
     async def device_list(self) -> ReceivedList:
         """Return the latest list of the kubelet's stream; wait for the first list if necessary."""
         stream = self.session.stream
-        if stream is None or await self.first(stream, self.timing.late_list) is None:
+        if stream is None:
+            raise NotTried("it never sent a list of devices")
+        silent = self.harness.shared.silent  # one check has waited long enough for all
+        await self.harness.until(
+            lambda: stream.lists or not stream.is_open or self.resource in silent,
+            self.timing.late_list,
+        )
+        if not stream.lists:
             raise NotTried("it never sent a list of devices")
         if not stream.lists[0].devices:  # the devices may follow in a second list
             await self.harness.wait_for(lambda: len(stream.lists) > 1, self.timing.hold)

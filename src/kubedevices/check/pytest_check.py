@@ -1,9 +1,11 @@
-"""`conformance`: the checks of `kubedevices check` on a scanner, in one line of a test.
+"""The checks of `kubedevices check` in one line of a test.
 
-This process serves the scanner. So checks that start, signal or measure the plugin's process are
-skipped; `kubedevices check` runs them.
+`conformance` checks a scanner. This process serves the scanner, so checks that start, signal or
+measure the plugin's process are skipped; `kubedevices check` runs them. `check_driver` starts a DRA
+driver, in any language, and runs all rules for drivers.
 """
 
+import shlex
 import shutil
 import tempfile
 import time
@@ -12,6 +14,9 @@ from pathlib import Path
 from typing import Unpack
 
 from kubedevices.check.checks import select
+from kubedevices.check.drivers.config import DriverCheck
+from kubedevices.check.kubelets import SUPPORTED, Kubelets
+from kubedevices.check.report.expected import load_expected
 from kubedevices.check.report.summary import Run
 from kubedevices.check.report.text import report_lines
 from kubedevices.check.runner import CheckResult, run_checks
@@ -24,6 +29,7 @@ from kubedevices.plugin.scanner import Scanner
 from kubedevices.serving.modes import serve
 from kubedevices.testing.workbench.loop_thread import LoopThread
 
+__all__ = ["DriverCheck", "NotConformant", "check_driver", "conformance"]
 __tracebackhide__ = True  # a failing test shows its own lines, not ours
 
 
@@ -69,6 +75,46 @@ def conformance(
         thread.close()
         shutil.rmtree(directory, ignore_errors=True)
     run = Run(scanner.scanner_name, results, time.monotonic() - began)
-    if run.counts["fail"]:
-        raise NotConformant(results, "\n".join(map(plain, report_lines(run))))
-    return results
+    return _passed(run)
+
+
+def check_driver(check: DriverCheck) -> list[CheckResult]:
+    """Run the rules for DRA drivers; return all results.
+
+    Raises `NotConformant` if the run fails, and what `kubedevices check` reports with the exit
+    codes 2 and 3: `UsageError`, `ConfigError`, `PluginNotStarted`, `DriverNeverRegistered` and
+    `NoPrivateView`.
+    """
+    rules, target, timing = check.rules(), check.target(), check.timing()
+    kubelets = Kubelets.parse(check.kubelet) if check.kubelet else SUPPORTED
+    expected = load_expected(check.expect) if check.expect else ()
+    # Imported here, because it needs h11, which those who check scanners need not have.
+    from kubedevices.check.drivers.run import run_driver  # noqa: PLC0415
+
+    began = time.monotonic()
+    thread = LoopThread("check of a DRA driver")
+    try:
+        ran = thread.call(run_driver(target, rules, timing, kubelets=kubelets))
+    finally:
+        thread.close()
+    return _passed(
+        Run(
+            shlex.join(target.command),
+            ran.results,
+            time.monotonic() - began,
+            logs=ran.logs,
+            expected=expected,
+            fail_on=check.fail_on,
+            trigger_problem=ran.trigger_problem,
+            role=ran.role,
+            requests=ran.requests if check.show_requests else {},
+            kind="driver",
+        )
+    )
+
+
+def _passed(run: Run) -> list[CheckResult]:
+    """Return the results; raises `NotConformant` if the run fails."""
+    if run.fails:
+        raise NotConformant([*run.results], "\n".join(map(plain, report_lines(run))))
+    return [*run.results]

@@ -10,7 +10,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from kubedevices.check.check import Phase, PluginCheck, PluginLost, Status, Verdict
 from kubedevices.check.check_sequence import CheckSequence
@@ -38,13 +38,15 @@ class RunResult:
     """A complete run: the results in the order of the checks, and the output of the plugin.
 
     `trigger_problem` says how the trigger or its undo failed, `""` if it did not. `role` has the
-    rules of the smallest ClusterRole that would do for a DRA driver.
+    rules of the smallest ClusterRole that would do for a DRA driver; `requests` says how often the
+    driver asked the API server what.
     """
 
     results: list[CheckResult]
     logs: Sequence[Log] = ()
     trigger_problem: str = ""
     role: Sequence[Mapping[str, Sequence[str]]] = ()
+    requests: Mapping[str, int] = field(default_factory=dict)
 
 
 async def run_checks(

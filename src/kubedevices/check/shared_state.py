@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -112,6 +113,7 @@ class SharedState:
     resources: tuple[str, ...] = ()  # known after the first registration; more may come later
     usual_start: float = 0.0  # seconds from launch to Register, measured at the first start
     work_of_start: float = 0.0  # processor seconds of that start, 0 if the kernel does not count
+    silent: set[str] = field(default_factory=set)  # resources that never sent a list to one check
     is_watched: bool = False  # only the plugin watcher finds the plugin; it never calls Register
     stays_away: set[str] = field(
         default_factory=set
@@ -119,6 +121,7 @@ class SharedState:
     unexpected_ends: list[UnexpectedEnd] = field(default_factory=list)
     logs: list[Log] = field(default_factory=list)
     rights: set[Right] = field(default_factory=set)  # that all copies of a DRA driver have used
+    requests: Counter[str] = field(default_factory=Counter)  # what they asked the API server
     lost_time: LostTime = field(default_factory=lambda: LostTime(os.getpid()))  # of the whole run
     began: float | None = None  # when the first check began, a time of the loop
 

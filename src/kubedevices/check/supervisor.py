@@ -112,6 +112,15 @@ class SupervisorProcess:
     def _do_enter_view(self, request: dict[str, Any]) -> None:
         enter_private_view(Bind(*bind) for bind in request["binds"])
 
+    def _do_make_read_only(self, request: dict[str, Any]) -> None:
+        """Let plugins not write below these directories; only in a private view."""
+        for path in request["paths"]:
+            linux.make_read_only(path)
+
+    def _do_unmount(self, request: dict[str, Any]) -> None:
+        for path in request["paths"]:
+            linux.unmount(path)
+
     def _do_start(self, request: dict[str, Any]) -> dict[str, Any]:
         # Both ends close at exec. So a pipe that closes without data means that the program runs.
         reading, writing = os.pipe()

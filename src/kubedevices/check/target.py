@@ -64,6 +64,7 @@ class Target:
     registry      there is a plugin watcher
     in_place      the directories of the check are the usual paths, without a mount, on a machine
                   that has no kubelet
+    waited        seconds in which the command has registered nothing in an earlier start
     """
 
     command: tuple[str, ...] = ()
@@ -74,6 +75,7 @@ class Target:
     side_by_side: bool = False
     registry: bool = True
     in_place: bool = False
+    waited: float = 0.0
 
     @property
     def needs_private_view(self) -> bool:

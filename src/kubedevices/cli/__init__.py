@@ -24,6 +24,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
@@ -79,10 +80,10 @@ GROUPS = {
                 "serve a record as a plugin: the same lists at the same times, the same answers"
             ),
             "cordon": (
-                "take a device out of service: it is Unhealthy, and Allocate refuses it with the "
+                "take a device from new pods: it is Unhealthy, and Allocate refuses it with the "
                 "reason"
             ),
-            "uncordon": "put a device back into service that `kubedevices cordon` took out",
+            "uncordon": "let new pods have a cordoned device again",
         },
     ),
     "Node": Group(
@@ -131,7 +132,7 @@ _WITHOUT_TLS = frozenset({"simulate", "expose", "node", "proxy"})
 """Verbs that keep running, use only Unix sockets and plain HTTP, and run no code of others."""
 
 WHAT = (
-    "kubedevices tests, explains and mends Kubernetes device plugins and DRA drivers, and writes "
+    "kubedevices tests, explains and repairs Kubernetes device plugins and DRA drivers, and writes "
     "new ones in ten lines."
 )
 
@@ -155,9 +156,20 @@ _READER_GONE = 141  # 128 + SIGPIPE: what a shell reports for any filter whose r
 class Parser(argparse.ArgumentParser):
     """An argument parser that prints an error as one line, without the usage before it."""
 
+    def __init__(self, **given: Any) -> None:
+        # argparse makes a formatter for each argument. Without a width it would load four modules.
+        plain: Any = partial(argparse.HelpFormatter, width=80)
+        super().__init__(**{"formatter_class": plain, "allow_abbrev": False, **given})
+
     def format_help(self) -> str:
         """Return the help with one line break at its end, as other commands print it."""
+        self.formatter_class = _formatter
         return super().format_help().rstrip("\n") + "\n"
+
+    def format_usage(self) -> str:
+        """Return the usage line."""
+        self.formatter_class = _formatter
+        return super().format_usage()
 
     def _print_message(self, message: str, file: Any = None) -> None:
         if message:
@@ -218,7 +230,7 @@ def _discard_stdout() -> None:
 
 def _print_error(error: KubedevicesError) -> None:
     """Print the error on stderr; as a log line if the log is JSON, for the collector of the log."""
-    from kubedevices.cli.shared.log_lines import writes_json
+    from kubedevices.plugin.log_lines import writes_json
 
     if not writes_json():
         print_text(f"{describe(error)}\n", stderr=True)
@@ -266,7 +278,7 @@ def _run_verb(argv: list[str], output: contextlib.ExitStack) -> int:
         from kubedevices.host.unblocked_output import unblocked_output
 
         output.enter_context(unblocked_output())
-    from kubedevices.cli.shared.log_lines import configure_logging
+    from kubedevices.plugin.log_lines import configure_logging
 
     configure_logging(args.log_level, args.log_format)
     code: int = verb.run(args)
@@ -295,8 +307,6 @@ def top_parser() -> Parser:
         usage="kubedevices VERB ...",
         description="\n".join(_lines_of_help(min(100, _columns()))),
         epilog=EXAMPLES + "\nkubedevices VERB --help shows the options of a verb.",
-        formatter_class=_formatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"kubedevices {__version__}")
     _add_log_arguments(parser)
@@ -325,8 +335,6 @@ def verb_parser(verb: ModuleType) -> Parser:
         prog=f"kubedevices {verb.NAME}",
         description=verb.HELP,
         epilog=getattr(verb, "EXAMPLES", None),
-        formatter_class=_formatter,
-        allow_abbrev=False,
     )
     verb.add_arguments(parser)
     _add_log_arguments(parser)
@@ -334,20 +342,21 @@ def verb_parser(verb: ModuleType) -> Parser:
 
 
 def _formatter(prog: str) -> argparse.HelpFormatter:
-    """Keep line breaks of descriptions, and give options and their help enough room."""
-    width = min(100, _columns())
-    return argparse.RawDescriptionHelpFormatter(prog, max_help_position=34, width=width)
+    from kubedevices.cli.shared.help_text import HelpFormatter
+
+    return HelpFormatter(prog, _columns())
 
 
 def _columns() -> int:
-    """Return the columns of the terminal, like `shutil`, which would load four more modules."""
+    """Return the columns of the terminal, also if stdout is a pipe, such as to `less`."""
     given = os.environ.get("COLUMNS", "")
     if given.isdecimal() and int(given):
         return int(given)
-    try:
-        return os.get_terminal_size().columns or 80
-    except OSError:
-        return 80
+    for stream in (1, 2, 0):
+        with contextlib.suppress(OSError):
+            if columns := os.get_terminal_size(stream).columns:
+                return columns
+    return 80
 
 
 def _add_log_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""The calls that a DRA driver makes to the API server, over HTTP/1.1. asyncio.
+"""The calls to the API server, of a DRA driver and of `explain`, over HTTP/1.1. asyncio.
 
 h11 encodes and decodes the protocol. A driver makes a few dozen calls an hour, so each call opens a
 new connection. Replaced tokens and certificates count at once, and no idle connection can be dead
@@ -88,6 +88,11 @@ class ApiClient:
         self.requests: Counter[tuple[str, str]] = Counter()
         """The number of calls, by verb and resource."""
 
+    @property
+    def server(self) -> str:
+        """The address of the server."""
+        return self._access.server
+
     # ------------------------------------------------------------ the calls
 
     async def get_node(self, name: str) -> Object:
@@ -105,14 +110,26 @@ class ApiClient:
 
     async def claim_pages(self) -> AsyncGenerator[list[Object], None]:
         """Yield all ResourceClaims of the cluster, some at a time."""
-        query = {"limit": str(_PAGE)}
+        async with contextlib.aclosing(self.pages(_CLAIMS, CLAIMS)) as pages:
+            async for page in pages:
+                yield page
+
+    async def pages(
+        self, path: str, shape: Shape, *, page: int = _PAGE, fields: str = ""
+    ) -> AsyncGenerator[list[Object], None]:
+        """Yield all objects of the list at a URL path, `page` at a time; `shape` is of the list.
+
+        `fields` is a field selector.
+        """
+        query = {"limit": str(page), **({"fieldSelector": fields} if fields else {})}
+        resource = path.rpartition("/")[2]
+        call = _Call("GET", path, "list", resource, query, shape=shape, limit=_LIST_LIMIT)
         while True:
-            call = _Call("GET", _CLAIMS, "list", "resourceclaims", query, shape=CLAIMS)
-            answer = await self._do(call._replace(limit=_LIST_LIMIT))
+            answer = await self._do(call)
             yield answer.get("items") or []
             if not (rest := (answer.get("metadata") or {}).get("continue")):
                 return
-            query = {"limit": str(_PAGE), "continue": rest}
+            call = call._replace(query={**query, "continue": rest})
 
     async def list_slices(self, driver: str, node: str) -> tuple[list[Object], str]:
         """Return the slices of a driver on a node, and the version from which to watch."""

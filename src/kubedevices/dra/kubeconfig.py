@@ -28,7 +28,7 @@ _ADVICE = "give --kubeconfig FILE or set KUBECONFIG; in a pod neither is needed"
 
 _KUBECONFIG: Shape = {
     "current-context!": str,
-    "contexts!": [{"name!": str, "context!": {"cluster!": str, "user!": str}}],
+    "contexts!": [{"name!": str, "context!": {"cluster!": str, "user!": str, "namespace": str}}],
     "clusters!": [
         {
             "name!": str,
@@ -71,6 +71,8 @@ class ApiAccess:
     client_certificate: Path | bytes | None = None
     client_key: Path | Secret | None = None
     skip_verification: bool = False
+    namespace: str = ""
+    """The namespace of the kubeconfig's context, for names without a namespace."""
 
     def __post_init__(self) -> None:
         """Check the address. Raises `UnusableCredentials`, without the address."""
@@ -215,6 +217,7 @@ def _access(document: Mapping[str, Any], directory: Path) -> ApiAccess:
         client_certificate=_content(user, "client-certificate", directory),
         client_key=Secret(key) if isinstance(key, bytes) else key,
         skip_verification=cluster.get("insecure-skip-tls-verify", False),
+        namespace=context.get("namespace", ""),
     )
 
 

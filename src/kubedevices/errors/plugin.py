@@ -55,11 +55,11 @@ class NoDevicesNamed(AllocationRefused):
 
 
 class DeviceCordoned(AllocationRefused):
-    """Allocate named a device that an operator took out of service; `reason` is the operator's."""
+    """Allocate named a device that an operator cordoned; `reason` is the operator's."""
 
     def __init__(self, device_id: str, reason: str) -> None:
         self.device_id, self.code, self.reason = device_id, StatusCode.FAILED_PRECONDITION, reason
-        PluginError.__init__(self, f"device {device_id} is out of service: {reason}")
+        PluginError.__init__(self, f"device {device_id} is cordoned: {reason}")
 
 
 class ConflictingDevices(AllocationRefused):

@@ -116,13 +116,19 @@ class OtherVersion(CannotRead):
 
 
 class NoNode(CannotAsk):
-    """No `kubedevices node` serves a directory; a kubelet may serve it."""
+    """No `kubedevices node` serves a directory; a kubelet may serve it.
 
-    def __init__(self, socket_dir: str) -> None:
-        self.socket_dir = socket_dir
+    `options` are the options of the command line that name the node. `may_have_state` says that a
+    program serves there, which may be a node with another state directory.
+    """
+
+    def __init__(self, socket_dir: str, options: str, *, may_have_state: bool = False) -> None:
+        self.socket_dir, self.options, self.may_have_state = socket_dir, options, may_have_state
         super().__init__(
-            f"no kubedevices node is running for --socket-dir {socket_dir}: start one with "
-            f"`kubedevices node --socket-dir {socket_dir}`"
+            f"no kubedevices node is running for {options}: start one with "
+            f"`kubedevices node {options}`"
+            + " (if one runs with a --state-dir of its own, name it here too)"
+            * may_have_state
         )
 
 

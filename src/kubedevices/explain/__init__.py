@@ -3,7 +3,7 @@
 `explain` follows a device from its plugin into a container. For each station on this way it says
 what was found and what to do. The modules `look_…` and `ask` gather facts. The modules `judge_…`
 turn facts into findings; they are pure. Only `diagnosis` imports both. Nothing here changes the
-host.
+host. A pod or a claim that waits is judged from the objects of its cluster alone.
 
 finding          one station: ok, unknown, warning or problem, and what to do about it
 facts            the facts, as values
@@ -15,11 +15,23 @@ look_sockets     Unix sockets of all network namespaces, and the processes that 
 ask              a kubedevices node, a kubelet, its checkpoint, a plugin
 look_files       device files on the host and in containers, SELinux
 look_drivers     DRA drivers, their claims and the claims that they refused
+look_names       which device file each ID of `expose` means
 commands         shell commands about a process, for the advice of a finding
 judge_directory  the plugin directory: kubelet.sock and the sockets of plugins
 judge_proxy      a proxy between plugin and kubelet
 judge_resource   name, registration, health, holders, NUMA nodes
+judge_holders    a device that is held under two IDs
 judge_claims     claims of DRA drivers
 plugin_lists     which plugin serves which resource, and which resource has two plugins
 judge_files      device files, links, permissions, CDI names, devices inside a container
+cluster          the objects of a cluster that decide about claims, and who holds which device
+look_cluster     reads these objects from the API server
+answer           the answer about a pod or a claim, and the reason for each device
+judge_subject    the answer about a pod or a claim
+judge_waiting    why a pod waits for a node
+judge_extended   why no node has the extended resources of a pod
+judge_node       whether a pod may run on a node
+judge_fit        what a node has for a claim
+judge_device     why a device does not serve a request
+judge_lack       why no node has the devices of a claim: the cause
 """

@@ -32,6 +32,7 @@ from kubedevices.explain.facts import (
     ResourceFacts,
     ResourceState,
 )
+from kubedevices.explain.look_names import known_files
 from kubedevices.host import deadlines
 from kubedevices.kubelet_api.clients import DevicePluginClient, PluginRegistrationClient
 from kubedevices.kubelet_api.convert import CONTAINER_RESPONSE
@@ -70,7 +71,8 @@ async def ask(
             answers = ResourceFacts(is_kubelet=True, is_silent=True, waited=silent.seconds)
         except CannotAsk as refused:
             unasked.append(str(refused))
-    answers = read_checkpoint(checkpoint, answers)
+    files = await asyncio.to_thread(known_files, state_dir)
+    answers = replace(read_checkpoint(checkpoint, answers), device_files=files)
     return replace(answers, unasked=tuple(unasked), proxied=proxied)
 
 

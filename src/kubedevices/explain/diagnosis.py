@@ -34,6 +34,7 @@ from kubedevices.explain.judge_directory import (
     judge_registry,
 )
 from kubedevices.explain.judge_files import judge_answers, judge_cdi, judge_host_file, judge_inside
+from kubedevices.explain.judge_holders import judge_holders
 from kubedevices.explain.judge_proxy import cordoned_of, judge_behind, judge_proxy
 from kubedevices.explain.judge_resource import (
     judge_health,
@@ -154,7 +155,7 @@ async def explain(places: HostPaths, resource: str = "", *, ask_plugins: bool = 
         *judge_plugin_sockets(directory, answers),
         *judge_rivals(directory.plugins, answers),
         *judge_registry(watched),
-        *_judge_checkpoint(answers),
+        *_judge_checkpoint(answers, names),
         *(() if resource else judge_behind(answers.proxied, answers.known)),
         *judge_claims(drivers, resource.partition("/")[0]),
         *judge_foreign_claims(answers.claims, drivers, resource.partition("/")[0]),
@@ -203,10 +204,10 @@ async def _with_plugins_asked(directory: Directory) -> Directory:
     return replace(directory, plugins=plugins)
 
 
-def _judge_checkpoint(answers: ResourceFacts) -> list[Finding]:
+def _judge_checkpoint(answers: ResourceFacts, pods: Mapping[str, str]) -> list[Finding]:
     """Return a finding if the checkpoint cannot be read: then allocations are not known."""
     if not answers.checkpoint_problem:
-        return []
+        return [*judge_holders(answers.allocations, answers.device_files, pods)]
     if answers.checkpoint is None:
         advice = "run this again as root"
         return [unknown(Step.HELD, "checkpoint", answers.checkpoint_problem, advice)]

@@ -193,7 +193,8 @@ class ResourceFacts:
     says why a node or a kubelet could not be asked. `is_silent` means that a kubelet accepts
     connections, but did not answer within `waited` seconds. `checkpoint` is None if the file could
     not be opened. `proxied` is the answer of a proxy about the plugins behind it. `claims` are
-    those of all DRA drivers, as a kubelet reports them.
+    those of all DRA drivers, as a kubelet reports them. `device_files` has the file of each device
+    of `expose`, by resource and ID.
     """
 
     source: str = ""
@@ -210,6 +211,7 @@ class ResourceFacts:
     waited: float = 0
     proxied: tuple[ProxiedPlugin, ...] = ()
     claims: tuple[HeldClaim, ...] = ()
+    device_files: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     @property
     def known(self) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ def judge_behind(proxied: Iterable[ProxiedPlugin], known: Collection[str]) -> It
 
 
 def cordoned_of(resource: str, proxied: Iterable[ProxiedPlugin]) -> frozenset[str]:
-    """Return the devices of `resource` that are out of service behind the proxy."""
+    """Return the devices of `resource` that are cordoned behind the proxy."""
     cordoned = (each for plugin in proxied for each in plugin.cordoned)
     return frozenset(each.id for each in cordoned if each.resource == resource)
 
@@ -74,8 +74,8 @@ def _judge_served(resource: str, plugin: ProxiedPlugin) -> Iterator[Finding]:
             yield warning(
                 Step.PROXY,
                 at,
-                f"{each.id} is out of service: {each.reason}",
-                "put it back into service when the reason is gone",
+                f"{each.id} is cordoned: {each.reason}",
+                "uncordon it when the reason is gone",
                 f"kubedevices uncordon {each.resource}/{each.id}",
             )
 

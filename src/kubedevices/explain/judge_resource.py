@@ -213,7 +213,7 @@ def judge_health(
         if each.device_id not in cordoned and device_of(each.device_id) not in cordoned
     ]
     if out := len(bad) - len(unexplained):
-        found += f"; {out} out of service"
+        found += f"; {out} cordoned"
     if bad := unexplained:
         return [
             problem(

@@ -7,8 +7,12 @@ path_patterns       device files by pattern
 host                finds device files, USB and PCI devices
 found               what a look at the host finds, and the further files of a device
 tree                decides which devices to serve and how
-names               the IDs of devices
+names               resources that are named after their matches
+identity            recognises hardware and gives it its ID again
 memory              remembers devices over time
+kept_names          the IDs in a file, for the next process
+naming_holds        who holds which ID, as the naming needs it
+witnesses           asks the kubelet and the list of `cordon` who holds devices
 checks              health checks of exposed devices
 abilities           which calls a resource needs
 read_profiles       the profiles in `profiles/`

@@ -34,11 +34,12 @@ def convert(file: Path) -> Converted:
 
     Raises `CannotRead`, and `ConfigError` if no entry can be converted.
     """
-    sources, domains = read_sources(file)
+    sources, domains, elsewhere = read_sources(file)
     resources: list[dict[str, Any]] = []
     namespaces: dict[str, None] = {}
     notes: list[str] = []
-    left_out: list[str] = []
+    missing = [f"{each.what}, which is not in this file" for each in elsewhere]
+    left_out = [f"line {each.line}: {what}" for each, what in zip(elsewhere, missing, strict=True)]
     problems: list[ConfigProblem] = []
     for source in sources:
         work = Conversion(source.root, SourceProblems(str(file), source.root))
@@ -49,7 +50,7 @@ def convert(file: Path) -> Converted:
         if found:
             namespaces.setdefault(namespace)
             resources += found
-    if problems and (not resources or len(problems) > len(left_out)):
+    if problems and (not resources or len(problems) > len(left_out) - len(missing)):
         raise ConfigError(problems)
     if not resources or len(namespaces) > 1:
         root = sources[0].root if sources else read_yaml(file)
@@ -57,6 +58,8 @@ def convert(file: Path) -> Converted:
         text = (
             f"resources of several domains: {', '.join(namespaces)}; write a file for each domain"
             if resources
+            else f"{missing[0]}: put both into one file"
+            if missing
             else "this is not a file of generic-device-plugin or smarter-device-manager"
         )
         raise ConfigError([place._replace(problem=text)])

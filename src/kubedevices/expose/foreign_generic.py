@@ -180,10 +180,11 @@ def _resource(work: Conversion, at: KeyPath, device: Mapping[str, Any]) -> dict[
     for i, part in enumerate(parts):
         merged["match"] += part.pop("match", [])
         if part != parts[0]:
+            differ = sorted(key for key in {*part, *parts[0]} if part.get(key) != parts[0].get(key))
             work.mistake(
                 (*at, "groups", i),
-                "containers get other files from this group than from the first group, but in "
-                "expose all devices of a resource give the same files",
+                f"this group differs from the first group ({', '.join(differ)}), but in expose all "
+                "devices of a resource have the same files and replicas",
                 "write two resources",
             )
     return merged | parts[0]

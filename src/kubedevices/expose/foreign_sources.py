@@ -55,11 +55,20 @@ class Source(NamedTuple):
     is_off: bool = False
 
 
+class Elsewhere(NamedTuple):
+    """A reference to settings that are not in the file; `is_file` if a ConfigMap would have it."""
+
+    line: int
+    what: str
+    is_file: bool = False
+
+
 class Sources(NamedTuple):
-    """All settings of a file, and the domains that its pods name."""
+    """All settings of a file, the domains that its pods name, and what is in other files."""
 
     found: list[Source]
     domains: tuple[str, ...]
+    elsewhere: tuple[Elsewhere, ...] = ()
 
 
 def read_sources(file: Path) -> Sources:
@@ -72,12 +81,15 @@ def read_sources(file: Path) -> Sources:
         return Sources([*_of_arguments([(word, 0) for word in _words(text)], file)], ())
     pods: list[Source] = []
     found: list[Source] = []
+    elsewhere: list[Elsewhere] = []
     starts = [0, *(match.end() for match in _SEPARATOR.finditer(text))]
     ends = [*(match.start() for match in _SEPARATOR.finditer(text)), len(text)]
     parts = [(text[:a].count("\n"), text[a:b]) for a, b in zip(starts, ends, strict=True)]
     for lines, part in parts:
         if part.strip() or len(parts) == 1:
-            found += _of_document(_parse(part, lines, file), file, pods)
+            root = _parse(part, lines, file)
+            found += _of_document(root, file, pods)
+            elsewhere += _elsewhere(root)
     domains = tuple(dict.fromkeys(each.domain for each in pods if each.domain))
     version = next((each.version for each in pods if each.version), "")
     found = [
@@ -89,7 +101,9 @@ def read_sources(file: Path) -> Sources:
         else each
         for each in found
     ]
-    return Sources(found, domains)
+    has_file = any(each.is_of_config for each in found)
+    missing = tuple(each for each in elsewhere if not (has_file and each.is_file))
+    return Sources(found, domains, missing)
 
 
 def _words(text: str) -> list[str]:
@@ -115,6 +129,38 @@ def _of_document(root: yaml.Node, file: Path, pods: list[Source]) -> Iterator[So
         yield from _of_values(_get(root, "spec"), file)
     elif not kind:
         yield from _of_settings(root, file)
+
+
+def _elsewhere(root: yaml.Node) -> Iterator[Elsewhere]:
+    """Yield what an object takes from another object, which a converted file would lack."""
+    kind, spec = _text(_get(root, "kind")), _get(root, "spec")
+    if kind == "List":
+        for item in _items(_get(root, "items")):
+            yield from _elsewhere(item)
+    elif kind in _RELEASES:
+        for each in _items(_get(spec, "valuesFrom")):
+            what = f"valuesFrom names {_text(_get(each, 'kind'))} {_text(_get(each, 'name'))}"
+            yield Elsewhere(each.start_mark.line + 1, what)
+    elif kind in _PODS:
+        pod = root if kind == "Pod" else _get(spec, "template")
+        for container in _items(_get(_get(pod, "spec"), "containers")):
+            yield from _elsewhere_of(container)
+
+
+def _elsewhere_of(container: yaml.Node) -> Iterator[Elsewhere]:
+    words = [*_items(_get(container, "command")), *_items(_get(container, "args"))]
+    texts = [_text(each) for each in words]
+    image = _text(_get(container, "image"))
+    if "generic-device-plugin" not in image and not any(t.startswith("--device") for t in texts):
+        return
+    for number, word in enumerate(texts):
+        name, equals, value = word.partition("=")
+        if name == "--config":
+            path = value if equals else "".join(texts[number + 1 : number + 2])
+            yield Elsewhere(words[number].start_mark.line + 1, f"--config names {path}", True)
+    for each in _items(_get(container, "env")):
+        if _text(_get(each, "name")) == "DOMAIN" and _get(each, "valueFrom") is not None:
+            yield Elsewhere(each.start_mark.line + 1, "the domain (DOMAIN) is from another object")
 
 
 def _of_settings(root: yaml.Node, file: Path) -> Iterator[Source]:

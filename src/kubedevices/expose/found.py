@@ -67,6 +67,9 @@ class Host(Protocol):
     def stable_names(self, found: Found) -> tuple[str, ...]:
         """Return all names that identify the device over re-plugs, the best name first."""
 
+    def port_name(self, found: Found) -> str:
+        """Return the name of the USB port; it is in `stable_names` without a serial number."""
+
 
 def companions_of(rule: ResourceRule, host: Host, found: Found) -> tuple[DeviceSpec, ...] | None:
     """Return the device's other files and those of `with`; None if a needed file is missing."""

@@ -10,6 +10,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from kubedevices.errors import NoVfioGroup
 from kubedevices.expose.found import Found, HostFile
@@ -34,6 +35,14 @@ _NO_DEVICES = {
 }
 
 
+class _UsbName(NamedTuple):
+    """Vendor, product, serial number or else port, and interface; the port alone."""
+
+    text: str
+    port: str
+    has_serial: bool
+
+
 class HostDevices:
     """The host's devices; a container may see the host's `/dev` at `dev_root`.
 
@@ -46,11 +55,13 @@ class HostDevices:
         self._dev, self._sys = dev_root, sysfs_root
         self._dev_root = str(dev_root)
         self._by_id: dict[str, list[str]] | None = None
+        self._usb_names: dict[HostFile, _UsbName | None] = {}
         self._warned: set[str] = set()
 
     def look_again(self) -> None:
         """Forget facts that may have changed since the last look."""
         self._by_id = None
+        self._usb_names.clear()
 
     def find(self, match: Match) -> Iterator[Found]:
         """Yield every device that matches."""
@@ -181,6 +192,7 @@ class HostDevices:
             vendor=match.vendor,
             product=match.product,
             serial=match.serial,
+            device_class=match.class_,
             sysfs_root=self._sys,
         ):
             files = device_files_below(each.directory, dev_root=self._dev)
@@ -191,13 +203,27 @@ class HostDevices:
             yield from self._found(in_order, each.port, name)
 
     def _by_pci(self, match: PciMatch) -> Iterator[Found]:
-        for each in pci.devices(
+        functions = pci.devices(
             vendor=match.vendor,
             device=match.device,
             device_class=match.class_,
             driver=match.driver,
             sysfs_root=self._sys,
-        ):
+        )
+        # A physical function configures its virtual functions, which other pods get.
+        divided = {
+            each.physical_function
+            for each in functions
+            if each.driver != vfio.DRIVER or match.driver is not None
+        }
+        for each in functions:
+            if each.address in divided:
+                self._warn_once(
+                    each.address,
+                    "is left out: it configures its virtual functions, which the match finds too; "
+                    "to offer it, name its device ID in a match of its own",
+                )
+                continue
             if each.driver == vfio.DRIVER and match.driver is None:
                 self._warn_once(
                     each.address,
@@ -261,28 +287,47 @@ class HostDevices:
         """
         link = _as_id(found.path.rpartition("/")[2]) if "/by-id/" in found.path else ""
         links = self._links_by_id().get(found.file.real_path, ())
+        usb_name = self._usb_name(found.file)
+        port = self.port_name(found)
+        if usb_name is not None and not usb_name.has_serial:
+            links = ()  # two equal devices take such a link from each other
         # A device without a serial number is the device at its port, also after it has changed its
         # vendor and product: some load their program at the first use, and come back as another.
-        has_port_only = found.address and found.stable.endswith(f"-{found.address}")
-        port = f"port-{found.address}" if has_port_only else ""
-        names = (found.stable, link, self._usb_name(found.file), *links, port)
+        is_by_port = (
+            found.stable.endswith(f"-{found.address}")
+            if found.stable
+            else not (link or links or usb_name is None or usb_name.has_serial)
+        )
+        names = (found.stable, link, usb_name and usb_name.text, *links, port if is_by_port else "")
         return tuple(dict.fromkeys(filter(None, names)))
 
-    def _usb_name(self, file: HostFile) -> str:
-        """Return vendor, product, serial number and interface of the file of a USB driver."""
+    def port_name(self, found: Found) -> str:
+        """Return the USB port and the interface of a device; empty for other devices."""
+        if found.stable.startswith("usb-"):
+            return f"port-{found.address}"
+        usb_name = None if found.stable else self._usb_name(found.file)
+        return usb_name.port if usb_name is not None else ""
+
+    def _usb_name(self, file: HostFile) -> "_UsbName | None":
+        """Return the names of the file of a USB driver; None for another file. Looks once."""
+        if file not in self._usb_names:
+            self._usb_names[file] = self._look_for_usb_name(file)
+        return self._usb_names[file]
+
+    def _look_for_usb_name(self, file: HostFile) -> "_UsbName | None":
         directory = self._directory_of(file)
-        below: list[str] = []
+        interface = ""
         while directory is not None and (self._sys / "devices") in directory.parents:
+            # The parent is a hub: its serial number is not that of this device.
             if vendor := read_hex(directory / "idVendor"):
-                if not (serial := read_attribute(directory / "serial")):
-                    return ""  # the parent is a hub: its serial number is not that of this device
-                product = read_hex(directory / "idProduct")
-                interface = "".join(f"-if{part}" for part in below)
-                return f"usb-{vendor}-{product}-{_as_id(serial)}{interface}"
+                serial = read_attribute(directory / "serial")
+                product, place = read_hex(directory / "idProduct"), _as_id(serial or directory.name)
+                text = f"usb-{vendor}-{product}-{place}{interface}"
+                return _UsbName(text, f"port-{directory.name}{interface}", bool(serial))
             if ":" in directory.name and (directory / "bInterfaceNumber").exists():
-                below = [directory.name.rpartition(":")[2]]
+                interface = f"-if{directory.name.rpartition(':')[2]}"
             directory = directory.parent
-        return ""
+        return None
 
     def _directory_of(self, file: HostFile) -> Path | None:
         kind, *numbers = file.identity if isinstance(file.identity, tuple) else (0,)

@@ -15,7 +15,7 @@ class UsbMatch:
     """USB devices by their descriptors; all given values must match."""
 
     HINT: ClassVar[str] = """write 'usb: {vendor: "0403", product: "6001"}'"""
-    ANY_OF: ClassVar[tuple[str, ...]] = ("vendor", "product", "serial")
+    ANY_OF: ClassVar[tuple[str, ...]] = ("vendor", "product", "serial", "class")
 
     vendor: str | None = key(
         meaning="vendor ID in hexadecimal, in quotes; wildcards allowed",
@@ -29,6 +29,12 @@ class UsbMatch:
     )
     serial: str | None = key(
         meaning="serial number; wildcards allowed", default=None, check=checks.some_text
+    )
+    class_: str | None = key(
+        meaning="class of the device or of an interface, or its beginning: 0e is every camera",
+        name="class",
+        default=None,
+        check=checks.hex_pattern,
     )
 
 

@@ -5,6 +5,7 @@ It looks at the host every `scanInterval` and follows devices that appear and di
 """
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -18,7 +19,10 @@ from kubedevices.expose.abilities import ExposedResource, abilities_for, has_pre
 from kubedevices.expose.checks import cdi_kind
 from kubedevices.expose.config import ExposeConfig, ResourceRule, load_expose_config
 from kubedevices.expose.host import HostDevices
-from kubedevices.expose.tree import Exposed, ExposeMemory, Names, expand, make_tree, survey
+from kubedevices.expose.identity import DeviceMemory, Naming
+from kubedevices.expose.kept_names import KeptNames, KeptResource
+from kubedevices.expose.tree import Exposed, Names, expand, make_tree, survey
+from kubedevices.expose.witnesses import Witnesses
 from kubedevices.host.sysfs import DEV_ROOT, SYSFS_ROOT
 from kubedevices.plugin.allocate_response import Inject
 from kubedevices.plugin.config_follower import ConfigFollower
@@ -60,7 +64,8 @@ class ExposeScanner(PolledScanner):
         self.interval = config.scan_interval
         self._clock = clock
         self._host = HostDevices(dev_root, sysfs_root)
-        self._memory = ExposeMemory()
+        self._memory = DeviceMemory()
+        self._kept, self._witnesses = KeptNames(), Witnesses()
         self._health = HealthChecks(self.trigger, here=self._host.here, clock=clock)
         self._last = DeviceTree()
         self._warned: set[str] = set()
@@ -79,6 +84,10 @@ class ExposeScanner(PolledScanner):
         follower.apply = scanner.use
         scanner.follower = follower
         return scanner
+
+    def remember(self, kept: KeptNames, witnesses: Witnesses) -> None:
+        """Give devices the IDs of an earlier process; call this before the first look."""
+        self._kept, self._witnesses = kept, witnesses
 
     def reload(self) -> None:
         """Have the file read again. May be called from any thread or signal handler."""
@@ -121,6 +130,7 @@ class ExposeScanner(PolledScanner):
 
     async def scan(self, notifier: Notifier) -> None:
         """Look at the host until stopped, and follow the file."""
+        await self._witnesses.ask()
         if self.follower is None:
             await super().scan(notifier)
             return
@@ -151,7 +161,7 @@ class ExposeScanner(PolledScanner):
         self._host.look_again()
         # Stored once: a reload may replace the configuration at any time.
         config = self.served = expand(self.config, self._host, self._names)
-        exposed = list(survey(config, self._host, self._memory, self._clock()))
+        exposed = self._survey(config)
         self._health.update(
             {
                 _key(each): DeviceCheck(each.rule.health, each.values)
@@ -165,6 +175,27 @@ class ExposeScanner(PolledScanner):
         self._warn_of_files_in_two_resources(exposed)
         self._last = tree
         return tree
+
+    def _survey(self, config: ExposeConfig) -> list[Exposed]:
+        """Return the devices with the IDs that pods know; write them for the next process."""
+        rules = config.resources
+        # The witnesses are asked at most once in a look, and mostly not at all.
+        naming = Naming(
+            self._clock(),
+            functools.cache(self._witnesses.holds),
+            functools.cache(lambda: tuple(self._kept.former(rules))),
+        )
+        for rule in rules:
+            if (rule.device_type, rule.id) not in self._memory:
+                restored = self._kept.restored(rule, naming)
+                self._memory.restore((rule.device_type, rule.id), restored)
+        exposed = [*survey(config, self._host, self._memory, naming)]
+        self._witnesses.forget()
+        for rule in rules:
+            known = self._memory.known((rule.device_type, rule.id))
+            self._kept.keep(rule.device_type, KeptResource(rule.id, known))
+        self._kept.save([rule.device_type for rule in rules])
+        return exposed
 
     def _health_of(self, exposed: Exposed) -> Health:
         """Return the health of a device; Unhealthy until its first check has ended."""

@@ -9,9 +9,7 @@ The rules:
   `/dev/net/tun` becomes `net-tun`. `id: index` is the resource's name and the device's number. An
   ID that another device of the resource already has, or that is longer than the 63 characters of
   the API, ends in a hash of the path.
-* A container holds a device by its ID. So a device keeps its ID until a stable name shows that
-  another device is at its place. An equal device, or a stable name that appears later, does not
-  change the ID.
+* A container holds a device by its ID, so `identity` decides it once for a piece of hardware.
 * With `replicas: 2` the IDs are `ttyUSB0::0` and `ttyUSB0::1`. The separator is `::`, because names
   of devices contain `-`. All replicas have the health and the NUMA nodes of their device. When
   `replicas` changes while a device is known, its first replica keeps its ID: a container holds it.
@@ -21,8 +19,7 @@ The rules:
   removal of one device does not rename the others.
 """
 
-import hashlib
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -30,40 +27,16 @@ from kubedevices.config.placeholders import fill
 from kubedevices.errors import InvalidDevice
 from kubedevices.expose.config import ExposeConfig, ResourceRule
 from kubedevices.expose.found import Found, Host, companions_of
-from kubedevices.expose.memory import Memory, Remembered
+from kubedevices.expose.identity import DeviceMemory, DevicePart, Naming, identify, number_in
+from kubedevices.expose.memory import Remembered
 from kubedevices.expose.names import NamedRule, name_of, named
 from kubedevices.expose.path_patterns import PathPattern
 from kubedevices.rules.replicas import replica_id
 from kubedevices.values.device import Device, DeviceSpec, Health, Mount, natural_key
 from kubedevices.values.device_tree import DeviceTree
 
-ID_LIMIT, MOST_NAMES = 63, 100  # characters; resources that one template may create
-_HASH_DIGITS = 10
-
-
-class DevicePart(NamedTuple):
-    """A device that was found, with its ID and its further device files.
-
-    `names` are its known stable names; with `id: path` it has none. `had_replicas` says whether its
-    first ID has the number of a replica, also after `replicas` has changed.
-    """
-
-    id: str
-    found: Found
-    companions: tuple[DeviceSpec, ...]
-    names: tuple[str, ...] = ()
-    had_replicas: bool = False
-
-    def shares_name(self, other: "DevicePart") -> bool:
-        """Whether both are the same device, or two devices with the same serial number."""
-        return not set(self.names).isdisjoint(other.names)
-
-    def contradicts(self, other: "DevicePart") -> bool:
-        """Whether the two cannot be the same device."""
-        return bool(self.names and other.names) and not self.shares_name(other)
-
-
-ExposeMemory = Memory[DevicePart]
+MOST_NAMES = 100
+"""Resources that one template may create."""
 
 
 class Exposed(NamedTuple):
@@ -106,15 +79,29 @@ def expand(config: ExposeConfig, host: Host, seen: Names) -> ExposeConfig:
     return replace(config, resources=tuple(rules))
 
 
-def survey(config: ExposeConfig, host: Host, memory: ExposeMemory, now: float) -> Sequence[Exposed]:
+def survey(
+    config: ExposeConfig,
+    host: Host,
+    memory: DeviceMemory,
+    naming: Naming = Naming(),  # noqa: B008 - frozen
+) -> Sequence[Exposed]:
     """Return every device of the host that `config` exposes, without replicas."""
     # A change of `id` means that other IDs are wanted: the old IDs are forgotten at once.
-    memory.keep_only({(rule.name, rule.id) for rule in config.resources})
+    memory.keep_only({(rule.device_type, rule.id) for rule in config.resources})
     exposed: list[Exposed] = []
     for rule in config.resources:
-        key = rule.name, rule.id
-        parts = {part.id: part for part in _find_parts(rule, host, memory.known(key))}
-        kept = memory.update(key, parts, now, config.gone_grace_of(rule))
+        key = rule.device_type, rule.id
+        parts = identify(rule, _find_here(rule, host), memory.known(key).values(), host, naming)
+        numbers = {each: part.number for each, part in parts.items() if part.number is not None}
+        kept = memory.update(
+            key,
+            parts,
+            naming.now,
+            config.gone_grace_of(rule),
+            has_name=lambda part: part.names,
+            numbers=numbers,
+            held=_held_numbers(rule, parts),
+        )
         exposed += sorted(
             (_expose(rule, each) for each in kept.values()),
             key=lambda each: natural_key(each.part.found.path),
@@ -156,42 +143,25 @@ def make_tree(
     return tree, problems
 
 
+def _held_numbers(rule: ResourceRule, parts: Mapping[str, DevicePart]) -> set[int]:
+    """Return the numbers for which devices wait: a new device must not get one of them."""
+    waited = {each for part in parts.values() for each in part.waits_for}
+    ours = (
+        number_in(rule, each) for device_type, each in waited if device_type == rule.device_type
+    )
+    return {number for number in ours if number is not None}
+
+
 def _expose(rule: ResourceRule, remembered: Remembered[DevicePart]) -> Exposed:
     part, number = remembered.thing, str(remembered.number)
+    if part.waits_for:
+        others = ", ".join(f"{name}/{other}" for name, other in sorted(part.waits_for))
+        problem = f"it is, or may be, {others}, which is held: it waits until that is free"
+        part = part._replace(found=part.found._replace(problem=problem))
     device_id = f"{rule.name}-{number}" if rule.id == "index" else part.id
     values = part.found.placeholders | {"index": number, "id": device_id}
     values["container_path"] = fill(rule.container.path, values)
     return Exposed(rule, device_id, part, remembered.gone_at is None, values)
-
-
-def make_ids(
-    named: Sequence[tuple[str, str]], limit: int = ID_LIMIT, taken: Iterable[str] = ()
-) -> list[str]:
-    """Return an ID of at most `limit` characters for each (name or "", path), by the rules above.
-
-    No ID is in `taken`. The order of `named` does not matter.
-    """
-    plain = {path: name or _path_name(path) for name, path in named}
-    used = set(taken)
-    ids: dict[str, str] = {}
-    for path in sorted(plain, key=lambda path: (path != f"/dev/{plain[path]}", natural_key(path))):
-        device_id, salted = plain[path], path
-        while device_id in used or len(device_id) > limit:
-            device_id = _hashed(plain[path], salted, limit)
-            salted += "/"  # an equal device that has moved may still have this ID
-        used.add(device_id)
-        ids[path] = device_id
-    return [ids[path] for _, path in named]
-
-
-def _path_name(path: str) -> str:
-    return path.removeprefix("/dev/").lstrip("/").replace("/", "-")
-
-
-def _hashed(name: str, path: str, limit: int) -> str:
-    content = path.encode(errors="surrogateescape")
-    digest = hashlib.sha1(content, usedforsecurity=False).hexdigest()[:_HASH_DIGITS]
-    return f"{name[: limit - _HASH_DIGITS - 1]}-{digest}"
 
 
 def _ids(exposed: Exposed) -> list[str]:
@@ -199,13 +169,8 @@ def _ids(exposed: Exposed) -> list[str]:
     return [first, *(replica_id(exposed.id, i) for i in range(1, exposed.rule.replicas))]
 
 
-def _find_parts(
-    rule: ResourceRule, host: Host, known: Collection[Remembered[DevicePart]]
-) -> list[DevicePart]:
-    """Return the devices of a resource that the host has, each with its ID.
-
-    `known` are the devices of the last look.
-    """
+def _find_here(rule: ResourceRule, host: Host) -> dict[Hashable, DevicePart]:
+    """Return the devices of a resource that the host has, by identity, without IDs."""
     here: dict[Hashable, DevicePart] = {}
     for found in _matches(rule, host):
         if found.file.identity in here:
@@ -215,70 +180,9 @@ def _find_parts(
         companions = companions_of(rule, host, found)
         if companions is not None:
             names = () if rule.id == "path" else host.stable_names(found)
-            here[found.file.identity] = DevicePart("", found, companions, names)
-    limit = ID_LIMIT
-    if rule.replicas > 1:
-        limit -= len(replica_id("", rule.replicas - 1))
-    for identity, former in _recognise(here, known, host).items():
-        if len(former.id) <= limit:  # with more replicas than before, the limit may be lower
-            names = here[identity].names or former.names
-            here[identity] = here[identity]._replace(
-                id=former.id, names=names, had_replicas=former.had_replicas
-            )
-    new = {identity: part for identity, part in here.items() if not part.id}
-    named = [("".join(part.names[:1]), part.found.path) for part in new.values()]
-    ids = make_ids(named, limit, (each.thing.id for each in known))
-    for (identity, part), part_id in zip(new.items(), ids, strict=True):
-        here[identity] = part._replace(id=part_id, had_replicas=rule.replicas > 1)
-    return list(here.values())
-
-
-def _recognise(
-    here: Mapping[Hashable, DevicePart], known: Collection[Remembered[DevicePart]], host: Host
-) -> dict[Hashable, DevicePart]:
-    """Return the former state of the devices that are `here` and were `known`, by identity."""
-    were: dict[Hashable, DevicePart] = {}
-    taken: set[str] = set()
-    for part, former in _guesses(here, known, host):
-        identity = part.found.file.identity
-        if identity not in were and former.id not in taken and not part.contradicts(former):
-            were[identity] = former
-            taken.add(former.id)
-    return were
-
-
-def _guesses(
-    here: Mapping[Hashable, DevicePart], known: Collection[Remembered[DevicePart]], host: Host
-) -> Iterator[tuple[DevicePart, DevicePart]]:
-    """Yield pairs of a present device and a former device that it may be, the best guesses first.
-
-    A device that is still at its place comes before a moved device; otherwise an equal device could
-    take its ID. For a removed device a stable name counts more than the place: it may be replaced.
-    """
-    identities: dict[str, Hashable] = {part.found.path: key for key, part in here.items()}
-
-    def parts_at(path: str) -> Iterator[DevicePart]:
-        if path not in identities:
-            file = host.identify(path)
-            identities[path] = file and file.identity
-        if identities[path] in here:
-            yield here[identities[path]]
-
-    by_name: dict[str, list[DevicePart]] = {}
-    for former, _, gone_at in known:
-        for part in parts_at(former.found.path):
-            if gone_at is None or part.shares_name(former):
-                yield part, former
-        for name in former.names:
-            by_name.setdefault(name, []).append(former)
-    for part in here.values():
-        for name in part.names:
-            yield from ((part, former) for former in by_name.get(name, ()))
-    for former, _, gone_at in known:
-        # A present device is the same device also if only the link by which it was found was
-        # removed. For a removed device only the link counts: its file may be another device now.
-        place = former.found.file.real_path if gone_at is None else former.found.path
-        yield from ((part, former) for part in parts_at(place))
+            port = "" if rule.id == "path" else host.port_name(found)
+            here[found.file.identity] = DevicePart("", found, companions, names, port=port)
+    return here
 
 
 def _matches(rule: ResourceRule, host: Host) -> Iterator[Found]:

@@ -14,6 +14,8 @@ programs          says why a program could not be started
 stopping          the signals that stop a program that serves
 service_manager   reports readiness to systemd
 heap              makes glibc return large free blocks to the system
+device_names_file  the file in which `expose` keeps the IDs of devices
+descriptors       raises the limit of open files of this process
 memory_limit      how much memory this process may use
 file_watch        tells when files at given paths change
 inotify           the kernel's file events, for `file_watch`
@@ -22,7 +24,7 @@ untrusted_files   reads files that other users may have created
 shared_directory  writes and removes files in directories that strangers may reach
 private_directory  which state directories are safe: only this user and root may change them
 state_file        a small file of JSON with state of ours
-lock_holder       names the process that holds a lock
+lock_holder       locks between processes, and the process that holds one
 kept_output       the beginning and the end of the output of another program
 listing           the names in a directory that strangers fill
 cdi_host_paths    paths in CDI files that this host does not have

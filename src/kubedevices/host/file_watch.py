@@ -12,7 +12,7 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 from kubedevices.host import inotify
 
@@ -20,6 +20,10 @@ logger = logging.getLogger(__name__)
 
 LOOK_INTERVAL = 1.0
 """Seconds between two checks by the timer."""
+
+
+INSTANCES_LIMIT = 32
+"""inotify instances of this process. Linux gives all processes of a user 128 by default."""
 
 
 class _Signature(NamedTuple):
@@ -88,8 +92,10 @@ class FileWatch:
     file or changes behind a link. Then frequent changes of another file in the directory, such as
     the kubelet's checkpoint, wake us only while a watched name is missing: while all files exist,
     we watch the files instead of the names in the directory. Call `start` and `close` on the event
-    loop that reads the subscriptions.
+    loop that reads the subscriptions. Above `INSTANCES_LIMIT` instances only the timer works.
     """
+
+    with_events: ClassVar[set["FileWatch"]] = set()
 
     def __init__(
         self,
@@ -168,13 +174,14 @@ class FileWatch:
     # ------------------------------------------------------------ events
 
     def _open_events(self) -> None:
-        if not self._wants_events:
+        if not self._wants_events or len(self.with_events) >= INSTANCES_LIMIT:
             return
         try:
             self._inotify = inotify.Inotify()
         except OSError as error:
             self._log_problem(f"file events are not available ({error})")
             return
+        self.with_events.add(self)
         asyncio.get_running_loop().add_reader(self._inotify.fd, self._read_events)
 
     def _close_events(self) -> None:
@@ -182,6 +189,7 @@ class FileWatch:
             asyncio.get_running_loop().remove_reader(self._inotify.fd)
             self._inotify.close()
             self._inotify = None
+            self.with_events.discard(self)
         self._watched.clear()
         self._names.clear()
 

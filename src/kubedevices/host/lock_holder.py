@@ -1,10 +1,44 @@
-"""Names the process that holds a lock (flock) on a file. Blocking."""
+"""Locks (flock) between processes, and the process that holds one. Blocking."""
 
+import contextlib
+import fcntl
 import os
+import time
+from collections.abc import Iterator
 from pathlib import Path
+
+from kubedevices.errors import CannotAsk
+from kubedevices.host.shared_directory import SharedDirectory
 
 _LONGEST = 200
 """Characters of a command, enough to recognise it."""
+
+_LOOK = 0.02
+"""Seconds between two attempts to get the lock."""
+
+
+@contextlib.contextmanager
+def locked(directory: SharedDirectory, name: str, timeout: float) -> Iterator[None]:
+    """Hold the lock of the file `name`, for which the caller waits `timeout` seconds at most.
+
+    Raises `CannotAsk` with the process that holds it, and `OSError`.
+    """
+    file = directory.open_lock(name)
+    try:
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    path, holder = directory.path / name, holder_of(file)
+                    text = f"{holder} has held the lock {path} for {timeout:g} s: try again"
+                    raise CannotAsk(text) from None
+                time.sleep(_LOOK)
+        yield
+    finally:
+        os.close(file)
 
 
 def holder_of(file: int, proc: Path = Path("/proc")) -> str:

@@ -4,11 +4,10 @@ What we print contains texts of strangers, so each line passes through `safe_tex
 writes control characters: colours, the cursor, and lines that change. A pipe gets none of these.
 """
 
-import logging
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, TextIO
+from typing import TextIO
 
 from kubedevices.errors.safe_text import lines, one_line
 
@@ -134,26 +133,3 @@ def draw_status(text: str) -> None:
     """Replace the last line on stderr, which must be a terminal, by `text` without a line break."""
     sys.stderr.write(_CLEAR_LINE + one_line(text))
     sys.stderr.flush()
-
-
-# ---------------------------------------------------------------- log lines
-
-
-class PlainLogLines(logging.Formatter):
-    """The log lines of the standard library: a record is one line, then its traceback."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - a name of `logging`
-        """Return the line of a record."""
-        return one_line(super().formatMessage(record))
-
-    def formatException(self, ei: Any) -> str:  # noqa: N802 - a name of `logging`
-        """Return the traceback."""
-        return lines(super().formatException(ei))
-
-
-def print_log(level: int, form: str) -> None:
-    """Send the log to stderr, unless logging is configured already."""
-    if not logging.getLogger().handlers:
-        logging.basicConfig(level=level, stream=sys.stderr)
-        for handler in logging.getLogger().handlers:
-            handler.setFormatter(PlainLogLines(form))

@@ -5,11 +5,14 @@ For scanners: `usb.devices(vendor="0403", serial="A*")`. A device has a device f
 `device_files.device_files_below(device.directory)` finds all of them.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from kubedevices.host.pci import Wanted, fits, fits_hex, read_hex
 from kubedevices.host.sysfs import SYSFS_ROOT, list_entries, read_attribute
+
+_CLASS_PARTS = ("Class", "SubClass", "Protocol")
 
 
 @dataclass(frozen=True)
@@ -34,12 +37,15 @@ def devices(
     vendor: Wanted = None,
     product: Wanted = None,
     serial: Wanted = None,
+    device_class: Wanted = None,
     sysfs_root: Path = SYSFS_ROOT,
 ) -> tuple[UsbDevice, ...]:
     """Return the devices that match all arguments, sorted by port. Root hubs are devices too.
 
-    A device without a serial number matches no `serial` except `*`. A device that is unplugged
-    during the call is left out.
+    A device without a serial number matches no `serial` except `*`. `device_class` is the class of
+    the device or of one of its interfaces, and may be its beginning: `e0` matches all wireless
+    controllers, `e00101` (class, subclass, protocol) Bluetooth. A device that is unplugged during
+    the call is left out.
     """
     places = list_entries(sysfs_root / "bus/usb/devices")
     found = [each for place in places if (each := _read(place)) is not None]
@@ -49,7 +55,23 @@ def devices(
         if fits_hex(each.vendor, vendor)
         and fits_hex(each.product, product)
         and fits(each.serial or "", serial)
+        and (
+            device_class is None
+            or any(fits_hex(text, device_class, prefix=True) for text in _classes(each))
+        )
     )
+
+
+def _classes(device: UsbDevice) -> Iterator[str]:
+    """Yield class, subclass and protocol of the device and of its interfaces, as six digits.
+
+    Most devices have the class 00 or ef and say by their interfaces what they are.
+    """
+    below = list_entries(device.directory)
+    interfaces = [each for each in below if each.name.startswith(f"{device.port}:")]
+    for place, of in (device.directory, "bDevice"), *((each, "bInterface") for each in interfaces):
+        parts = (read_attribute(place / f"{of}{part}") for part in _CLASS_PARTS)
+        yield "".join(each or "" for each in parts).lower()
 
 
 def _read(place: Path) -> UsbDevice | None:

@@ -6,7 +6,7 @@ The list goes from calls down to fields:
 
 services         makes gRPC services from objects that implement a Protocol
 clients          clients of device plugins, of registration and of our JSON services
-maintenance      asks our plugins whether they follow the list of cordoned devices
+cordon           asks our plugins whether they follow the list of cordoned devices
 proxy_client     asks a `kubedevices proxy` for the plugins behind it
 kubelet_devices  the kubelet's podresources answers, as `kubedevices devices` shows them
 dra_client       calls a DRA driver, as the kubelet does

@@ -16,7 +16,7 @@ monitoring          objects for Prometheus, Grafana and the network
 alerts              the alerts for Prometheus
 dashboard           the dashboard for Grafana
 chart               the values of the Helm chart
-kustomize           the files below deploy/kustomize
+kwok                fake nodes for KWOK, with the timeline of the simulator
 units               systemd units for a host
 image               which image a name means, and from which registry a cluster pulls it
 ownership           which objects `deploy` and `undeploy` may change and delete

@@ -56,7 +56,7 @@ PANELS = (
         "stat",
         5,
         {"": f"count({HELD}) or vector(0)"},
-        "Needs --pod-resources; the manifests set it with --metrics.",
+        "Needs the option --pod-resources.",
     ),
     Panel(
         "Resources without a kubelet",

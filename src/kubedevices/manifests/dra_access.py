@@ -28,7 +28,7 @@ RULES: list[dict[str, Any]] = [
         "verbs": ["list", "watch", "create", "update", "delete"],
     },
 ]
-"""All rights of a driver; docs/dra.md lists the same."""
+"""All rights of a driver; docs/dra-operate.md lists the same."""
 
 _NAME_LIMIT = 253
 _NOT_IN_NAME = re.compile("[^a-z0-9.-]+")

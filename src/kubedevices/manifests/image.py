@@ -24,10 +24,7 @@ def pulled_as(image: str) -> str:
 
 
 def remark(image: str) -> str:
-    """Return a note about the registry of an image, for readers of a manifest; '' if not needed."""
-    host = registry(image)
-    if host is None:
-        return f"{image} names no registry: Kubernetes pulls {pulled_as(image)}"
-    if host == LOCAL:
+    """Return a note for readers of a manifest about an image that is in no registry, else ''."""
+    if registry(image) == LOCAL:
         return f"{image} is in no registry: import it on every node, or name another image"
     return ""

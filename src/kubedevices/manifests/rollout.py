@@ -112,7 +112,7 @@ def _reasons(pod: dict[str, Any]) -> Iterator[str]:
         if waiting.get("reason") in _NO_IMAGE:
             yield (
                 "push the image to a registry that the nodes reach, or import it on every node "
-                "(docs/install.md)"
+                "(docs/deploy.md)"
             )
         last = (container.get("lastState") or {}).get("terminated") or {}
         ended = (container.get("state") or {}).get("terminated") or last

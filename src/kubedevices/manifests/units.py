@@ -22,7 +22,7 @@ NODE_ARGUMENTS = (
     *("node", "-o", "json", "--admission-wait", "30"),
     *("--plugin-registry", "/var/lib/kubelet/plugins_registry"),
     *("--pod-resources", "/var/lib/kubelet/pod-resources/kubelet.sock"),
-    *("--metrics", "127.0.0.1:9464"),
+    *("--listen", "127.0.0.1:9464"),
 )
 
 _LIMITS = """\

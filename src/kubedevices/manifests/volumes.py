@@ -52,8 +52,9 @@ def volumes_of(deployment: Deployment) -> list[Volume]:
     if deployment.plugin == "proxy":
         volumes.append(_same("inside", deployment.inside_dir, "DirectoryOrCreate"))
         volumes.append(_same("inside-registry", deployment.inside_registry, "DirectoryOrCreate"))
-    # `kubedevices cordon` on the host writes the file that every pod reads. A proxy also writes.
-    is_read_only = deployment.plugin != "proxy"
+    # `kubedevices cordon` on the host writes the file that every pod reads. A proxy also writes,
+    # and expose, which keeps the IDs of devices.
+    is_read_only = deployment.plugin not in {"proxy", "expose"}
     volumes.append(
         Volume("state", STATE_DIR, STATE_DIR, "DirectoryOrCreate", read_only=is_read_only)
     )
@@ -77,7 +78,7 @@ def volumes_of(deployment: Deployment) -> list[Volume]:
         volumes.append(Volume("mode", directory, MODE_DIR, "DirectoryOrCreate", read_only=True))
     if deployment.cdi or deployment.writes_cdi or deployment.has_dra:
         volumes.append(_same("cdi", CDI_DIR, "DirectoryOrCreate"))
-    if deployment.asks_pod_resources or deployment.has_dra:
+    if deployment.asks_pod_resources or deployment.has_dra or deployment.plugin == "expose":
         path = f"{deployment.kubelet_dir}/pod-resources"
         volumes.append(Volume("pod-resources", path, path, "Directory", read_only=True))
     return volumes

@@ -8,6 +8,7 @@ scanners            ready scanners: periodic, static, merge
 notifier            takes device trees from a scanner; finds the changes since the last tree
 scan_task           runs one scanner on the event loop and waits for its trees
 author_errors       which line of the author's code raised an error
+log_lines           log lines on stderr, of every verb and of `kd.run`
 hook_threads        threads for the author's code, which may block
 hooks               the abilities of one plugin object, as coroutines
 numa_lookup         looks up NUMA nodes that the author did not set
@@ -32,4 +33,5 @@ options             what the author may choose
 served_type         one device type: server and registrar, from its first devices to its removal
 stop_signals        SIGTERM, SIGINT and SIGHUP
 runner              one scanner and one served type per device type, from start to stop
+side_by_side        several runners in one process
 """

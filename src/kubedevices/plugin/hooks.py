@@ -90,7 +90,7 @@ class Hooks:
         """The dataclass of the parameters that claims can set, if the plugin prepares claims."""
         self._type_added = methods.get("on_type_added")
         self._type_removed = methods.get("on_type_removed")
-        self.maintenance_file: Path | None = getattr(plugin, "maintenance_file", None)
+        self.cordon_file: Path | None = getattr(plugin, "cordon_file", None)
         """The list of cordoned devices that a middleware of the plugin follows."""
 
         self._warn_of_methods_without_ability(plugin)

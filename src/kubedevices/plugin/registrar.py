@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from kubedevices.errors import CannotAsk
 from kubedevices.host.file_watch import FileWatch, Subscription
-from kubedevices.kubelet_api.maintenance import Follower, maintenance_methods
+from kubedevices.kubelet_api.cordon import Follower, cordon_methods
 from kubedevices.kubelet_api.services import device_plugin_methods, plugin_registration_methods
 from kubedevices.plugin.other_instances import OtherInstances
 from kubedevices.plugin.register_call import RegisterCall
@@ -171,7 +171,7 @@ class Registrar:
     async def _serving(self, files: Subscription) -> AsyncIterator[GrpcServer]:
         methods = dict(device_plugin_methods(self._server, self._server.allocate_at_once))
         methods |= self.other_instances.methods
-        methods |= maintenance_methods(partial(_describe, self._server))
+        methods |= cordon_methods(partial(_describe, self._server))
         if self._watched is not None:
             methods |= plugin_registration_methods(self._watched)
         limit = self._server.request_limit
@@ -281,4 +281,4 @@ class Registrar:
 
 def _describe(server: PluginServer) -> Follower:
     """Return what `cordon` asks. Not a method: the methods of a server must not hold its owner."""
-    return Follower(server.resource, str(server.maintenance_file or ""), frozenset(server.devices))
+    return Follower(server.resource, str(server.cordon_file or ""), frozenset(server.devices))

@@ -126,9 +126,9 @@ class PluginServer:
         return self._hooks.options
 
     @property
-    def maintenance_file(self) -> Path | None:
+    def cordon_file(self) -> Path | None:
         """The list of cordoned devices that the plugin follows."""
-        return self._hooks.maintenance_file
+        return self._hooks.cordon_file
 
     def request_limit(self) -> int:
         """Return how many bytes a request may have: a request names devices of our list."""

@@ -13,7 +13,13 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 
-from kubedevices.errors import CannotAsk, DialPluginFailed, RegistrationError, TooManyPlugins
+from kubedevices.errors import (
+    CannotAsk,
+    DialPluginFailed,
+    PluginOptionsFailed,
+    RegistrationError,
+    TooManyPlugins,
+)
 from kubedevices.node.arrival.endpoint_table import PLUGIN_LIMIT, PLUGINS_OF_PEER
 from kubedevices.node.arrival.plugin_directory import (
     StateLock,
@@ -38,6 +44,9 @@ LOCK_NAME = "proxy.lock"
 _DIAL_KNOWN = 2.0
 """Seconds to connect to a remembered socket: no plugin waits for an answer to Register."""
 
+_FIRST_PAUSE, _LAST_PAUSE = 0.5, 30.0
+"""Seconds between two dials of a remembered plugin that listens and does not answer."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -45,7 +54,7 @@ class InsideDirectory:
     """Accepts plugins at `plugin_dir`; calls `appeared` with the scanner of each new resource.
 
     `vanished` is called with a scanner that is forgotten: its plugin is gone, and it has no list or
-    others need its place. `is_mended` says whether the plugin of a resource may lack
+    others need its place. `is_repaired` says whether the plugin of a resource may lack
     GetDevicePluginOptions.
     """
 
@@ -57,11 +66,11 @@ class InsideDirectory:
         *,
         registry_dir: Path | None = None,
         limits: CallLimits = CallLimits(),  # noqa: B008 - a frozen value
-        is_mended: Callable[[str], bool] = lambda _: True,
+        is_repaired: Callable[[str], bool] = lambda _: True,
         vanished: Callable[[PluginScanner], None] = lambda _: None,
         lists: PluginLists | None = None,
     ) -> None:
-        self._is_mended = is_mended
+        self._is_mended = is_repaired
         self.plugin_dir, self._state_dir = plugin_dir, state_dir
         self._appeared, self._vanished, self._limits = appeared, vanished, limits
         self._lists = lists or PluginLists()
@@ -106,15 +115,32 @@ class InsideDirectory:
             self._lock.release()
 
     async def _dial_again(self, resource: str, socket: Path) -> None:
-        try:
-            # A plugin that starts later registers by itself. If it were dialled too, its first
-            # stream would end when it registers, and some plugins exit when a stream ends.
-            if not accepts_connections(socket):
-                raise DialPluginFailed("no process listens there")
-            await self.connect(resource, socket, dial=_DIAL_KNOWN)
-        except (CannotAsk, RegistrationError) as error:
-            _log.info("%s: its plugin is not at %s any more: %s", resource, socket, error)
-            self._known.remove(resource, socket)
+        """Connect to a remembered plugin; forget it when no process listens on its socket.
+
+        There are three cases. It answers: connected. It listens and does not answer, for example
+        because a whole node starts: it may be a plugin that registers only once, so it is dialled
+        again. It has registered by itself: it has a newer connection.
+        """
+        pause = _FIRST_PAUSE
+        while not self._is_connected(resource):
+            try:
+                # A plugin that starts later registers by itself. If it were dialled too, its first
+                # stream would end when it registers, and some plugins exit when a stream ends.
+                if not accepts_connections(socket):
+                    raise CannotAsk("no process listens there")
+                await self.connect(resource, socket, dial=_DIAL_KNOWN)
+            except (DialPluginFailed, PluginOptionsFailed) as error:
+                _log.info("%s: its plugin at %s is dialled again: %s", resource, socket, error)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LAST_PAUSE)
+            except (CannotAsk, RegistrationError) as error:
+                _log.info("%s: its plugin is not at %s any more: %s", resource, socket, error)
+                self._known.remove(resource, socket)
+                return
+
+    def _is_connected(self, resource: str) -> bool:
+        scanner = self.scanners.get(resource)
+        return scanner is not None and scanner.current() is not None
 
     async def connect(self, resource: str, socket: Path, *, dial: float = 10) -> None:
         """Connect to the plugin of `resource`; raises `RegistrationError`."""
@@ -122,7 +148,7 @@ class InsideDirectory:
         if scanner is None:
             self._check_room(resource)
             scanner = self._scanner(resource)
-        scanner.is_mended = self._is_mended(resource)
+        scanner.is_repaired = self._is_mended(resource)
         # Again: only now we know its process, and others may have connected meanwhile.
         await scanner.connect(
             socket, dial=dial, check=lambda made: self._check_room(resource, made.peer)

@@ -1,6 +1,6 @@
 """The middleware over one plugin, created from the rule of its resource, in a fixed order.
 
-From the plugin outwards: record, mend, filter, split, rename, maintenance, health, share, inject,
+From the plugin outwards: record, repair, filter, split, rename, cordon, health, share, inject,
 hold, faults. The plugin's scanner keeps the list of a plugin that is away, so all of them work on
 it; `hold` decides near the end what a node gets of it.
 """
@@ -23,6 +23,7 @@ from kubedevices.proxy.rule_keys import (
     make_inject_rule,
 )
 from kubedevices.rules.absence import HoldRule
+from kubedevices.rules.cordon import FILE_NAME, Cordoned
 from kubedevices.rules.device_selector import PciRule
 from kubedevices.rules.faults import FaultRule, Faulty, HealthChange, PreStart
 from kubedevices.rules.filter import Filtered, FilterRule
@@ -30,11 +31,10 @@ from kubedevices.rules.health import Damped, HealthRule
 from kubedevices.rules.health_gate import Check
 from kubedevices.rules.hold import Held, Holders
 from kubedevices.rules.inject import Injected
-from kubedevices.rules.maintenance import FILE_NAME, Maintained
-from kubedevices.rules.mend import Mended
 from kubedevices.rules.middleware import Middleware, RuledMiddleware
 from kubedevices.rules.record import Recorded
 from kubedevices.rules.rename import Renamed
+from kubedevices.rules.repair import Repaired
 from kubedevices.rules.share import Shared, ShareOf, ShareRule
 from kubedevices.rules.split import Split, SplitPart, SplitRule
 from kubedevices.values.device import Health
@@ -207,7 +207,7 @@ def _make_held(scanner: Scanner, rule: HoldRule, place: ChainContext) -> Held:
 
 
 # The order matters: `record` gets the plugin's own messages, all other layers get corrected
-# messages. `health` writes into the file that `maintenance` below it reads. `hold` is above every
+# messages. `health` writes into the file that `cordon` below it reads. `hold` is above every
 # rule that judges health, which would count the absence of a plugin as a fault of its devices, and
 # above `share`: which replicas are free is known only outside. It is there without `hold`, too:
 # it withdraws the resource while the plugin is away.
@@ -225,9 +225,9 @@ _LAYERS = (
         ),
     ),
     _Layer(
-        "mend",
-        lambda rule: rule.mend or None,
-        lambda scanner, is_on, _: Mended(scanner, is_on),
+        "repair",
+        lambda rule: rule.repair or None,
+        lambda scanner, is_on, _: Repaired(scanner, is_on),
     ),
     _Layer(
         "filter",
@@ -242,9 +242,9 @@ _LAYERS = (
     ),
     _Layer("rename", lambda rule: rule.rename, _make_renamed),
     _Layer(
-        "maintenance",
-        lambda rule: rule.maintenance or None,
-        lambda scanner, _, place: Maintained(scanner, place.domain, place.state_dir / FILE_NAME),
+        "cordon",
+        lambda rule: rule.cordon or None,
+        lambda scanner, _, place: Cordoned(scanner, place.domain, place.state_dir / FILE_NAME),
     ),
     _Layer(
         "health",

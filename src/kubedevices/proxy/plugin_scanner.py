@@ -71,7 +71,7 @@ class PluginScanner(Scanner):
         self.peer = NOBODY
         """The process that served the newest instance."""
 
-        self.is_mended = self.has_options = True
+        self.is_repaired = self.has_options = True
         self.is_announced = False
         """Whether the proxy knows this scanner."""
 
@@ -165,7 +165,7 @@ class PluginScanner(Scanner):
             timeouts=PluginTimeouts(dial, dial, preferred, allocate, pre_start),
             receive_limit=MAX_LIST_SIZE,
             lists=self._lists,
-            needs_options=not self.is_mended,
+            needs_options=not self.is_repaired,
         )
         try:
             check(endpoint)

@@ -91,7 +91,7 @@ class Proxy:
             self._add,
             registry_dir=registry_dir,
             limits=limits,
-            is_mended=self._is_mended,
+            is_repaired=self._is_mended,
             vanished=self._remove,
         )
         self.resources: dict[str, ProxiedResource] = {}
@@ -275,7 +275,7 @@ class Proxy:
 
     def _is_mended(self, resource: str) -> bool:
         rule = self.rules.of(resource)
-        return rule is None or rule.mend
+        return rule is None or rule.repair
 
     def _use(self) -> None:
         """Apply the rules in force to every resource."""

@@ -62,7 +62,7 @@ class ProxyRule:
     HINT: ClassVar[str] = "write 'example.com/gpu: {hold: 5m}'"
 
     record: RecordKey | None = key(meaning="record all lists and calls in a file", default=None)
-    mend: bool = key(
+    repair: bool = key(
         meaning="whether faults in the plugin's lists and answers are repaired", default=True
     )
     filter: FilterKey | None = key(meaning="devices that are left out", default=None)
@@ -73,8 +73,8 @@ class ProxyRule:
         check=_new_name,
         hint='for example "example.com/{name}"',
     )
-    maintenance: bool = key(
-        meaning="whether `kubedevices cordon` can take devices out of service",
+    cordon: bool = key(
+        meaning="whether `kubedevices cordon` can cordon devices",
         default=True,
     )
     health: HealthKey | None = key(

@@ -1,6 +1,6 @@
 """Reads the files of a record: the lists of each resource with their times, and the answers.
 
-docs/proxy.md describes the format. A line that is damaged, or incomplete because the recording
+docs/record.md describes the format. A line that is damaged, or incomplete because the recording
 process ended, is reported and ignored; all other lines count.
 """
 

@@ -310,13 +310,12 @@ class HealthKey:
         **DURATION,
     )
     max_flaps: int | None = key(
-        meaning="how often a device may turn Unhealthy within an hour; once more puts it out of "
-        "service",
+        meaning="how often a device may turn Unhealthy within an hour; once more cordons it",
         default=DampingRule.max_flaps,
         check=_at_least(0),
     )
     recover_after: float | None = key(
-        meaning="how long until a device that is out of service comes back by itself",
+        meaning="how long until a cordoned device comes back by itself",
         default=DampingRule.recover_after,
         **DURATION,
     )

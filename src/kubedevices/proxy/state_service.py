@@ -16,7 +16,7 @@ from kubedevices.kubelet_api.proxy_client import METHOD, SERVICE
 from kubedevices.kubelet_api.services import json_methods
 from kubedevices.proxy.proxied_resource import ProxiedResource
 from kubedevices.proxy.proxy_config import ProxyRule, served_names
-from kubedevices.rules.maintenance import Maintained
+from kubedevices.rules.cordon import Cordoned
 from kubedevices.rules.replicas import device_of
 from kubedevices.values.device import Device
 from kubedevices.values.proxied_plugin import (
@@ -69,7 +69,7 @@ def describe(resource: ProxiedResource, rule_of: RuleOf) -> ProxiedPlugin:
     else:
         names = served_names(name, chain.rule)
         for layer in chain.layers.values():
-            if isinstance(layer, Maintained):
+            if isinstance(layer, Cordoned):
                 cordoned += [each for each in layer.cordoned if each[0] in names]
             elif line := layer.line():
                 rules.append(line)

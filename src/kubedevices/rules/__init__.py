@@ -1,7 +1,7 @@
 """The rules that change devices and answers: a scanner in, a scanner out. Imports nothing.
 
 Every class is a `Scanner` made of another, so they compose: `Shared(Filtered(found, …), …)`.
-Nearest to the plugin first, the order is: record, mend, filter, split, rename, maintenance,
+Nearest to the plugin first, the order is: record, repair, filter, split, rename, cordon,
 health, share, inject, hold, faults.
 
 middleware         the base class: passes trees, abilities and calls on
@@ -9,7 +9,7 @@ record             writes down what a node and a plugin send to each other
 record_format      the lines of a record
 record_file        the files of a record, and the thread that writes them
 presence           whether the plugin behind a scanner is connected
-mend               corrects what a plugin gets wrong
+repair             corrects what a plugin gets wrong
 health             the health rule of devices: damped, checked, or ignored
 damping            decides by seconds when a change of health counts; takes out flapping devices
 health_gate        decides by failed checks in a row; `Check`: the settings of one check
@@ -17,8 +17,8 @@ health_checks      runs the checks of devices: reads a file or runs a command
 check_threads      the threads of health checks, eight at once
 faults             breaks a plugin on purpose, for tests
 step_control       a socket at which simulated devices take steps: service and client
-maintenance        takes devices out of service that a file names
-maintenance_file   reads and writes this file
+cordon             lets no new pod have the devices that a file names
+cordon_file        reads and writes this file
 absence            decides what a node gets of a plugin that is away
 hold               offers the list of a plugin that is away, and lets calls wait
 device_selector    which devices a rule means: by ID, NUMA node or PCI function

@@ -1,7 +1,7 @@
 """The health rule, `Damped`: changes are damped, checks are run, wrong reports are ignored.
 
 `damping` decides when a change of health counts, `health_checks` runs the checks. A device that
-flapped too often is cordoned in the file of `maintenance`, if this middleware is one of the inner
+flapped too often is cordoned in the file of `cordon`, if this middleware is one of the inner
 layers. So it stays out over a restart, until somebody uncordons it.
 """
 
@@ -18,11 +18,11 @@ from kubedevices.errors import KubedevicesError
 from kubedevices.host import deadlines
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.scanner import Scanner
+from kubedevices.rules.cordon import Cordoned
 from kubedevices.rules.damping import Damper, DampingRule
 from kubedevices.rules.device_facts import DeviceFacts
 from kubedevices.rules.health_checks import CheckId, DeviceCheck, HealthChecks
 from kubedevices.rules.health_gate import Check
-from kubedevices.rules.maintenance import Maintained
 from kubedevices.rules.middleware import RuledMiddleware, layers
 from kubedevices.values.device import Device, Health
 from kubedevices.values.device_tree import DeviceTree
@@ -86,11 +86,9 @@ class Damped(RuledMiddleware[HealthRule]):
         self._checks = HealthChecks(self.look_again, first_look=0.0)
         self._planned: dict[CheckId, DeviceCheck] = {}
         self._has_work = asyncio.Event()
-        self._maintained = next(
-            (each for each in layers(scanner) if isinstance(each, Maintained)), None
-        )
-        # Out by the damper, but not yet in the maintenance file. Once there, the file alone says
-        # how long a device is out: also after a restart, and after `kubedevices uncordon`.
+        self._cordons = next((each for each in layers(scanner) if isinstance(each, Cordoned)), None)
+        # Out by the damper, but not yet in the file of cordoned devices. Once there, the file alone
+        # says how long a device is out: also after a restart, and after `kubedevices uncordon`.
         self._to_cordon: set[tuple[str, str]] = set()
 
     def line(self) -> str:
@@ -125,7 +123,7 @@ class Damped(RuledMiddleware[HealthRule]):
         changed = {}
         for device_id, device in devices.items():
             if self._is_cordoned(device_type, device_id):
-                damper.put_back(device_id)  # `Maintained` made it Unhealthy already
+                damper.put_back(device_id)  # `Cordoned` made it Unhealthy already
                 continue
             was_out = damper.is_out(device_id)
             is_ok = damper.observe(device_id, self._health_of(device_type, rule, device), now)
@@ -183,7 +181,7 @@ class Damped(RuledMiddleware[HealthRule]):
 
     def _take_out(self, device_type: str, device_id: str, rule: HealthRule) -> None:
         self.count("went_out", device_type)
-        if self._maintained is not None:
+        if self._cordons is not None:
             self._to_cordon.add((device_type, device_id))
             self._wake_up()
         _log.warning(
@@ -193,28 +191,28 @@ class Damped(RuledMiddleware[HealthRule]):
 
     def _until(self, rule: HealthRule) -> str:
         ends = [] if rule.recover_after is None else [f"for {rule.recover_after:g} s"]
-        ends += ["until it is uncordoned"] if self._maintained is not None else []
+        ends += ["until it is uncordoned"] if self._cordons is not None else []
         return ", or ".join(ends) or "until a restart"
 
     def _is_cordoned(self, device_type: str, device_id: str) -> bool:
-        maintained = self._maintained
-        return maintained is not None and maintained.out.reason(device_type, device_id) is not None
+        cordons = self._cordons
+        return cordons is not None and cordons.out.reason(device_type, device_id) is not None
 
     async def _cordon(self) -> None:
         """Write devices that went out into the file, so that they stay out over a restart."""
-        from kubedevices.rules.maintenance_file import add_cordoned  # noqa: PLC0415 - few flap
+        from kubedevices.rules.cordon_file import add_cordoned  # noqa: PLC0415 - few flap
 
-        maintained = self._maintained
-        while self._to_cordon and maintained is not None:
+        cordons = self._cordons
+        while self._to_cordon and cordons is not None:
             device_type, device_id = self._to_cordon.pop()
             reason = "its health changed too often (cordoned by the health rule)"
-            resource = f"{maintained.domain}/{device_type}"
+            resource = f"{cordons.domain}/{device_type}"
             rule = self.rule_of(device_type)
             recover_after = rule.recover_after if rule is not None else None
             try:
                 await hook_threads.call(
                     add_cordoned,
-                    maintained.file,
+                    cordons.file,
                     [(resource, device_id)],
                     reason,
                     recover_after,
@@ -223,7 +221,7 @@ class Damped(RuledMiddleware[HealthRule]):
                 text = "%s: %s is not in the list of `kubedevices cordon`, so a restart ends it: %s"
                 _log.warning(text, device_type, device_id, error)
                 continue
-            await maintained.read_now()
+            await cordons.read_now()
 
     # ------------------------------------------------------------ checks
 

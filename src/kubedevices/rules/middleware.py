@@ -59,7 +59,7 @@ class Relay(StandIn, ClaimPreparer):
         self.offered = inner.offered | self.adds
         self.stands_for, self.unknown_options = inner.name, inner.options.unknown
         self.parameters = inner.parameters  # type: ignore[misc]
-        self.maintenance_file = inner.maintenance_file
+        self.cordon_file = inner.cordon_file
 
     async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
         """Ask the inner type; edit its answer, unless the answer is `USE_DEFAULT`."""

@@ -1,6 +1,6 @@
 """The lines of a record, version 1: JSON about what a node and a plugin sent to each other.
 
-docs/proxy.md describes the format. Only lines are written and read here; files are in
+docs/record.md describes the format. Only lines are written and read here; files are in
 `record_file`.
 """
 

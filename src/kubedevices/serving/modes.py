@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, Unpack, ove
 
 from kubedevices.errors import KubedevicesError, UsageError
 from kubedevices.host import heap, service_manager
-from kubedevices.host.terminal import print_log, print_to_stderr
+from kubedevices.host.terminal import print_to_stderr
 from kubedevices.host.unblocked_output import unblocked_output
+from kubedevices.plugin.log_lines import configure_logging
 from kubedevices.plugin.stop_signals import StopSignals
 
 if TYPE_CHECKING:
@@ -171,9 +172,14 @@ def run_until_signal(
         beside = _pages(scanner, mode, listen, pod_resources, options)
     elif pod_resources is not None:
         raise UsageError("pod_resources needs listen")
-    heap.give_large_blocks_back()
     runner = make_runner(scanner, domain, mode, options)
     check_host()
+    run_runner_until_signal(runner, beside)
+
+
+def run_runner_until_signal(runner: Runner, beside: Beside | None = None) -> None:
+    """Run `runner` inside the context of `beside` until it ends, or until SIGTERM or SIGINT."""
+    heap.give_large_blocks_back()
 
     async def run_beside() -> None:
         started = service_manager.announced(lambda: runner.has_started)
@@ -266,7 +272,8 @@ def run(scanner: "Scanner", *, domain: str, mode: "Mode" = "device-plugin", **op
     block the process, see `kubedevices.host.unblocked_output`.
     """
     with unblocked_output():
-        print_log(logging.INFO, "%(asctime)s %(levelname)s %(name)s: %(message)s")
+        if not logging.getLogger().handlers:
+            configure_logging("info", "text")
         try:
             run_until_signal(scanner, domain=domain, mode=mode, **options)
         except KubedevicesError as error:

@@ -1,4 +1,6 @@
-"""Doubles for tests of device plugins; the pytest plugin with the fixtures `bench` and `replay`.
+"""Doubles for tests of device plugins; the pytest plugin with its fixtures.
+
+The fixtures are `bench`, `replay` and `dra_check`.
 
 pytest loads this package in every session if kubedevices is installed. So the package imports the
 other modules only when a test uses them. `kubedevices check` uses parts of it on machines
@@ -11,29 +13,49 @@ kubelet            a kubelet of the device plugin API that can misbehave on purp
 dra_kubelet        the kubelet's side of DRA
 api_server         an API server in the process of a test, with faults
 
-`conformance`, all checks of `kubedevices check` on a scanner, is in `check.pytest_check`.
+`conformance`, all checks of `kubedevices check` on a scanner, is in `check.pytest_check`, and so is
+`check_driver`, all rules for DRA drivers.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kubedevices.check.pytest_check import NotConformant, conformance
-    from kubedevices.testing.fixtures import Replayer, bench, replay
+    from kubedevices.check.pytest_check import (
+        DriverCheck,
+        NotConformant,
+        check_driver,
+        conformance,
+    )
+    from kubedevices.testing.fixtures import Replayer, bench, dra_check, replay
     from kubedevices.testing.stub_plugin import StubPlugin
     from kubedevices.testing.workbench import Bench
 
 __tracebackhide__ = True  # a failing test shows its own lines, not ours
 
-__all__ = ["Bench", "NotConformant", "Replayer", "StubPlugin", "bench", "conformance", "replay"]
+__all__ = [
+    "Bench",
+    "DriverCheck",
+    "NotConformant",
+    "Replayer",
+    "StubPlugin",
+    "bench",
+    "check_driver",
+    "conformance",
+    "dra_check",
+    "replay",
+]
 
 _HOME_OF = {
     "Bench": "kubedevices.testing.workbench",
+    "DriverCheck": "kubedevices.check.pytest_check",
     "NotConformant": "kubedevices.check.pytest_check",
     "Replayer": "kubedevices.testing.fixtures",
     "StubPlugin": "kubedevices.testing.stub_plugin",
     "bench": "kubedevices.testing.fixtures",
+    "check_driver": "kubedevices.check.pytest_check",
     "conformance": "kubedevices.check.pytest_check",
+    "dra_check": "kubedevices.testing.fixtures",
     "replay": "kubedevices.testing.fixtures",
 }
 

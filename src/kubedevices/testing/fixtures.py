@@ -1,14 +1,15 @@
-"""The pytest plugin: the fixtures `bench` and `replay`. Nothing but tests imports this module."""
+"""The pytest plugin: its fixtures. Nothing but tests imports this module."""
 
 from typing import TYPE_CHECKING, Unpack
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from kubedevices.plugin.options import RunnerOptions
+    from kubedevices.testing import DriverCheck
     from kubedevices.testing.workbench import Bench
     from kubedevices.testing.workbench.plugins import ScannerPlugin
 
@@ -55,3 +56,11 @@ class Replayer:
 def replay(bench: "Bench") -> Replayer:
     """Return a function that serves the files of a record as a plugin of `bench`."""
     return Replayer(bench)
+
+
+@pytest.fixture
+def dra_check() -> "Callable[[DriverCheck], Sequence[object]]":
+    """Return `check_driver`: the test fails with the report if the driver breaks a rule."""
+    from kubedevices.testing import check_driver  # noqa: PLC0415
+
+    return check_driver

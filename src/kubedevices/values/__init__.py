@@ -10,4 +10,5 @@ proxied_plugin  what a proxy says of one plugin behind it
 quantities      quantities such as 1Gi: values, and the canonical form
 cdi             content of CDI files: names, edits, rules, resolution
 selectors       CEL, the language of device selectors
+scheduling      which devices fit a claim, and which a scheduler chooses
 """

@@ -24,7 +24,7 @@ class OutsideResource(NamedTuple):
 
 
 class CordonedDevice(NamedTuple):
-    """A device that is out of service, with the names that the kubelet knows."""
+    """A cordoned device, with the names that the kubelet knows."""
 
     resource: str
     id: str

@@ -9,7 +9,7 @@ import re
 from fractions import Fraction
 
 _QUANTITY = re.compile(
-    r"(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+))(?P<suffix>[numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{1,3})?",
+    r"(?P<number>[+-]?\d*(?:\.\d*)?)(?P<suffix>[KMGTPE]i|[numkMGTPE]|[eE][+-]?\d{1,4})?",
     re.ASCII,
 )
 _DECIMAL = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
@@ -17,11 +17,12 @@ _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
 def amount(text: str) -> Fraction:
-    """Return the value of a quantity; raises `ValueError`."""
+    """Return the value of a quantity; raises `ValueError`. Without digits, it is 0."""
     match = _QUANTITY.fullmatch(text)
-    if match is None:
+    has_digits = match is not None and any(map(str.isdigit, match["number"]))
+    if match is None or not text or (not has_digits and match["suffix"] in ("Pi", "Ei")):
         raise ValueError(f"{text!r} is not a quantity")
-    suffix, number = match["suffix"] or "", Fraction(match["number"])
+    suffix, number = match["suffix"] or "", Fraction(match["number"] if has_digits else 0)
     if suffix in _BINARY[1:]:
         return Fraction(number * 1024 ** _BINARY.index(suffix))
     if suffix in _DECIMAL:

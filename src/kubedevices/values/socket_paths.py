@@ -14,6 +14,8 @@ PLUGIN_REGISTRY_DIR = Path("/var/lib/kubelet/plugins_registry")
 POD_RESOURCES = "pod-resources/kubelet.sock"
 """The kubelet's podresources socket, below the kubelet's root directory."""
 
+POD_RESOURCES_SOCKET = DEVICE_PLUGIN_DIR.parent / POD_RESOURCES
+
 STATE_DIR = Path("/var/lib/kubedevices")
 """Default of `--state-dir`: the node's ledger and its control socket; mode 0700."""
 

@@ -32,7 +32,7 @@ from kubedevices.proxy.known_sockets import FILE_NAME, KnownSockets
 from kubedevices.proxy.proxy_config import ProxyRule, load_proxy_config
 from kubedevices.proxy.record_reader import read_recording
 from kubedevices.proxy.saved_list import SavedList, SavedLists, document_of
-from kubedevices.rules import maintenance_file
+from kubedevices.rules import cordon_file
 from kubedevices.values.allocation import ClaimReference, ContainerAllocateResponse
 from kubedevices.values.device import Device
 from tests.fuzz.target import Target
@@ -110,10 +110,10 @@ def check_ledger(data: bytes) -> None:
 def check_cordoned(data: bytes) -> None:
     """The file of cordons is read or refused, and what is read is written as the same."""
     try:
-        found = maintenance_file.read_cordoned(written("cordoned.json", data))
+        found = cordon_file.read_cordoned(written("cordoned.json", data))
     except KubedevicesError:
         return
-    assert maintenance_file.parse_cordoned(maintenance_file.encode_cordoned(found)) == found
+    assert cordon_file.parse_cordoned(cordon_file.encode_cordoned(found)) == found
 
 
 HELD = ProxyRule(hold=300.0, hold_over_reboot=True)

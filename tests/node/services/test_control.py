@@ -34,7 +34,7 @@ from kubedevices.values.allocation import (
     PreStartContainerResponse,
 )
 from kubedevices.values.device import DeviceSpec, Mount
-from kubedevices.values.socket_paths import CONTROL_SOCKET_NAME
+from kubedevices.values.socket_paths import CONTROL_SOCKET_NAME, default_state_dir
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 from tests.host_needs import needs
@@ -451,12 +451,19 @@ async def test_a_malformed_request_is_an_invalid_argument(
 async def test_without_a_node_the_message_says_how_to_start_one(short_dir: Path) -> None:
     """Exit code 3: the question was not answered."""
     with pytest.raises(CannotAsk) as error:
-        await ControlClient.connect(short_dir, short_dir / "state")
+        await ControlClient.connect(short_dir, short_dir / "my state")
+    options = f"--socket-dir {short_dir} --state-dir '{short_dir}/my state'"
     assert str(error.value) == (
-        f"no kubedevices node is running for --socket-dir {short_dir}: start one with "
-        f"`kubedevices node --socket-dir {short_dir}`"
+        f"no kubedevices node is running for {options}: start one with `kubedevices node {options}`"
     )
     assert error.value.exit_code == 3
+
+
+async def test_a_node_with_a_state_directory_of_its_own_is_thought_of(short_dir: Path) -> None:
+    """A program serves in the directory, and by the socket nobody can say whether it is a node."""
+    (short_dir / "kubelet.sock").touch()
+    with pytest.raises(CannotAsk, match="if one runs with a --state-dir of its own, name it here"):
+        await ControlClient.connect(short_dir, default_state_dir(short_dir))
 
 
 @pytest.mark.parametrize("what", ["access", "stat"])

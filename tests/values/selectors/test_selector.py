@@ -1,6 +1,7 @@
 """Selectors as a scheduler evaluates them: true, false, or the kind of the error.
 
-The answers in `rows.txt` follow the documented functions and the behaviour of Kubernetes 1.36.
+The answers in `rows.txt` are those of Kubernetes 1.36; `tests/kubernetes/test_selectors.py` asks
+a real scheduler for them.
 """
 
 import subprocess
@@ -43,12 +44,13 @@ def answer(expression: str) -> str:
 @pytest.mark.parametrize(("right", "expression"), ROWS)
 def test_a_selector_has_the_answer_of_a_scheduler(right: str, expression: str) -> None:
     """True, false, or an error of the same kind; a wrong `true` would hide a Pending pod."""
-    assert answer(expression) == right
+    assert answer(expression) == right.rsplit(maxsplit=1)[-1]
 
 
 def test_there_are_rows_enough() -> None:
     """A file that is cut would test nothing."""
-    assert len(ROWS) >= 150
+    assert len(ROWS) >= 1000
+    assert sum("unsupported" in right for right, _ in ROWS) <= 20
 
 
 def test_the_length_of_an_expression_is_limited() -> None:

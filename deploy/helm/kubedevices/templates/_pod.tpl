@@ -183,7 +183,7 @@ volumes:
 {{- $found = append $found (dict "name" "inside" "path" $v.insideDir "type" "DirectoryOrCreate") }}
 {{- $found = append $found (dict "name" "inside-registry" "path" (printf "%s_registry" $v.insideDir) "type" "DirectoryOrCreate") }}
 {{- end }}
-{{- $found = append $found (dict "name" "state" "path" "/var/lib/kubedevices" "type" "DirectoryOrCreate" "readOnly" (ne $v.plugin "proxy")) }}
+{{- $found = append $found (dict "name" "state" "path" "/var/lib/kubedevices" "type" "DirectoryOrCreate" "readOnly" (not (has $v.plugin (list "proxy" "expose")))) }}
 {{- range $number, $path := $v.hostDirs }}
 {{- $found = append $found (dict "name" (printf "host-%d" $number) "path" $path "type" "DirectoryOrCreate" "readOnly" true) }}
 {{- end }}
@@ -204,7 +204,7 @@ volumes:
 {{- if or $v.cdi $v.writesCdi (include "kubedevices.hasDra" .) }}
 {{- $found = append $found (dict "name" "cdi" "path" "/var/run/cdi" "type" "DirectoryOrCreate") }}
 {{- end }}
-{{- if or (include "kubedevices.asksPodResources" .) (include "kubedevices.hasDra" .) }}
+{{- if or (include "kubedevices.asksPodResources" .) (include "kubedevices.hasDra" .) (eq $v.plugin "expose") }}
 {{- $found = append $found (dict "name" "pod-resources" "path" (printf "%s/pod-resources" $v.kubeletDir) "type" "Directory" "readOnly" true) }}
 {{- end }}
 {{- $whole := list }}

@@ -9,8 +9,8 @@ from kubedevices.check.check import Broken, NotTried
 from kubedevices.check.drivers.node import DriverNode
 from kubedevices.errors import ApiRefused, RpcError
 from kubedevices.kubelet_api.dra import ClaimAnswer
-from kubedevices.testing.api_server.scheduler import NotAllocatable
 from kubedevices.values.allocation import ClaimDevice, ClaimReference
+from kubedevices.values.scheduling.scheduler import NotAllocatable
 
 Object = dict[str, Any]
 CLASS = "check"

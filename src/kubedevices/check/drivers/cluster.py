@@ -1,5 +1,6 @@
 """What the driver published, and the faults of the API server."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -8,12 +9,13 @@ from kubedevices.check.drivers.rights import Right
 from kubedevices.errors import ApiRefused
 from kubedevices.testing.api_server import ApiServer
 from kubedevices.testing.api_server.http import ApiFault, ApiRequest
-from kubedevices.testing.api_server.kinds import ApiPath
-from kubedevices.testing.api_server.scheduler import complete_devices
 from kubedevices.testing.api_server.store import Store
+from kubedevices.values.scheduling.kinds import ApiPath
+from kubedevices.values.scheduling.scheduler import complete_devices
 
 Object = dict[str, Any]
 _INVALID = 422
+_VARYING = ("resourceVersion", "timeoutSeconds", "timeout", "continue")
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
 
@@ -25,9 +27,14 @@ class NotingStore(Store):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(admit=self._drop)
         self.refused: list[str] = []
         self.dropped: frozenset[str] = frozenset()
+
+    def _drop(self, _plural: str, made: Object) -> None:
+        for device in made.get("spec", {}).get("devices") or () if self.dropped else ():
+            for name in self.dropped:
+                device.pop(name, None)
 
     def create(self, place: ApiPath, made: Object, now: str) -> Object:
         """Create an object; raises `ApiRefused`."""
@@ -44,9 +51,6 @@ class NotingStore(Store):
         made: Object,
         now: str,
     ) -> Object:
-        for device in made.get("spec", {}).get("devices") or () if self.dropped else ():
-            for name in self.dropped:
-                device.pop(name, None)
         try:
             return write(place, made, now)
         except ApiRefused as error:
@@ -60,7 +64,7 @@ class Cluster:
 
     def __init__(self, node_name: str) -> None:
         self.node_name = node_name
-        self.api = ApiServer()
+        self.api = ApiServer(tls=True)
         self.store = self.api.store = NotingStore()
 
     def slices(self) -> list[Object]:
@@ -91,6 +95,10 @@ class Cluster:
             if each.verb in WRITES and each.resource == resource
         ]
 
+    def claim_reads(self, since: int) -> list[ApiRequest]:
+        """Return the reads of claims after the first `since` requests."""
+        return [each for each in self.api.requests[since:] if is_claim_read(each)]
+
     @contextmanager
     def broken(self, fault: Callable[[ApiRequest], ApiFault | None]) -> Iterator[None]:
         """Answer with `fault` inside the block."""
@@ -100,6 +108,10 @@ class Cluster:
         finally:
             self.api.fault = before
 
+    def asked(self) -> Counter[str]:
+        """Return how often the driver asked what, without the names of claims and slices."""
+        return Counter(map(_in_words, self.api.requests))
+
     def used_rights(self) -> set[Right]:
         """Return the rights that the driver used, refused ones too."""
         return {
@@ -107,6 +119,16 @@ class Cluster:
             for each in self.api.requests
             if each.resource and each.verb
         }
+
+
+def _in_words(request: ApiRequest) -> str:
+    path, place = request.path, request.place
+    if place is None:
+        return f"{request.method} {path} (unknown to the check: 404)"
+    if place.plural in ("resourceclaims", "resourceslices") and place.name:
+        path = path.replace(f"/{place.name}", "/NAME")
+    query = [f"{name}={value}" for name, value in request.query.items() if name not in _VARYING]
+    return f"{request.method} {path}" + (f"?{'&'.join(query)}" if query else "")
 
 
 def on_slices(
@@ -120,6 +142,17 @@ def on_slices(
         return None
 
     return fault
+
+
+def on_claims(fault: ApiFault) -> Callable[[ApiRequest], ApiFault | None]:
+    """Return a fault for each read of a claim."""
+
+    return lambda request: fault if is_claim_read(request) else None
+
+
+def is_claim_read(request: ApiRequest) -> bool:
+    """Whether a request reads a claim."""
+    return request.resource == "resourceclaims" and request.verb in ("get", "list")
 
 
 def everywhere(fault: ApiFault) -> Callable[[ApiRequest], ApiFault | None]:

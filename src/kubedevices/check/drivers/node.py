@@ -3,17 +3,24 @@
 import asyncio
 import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
 
 from kubedevices.check.busy_machine import LostTime
-from kubedevices.check.check import Broken, NotTried, PluginLost
+from kubedevices.check.check import Broken, NotPassed, NotTried, PluginLost
 from kubedevices.check.directories import PathMap, RunDirectories
 from kubedevices.check.drivers.cluster import Cluster
 from kubedevices.check.drivers.node_files import NodeFiles
 from kubedevices.check.drivers.registry import DriverRegistry
-from kubedevices.check.drivers.target import NODE_NAME, DriverTarget, DriverTiming
+from kubedevices.check.drivers.target import (
+    NODE_NAME,
+    SLOWEST_HELPER,
+    DriverTarget,
+    DriverTiming,
+)
 from kubedevices.check.processes import Process, Supervisor
 from kubedevices.check.shared_state import SharedState
 from kubedevices.check.target import TriggerRun
@@ -25,6 +32,8 @@ from kubedevices.testing.dra_kubelet.drivers import Drivers
 from kubedevices.testing.kubelet.change_signal import ChangeSignal
 from kubedevices.values.allocation import ClaimReference
 
+_IN_A_POD = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
+_UNHEALTHY = HealthStatus.UNHEALTHY
 _LOOK = 0.05  # seconds between two looks at what changes without an event
 
 
@@ -48,6 +57,7 @@ class DriverNode:
         self.node_name = NODE_NAME
         self.cluster = Cluster(NODE_NAME)
         self.driver = ""
+        self.record: object = None  # of the trigger, see `trigger_record`
         self.health: list[tuple[float, tuple[DeviceHealth, ...] | None]] = []
         self.changed = ChangeSignal()
         self.process: Process | None = None
@@ -81,6 +91,13 @@ class DriverNode:
     def _record_health(self, _driver: str, devices: tuple[DeviceHealth, ...] | None) -> None:
         self.health.append((asyncio.get_running_loop().time(), devices))
         self.changed.notify()
+
+    def missing(self, problem: str) -> NotPassed:
+        """Return that slices are not back in time: a quick run cannot tell slow from never."""
+        if self.target.quick:
+            later = f"a driver on upstream's helper may need {SLOWEST_HELPER:g} s"
+            return NotTried(f"{problem}; {later}: run it without --quick")
+        return Broken(problem, self.last_words())
 
     async def start_kubelet(self, *, refusal: str = "") -> None:
         """Start a kubelet: it deletes all slices of the node, and looks for drivers."""
@@ -172,10 +189,10 @@ class DriverNode:
             self.shared.changes.failed(call, problem)
             raise NotTried(problem)
 
-    def sick(self) -> set[str]:
-        """Return the devices that the last health list calls unhealthy."""
+    def sick(self) -> dict[str, str]:
+        """Return the devices that the last health list calls unhealthy, with their messages."""
         last = next((devices for _, devices in reversed(self.health) if devices), ())
-        return {each.device for each in last if each.health is HealthStatus.UNHEALTHY}
+        return {each.device: each.message for each in last if each.health is _UNHEALTHY}
 
     # ------------------------------------------------------------ processes
 
@@ -196,10 +213,38 @@ class DriverNode:
             for name, value in known.items():
                 word = word.replace(name, value)  # noqa: PLW2901
             words.append(word)
-        env = os.environ | {"KUBECONFIG": known["{kubeconfig}"], "NODE_NAME": self.node_name}
+        env = self._environment() | {"KUBECONFIG": known["{kubeconfig}"]}
         process = await self.supervisor.start(words, env=env, log=self.directories.log(number))
         self._launched.append((self.checking, process))
         return process
+
+    def _environment(self) -> dict[str, str]:
+        """Return our variables, with those of a pod if the driver sees its service account.
+
+        Without it there are none: those of a real pod around the check lead to a real cluster.
+        """
+        found = {name: text for name, text in os.environ.items() if name not in _IN_A_POD}
+        if self.path_map.binds:
+            place = ("127.0.0.1", str(self.cluster.api.tls_port))
+            found |= dict(zip(_IN_A_POD, place, strict=True))
+        return found | {"NODE_NAME": self.node_name}
+
+    @asynccontextmanager
+    async def unwritable_state(self) -> AsyncIterator[None]:
+        """Let the driver not write into its plugin directory inside the block.
+
+        Raises `NotTried` without a private view: then the mount would be one of the host.
+        """
+        binds, plugins = self.path_map.binds, self.files.kubelet / "plugins"
+        if not binds:
+            raise NotTried("needs root, or a driver with the usual paths of a kubelet")
+        inside = [bind.inside for bind in binds if bind.host == str(self.files.kubelet)]
+        paths = [str(plugins), *(f"{each}/{plugins.name}" for each in inside)]
+        await self.supervisor.ask("make_read_only", paths=paths)
+        try:
+            yield
+        finally:
+            await self.supervisor.ask("unmount", paths=paths)
 
     async def ready(self) -> None:
         """Make sure that the driver is registered and has published; start it if it is not.
@@ -229,16 +274,23 @@ class DriverNode:
         self.process = await self.launch()
         return self.process
 
-    async def restart_driver(self, *, signal: int = 9) -> None:
-        """End the driver by a signal and start it again; raises `Broken` if it does not return."""
+    async def restart_driver(self, *, kill: bool = False) -> None:
+        """End the driver and start it again; raises `Broken` if it does not return.
+
+        SIGTERM ends it as an update does, or SIGKILL as a crash does.
+        """
+        await self.relaunch(kill=kill)
+        if problem := await self.until_ready(self.timing.start):
+            raise Broken(f"after its restart: {problem}", self.last_words())
+
+    async def relaunch(self, *, kill: bool = False) -> None:
+        """End the driver and start it again, until it registers."""
         assert self.process is not None
-        await self.process.send_signal(signal)
+        await self.process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
         await self.lost_time.wait(self.process.wait, self.timing.stop)
         known = len(self.registry.arrivals)
         self.process = await self.launch()
         await self.until(lambda: len(self.registry.arrivals) > known, self.timing.start)
-        if problem := await self.until_ready(self.timing.start):
-            raise Broken(f"after its restart: {problem}", self.last_words())
 
     async def end_processes(self) -> None:
         """Kill the driver and each process that it started."""
@@ -262,11 +314,15 @@ class DriverNode:
                 return f"no registration socket of a DRA driver within {waited:.0f} s"
             what = "connected" if not self.is_connected() else "published"
             return f"not {what} within {waited:.0f} s"
+        await self.until_quiet()
+        return ""
+
+    async def until_quiet(self) -> None:
+        """Wait until slices and health have not changed for a moment."""
         before: list[object] = []
-        while before != (now := [*self.cluster.content()]):
+        while before != (now := [*self.cluster.content(), self.sick()]):
             before = [*now]
             await self.pause(self.timing.settle)
-        return ""
 
     def _came(self) -> bool:
         if self.registry.arrivals:
@@ -298,6 +354,10 @@ class DriverNode:
     def last_words(self) -> str:
         """Return the last lines of the driver's output."""
         return self.process.last_words() if self.process else ""
+
+    def outputs(self) -> list[str]:
+        """Return what each process of this copy has printed."""
+        return [process.output() for _, process in self._launched]
 
     def keep_logs(self) -> None:
         """Store the output of all processes."""

@@ -1,29 +1,53 @@
 """The files of one node: what a driver leaves there, and what the check does to them."""
 
+import contextlib
+import json
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from kubedevices.host.cdi_specs import STATIC_DIRECTORY, read_registry
+from kubedevices.values.cdi import ContainerEdits
+from kubedevices.values.cdi.values import to_dict
 from kubedevices.values.socket_paths import POD_RESOURCES
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where a pod has token, CA and namespace of its service account."""
 
 
 class NodeFiles:
-    """The kubelet's root directory `kubelet` and the directory of CDI files `cdi` of a node."""
+    """The files of a node.
+
+    kubelet  the kubelet's root directory
+    cdi      the directory of CDI files, /var/run/cdi
+    etc_cdi  the one that stays over a reboot, /etc/cdi: with the files that this host has there
+    account  what a pod finds at `SERVICE_ACCOUNT`
+    """
 
     def __init__(self, root: Path, cdi: Path) -> None:
         self.kubelet, self.cdi = root / "k", cdi
+        self.etc_cdi = root / "etc-cdi"
         self.kubeconfig = self.kubelet / "kubeconfig"
         self.pod_resources = self.kubelet / POD_RESOURCES
+        self.account = root / "account"
 
     def create(self, pods: Path | None) -> None:
         """Create the directories; `pods` is the podresources directory of another node."""
         for each in ("plugins", "plugins_registry", "device-plugins"):
             (self.kubelet / each).mkdir(parents=True)
+        self.etc_cdi.mkdir()
+        self._copy_of_the_host()
         if pods is None:
             self.pod_resources.parent.mkdir()
         else:
             self.pod_resources.parent.symlink_to(pods)
+
+    def _copy_of_the_host(self) -> None:
+        """Copy what a driver may name and does not write; its own files stay out of the host."""
+        for each in _cdi_files_in(STATIC_DIRECTORY):
+            with contextlib.suppress(OSError):  # not for us to read: not for the driver either
+                shutil.copyfile(each, self.etc_cdi / each.name)
 
     def deep_kubelet(self, length: int) -> Path:
         """Create one more root directory of a kubelet, with a path of this length."""
@@ -34,14 +58,26 @@ class NodeFiles:
 
     def wipe(self) -> None:
         """Remove all that a driver left, as on a new node."""
-        for directory in (self.kubelet / "plugins_registry", self.kubelet / "plugins", self.cdi):
+        sockets = (self.kubelet / "plugins_registry", self.kubelet / "plugins")
+        for directory in (*sockets, self.cdi, self.etc_cdi):
             for each in directory.iterdir():
                 shutil.rmtree(each) if each.is_dir() else each.unlink()
+        self._copy_of_the_host()
 
     def remove(self, files: Iterable[Path]) -> None:
         """Remove files."""
         for each in files:
             each.unlink(missing_ok=True)
+
+    @contextmanager
+    def missing(self, file: Path) -> Iterator[None]:
+        """Remove a file inside the block."""
+        content = file.read_bytes()
+        file.unlink()
+        try:
+            yield
+        finally:
+            file.write_bytes(content)
 
     def write(self, files: Iterable[tuple[Path, bytes]]) -> None:
         """Write files, as a damaged disk would leave them, or as another program writes them."""
@@ -49,31 +85,53 @@ class NodeFiles:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
 
-    def sockets(self) -> list[Path]:
-        """Return the registration sockets."""
-        return sorted((self.kubelet / "plugins_registry").rglob("*.sock"))
+    def sockets(self, kubelet: Path | None = None) -> list[Path]:
+        """Return the registration sockets, also of another root directory of the kubelet."""
+        return sorted(((kubelet or self.kubelet) / "plugins_registry").rglob("*.sock"))
 
     def state(self) -> list[Path]:
         """Return the regular files that the driver keeps."""
         return sorted(each for each in (self.kubelet / "plugins").rglob("*") if each.is_file())
 
+    def state_texts(self) -> dict[Path, bytes]:
+        """Return what is in these files."""
+        return {each: each.read_bytes() for each in self.state()}
+
     def cdi_files(self) -> dict[str, str]:
         """Return the texts of the CDI files by name."""
         return {
             each.name: each.read_text(errors="replace")
-            for each in sorted(self.cdi.iterdir())
-            if each.suffix in (".json", ".yaml")
+            for directory in (self.etc_cdi, self.cdi)
+            for each in _cdi_files_in(directory)
         }
 
     def cdi_files_of(self, uid: str) -> list[str]:
         """Return the names of the CDI files that name a claim."""
         return [name for name, text in self.cdi_files().items() if uid in name + text]
 
+    def cdi_edits(self, names: Sequence[str]) -> str:
+        """Return what a container gets with these CDI names, as text to compare."""
+        found = read_registry((self.etc_cdi, self.cdi))
+        edits = ContainerEdits()
+        for name in names:
+            if definition := found.explain(name).definition:
+                spec, device = definition.file.spec, definition.device
+                edits = edits.plus(spec.container_edits) if spec else edits
+                edits = edits.plus(device.container_edits)
+        return json.dumps(to_dict(edits), sort_keys=True)
+
     def cdi_problem(self, names: Sequence[str]) -> str:
         """Return why a runtime cannot resolve CDI names, `""` if it can."""
-        found = read_registry((STATIC_DIRECTORY, self.cdi))
+        found = read_registry((self.etc_cdi, self.cdi))
         for name in names:
             explanation = found.explain(name)
             if not explanation.resolves:
                 return f"{name}: {explanation.reason}"
         return ""
+
+
+def _cdi_files_in(directory: Path) -> list[Path]:
+    try:
+        return sorted(each for each in directory.iterdir() if each.suffix in (".json", ".yaml"))
+    except OSError:
+        return []

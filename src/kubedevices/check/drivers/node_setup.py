@@ -8,19 +8,18 @@ from pathlib import Path
 from kubedevices.check.directories import PathMap, RunDirectories
 from kubedevices.check.drivers.claims import CLASS
 from kubedevices.check.drivers.node import DriverNode
-from kubedevices.check.drivers.node_files import NodeFiles
-from kubedevices.check.drivers.target import NODE_NAME, DriverTarget, DriverTiming
+from kubedevices.check.drivers.node_files import SERVICE_ACCOUNT, NodeFiles
+from kubedevices.check.drivers.target import NODE_NAME, TOKEN, DriverTarget, DriverTiming
 from kubedevices.check.harness_setup import watched
 from kubedevices.check.processes import Supervisor, SupervisorRefused
 from kubedevices.check.shared_state import SharedState
 from kubedevices.errors import NoPrivateView
-from kubedevices.host.cdi_specs import GENERATED_DIRECTORY
+from kubedevices.host.cdi_specs import GENERATED_DIRECTORY, STATIC_DIRECTORY
+from kubedevices.testing.api_server.certificate import CA
 from kubedevices.testing.kubelet.mounts import Bind
 from kubedevices.testing.kubelet.no_pods import NoPods
 
 _KUBELET_DIR = Path("/var/lib/kubelet")
-TOKEN = "secret-of-the-check"
-"""The token in the kubeconfig file. No driver may print it."""
 
 
 @asynccontextmanager
@@ -42,10 +41,9 @@ async def open_node(
         directories.create()
         files = NodeFiles(directories.root, directories.cdi)
         files.create(None if first is None else first.files.pod_resources.parent)
-        binds = [
-            Bind(str(files.kubelet), str(_KUBELET_DIR)),
-            Bind(str(files.cdi), str(GENERATED_DIRECTORY)),
-        ]
+        account = {"token": TOKEN, "ca.crt": CA, "namespace": "default"}
+        files.write((files.account / name, text.encode()) for name, text in account.items())
+        binds = _binds(files)
         private = target.needs_private_view or os.geteuid() == 0
         try:
             await supervisor.enter_private_view(binds if private else [])
@@ -75,8 +73,19 @@ async def open_node(
             await node.stop_kubelet()
             node.keep_logs()
             shared.rights |= node.cluster.used_rights()
+            shared.requests += node.cluster.asked()
             await socket.stop()
             await api.stop()
     finally:
         await supervisor.close()
         directories.leave()
+
+
+def _binds(files: NodeFiles) -> list[Bind]:
+    """Return the binds that show the files of the node at the usual paths."""
+    return [
+        Bind(str(files.kubelet), str(_KUBELET_DIR)),
+        Bind(str(files.cdi), str(GENERATED_DIRECTORY)),
+        Bind(str(files.etc_cdi), str(STATIC_DIRECTORY)),
+        Bind(str(files.account), str(SERVICE_ACCOUNT)),
+    ]

@@ -29,21 +29,54 @@ def granted_by(objects: Iterable[Any]) -> frozenset[Right]:
     """
     return frozenset(
         Right(resource, verb)
-        for each in objects
+        for each in _flat(objects)
         for rule in _rules_of(each)
         for resource in _texts(rule.get("resources"))
         for verb in _texts(rule.get("verbs"))
     )
 
 
-def _rules_of(found: Any) -> Iterator[Mapping[str, Any]]:
-    if not isinstance(found, dict):
-        return
-    if found.get("kind") in ("ClusterRole", "Role"):
-        rules = found.get("rules")
-        yield from (each for each in _list(rules) if isinstance(each, dict))
-    for each in _list(found.get("items")):  # a List, as `helm template` and `kubectl -o yaml` print
-        yield from _rules_of(each)
+def guards_slices(objects: Iterable[Any]) -> bool:
+    """Whether an admission policy among Kubernetes objects looks at ResourceSlices.
+
+    A ValidatingAdmissionPolicy counts only with a binding; a webhook counts as it is.
+    """
+    policies, bound = set(), set()
+    for each in _flat(objects):
+        spec, kind = _mapping(each.get("spec")), each.get("kind")
+        if kind == "ValidatingAdmissionPolicy":
+            rules = _list(_mapping(spec.get("matchConstraints")).get("resourceRules"))
+            if _names_slices(rules):
+                policies.add(_mapping(each.get("metadata")).get("name"))
+        elif kind == "ValidatingAdmissionPolicyBinding":
+            bound.add(spec.get("policyName"))
+        elif kind == "ValidatingWebhookConfiguration":
+            hooks = map(_mapping, _list(each.get("webhooks")))
+            if any(_names_slices(_list(hook.get("rules"))) for hook in hooks):
+                return True
+    return bool(policies & bound)
+
+
+def _names_slices(rules: Sequence[Any]) -> bool:
+    found = (_texts(_mapping(rule).get("resources")) for rule in rules)
+    return any({"resourceslices", ANY} & {*names} for names in found)
+
+
+def _flat(objects: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the objects, and those in Lists, as `helm template` and `kubectl -o yaml` print."""
+    for each in objects:
+        if isinstance(each, dict):
+            yield each
+            yield from _flat(_list(each.get("items")))
+
+
+def _rules_of(role: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    if role.get("kind") in ("ClusterRole", "Role"):
+        yield from map(_mapping, _list(role.get("rules")))
+
+
+def _mapping(found: Any) -> Mapping[str, Any]:
+    return found if isinstance(found, dict) else {}
 
 
 def _list(found: Any) -> Sequence[Any]:

@@ -11,12 +11,9 @@ from dataclasses import replace
 
 from kubedevices.check.check import (
     Broken,
-    Harm,
     NotPassed,
-    Phase,
     PluginCheck,
     PluginLost,
-    Severity,
     Status,
     Verdict,
     capped,
@@ -25,7 +22,8 @@ from kubedevices.check.check import (
 from kubedevices.check.drivers.node import DriverNode
 from kubedevices.check.drivers.node_setup import open_node
 from kubedevices.check.drivers.rights import least_role
-from kubedevices.check.drivers.target import RIGHTS, TRIGGERED, DriverTarget, DriverTiming
+from kubedevices.check.drivers.rules import DIES
+from kubedevices.check.drivers.target import AFTERWARDS, TRIGGERED, DriverTarget, DriverTiming
 from kubedevices.check.kubelets import SUPPORTED, Kubelets
 from kubedevices.check.results import PLUGIN, CheckResult, Progress, ResultCollector, silence
 from kubedevices.check.runner import RunResult
@@ -33,27 +31,8 @@ from kubedevices.check.shared_state import DeviceChanges, SharedState
 from kubedevices.errors import DriverNeverRegistered, WireError
 from kubedevices.host import deadlines
 
-RULE_LIMIT = 300.0
-"""Seconds after which a rule that hangs fails."""
-
-
-async def _dies(_node: DriverNode) -> str:
-    raise AssertionError("never run")
-
-
-DIES = PluginCheck(
-    id="process.dies",
-    severity=Severity.FAIL,
-    phase=Phase.PEACEFUL,
-    rule="The process ends only when it is told to.",
-    suffers="While the driver is away no pod with a claim starts, and none ends.",
-    source="each call of a kubelet",
-    mend="Answer with an error instead of a crash.",
-    seen="",
-    run=_dies,
-    per_resource=False,
-    harm=Harm.ALL_DEVICES,
-)
+RULE_LIMIT, LONG_LIMIT = 600.0, 3600.0
+"""Seconds after which a rule that hangs fails; the second in a long run."""
 
 
 async def run_driver(
@@ -77,7 +56,8 @@ async def run_driver(
         driver = shared.resources[0] if shared.resources else PLUGIN
         collector.add_unexpected_end(DIES, driver, deaths[0], len(deaths))
         results = collector.finish()
-    return RunResult(results, shared.logs, shared.changes.problem, least_role(shared.rights))
+    role = least_role(shared.rights)
+    return RunResult(results, shared.logs, shared.changes.problem, role, shared.requests)
 
 
 class _Run:
@@ -96,7 +76,7 @@ class _Run:
         for rule in rules:
             tracks[rule.track].append(rule)
         main, triggered = tracks.pop("", []), tracks.pop(TRIGGERED, [])
-        rights = tracks.pop(RIGHTS, [])
+        afterwards = tracks.pop(AFTERWARDS, [])
         # The first start tells whether the program is a driver at all; the others begin after it.
         async with open_node(self._target, self._timing, self._shared) as node:
             await self._first_start(node)
@@ -110,7 +90,7 @@ class _Run:
             for rule in triggered:
                 await self._one(node, rule)
             self._shared.rights |= node.cluster.used_rights()
-            for rule in rights:
+            for rule in afterwards:
                 self._end(node, rule, await self._judged(node, rule), 0)
             await node.end_processes()
 
@@ -152,6 +132,8 @@ class _Run:
         verdict = await self._judged(node, rule)
         if verdict.status in (Status.FAIL, Status.WARN):
             node.is_suspect = True
+            if process is not None and not node.is_connected():  # the connection ends first
+                await node.lost_time.wait(process.wait, node.timing.hold)
         if process is node.process and process is not None and not process.running:
             # Rules that end the driver themselves say so by their verdict.
             if not rule.track and process.code != 0:
@@ -161,14 +143,15 @@ class _Run:
         return verdict
 
     async def _judged(self, node: DriverNode, rule: PluginCheck) -> Verdict:
+        limit = LONG_LIMIT if self._target.long else RULE_LIMIT
         try:
-            async with deadlines.timeout(RULE_LIMIT):
+            async with deadlines.timeout(limit):
                 outcome = await rule.run(node)
         except NotPassed as finding:
             return capped(verdict_of(finding, rule.severity), rule.severity)
         except WireError as error:
             return verdict_of(Broken(str(error), node.last_words()), rule.severity)
         except TimeoutError:
-            return Verdict(Status.FAIL, f"no end within {RULE_LIMIT:.0f} s")
+            return Verdict(Status.FAIL, f"no end within {limit:.0f} s")
         assert isinstance(outcome, str)
         return Verdict(Status.PASS, outcome)

@@ -1,16 +1,19 @@
 """What to check: a DRA driver, in one configuration value, and all durations of a run."""
 
 from dataclasses import dataclass, fields, replace
-from typing import Self
+from typing import Any, Self
 
 from kubedevices.check.drivers.rights import Right
 from kubedevices.check.target import NO_TRIGGER, Trigger
 
 NODE_NAME = "check-node"
 
-TRIGGERED, RIGHTS = "trigger", "rights"
+TOKEN = "secret-of-the-check"
+"""The token in the kubeconfig file. No driver may print it."""
+
+TRIGGERED, AFTERWARDS = "trigger", "afterwards"
 """Tracks of rules that run when all others have ended: all copies share the devices that a trigger
-changes, and the rights are those of all copies."""
+changes, and rules about the whole run look at what all copies did."""
 
 PLACEHOLDERS = {
     "{kubeconfig}": "the kubeconfig file of the API server",
@@ -32,13 +35,21 @@ class DriverTarget:
     command     the command that starts the driver, with the placeholders of `PLACEHOLDERS`
     trigger     a shell command that changes a device, and the command that undoes it
     granted     the rights in the driver's manifests, None without manifests
+    guarded     the manifests have an admission policy for ResourceSlices
+    parameters  two valid parameter sets of the driver, with different values of the same fields
     at_once     how many copies of the driver run at the same time
+    long        also waits for half an hour, and kills the driver 200 times
+    quick       does not wait for what a good driver may do only after `SLOWEST_HELPER` seconds
     """
 
     command: tuple[str, ...]
     trigger: Trigger = NO_TRIGGER
     granted: frozenset[Right] | None = None
+    guarded: bool = False
+    parameters: tuple[dict[str, Any], ...] = ()
     at_once: int = 8
+    long: bool = False
+    quick: bool = False
 
     @property
     def needs_private_view(self) -> bool:
@@ -51,6 +62,14 @@ class DriverTarget:
         return any("{pod_uid}" in word for word in self.command)
 
 
+SLOWEST_HELPER = 95.0
+"""Seconds until a driver on k8s.io/dynamic-resource-allocation has published deleted slices again.
+
+The helper waits 30 s after the last event, and 60 s after its own last write (the life of an entry
+in its cache), in which it does not see that a slice is gone. So a shorter limit says nothing.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class DriverTiming:
     """Limits for the driver and pauses of the check, in own seconds of the driver.
@@ -60,8 +79,9 @@ class DriverTiming:
 
     start: float = 40  # from the start of the process until it is registered and has published
     call: float = 45  # deadline of the kubelet for Prepare and Unprepare
-    again: float = 10  # until slices are back after the kubelet's restart or a deletion
-    repaired: float = 60  # until the driver has recovered from errors of the API server
+    again: float = 10  # until it is registered again after the kubelet's restart
+    published: float = SLOWEST_HELPER  # until slices are back after somebody deleted them
+    repaired: float = SLOWEST_HELPER + 5  # until it has recovered from errors of the API server
     stop: float = 10
     wiped: float = 60  # until it is registered again, or ends, after its sockets are gone
     first_health: float = 5
@@ -74,6 +94,7 @@ class DriverTiming:
     api_away: float = 12
     refusing: float = 6  # for which the API server refuses
     hold: float = 0.5
+    idle: float = 35 * 60  # without a call, only in a long run
 
     def scaled(self, factor: float) -> Self:
         """Return a copy with all durations multiplied by `factor`."""
@@ -83,7 +104,7 @@ class DriverTiming:
 
 
 QUICK = DriverTiming(
-    start=10, call=20, again=8, repaired=10, stop=8, wiped=12, quiet=4, before_kubelet=6,
-    api_away=3, refusing=3, change=8,
+    start=15, call=20, again=8, published=8, repaired=10, stop=8, wiped=12, quiet=4,
+    before_kubelet=6, api_away=3, refusing=3, change=8, absent=1,
 )  # fmt: skip
 """The times of `--quick`."""

@@ -13,7 +13,8 @@ def as_document(run: Run) -> dict[str, Any]:
     `logs` has one object per plugin process with output: the ID of the check that started the
     process, how the process ended, and its output. `known` is the reason in the file of `--expect`.
     `new` has the IDs of the findings that fail the run.
-    `role` has the rules of the smallest ClusterRole that would do for a DRA driver.
+    `role` has the rules of the smallest ClusterRole that would do for a DRA driver, `requests` the
+    number of its calls of the API server with `--show-requests`.
     """
     return {
         "plugin": run.plugin,
@@ -47,6 +48,7 @@ def as_document(run: Run) -> dict[str, Any]:
             for result in run.results
         ],
         "role": [dict(rule) for rule in run.role],
+        "requests": dict(run.requests),
         "logs": [{"check": log.check, "ended": log.ended, "text": log.text} for log in run.logs],
     }
 
@@ -59,7 +61,7 @@ def words_of(check: PluginCheck) -> dict[str, str]:
         "rule": check.rule,
         "suffers": check.suffers,
         "source": check.source,
-        "mend": check.mend,
+        "repair": check.mend,
         "seen": check.seen,
         "since": check.since,
         "until": check.until,

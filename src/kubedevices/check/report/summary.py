@@ -66,6 +66,7 @@ class Run:
     trigger_problem  how the trigger or its undo failed, `""` if it did not
     kind      what was checked: a plugin or a driver
     role      the rules of the smallest ClusterRole that would do for a driver
+    requests  how often a driver asked the API server what, if the user wants to see that
     """
 
     plugin: str
@@ -79,6 +80,7 @@ class Run:
     trigger_problem: str = ""
     kind: str = "plugin"
     role: Sequence[Mapping[str, Sequence[str]]] = ()
+    requests: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -276,7 +278,7 @@ def words_about(finding: CheckFinding) -> list[FindingDetail]:
         FindingDetail("rule", check.rule),
         FindingDetail("on a node", check.suffers),
         FindingDetail("source", check.source),
-        FindingDetail("mend", check.mend),
+        FindingDetail("repair", check.mend),
         FindingDetail("seen in", check.seen),
     ]
     return [line for line in lines if line.text]

@@ -32,6 +32,11 @@ def report_lines(run: Run, width: int = 0) -> Iterator[Line]:
             yield ((one_line(group.title), "bold"),)
         for finding in group.findings:
             yield from _finding_lines(run, group, finding, width)
+    if run.requests:
+        yield (("Requests to the API server", "bold"),)
+        for what, times in sorted(run.requests.items(), key=lambda each: -each[1]):
+            yield (f"  {times:>6}  {one_line(what)}",)
+        yield ()
     for line in run.remarks():
         yield ((line, "dim"),)
     yield ((run.verdict(), "bold"),)

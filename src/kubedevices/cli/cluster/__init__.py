@@ -3,6 +3,7 @@
 manifests           prints the manifests of a plugin or of a node
 manifest_arguments  options that manifests, deploy and undeploy share
 manifest_modes      `--mode`: device plugin, DRA driver, or both
+manifest_kwok       fake nodes for KWOK
 manifest_plugins    what a deployment needs for each kind of plugin
 manifest_units      `--systemd`: a service of the host
 manifest_values     `--values`: settings of an administrator

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from kubedevices.cli.cluster.kubectl import ClusterRefused, Kubectl
 from kubedevices.cli.cluster.manifest_arguments import (
-    add_author_arguments,
     add_deployment_arguments,
 )
-from kubedevices.cli.cluster.manifests import check_arguments, deployments_of
-from kubedevices.errors import KubedevicesError, UsageError
+from kubedevices.cli.cluster.manifests import check_arguments, check_image, deployments_of
+from kubedevices.errors import KubedevicesError
 from kubedevices.errors.words import counted
 from kubedevices.host.terminal import print_line, print_text, print_to_stderr
 
@@ -50,14 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_target_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options that choose a plugin and its namespace."""
-    parser.add_argument("what", choices=("simulate", "expose", "run"))
-    parser.add_argument("--namespace", metavar="NAME", help="default: $NAMESPACE, or kubedevices")
+    plugins = ("simulate", "expose", "run")
+    parser.add_argument("what", metavar="PLUGIN", choices=plugins, help=" | ".join(plugins))
     parser.add_argument(
         "--image",
         help="image name with its registry; localhost/… is an image "
         "that you imported on every node",
     )
-    add_author_arguments(parser)
     add_deployment_arguments(parser)
 
 
@@ -129,24 +127,6 @@ def remove_superfluous(
             revisions += kubectl.get("controllerrevisions", f"--selector={chosen}")
     for name in ownership.superfluous(found, wanted, revisions):
         say(kubectl.run("delete", name, "--ignore-not-found"))
-
-
-def check_image(image: str | None) -> None:
-    """Raise `UsageError` for an image without a registry: Kubernetes would pull another image."""
-    from kubedevices.cli.cluster.manifests import IMAGE
-    from kubedevices.manifests.image import pulled_as, registry
-
-    advice = (
-        f"Push it to a registry of yours and say --image REGISTRY/kubedevices:TAG (make: IMAGE=…), "
-        f"or import it on every node and say --image {IMAGE}; docs/install.md has the commands"
-    )
-    if image is None:
-        raise UsageError(f"which image? {advice}")
-    if registry(image) is None:
-        raise UsageError(
-            f"image {image!r} names no registry, so Kubernetes would pull {pulled_as(image)}. "
-            f"{advice}"
-        )
 
 
 def prepare_namespace(kubectl: Kubectl, admin: "AdminValues") -> None:

@@ -18,22 +18,58 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _DNS_LABEL = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
-def add_author_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options for a plugin of the user, in an image of the user: `manifests run`."""
+def add_deployment_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options for any plugin in a cluster."""
     parser.add_argument(
         "scanner", metavar="MODULE:CLASS", nargs="?", help="run: the scanner in the image"
     )
     parser.add_argument(
+        "--name",
+        help="name of all objects (default: kubedevices-simulate-RESOURCE, "
+        "kubedevices-expose-DOMAIN)",
+    )
+    parser.add_argument("--namespace", metavar="NAME", help="default: $NAMESPACE, or kubedevices")
+    add_values_argument(parser)
+    _add_plugin_arguments(parser)
+    _add_host_arguments(parser)
+    _add_node_arguments(parser)
+    add_mode_arguments(parser)
+
+
+def _add_plugin_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare which devices are served; `run` is for a plugin of the user, in the user's image."""
+    group = parser.add_argument_group("which devices")
+    group.add_argument(
+        "--config",
+        type=some_path,
+        metavar="FILE",
+        help="simulate, expose, proxy: configuration file (expose without a file: an example)",
+    )
+    group.add_argument("--preset", metavar="NAME", help="simulate: name of a ready configuration")
+    group.add_argument(
+        "--profile",
+        action="append",
+        metavar="NAME",
+        help="expose: name of a ready configuration; may be given several times",
+    )
+    group.add_argument(
         "--domain", help="run, expose --profile: the part of the resource names before the slash"
     )
-    parser.add_argument(
+    group.add_argument(
         "--arg",
         action="append",
         default=[],
         metavar="NAME=VALUE",
         help="run: an argument of the scanner's constructor; may be given several times",
     )
-    parser.add_argument(
+    group.add_argument(
+        "--cdi", action="store_true", help="expose: give containers devices only by CDI"
+    )
+
+
+def _add_host_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what the pod sees of the host")
+    group.add_argument(
         "--mount",
         action="append",
         default=[],
@@ -42,32 +78,7 @@ def add_author_arguments(parser: argparse.ArgumentParser) -> None:
         "at the same path) and whether it may write there; may be given several times. A health "
         "check may need it. /sys needs no mount, every container has it",
     )
-
-
-def add_deployment_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options for any plugin in a cluster."""
-    parser.add_argument(
-        "--name",
-        help="name of all objects (default: kubedevices-simulate-RESOURCE, "
-        "kubedevices-expose-DOMAIN)",
-    )
-    parser.add_argument(
-        "--config",
-        type=some_path,
-        metavar="FILE",
-        help="simulate, expose, proxy: configuration file (expose without a file: an example)",
-    )
-    parser.add_argument("--preset", metavar="NAME", help="simulate: name of a ready configuration")
-    parser.add_argument(
-        "--profile",
-        action="append",
-        metavar="NAME",
-        help="expose: name of a ready configuration; may be given several times",
-    )
-    parser.add_argument(
-        "--cdi", action="store_true", help="expose: give containers devices only by CDI"
-    )
-    parser.add_argument(
+    group.add_argument(
         "--dev-dir",
         action="append",
         default=[],
@@ -75,35 +86,36 @@ def add_deployment_arguments(parser: argparse.ArgumentParser) -> None:
         help="expose: mount this directory instead of all of /dev; may be given several times. If "
         "a driver deletes the directory, the pod must be restarted",
     )
-    parser.add_argument(
+    group.add_argument(
         "--kubelet-dir",
         metavar="DIR",
         default=KUBELET_DIR,
-        help="the kubelet's --root-dir, for --metrics and DRA (default: %(default)s)",
+        help="the kubelet's --root-dir, for --pod-resources and DRA (default: %(default)s)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--plugin-dir",
         metavar="DIR",
         default=PLUGIN_DIR,
         help="plugin directory of the kubelet (default: %(default)s for any --root-dir)",
     )
-    parser.add_argument(
-        "--metrics", action="store_true", help="the metrics also say which pod holds which device"
+    group.add_argument(
+        "--pod-resources",
+        action="store_true",
+        help="mount the kubelet's podresources socket: the metrics also say which pod holds which "
+        "device, and Prometheus finds the pods by annotations",
     )
-    _add_node_arguments(parser)
-    add_mode_arguments(parser)
-    add_values_argument(parser)
 
 
 def _add_node_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    group = parser.add_argument_group("which nodes")
+    group.add_argument(
         "--node-label",
         action="append",
         default=[],
         metavar="KEY=VALUE",
         help="run only on nodes with this label; may be given several times",
     )
-    parser.add_argument(
+    group.add_argument(
         "--toleration",
         action="append",
         default=[],
@@ -111,7 +123,7 @@ def _add_node_arguments(parser: argparse.ArgumentParser) -> None:
         help="run also on nodes with this taint; may be given several times (the taint of the "
         "control plane is always tolerated)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--selinux",
         action="store_true",
         help="run as container_device_plugin_t, for nodes on which SELinux is enforced",

@@ -25,34 +25,35 @@ _TOO_MUCH = ("/", "/dev", "/etc", "/proc", "/run", "/sys", "/usr", "/var", "/var
 
 def add_mode_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options that choose the API of the devices."""
-    parser.add_argument(
+    group = parser.add_argument_group("Dynamic Resource Allocation (DRA)")
+    group.add_argument(
         "--mode",
         choices=("device-plugin", "dra", "split"),
         help="be a device plugin (default), a driver for Dynamic Resource Allocation, or both "
         "(--dra-devices, not for a proxy); for dra and split, also the rights of the driver and a "
         "DeviceClass for each device type",
     )
-    parser.add_argument(
+    group.add_argument(
         "--mode-file",
         metavar="PATH|configmap",
         help="let the mode change without a restart: a file on each node, for example "
         "/etc/kubedevices/mode, or the key `mode` of our ConfigMap, for all nodes; --mode is the "
         "first mode",
     )
-    parser.add_argument(
+    group.add_argument(
         "--mode-label",
         metavar="LABEL",
         help="label of the node with the mode, instead of a file: the mode changes without a "
         "restart; --mode is the first mode",
     )
-    add_split_argument(parser)
-    parser.add_argument(
+    add_split_argument(group)
+    group.add_argument(
         "--extended-resource-name",
         metavar="PATTERN",
         help="name of a device type under `limits:` of pods, in its DeviceClass, with {domain} and "
         f"{{type}}; {NO_NAME}: pods can only use claims (default: {{domain}}/{{type}})",
     )
-    parser.add_argument(
+    group.add_argument(
         "--device-type",
         action="append",
         default=[],

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from kubedevices.cli.cluster.manifest_modes import is_followed, with_mode
 from kubedevices.errors import CannotRead, ConfigError, InvalidResourceName, UsageError
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kubedevices.expose.config import ExposeConfig, ResourceRule
     from kubedevices.expose.path_patterns import PathPattern
     from kubedevices.manifests.deployment import Deployment, HostMount
+    from kubedevices.simulate.config import SimulatorConfig
     from kubedevices.simulate.settings import FileSettings
 
 _DEV = "/dev"
@@ -36,20 +37,9 @@ _TOO_MUCH = ("/var/cache", "/var/lib", "/var/log", "/var/run", "/var/lib/kubelet
 
 def with_simulator(deployment: "Deployment", args: argparse.Namespace) -> "tuple[Deployment, str]":
     """Add the settings in variables and in a file; return the resource or the domain as well."""
-    from kubedevices.cli.ready_plugins.simulate import find_preset
-    from kubedevices.simulate.settings import SETTINGS, check_timeline, merge_resources
-    from kubedevices.simulate.simulation_file import read_simulator_file
-
-    if args.config is not None and args.preset is not None:
-        raise UsageError("--config and --preset exclude each other: use one of them")
-    names = [setting.variable for setting in SETTINGS if setting.variable]
-    env = {name: os.environ[name] for name in names if os.environ.get(name)}
-    file = args.config if args.preset is None else find_preset(args.preset)
-    settings = None if file is None else read_simulator_file(file)
-    configs = merge_resources(settings, env, {})
+    env, file, settings, configs = simulated(args)
     devices = sum(config.number_devices for config in configs)
     if settings is not None:
-        check_timeline(settings.timeline, configs)
         if any(config.create_device_files and config.device_file_prefix for config in configs):
             _refuse_device_files(settings)
         devices += len(configs) * max(
@@ -64,6 +54,33 @@ def with_simulator(deployment: "Deployment", args: argparse.Namespace) -> "tuple
     )
     found = with_mode(found, args, [config.resource_name for config in configs])
     return found, configs[0].resource_name if len(configs) == 1 else configs[0].domain
+
+
+class Simulated(NamedTuple):
+    """What `simulated` found: the variables that are set, the file, and both together."""
+
+    env: dict[str, str]
+    file: Path | None
+    settings: "FileSettings | None"
+    configs: "tuple[SimulatorConfig, ...]"
+
+
+def simulated(args: argparse.Namespace) -> Simulated:
+    """Return what the variables and the file of a simulator say; raises `ConfigError`."""
+    from kubedevices.cli.ready_plugins.simulate import find_preset
+    from kubedevices.simulate.settings import SETTINGS, check_timeline, merge_resources
+    from kubedevices.simulate.simulation_file import read_simulator_file
+
+    if args.config is not None and args.preset is not None:
+        raise UsageError("--config and --preset exclude each other: use one of them")
+    names = [setting.variable for setting in SETTINGS if setting.variable]
+    env = {name: os.environ[name] for name in names if os.environ.get(name)}
+    file = args.config if args.preset is None else find_preset(args.preset)
+    settings = None if file is None else read_simulator_file(file)
+    configs = merge_resources(settings, env, {})
+    if settings is not None:
+        check_timeline(settings.timeline, configs)
+    return Simulated(env, file, settings, configs)
 
 
 def with_proxy(deployment: "Deployment", args: argparse.Namespace) -> "Deployment":
@@ -175,8 +192,12 @@ def _mount(text: str) -> "HostMount":
     path, _, rest = text.removesuffix(":rw").partition(":")
     inside = rest or path
     for each in (path, inside):
-        if not each.startswith("/") or posixpath.normpath(each) != each or inside == "/":
-            raise UsageError(f"--mount {text!r} is not HOST[:INSIDE][:rw] with absolute paths")
+        is_path = each.startswith("/") and posixpath.normpath(each) == each
+        # A colon is the beginning of something else, such as the ":ro" of other tools.
+        if not is_path or ":" in each or inside == "/":
+            raise UsageError(
+                f"--mount {text!r} is not HOST[:INSIDE][:rw] with absolute paths without a colon"
+            )
     if is_secret(path):
         raise UsageError(f"--mount {text!r}: {path} {ADVICE}")
     if inside == "/dev":

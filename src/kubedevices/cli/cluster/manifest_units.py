@@ -34,18 +34,19 @@ _OF_A_POD = (
 
 def add_unit_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare `--systemd` and the options that only a unit has."""
-    parser.add_argument(
+    group = parser.add_argument_group("a service of the host")
+    group.add_argument(
         "--systemd",
         action="store_true",
         help="simulate, expose, proxy, node: print a systemd unit for the host instead",
     )
-    parser.add_argument(
+    group.add_argument(
         "--program",
         metavar="PATH",
         default=PROGRAM,
         help="--systemd: where kubedevices is installed (default: %(default)s)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--kubeconfig",
         metavar="PATH",
         help="--systemd with DRA: how the driver reaches the API server (default: "
@@ -93,7 +94,7 @@ def _arguments(args: argparse.Namespace, deployment: "Deployment") -> Iterator[s
         raise UsageError("--kubeconfig needs --mode dra, --mode split, --mode-file or --mode-label")
     if args.cdi:
         yield from ("--inject", "cdi")
-    if args.metrics and deployment.has_plugin:
+    if args.pod_resources and deployment.has_plugin:
         yield from ("--pod-resources", f"{args.kubelet_dir}/pod-resources/kubelet.sock")
     yield from ("--listen", f"127.0.0.1:{METRICS_PORT}", "--log-format", "json")
 

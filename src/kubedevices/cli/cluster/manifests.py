@@ -5,19 +5,18 @@ import os
 import re
 from dataclasses import replace
 from hashlib import sha256
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kubedevices import __version__
 from kubedevices.cli.cluster.manifest_arguments import (
     AUTHOR_OPTIONS,
-    add_author_arguments,
     add_deployment_arguments,
     label,
     namespace,
     plugin_name,
     taint,
 )
+from kubedevices.cli.cluster.manifest_kwok import add_kwok_arguments, fake_nodes
 from kubedevices.cli.cluster.manifest_modes import FOLLOWED_MODES, with_mode
 from kubedevices.cli.cluster.manifest_plugins import (
     author_resources,
@@ -35,7 +34,7 @@ from kubedevices.cli.cluster.manifest_values import (
 )
 from kubedevices.cli.shared.output import manifest_yaml
 from kubedevices.cli.shared.serving import some_path
-from kubedevices.errors import CannotAsk, UsageError
+from kubedevices.errors import UsageError
 from kubedevices.host.terminal import print_line, print_text
 from kubedevices.values import socket_paths
 
@@ -47,15 +46,16 @@ IMAGE = f"localhost/kubedevices:{__version__}"
 """The image of `make image`: a cluster cannot pull it from the registry of somebody else."""
 INSIDE_DIR = str(socket_paths.INSIDE_DIR)
 _GO_WITH = {
-    "config": ("simulate", "expose", "proxy"),
-    "preset": ("simulate",),
+    "config": ("simulate", "expose", "proxy", "kwok"),
+    "preset": ("simulate", "kwok"),
+    "nodes": ("kwok",),
     "profile": ("expose",),
     "cdi": ("expose",),
     "dev-dir": ("expose",),
-    "metrics": ("simulate", "expose", "proxy", "run"),
+    "pod-resources": ("simulate", "expose", "proxy", "run"),
     "node-label": ("simulate", "expose", "proxy", "run"),
     "toleration": ("simulate", "expose", "proxy", "run"),
-    "name": ("simulate", "expose", "proxy", "run"),
+    "name": ("simulate", "expose", "proxy", "run", "kwok"),
     "selinux": ("simulate", "expose", "proxy", "run"),
     "namespace": ("simulate", "expose", "proxy", "run"),
     "image": ("simulate", "expose", "proxy", "run", "node"),
@@ -67,9 +67,9 @@ _GO_WITH = {
     **dict.fromkeys(AUTHOR_OPTIONS, ("run",)),
     "mount": ("expose", "proxy", "run"),
     "domain": ("expose", "run", "proxy"),
-    "mode": ("simulate", "expose", "run", "proxy"),
+    "mode": ("simulate", "expose", "run", "proxy", "kwok"),
     **dict.fromkeys(FOLLOWED_MODES, ("simulate", "expose", "run")),
-    "extended-resource-name": ("simulate", "expose", "run", "proxy"),
+    "extended-resource-name": ("simulate", "expose", "run", "proxy", "kwok"),
     "device-type": ("run", "proxy"),
 }
 HELP = """\
@@ -78,76 +78,72 @@ print the Kubernetes manifests that deploy a plugin
 simulate, expose, proxy and run print a namespace and a DaemonSet, unprivileged and without access
 to the Kubernetes API. --mode dra adds the RBAC rules of a DRA driver, and DeviceClasses. run is for
 a plugin of your own, in an image whose entry point is kubedevices. node prints a Pod for `podman
-kube play`, for a host without Kubernetes. Settings of the simulator come from its variables, such
-as RESOURCE_NAME and NUMBER_DEVICES. A configuration with which the plugin would not start
-is refused. proxy --patch FILE prints a patch for the DaemonSet of another plugin, so that the
+kube play`, for a host without Kubernetes. kwok prints fake nodes for KWOK with the devices and the
+timeline of a simulator, to test schedulers and dashboards. Settings of the simulator come from its
+variables, such as RESOURCE_NAME and NUMBER_DEVICES. A configuration with which the plugin would not
+start is refused. proxy --patch FILE prints a patch for the DaemonSet of another plugin, so that the
 plugin registers with the proxy.
 """
 EXAMPLES = """\
 examples:
   RESOURCE_NAME=example.com/gpu NUMBER_DEVICES=8 kubedevices manifests simulate | kubectl apply -f -
   kubedevices manifests simulate --preset eight-gpus | kubectl apply -f -
-  kubedevices manifests expose --config host-devices.yaml --metrics | kubectl apply -f -
+  kubedevices manifests expose --config host-devices.yaml --pod-resources | kubectl apply -f -
   kubedevices manifests expose --profile fuse --profile kvm | kubectl apply -f -
   kubedevices manifests simulate --mode dra | kubectl apply -f -
   kubedevices manifests expose --config host-devices.yaml --mode-file configmap
   kubedevices manifests node | podman kube play -
+  kubedevices manifests kwok --preset eight-gpus --nodes 100 | kubectl apply -f -
   kubedevices manifests expose --systemd --config /etc/kubedevices/devices.yaml
   kubedevices manifests expose --systemd --config /etc/kubedevices/devices.yaml --mode dra
   kubedevices manifests proxy --config proxy.yaml | kubectl apply -f -
   kubedevices manifests run widgets:Widgets --domain example.com --image lab.example.com/widgets:1
   kubedevices manifests proxy --patch their-plugin.yaml > patch.yaml
-  kubedevices manifests kustomize --directory deploy/kustomize
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
-    parser.add_argument("what", choices=("simulate", "expose", "proxy", "run", "node", "kustomize"))
-    parser.add_argument("--namespace", metavar="NAME", help="default: $NAMESPACE, or kubedevices")
+    plugins = ("simulate", "expose", "proxy", "run", "node", "kwok")
+    parser.add_argument("what", metavar="PLUGIN", choices=plugins, help=" | ".join(plugins))
     parser.add_argument(
         "--image",
         help=f"image name with its registry (default: {IMAGE}, which you have to import on every "
         "node)",
     )
-    add_author_arguments(parser)
     add_deployment_arguments(parser)
     add_unit_arguments(parser)
-    parser.add_argument(
-        "--directory",
-        type=some_path,
-        metavar="DIR",
-        help="kustomize: where to write the overlays",
-    )
-    parser.add_argument(
+    add_kwok_arguments(parser)
+    group = parser.add_argument_group("proxy")
+    group.add_argument(
         "--patch",
         type=some_path,
         metavar="DAEMONSET",
         help="proxy: print the patch for the DaemonSet of another plugin, read from this file: its "
         "volumes of the plugin directory and of the kubelet's plugins_registry",
     )
-    parser.add_argument(
-        "--as-values",
-        action="store_true",
-        help="simulate, expose, proxy, run: print the values for the Helm chart instead",
-    )
-    parser.add_argument(
-        "--values-schema",
-        action="store_true",
-        help="simulate, expose, proxy, run: print the JSON schema of the file of --values, for "
-        "editors",
-    )
-    parser.add_argument(
+    group.add_argument(
         "--inside-dir",
         metavar="DIR",
         default=INSIDE_DIR,
         help="proxy: where the other plugins register, on the host (default: %(default)s)",
     )
+    group = parser.add_argument_group("for Helm and editors")
+    group.add_argument(
+        "--as-values",
+        action="store_true",
+        help="simulate, expose, proxy, run: print the values for the Helm chart instead",
+    )
+    group.add_argument(
+        "--values-schema",
+        action="store_true",
+        help="simulate, expose, proxy, run: print the JSON schema of the file of --values, for "
+        "editors",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the manifests or what an option asks for, or write the files of kustomize."""
-    from kubedevices.manifests import kustomize
+    """Print the manifests or what an option asks for."""
     from kubedevices.manifests.chart import chart_values
     from kubedevices.manifests.deployment import inside_registry
     from kubedevices.manifests.image import remark
@@ -171,10 +167,10 @@ def run(args: argparse.Namespace) -> int:
         if note := remark(image):
             print_line(f"# Image: {note}.")
         print_text(manifest_yaml(found))
-    elif args.what == "kustomize":
-        write_files(args.directory, kustomize.files(IMAGE))
     elif args.what == "node":
         print_text(manifest_yaml([node_pod(args.image or IMAGE, args.plugin_dir)]))
+    elif args.what == "kwok":
+        print_text(manifest_yaml(fake_nodes(args, deployment_of)))
     else:
         deployment, *others = deployments_of(args)
         if note := remark(deployment.image):
@@ -189,8 +185,6 @@ def run(args: argparse.Namespace) -> int:
 
 def check_arguments(args: argparse.Namespace) -> None:
     """Raise `UsageError` for options that exclude each other, and for invalid values."""
-    if (getattr(args, "directory", None) is not None) is not (args.what == "kustomize"):
-        raise UsageError("kustomize needs --directory, and no other manifest has this option")
     for name, goes_with in _GO_WITH.items():
         if args.what not in goes_with and getattr(args, name.replace("-", "_"), None):
             option = "MODULE:CLASS" if name == "scanner" else f"--{name}"
@@ -202,6 +196,25 @@ def check_arguments(args: argparse.Namespace) -> None:
         raise UsageError("--kubeconfig works with --systemd only: a pod has a service account")
     if args.image is not None and not re.fullmatch(r"[^\s]+", args.image):
         raise UsageError(f"--image {args.image!r} is not an image name")
+    if args.image is not None and args.what != "node" and not getattr(args, "systemd", False):
+        check_image(args.image)
+
+
+def check_image(image: str | None) -> None:
+    """Raise `UsageError` for an image without a registry: Kubernetes would pull another image."""
+    from kubedevices.manifests.image import pulled_as, registry
+
+    advice = (
+        f"Push it to a registry of yours and say --image REGISTRY/kubedevices:TAG (make: IMAGE=…), "
+        f"or import it on every node and say --image {IMAGE}; docs/deploy.md has the commands"
+    )
+    if image is None:
+        raise UsageError(f"which image? {advice}")
+    if registry(image) is None:
+        raise UsageError(
+            f"image {image!r} names no registry, so Kubernetes would pull {pulled_as(image)}. "
+            f"{advice}"
+        )
 
 
 def deployment_of(args: argparse.Namespace) -> "Deployment":
@@ -209,13 +222,13 @@ def deployment_of(args: argparse.Namespace) -> "Deployment":
     from kubedevices.manifests.deployment import NAME, Deployment
 
     deployment = Deployment(
-        args.what,
+        "simulate" if args.what == "kwok" else args.what,
         namespace=namespace(args.namespace or os.environ.get("NAMESPACE") or NAME),
         image=args.image or IMAGE,
         kubelet_dir=args.kubelet_dir.rstrip("/"),
         plugin_dir=args.plugin_dir.rstrip("/"),
         inside_dir=getattr(args, "inside_dir", INSIDE_DIR).rstrip("/"),
-        metrics=args.metrics,
+        metrics=args.pod_resources,
         node_labels=dict(label(text) for text in args.node_label),
         tolerations=tuple(taint(text) for text in args.toleration),
         selinux=args.selinux,
@@ -225,7 +238,7 @@ def deployment_of(args: argparse.Namespace) -> "Deployment":
     elif args.what == "run":
         found, serves = with_author(deployment, args)
         found = with_mode(found, args, author_resources(args))
-    elif args.what == "simulate":
+    elif args.what in ("simulate", "kwok"):
         found, serves = with_simulator(deployment, args)
     else:
         found, serves = with_expose(deployment, args)
@@ -258,14 +271,3 @@ def default_name(plugin: str, serves: str) -> str:
     if len(name) <= NAME_LIMIT:
         return name
     return f"{name[: NAME_LIMIT - 9].rstrip('-')}-{sha256(name.encode()).hexdigest()[:8]}"
-
-
-def write_files(directory: Path, files: dict[str, list[dict[str, Any]]]) -> None:
-    """Write every file below `directory`; raises `CannotAsk`."""
-    for name, documents in files.items():
-        path = directory / name
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(manifest_yaml(documents), encoding="utf-8")
-        except OSError as error:
-            raise CannotAsk(f"cannot write {path}: {error.strerror}") from error

@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kubedevices.cli.find_mistakes.check_arguments import add_arguments
-from kubedevices.cli.find_mistakes.check_driver import driver_target, driver_timing, is_driver
+from kubedevices.cli.find_mistakes.check_driver import (
+    driver_check,
+    hide_refusals,
+    is_driver,
+    settle_kind,
+)
 from kubedevices.cli.shared.output import Column, print_document, print_listing
 from kubedevices.errors import CannotAsk, UsageError
 from kubedevices.errors.words import counted
@@ -51,8 +56,9 @@ without kubelet, use --in-place instead.
 
 A DRA driver gets an API server of the check: {kubeconfig} and {node} in COMMAND are replaced by its
 kubeconfig file and the name of the node. A command with {kubeconfig}, or --dra, says that the
-program is a DRA driver. Without root, {kubelet_dir} and {cdi_dir} name the directories; {pod_uid}
-lets two instances run at the same time.
+program is a DRA driver; if nothing says what it is, it starts once, and what it registers decides.
+Without root, {kubelet_dir} and {cdi_dir} name the directories; {pod_uid} lets two instances run at
+the same time.
 
 Exit codes: 0 no failure, 1 a failure that --expect does not know, 2 wrong usage (also a --resource
 that the plugin does not register), 3 the plugin could not be started or never registered, 4 the
@@ -82,15 +88,17 @@ def run(args: argparse.Namespace) -> int:
 
     if args.explain:
         return _explain(_catalogue(args, args.explain).find(args.explain), args.output)
+    for path in filter(None, (args.junit, args.html, args.markdown, args.write_expected)):
+        if not path.absolute().parent.is_dir():
+            raise UsageError(f"the directory of {path} does not exist")
+    if not args.list:
+        settle_kind(args)
     chosen = _catalogue(args).select(_split(args.only), _split(args.skip))
     if args.list:
         return _list(chosen, args.output)
     if not chosen:
         raise UsageError("--only and --skip leave no check")
-    for path in filter(None, (args.junit, args.html, args.markdown, args.write_expected)):
-        if not path.absolute().parent.is_dir():
-            raise UsageError(f"the directory of {path} does not exist")
-    target = driver_target(args) if is_driver(args) else _target(args)
+    target = driver_check(args).target() if is_driver(args) else _target(args)
     expected = load_expected(args.expect) if args.expect else ()
     accepted = FindingsFile(args.write_expected) if args.write_expected else None
     outcome = _check(target, chosen, args)
@@ -136,7 +144,7 @@ def _explain(check: "PluginCheck", output: str) -> int:
     print_line(f"{check.id} ({check.severity})")
     if check.since or check.until:
         print_line(f"  {'kubelets':<10}  {Kubelets.harmful(check)}")
-    titles = {"rule": "rule", "suffers": "on a node", "source": "source", "mend": "mend"}
+    titles = {"rule": "rule", "suffers": "on a node", "source": "source", "repair": "repair"}
     for key, title in {**titles, "seen": "seen in"}.items():
         if words[key]:
             print_line(f"  {title:<10}  {words[key]}")
@@ -153,8 +161,9 @@ def _target(args: argparse.Namespace) -> "Target":
     binds = tuple(_bind(text) for text in args.bind)
     if not words:
         raise UsageError("nothing to check: give SOCKET_DIR or -- COMMAND (see --help)")
-    if args.manifests:
-        raise UsageError("--manifests is for DRA drivers: add --dra")
+    for name in ("manifests", "parameters", "show_requests", "long"):
+        if getattr(args, name):
+            raise UsageError(f"--{name.replace('_', '-')} is for DRA drivers: add --dra")
     if args.undo and not args.trigger:
         raise UsageError("--undo needs --trigger")
     trigger = Trigger.parse(args.trigger, args.undo)
@@ -180,6 +189,7 @@ def _target(args: argparse.Namespace) -> "Target":
         side_by_side=not (args.one_at_a_time or args.in_place),
         registry=not args.no_registry,
         in_place=args.in_place,
+        waited=args.waited,
     )
 
 
@@ -254,6 +264,7 @@ def _check(
         left_out=left_out,
         trigger_problem=ran.trigger_problem,
         role=ran.role,
+        requests=ran.requests if args.show_requests else {},
         kind="driver" if is_driver(args) else "plugin",
     )
 
@@ -270,7 +281,7 @@ def _about(args: argparse.Namespace) -> dict[str, str]:
         "bind": " ".join(args.bind),
         "options": " ".join(
             f"--{name.replace('_', '-')}"
-            for name in ("quick", "one_at_a_time", "in_place", "no_registry")
+            for name in ("quick", "long", "one_at_a_time", "in_place", "no_registry")
             if getattr(args, name)
         ),
         "time": "" if args.timeout_scale == 1 else f"all times × {args.timeout_scale:g}",
@@ -301,7 +312,8 @@ async def _run(
             return await run_all(target, chosen, _timing(args, target), progress, kubelets)
         from kubedevices.check.drivers.run import run_driver
 
-        return await run_driver(target, chosen, driver_timing(args), progress, kubelets)
+        hide_refusals()
+        return await run_driver(target, chosen, driver_check(args).timing(), progress, kubelets)
     finally:
         ticking.cancel()
         await asyncio.gather(ticking, return_exceptions=True)

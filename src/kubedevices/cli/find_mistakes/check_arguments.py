@@ -14,20 +14,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SOCKET_DIR | -- COMMAND ARG",
         help="the directory in which the plugin registers, or the command that starts the program",
     )
-    parser.add_argument("--resource", default="", metavar="NAME", help="only this resource")
-    kind = parser.add_mutually_exclusive_group()
+    parser.add_argument("--list", action="store_true", help="list all checks and exit")
+    parser.add_argument("--explain", metavar="ID", help="describe a check and exit")
+    _add_choice(parser)
+    _add_driver_arguments(parser)
+    _add_trigger_arguments(parser)
+    _add_start_arguments(parser)
+    _add_verdict_arguments(parser)
+
+
+def _add_choice(parser: argparse.ArgumentParser) -> None:
+    """Declare what is checked."""
+    group = parser.add_argument_group("what is checked")
+    group.add_argument("--resource", default="", metavar="NAME", help="only this resource")
+    kind = group.add_mutually_exclusive_group()
     kind.add_argument("--dra", action="store_true", help="the program is a DRA driver")
     kind.add_argument("--device-plugin", action="store_true", help="it is a device plugin")
-    parser.add_argument(
-        "--manifests",
-        type=some_path,
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="manifests of the DRA driver: compare its ClusterRole with what it does",
-    )
     for option, text in (("--only", "run only these"), ("--skip", "leave these out")):
-        parser.add_argument(
+        group.add_argument(
             option,
             nargs="+",
             action="extend",
@@ -35,45 +39,67 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="ID",
             help=f"{text}: IDs of checks or themes",
         )
-    parser.add_argument(
-        "--bind",
+    group.add_argument(
+        "--kubelet",
+        default="",
+        metavar="VERSION",
+        help="judge for these kubelets: 1.36, or 1.34-1.36 (default: the supported versions)",
+    )
+    group.add_argument(
+        "--quick",
+        action="store_true",
+        help="skip checks that wait long, which the report names; wait at most 10 s in the others",
+    )
+
+
+def _add_driver_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what concerns only DRA drivers."""
+    group = parser.add_argument_group("DRA drivers")
+    group.add_argument(
+        "--manifests",
+        type=some_path,
         action="append",
         default=[],
-        metavar="HOST:INSIDE",
-        help="show the directory HOST to the plugin at INSIDE, for example test files at /dev "
-        "(needs root)",
+        metavar="FILE",
+        help="manifests of the DRA driver: compare its ClusterRole with what it does",
     )
-    parser.add_argument(
-        "--timeout-scale",
-        type=_scale,
-        default=1.0,
-        metavar="X",
-        help="multiply all limits and pauses, for a slow machine",
+    group.add_argument(
+        "--parameters",
+        type=some_path,
+        metavar="FILE",
+        help="two YAML documents: two valid parameter sets of the DRA driver, which it may get as "
+        "opaque configuration, with different values of the same fields",
     )
-    _add_trigger_arguments(parser)
-    _add_manner_arguments(parser)
-    _add_verdict_arguments(parser)
-    parser.add_argument("--list", action="store_true", help="list all checks and exit")
-    parser.add_argument("--explain", metavar="ID", help="describe a check and exit")
-    add_output_argument(parser)
+    group.add_argument(
+        "--long",
+        action="store_true",
+        help="also look whether the DRA driver is there after 35 minutes without a call, and kill "
+        "it 200 times",
+    )
+    group.add_argument(
+        "--show-requests",
+        action="store_true",
+        help="show what the DRA driver asked the API server of the check, and how often",
+    )
 
 
 def _add_trigger_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options that change devices during the check."""
-    parser.add_argument(
+    group = parser.add_argument_group("changes of the devices")
+    group.add_argument(
         "--trigger",
         default="",
         metavar="[RESOURCE=]CMD",
         help="a shell command that changes the devices; {n} and $KUBEDEVICES_TRIGGER_NUMBER are "
         "1, 2, 3 …",
     )
-    parser.add_argument(
+    group.add_argument(
         "--undo",
         default="",
         metavar="CMD",
         help="a shell command that undoes the --trigger with the same {n}",
     )
-    parser.add_argument(
+    group.add_argument(
         "--change-timeout",
         type=float,
         metavar="SECONDS",
@@ -81,31 +107,36 @@ def _add_trigger_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_manner_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare for which kubelets, and under which conditions, a plugin is judged."""
-    parser.add_argument(
-        "--kubelet",
-        default="",
-        metavar="VERSION",
-        help="judge for these kubelets: 1.36, or 1.34-1.36 (default: the supported versions)",
+def _add_start_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare how the program is started."""
+    group = parser.add_argument_group("how the program is started")
+    group.add_argument(
+        "--bind",
+        action="append",
+        default=[],
+        metavar="HOST:INSIDE",
+        help="show the directory HOST to the plugin at INSIDE, for example test files at /dev "
+        "(needs root)",
     )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="skip checks that wait long, which the report names; wait at most 10 s in the others",
+    group.add_argument(
+        "--timeout-scale",
+        type=_scale,
+        default=1.0,
+        metavar="X",
+        help="multiply all limits and pauses, for a slow machine",
     )
-    parser.add_argument(
+    group.add_argument(
         "--one-at-a-time",
         action="store_true",
         help="do not start several copies of the plugin at the same time",
     )
-    parser.add_argument(
+    group.add_argument(
         "--in-place",
         action="store_true",
         help="use the kubelet's usual directories without a mount: for the container of a CI job, "
         "which has no kubelet and may not mount",
     )
-    parser.add_argument(
+    group.add_argument(
         "--no-registry",
         action="store_true",
         help="there is no plugin registry directory, for a plugin that registers in both ways",
@@ -114,19 +145,20 @@ def _add_manner_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_verdict_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare which findings make the exit code 1, and the files of reports."""
-    parser.add_argument(
+    group = parser.add_argument_group("report and exit code")
+    group.add_argument(
         "--expect",
         type=some_path,
         metavar="FILE",
         help="a YAML file of known findings with their reasons; they do not fail the run",
     )
-    parser.add_argument(
+    group.add_argument(
         "--write-expected",
         type=some_path,
         metavar="FILE",
         help="add the findings of this run to FILE, which --expect reads; you write the reasons",
     )
-    parser.add_argument(
+    group.add_argument(
         "--fail-on",
         choices=("fail", "warn", "never"),
         default="fail",
@@ -134,7 +166,8 @@ def _add_verdict_arguments(parser: argparse.ArgumentParser) -> None:
     )
     reports = {"junit": "JUnit XML", "html": "an HTML page", "markdown": "the summary of a CI job"}
     for name, what in reports.items():
-        parser.add_argument(f"--{name}", type=some_path, metavar="FILE", help=f"also write {what}")
+        group.add_argument(f"--{name}", type=some_path, metavar="FILE", help=f"also write {what}")
+    add_output_argument(group)
 
 
 def _scale(text: str) -> float:

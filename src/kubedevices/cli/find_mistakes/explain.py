@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kubedevices.cli.find_mistakes import explain_cluster
 from kubedevices.cli.shared.node_client import absolute_path, add_node_arguments, add_proxy_argument
 from kubedevices.cli.shared.output import (
     Column,
@@ -22,6 +23,7 @@ from kubedevices.cli.shared.output import (
     print_document,
     print_listing,
 )
+from kubedevices.errors import UsageError
 from kubedevices.errors.safe_text import one_line
 from kubedevices.errors.words import counted, some_of
 from kubedevices.host import terminal
@@ -42,12 +44,18 @@ registered, the device list, health and holders, device files, permissions, SELi
 the container. Asks a `kubedevices node`, or else the kubelet of this host. Changes nothing. Run it
 as root on the node; a step without permission is reported as unknown. Exit code 1: it found a
 problem.
+
+`explain pod NAME` and `explain claim NAME` ask the API server instead, from anywhere: why a pod
+waits, and for each device of the cluster why it does not serve. They need the rights to list pods,
+nodes, and the kinds of resource.k8s.io, and name each right that is missing. Exit code 3: what may
+be read does not answer the question.
 """
 EXAMPLES = """\
 examples:
   kubedevices explain                                      one line per resource
   kubedevices explain example.com/widget                   all about one resource
   kubedevices explain example.com/widget --socket-dir ~/kd -o json
+  kubedevices explain pod train-0 --kubeconfig ~/.kube/config
 """
 
 _INDENT = 25
@@ -65,8 +73,12 @@ _SUMMARY = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
     parser.add_argument(
-        "resource", nargs="?", metavar="RESOURCE", help="only this resource, in detail"
+        "resource",
+        nargs="?",
+        metavar="RESOURCE",
+        help="only this resource, in detail; or the word pod or claim, before a NAME",
     )
+    explain_cluster.add_arguments(parser)
     add_output_argument(parser)
     parser.add_argument(
         "--ask-plugins",
@@ -117,6 +129,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings; return 1 if one of them is a problem."""
+    if args.resource in explain_cluster.SUBJECTS:
+        if not args.name:
+            raise UsageError(f"the name of the {args.resource} is missing: [NAMESPACE/]NAME")
+        return explain_cluster.run(args)
+    if args.name or args.kubeconfig:
+        raise UsageError(
+            "a NAME and --kubeconfig need the word pod or claim before the name: "
+            "kubedevices explain pod NAME"
+        )
     from kubedevices.explain.diagnosis import explain
     from kubedevices.explain.finding import Outcome
 

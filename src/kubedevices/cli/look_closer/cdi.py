@@ -50,7 +50,7 @@ examples:
 """
 
 _STDIN_LIMIT = 2**24
-_NO_START = "no container with it starts; write the CDI file again"
+_NOT_WORKING = "no container with it works; write the CDI file again"
 _LIST_COLUMNS = (Column("name"), Column("version"), Column("device_nodes"), Column("file"))
 _VALIDATE_COLUMNS = (
     Column("path", "FILE"),
@@ -127,7 +127,7 @@ def _list(registry: CdiRegistry, output: str) -> int:
                 print_to_stderr(f"{path}: {text}")
         for row in rows:
             for text in row["missing"]:
-                print_to_stderr(f"{row['name']}: {text}: {_NO_START}")
+                print_to_stderr(f"{row['name']}: {text}: {_NOT_WORKING}")
     return 0
 
 
@@ -228,7 +228,7 @@ def _resolve(registry: CdiRegistry, names: list[str], output: str) -> int:
         missing = [text for _, text in missing_paths(edits)] if edits else []
         result = "resolves" if each.resolves else "does not resolve"
         rows.append({"name": each.name, "result": result, "text": each.reason})
-        warnings = [*each.warnings, *(f"{text}: {_NO_START}" for text in missing)]
+        warnings = [*each.warnings, *(f"{text}: {_NOT_WORKING}" for text in missing)]
         rows += [{"name": each.name, "result": "warning", "text": text} for text in warnings]
         document.append(
             {

@@ -20,14 +20,15 @@ from kubedevices.cli.node.node_services import (
     node_places,
     topology_settings,
 )
-from kubedevices.cli.shared.log_lines import timestamp
 from kubedevices.cli.shared.node_client import add_node_arguments, state_directory
 from kubedevices.cli.shared.output import json_text
 from kubedevices.errors.words import counted
 from kubedevices.host import service_manager
+from kubedevices.host.descriptors import allow_all_descriptors
 from kubedevices.host.stopping import stop_signals
 from kubedevices.host.terminal import print_line
 from kubedevices.host.unblocked_output import describe_dropped
+from kubedevices.plugin.log_lines import timestamp
 from kubedevices.values.socket_paths import default_state_dir
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ EXAMPLES = """\
 examples:
   kubedevices node --socket-dir ~/kd
   kubedevices node --socket-dir ~/kd -o json | jq .
-  kubedevices node --socket-dir ~/kd --count 3             ~/kd/node-1 and so on
+  kubedevices node --socket-dir ~/kd --count 3             ~/kd/node-1/plugins …
   kubedevices devices --socket-dir ~/kd                    in another terminal
 """
 
@@ -66,7 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help="run N nodes in this process, each in a directory of its own below --socket-dir: "
-        "node-1, node-2 and so on",
+        "node-1/plugins is the plugin directory of the first node, and "
+        "node-1/pod-resources/kubelet.sock its podresources socket",
     )
     parser.add_argument(
         "--grace-period",
@@ -112,6 +114,8 @@ def keeps_running(_: argparse.Namespace) -> bool:
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C."""
     check_directories(args)
+    if args.count is not None:
+        allow_all_descriptors()
     asyncio.run(_serve(args))
     return 0
 
@@ -134,7 +138,7 @@ async def _serve(args: argparse.Namespace) -> None:
     from kubedevices.pages.metrics import NO_METRICS, NODE_BEGINNINGS
     from kubedevices.pages.prometheus import PrometheusMetrics
 
-    metrics = PrometheusMetrics(NODE_BEGINNINGS) if args.metrics else NO_METRICS
+    metrics = PrometheusMetrics(NODE_BEGINNINGS) if args.listen else NO_METRICS
     nodes = _make_nodes(args, metrics)
     line_of = _json_line if args.output == "json" else _text_line
 
@@ -159,10 +163,12 @@ async def _serve(args: argparse.Namespace) -> None:
         loop.add_signal_handler(number, stop)  # before the start, which may take seconds
     try:
         async with _running(args, nodes, metrics) as places:
-            for service, place in places.items():
-                show({"event": "serving", "service": service, "at": place}, "")
-            for node in nodes:
-                show({"event": "ready", "socket_dir": str(node.directory)}, node.name)
+            for node, services in places:
+                for service, place in services.items():
+                    show({"event": "serving", "service": service, "at": place}, node.name)
+                state_dir = node.manager.state_dir
+                named = {"socket_dir": str(node.directory), "state_dir": str(state_dir)}
+                show({"event": "ready", **named}, node.name)
             service_manager.notify(service_manager.READY)
             await _print_all(nodes, show)
     except asyncio.CancelledError:
@@ -194,15 +200,17 @@ def _make_nodes(args: argparse.Namespace, metrics: "Metrics") -> list[_Node]:
 @contextlib.asynccontextmanager
 async def _running(
     args: argparse.Namespace, nodes: Sequence[_Node], metrics: "Metrics"
-) -> "AsyncIterator[dict[str, str]]":
-    """Run the nodes and their services; yield the address of each service by its name."""
+) -> "AsyncIterator[Sequence[tuple[_Node, dict[str, str]]]]":
+    """Run the nodes and their services; yield each node with the addresses of its services."""
     from kubedevices.cli.node.node_services import node_services
 
     async with contextlib.AsyncExitStack() as running:
         for node in nodes:
             await running.enter_async_context(node.manager)
-        places = await running.enter_async_context(node_services(args, nodes[0].manager, metrics))
+        places = []
         for node in nodes:
+            services = node_services(args, node.manager, node.directory, metrics)
+            places.append((node, await running.enter_async_context(services)))
             await node.control.start()
             running.push_async_callback(node.control.stop)
         running.callback(service_manager.notify, service_manager.STOPPING)
@@ -248,7 +256,6 @@ def describe(event: Mapping[str, Any]) -> str:
 
 _DETAILS = {
     "serving": "{service} at {at}",
-    "ready": "plugins register in {socket_dir} (kubedevices devices --socket-dir {socket_dir})",
     "registered": "at {socket}",
     "refused": "at {socket}: {reason}",
     "left behind": "{reason} (kubedevices release {pod})",
@@ -260,6 +267,11 @@ _DETAILS = {
 
 def _details(kind: str, event: Mapping[str, Any]) -> str:
     match kind:
+        case "ready":
+            from kubedevices.node.services.control_client import node_options
+
+            options = node_options(Path(event["socket_dir"]), Path(event["state_dir"]))
+            return f"plugins register in {event['socket_dir']} (kubedevices devices {options})"
         case "list changed":
             return f"{_list_change(event)}{_totals(event)}"
         case "health changed":

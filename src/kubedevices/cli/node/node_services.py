@@ -21,7 +21,7 @@ from kubedevices.pages.metrics import (
     Sample,
 )
 from kubedevices.pages.prometheus import PrometheusMetrics
-from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR
+from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR, POD_RESOURCES
 
 if TYPE_CHECKING:
     from kubedevices.node.arrival.plugin_watcher import PluginWatcher
@@ -49,9 +49,10 @@ def add_service_arguments(parser: argparse.ArgumentParser) -> None:
         help="serve the podresources API at this socket: which pod holds which device",
     )
     services.add_argument(
-        "--metrics",
+        "--listen",
         metavar="ADDRESS",
-        help="serve /metrics at HOST:PORT, at PORT (this machine only), or at *:PORT (everybody)",
+        help="serve /metrics at this address: 127.0.0.1:9464, or only 9464 for the same, or *:9464 "
+        "for all addresses (default: off)",
     )
     topology = parser.add_argument_group("topology")
     topology.add_argument(
@@ -129,10 +130,11 @@ def topology_settings(args: argparse.Namespace) -> "TopologySettings":
 
 
 def node_places(args: argparse.Namespace) -> dict[str, Path]:
-    """Return the directory of each node by its name; without `--count` the name is empty."""
+    """Return the plugin directory of each node by its name; without `--count` the name is empty."""
     if args.count is None:
         return {"": args.socket_dir}
-    return {f"node-{i}": args.socket_dir / f"node-{i}" for i in range(1, args.count + 1)}
+    names = [f"node-{i}" for i in range(1, args.count + 1)]
+    return {name: args.socket_dir / name / "plugins" for name in names}
 
 
 def check_directories(args: argparse.Namespace) -> None:
@@ -140,13 +142,13 @@ def check_directories(args: argparse.Namespace) -> None:
     if args.count is not None:
         if not 1 <= args.count <= _MOST_NODES:
             raise UsageError(f"--count {args.count}: from 1 to {_MOST_NODES} nodes")
-        for option in ("--state-dir", "--plugin-registry", "--pod-resources", "--metrics"):
+        for option in ("--state-dir", "--plugin-registry", "--pod-resources", "--listen"):
             if getattr(args, option.removeprefix("--").replace("-", "_")) is not None:
                 raise UsageError(f"{option} cannot be used with --count: it belongs to one node")
         if args.socket_dir == DEVICE_PLUGIN_DIR:
             raise UsageError("--count needs --socket-dir DIR")
         for directory in node_places(args).values():
-            directory.mkdir(parents=True, exist_ok=True)
+            directory.parent.mkdir(parents=True, exist_ok=True)
     for option, other in (
         ("--state-dir", args.state_dir),
         ("--plugin-registry", args.plugin_registry),
@@ -160,15 +162,20 @@ def check_directories(args: argparse.Namespace) -> None:
 
 @contextlib.asynccontextmanager
 async def node_services(
-    args: argparse.Namespace, manager: "DeviceManager", metrics: Metrics
+    args: argparse.Namespace, manager: "DeviceManager", directory: Path, metrics: Metrics
 ) -> AsyncIterator[dict[str, str]]:
-    """Run the services; when all are ready, yield address by name. Raises `CannotAsk`."""
+    """Run the services of the node in `directory`; when all are ready, yield address by name.
+
+    With `--count`, each node has a podresources socket beside its plugin directory, as a kubelet.
+    Raises `CannotAsk`.
+    """
+    pod_resources = args.pod_resources if args.count is None else directory.parent / POD_RESOURCES
     ready: dict[str, str] = {}
     async with contextlib.AsyncExitStack() as running:
-        if args.pod_resources:
+        if pod_resources:
             from kubedevices.node.services.pod_resources import PodResourcesServer
 
-            server = PodResourcesServer(manager, args.pod_resources, count=_counter(metrics))
+            server = PodResourcesServer(manager, pod_resources, count=_counter(metrics))
             await server.start()
             running.push_async_callback(server.stop)
             ready["podresources"] = str(server.socket)
@@ -182,7 +189,7 @@ async def node_services(
             from kubedevices.pages.process_samples import process_samples
 
             metrics.collect_from(process_samples)
-            pages = _metrics_pages(args.metrics, metrics)
+            pages = _metrics_pages(args.listen, metrics)
             await pages.start()
             running.push_async_callback(pages.stop)
             ready["metrics"] = f"{pages.url}/metrics"

@@ -1,4 +1,4 @@
-"""`kubedevices cordon`: takes a device out of service.
+"""`kubedevices cordon`: takes a device from new pods.
 
 The keys of `-o json` and `-o yaml` are stable: `cordoned`, each with `resource`, `id`, `reason`
 and `since` (UTC), and `until` if the device comes back by itself.
@@ -26,13 +26,13 @@ from kubedevices.values.resource_name import ResourceName
 from kubedevices.values.socket_paths import PLUGIN_REGISTRY_DIR, PROXY_SOCKET_NAME
 
 if TYPE_CHECKING:
-    from kubedevices.kubelet_api.maintenance import Follower
-    from kubedevices.rules.maintenance_file import Cordoned
+    from kubedevices.kubelet_api.cordon import Follower
+    from kubedevices.rules.cordon_file import CordonEntry
     from kubedevices.values.proxied_plugin import ProxiedPlugin
 
 NAME = "cordon"
 HELP = """\
-take a device out of service: it is Unhealthy, and Allocate refuses it with the reason
+take a device from new pods: it is Unhealthy, and Allocate refuses it with the reason
 
 A device stays cordoned, also after restarts, until `kubedevices uncordon`. Pods that hold the
 device continue. The plugins that follow the list are `kubedevices expose`, `simulate` and `proxy`
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--anyway",
         action="store_true",
-        help="cordon also a device that no plugin takes out",
+        help="write the device into the list even if no plugin obeys the list",
     )
     add_output_argument(parser)
     add_node_arguments(parser)
@@ -72,16 +72,16 @@ def add_devices_argument(parser: argparse.ArgumentParser) -> None:
         "devices",
         nargs="*",
         metavar="RESOURCE/ID",
-        help="a device: example.com/gpu/GPU-1; for a shared device, the part of the ID before ::",
+        help="a device: example.com/gpu/GPU-1; of the ID GPU-1::2 of a shared device, only GPU-1",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Cordon devices, or list the cordoned devices."""
-    from kubedevices.rules.maintenance_file import add_cordoned, read_cordoned
+    from kubedevices.rules.cordon_file import add_cordoned, read_cordoned
 
     look_below_host_root(args)
-    file = maintenance_file(args)
+    file = cordon_file(args)
     if args.list:
         if args.devices or args.reason is not None:
             raise UsageError("--list changes nothing: leave out RESOURCE/ID and --reason")
@@ -101,9 +101,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def maintenance_file(args: argparse.Namespace) -> Path:
+def cordon_file(args: argparse.Namespace) -> Path:
     """Return the file with the cordoned devices, which the plugins of these directories read."""
-    from kubedevices.rules.maintenance import FILE_NAME
+    from kubedevices.rules.cordon import FILE_NAME
 
     return state_directory(args) / FILE_NAME
 
@@ -123,9 +123,9 @@ def _parse_device(text: str) -> tuple[str, str]:
     return str(ResourceName.parse(f"{domain}/{device_type}")), device_id
 
 
-def print_cordoned(cordoned: Iterable["Cordoned"], output: str, *, empty: str = "") -> None:
+def print_cordoned(cordoned: Iterable["CordonEntry"], output: str, *, empty: str = "") -> None:
     """Print a list of cordoned devices."""
-    from kubedevices.rules.maintenance_file import as_dict
+    from kubedevices.rules.cordon_file import as_dict
 
     found = [*cordoned]
     rows = [
@@ -143,7 +143,7 @@ def print_cordoned(cordoned: Iterable["Cordoned"], output: str, *, empty: str = 
 
 
 def check_obeyed(args: argparse.Namespace, file: Path, wanted: Sequence[tuple[str, str]]) -> None:
-    """Raise `KubedevicesError` for the first device that no plugin would take out of service."""
+    """Raise `KubedevicesError` for the first device that no plugin would cordon."""
     from kubedevices.kubelet_api.proxy_client import ask_proxy
 
     listed = _listed(args)
@@ -164,7 +164,7 @@ def check_obeyed(args: argparse.Namespace, file: Path, wanted: Sequence[tuple[st
 
 
 def _followers(directory: Path, resource: str) -> "Sequence[Follower]":
-    from kubedevices.kubelet_api.maintenance import ask_followers
+    from kubedevices.kubelet_api.cordon import ask_followers
 
     try:
         return asyncio.run(ask_followers(directory, resource))
@@ -183,7 +183,7 @@ def why_not_obeyed(
     *,
     has_driver: bool = False,
 ) -> str:
-    """Return why a device would stay in service, empty if a plugin takes it out. Pure.
+    """Return why no plugin would cordon a device, empty if a plugin would. Pure.
 
     `followers` are our plugins of the resource, `listed` the resources that node or kubelet list.
     A DRA driver of the domain (`has_driver`) cannot be asked.
@@ -211,7 +211,7 @@ def why_not_obeyed(
 
 def _refusal(resource: str, device_id: str, file: Path, plugin: "Follower") -> str:
     if not plugin.file:
-        return f"no plugin obeys: the plugin of {resource} follows no list (`maintenance: false`?)"
+        return f"no plugin obeys: the plugin of {resource} follows no list (`cordon: false`?)"
     if not _is_same(Path(plugin.file), file):
         return (
             f"no plugin obeys: the plugin of {resource} follows {plugin.file}, and not {file}: "

@@ -78,42 +78,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="with --dry-run: take the last lists of this record, and ask no plugin",
     )
-    add_output_argument(parser)
     only.add_argument(
         "--schema", action="store_true", help="print the file's JSON schema, for editors"
     )
+    add_output_argument(group)
 
 
 def add_place_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the directories of plugins, kubelet and state, time limits, mode and pages."""
-    parser.add_argument(
+    group = parser.add_argument_group("directories and sockets")
+    group.add_argument(
         "--plugin-dir",
         type=some_path,
         default=INSIDE_DIR,
         metavar="DIR",
         help=f"directory in which plugins register (default: {INSIDE_DIR})",
     )
-    parser.add_argument(
+    group.add_argument(
         "--plugin-registry",
         type=some_path,
         metavar="DIR",
         help="directory for plugins that use the kubelet's plugin watcher (default: none)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--socket-dir",
         type=absolute_path,
         default=DEVICE_PLUGIN_DIR,
         metavar="DIR",
         help=f"directory of the kubelet's kubelet.sock (default: {DEVICE_PLUGIN_DIR})",
     )
-    parser.add_argument(
+    group.add_argument(
         "--state-dir",
         type=absolute_path,
         metavar="DIR",
         help="directory of the proxy's state and of the list that `kubedevices cordon` writes "
         f"(default: DIR.state for --socket-dir DIR; {STATE_DIR} for the kubelet's directory)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--pod-resources",
         type=some_path,
         metavar="SOCKET",
@@ -121,14 +122,14 @@ def add_place_arguments(parser: argparse.ArgumentParser) -> None:
         f"(default: {POD_RESOURCES} in the parent directory of --socket-dir); if given with "
         "--listen, /metrics also says which container holds which device",
     )
-    _add_limits(parser)
-    _add_mode(parser)
-    parser.add_argument(
+    group.add_argument(
         "--listen",
         metavar="ADDRESS",
         help="serve /healthz, /readyz, /metrics and /state at this address: 127.0.0.1:9400, or "
         "only 9400 for the same, or *:9400 for all addresses (default: off)",
     )
+    _add_limits(parser)
+    _add_mode(parser)
 
 
 def _add_mode(parser: argparse.ArgumentParser) -> None:
@@ -143,12 +144,13 @@ def _add_mode(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("time limits of the plugins")
     for call, seconds, what in (
         ("allocate", 30, "Allocate, after which the pod fails"),
         ("preferred", 5, "GetPreferredAllocation, after which no device is preferred"),
         ("pre-start", 25, "PreStartContainer, after which the kubelet tries again"),
     ):
-        parser.add_argument(
+        group.add_argument(
             f"--{call}-timeout",
             type=positive_seconds,
             default=float(seconds),

@@ -95,7 +95,7 @@ async def _rows_of(
         return [{**blank, "note": "hidden: no rule names it"}]
     inside = ResourceName.parse(name)
     plugin = PluginScanner(inside)
-    plugin.is_mended = rule.mend
+    plugin.is_repaired = rule.repair
     # Keep only rules that change the list. The others write files or change answers.
     looking = replace(rule, record=None, hold=None, inject=None, faults=None)
     try:

@@ -12,7 +12,8 @@ HELP = """\
 record the lists and calls between device plugins and the kubelet, for kubedevices replay
 
 The recorder is a `kubedevices proxy` that changes nothing: plugins register in --plugin-dir. Each
-resource gets a file in DIRECTORY, such as nvidia.com_gpu.jsonl. docs/proxy.md describes the format.
+resource gets a file in DIRECTORY, such as nvidia.com_gpu.jsonl. docs/record.md describes the
+format.
 """
 EXAMPLES = """\
 examples:
@@ -69,6 +70,6 @@ def run(args: argparse.Namespace) -> int:
         max_size=args.max_size * 2**20,
         redact_env=args.redact_env,
     )
-    rule = ProxyRule(record=record, mend=False)
+    rule = ProxyRule(record=record, repair=False)
     serve_rules(args, LiveRules(ProxyConfig(resources={"*/*": rule})))
     return 0

@@ -1,4 +1,4 @@
-"""`kubedevices uncordon`: puts a device back into service.
+"""`kubedevices uncordon`: lets new pods have a cordoned device again.
 
 The keys of `-o json` and `-o yaml` are stable: `uncordoned`, each with `resource`, `id`,
 `reason` and `since` of its entry in the list.
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kubedevices.cli.other_plugins.cordon import (
     add_devices_argument,
-    maintenance_file,
+    cordon_file,
     parse_devices,
 )
 from kubedevices.cli.shared.node_client import (
@@ -24,10 +24,10 @@ from kubedevices.errors.words import did_you_mean
 from kubedevices.host.terminal import print_line
 
 if TYPE_CHECKING:
-    from kubedevices.rules.maintenance_file import Cordoned
+    from kubedevices.rules.cordon_file import CordonEntry
 
 NAME = "uncordon"
-HELP = "put a device back into service that `kubedevices cordon` took out"
+HELP = "let new pods have a cordoned device again"
 EXAMPLES = """\
 examples:
   kubedevices uncordon example.com/gpu/GPU-1
@@ -46,32 +46,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Uncordon the devices; if one of them is not cordoned, raise an error and change nothing."""
-    from kubedevices.rules.maintenance_file import as_dict, change_cordoned
+    from kubedevices.rules.cordon_file import as_dict, change_cordoned
 
     look_below_host_root(args)
     if args.all and args.devices:
         raise UsageError("--all uncordons every device: leave out RESOURCE/ID")
     wanted = () if args.all else parse_devices(args.devices)
-    gone: list[Cordoned] = []
+    gone: list[CordonEntry] = []
 
-    def leave(before: "tuple[Cordoned, ...]") -> "list[Cordoned]":
+    def leave(before: "tuple[CordonEntry, ...]") -> "list[CordonEntry]":
         chosen = {each[:2] for each in before} if args.all else set(wanted)
         check_cordoned(before, wanted)
         gone.extend(each for each in before if each[:2] in chosen)
         return [each for each in before if each[:2] not in chosen]
 
-    change_cordoned(maintenance_file(args), leave)
+    change_cordoned(cordon_file(args), leave)
     if args.output != "table":
         print_document({"uncordoned": [*map(as_dict, gone)]}, args.output)
         return 0
     for each in gone:
-        print_line(f"{each.resource}/{each.id} is in service again")
+        print_line(f"{each.resource}/{each.id} is uncordoned")
     if not gone:
         print_line("no device is cordoned")
     return 0
 
 
-def check_cordoned(before: "Sequence[Cordoned]", wanted: Sequence[tuple[str, str]]) -> None:
+def check_cordoned(before: "Sequence[CordonEntry]", wanted: Sequence[tuple[str, str]]) -> None:
     """Raise `KubedevicesError` for the first device that is not cordoned."""
     known = {f"{each.resource}/{each.id}" for each in before}
     for resource, device_id in wanted:

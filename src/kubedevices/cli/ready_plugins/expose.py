@@ -9,8 +9,10 @@ from kubedevices.cli.shared.output import add_output_argument, dump
 from kubedevices.cli.shared.serving import (
     add_host_arguments,
     add_serving_arguments,
+    kubelet_files,
     runner_options,
     serve_plugin,
+    serving_state_dir,
     some_path,
 )
 from kubedevices.errors import UsageError
@@ -33,9 +35,9 @@ example of a file:
   version: 1
   namespace: devices.example.com
   resources:
-  - name: serial                            # pods ask for devices.example.com/serial
-    match: [{path: /dev/ttyUSB*}]           # every match becomes a device
-    container: {path: "/dev/ttyS{index}"}   # what the container calls it
+  - name: serial  # pods want devices.example.com/serial
+    match: [{path: /dev/ttyUSB*}]  # each match is a device
+    container: {path: "/dev/ttyS{index}"}
     env: {SERIAL_PORT: "{container_path}"}
 
 examples:
@@ -148,6 +150,7 @@ def serve(args: argparse.Namespace) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         scanner = scanner_of(args, args.inject)
+        remember_names(args, scanner)
         options = runner_options(args)
         options["dev_root"] = args.dev_root
         options["inject"] = "both"  # the scanner has already chosen for every device
@@ -156,6 +159,25 @@ def serve(args: argparse.Namespace) -> None:
     finally:
         # Otherwise our caller, and programs that it starts, would ignore SIGHUP too.
         signal.signal(signal.SIGHUP, before)
+
+
+def remember_names(args: argparse.Namespace, scanner: "ExposeScanner") -> None:
+    """Let devices keep the IDs that an earlier process gave them, or that somebody holds."""
+    from kubedevices.expose.kept_names import KeptNames
+    from kubedevices.expose.witnesses import Witnesses
+    from kubedevices.rules.cordon import FILE_NAME
+
+    domain, state_dir = scanner.config.namespace, serving_state_dir(args).absolute()
+    checkpoint, pod_resources = kubelet_files(args)
+    scanner.remember(
+        KeptNames(domain, state_dir),
+        Witnesses(
+            domain,
+            checkpoint=checkpoint,
+            pod_resources=pod_resources,
+            cordoned=state_dir / FILE_NAME,
+        ),
+    )
 
 
 def scanner_of(args: argparse.Namespace, inject: "Inject" = "nodes") -> "ExposeScanner":

@@ -18,6 +18,7 @@ from kubedevices.errors import UsageError
 from kubedevices.errors.words import did_you_mean
 from kubedevices.expose.config import ExposeConfig
 from kubedevices.expose.host import HostDevices
+from kubedevices.expose.identity import DeviceMemory
 from kubedevices.expose.read_profiles import (
     DOMAIN,
     combined_text,
@@ -25,7 +26,7 @@ from kubedevices.expose.read_profiles import (
     read_profile,
 )
 from kubedevices.expose.scanner import ExposeScanner, check_dev_root
-from kubedevices.expose.tree import ExposeMemory, expand, survey
+from kubedevices.expose.tree import expand, survey
 from kubedevices.host.terminal import print_text
 from kubedevices.plugin.allocate_response import default_response
 from kubedevices.plugin.capabilities import UseDefault
@@ -149,4 +150,4 @@ def print_profiles(args: argparse.Namespace) -> None:
 
 
 def _count(config: ExposeConfig, host: HostDevices) -> int:
-    return len(survey(expand(config, host, {}), host, ExposeMemory(), now=0.0))
+    return len(survey(expand(config, host, {}), host, DeviceMemory()))

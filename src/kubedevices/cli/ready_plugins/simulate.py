@@ -5,6 +5,7 @@ import asyncio
 import logging
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from kubedevices.simulate.settings import SETTINGS, check_timeline, merge_resour
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kubedevices.cli.ready_plugins.simulate_nodes import SimulatedPlugin
     from kubedevices.simulate.settings import Timeline
 
 NAME = "simulate"
@@ -43,6 +45,9 @@ examples:
   kubedevices simulate --control-socket ~/sim.sock --tell '{set: {id: "*-1", health: Unhealthy}}'
   kubedevices simulate --control-socket ~/sim.sock --tell '{faults: {failAllocateEvery: 2}}'
   kubedevices simulate --config simulate.yaml --check
+  kubedevices simulate --preset flapping-gpu --socket-dir 'nodes/*/plugins'
+
+With a pattern as --socket-dir, one process serves a simulator in each directory that matches.
 
 Further variables: PLUGIN_SOCK_DIR replaces --socket-dir. REGISTER_CONTROL_FILE names a file: if the
 file exists at the start, the simulator registers only after the file is deleted.
@@ -124,7 +129,40 @@ def serve(
     configs: "tuple[SimulatorConfig, ...]",
     timeline: "Timeline | None",
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C."""
+    """Serve until SIGTERM or Ctrl-C: one simulator, or one in each directory of a pattern."""
+    if args.inject == "nodes" and any(config.cdi for config in configs):
+        raise UsageError("cdi and --inject nodes contradict each other: use one of them")
+    directory = args.socket_dir or os.environ.get("PLUGIN_SOCK_DIR")
+    if directory and is_pattern(str(directory)):
+        from kubedevices.cli.ready_plugins.simulate_nodes import check_nodes, serve_nodes
+
+        check_nodes(args, configs)
+
+        def of_node(name: str, socket_dir: Path) -> "SimulatedPlugin":
+            on_node = [replace(each, node_name=name) for each in configs]
+            return make_plugin(args, on_node, timeline, socket_dir)
+
+        serve_nodes(args, str(directory), of_node)
+        return
+    simulator, scanner, options = make_plugin(
+        args, configs, timeline, Path(directory) if directory else None, args.control_socket
+    )
+    serve_plugin(args, scanner, simulator.domain, options)
+
+
+def is_pattern(directory: str) -> bool:
+    """Whether a --socket-dir stands for many directories; an existing one stands for itself."""
+    return any(each in directory for each in "*?[") and not Path(directory).exists()
+
+
+def make_plugin(
+    args: argparse.Namespace,
+    configs: "Sequence[SimulatorConfig]",
+    timeline: "Timeline | None",
+    socket_dir: Path | None,
+    control: Path | None = None,
+) -> "SimulatedPlugin":
+    """Return a simulator, the scanner that adds its faults, and the options of its runner."""
     from kubedevices.rules.faults import Faulty
     from kubedevices.simulate.simulator import Simulator
 
@@ -132,15 +170,13 @@ def serve(
     simulator = Simulator(
         *configs,
         timeline=timeline,
-        control=args.control_socket,
+        control=control,
         hold_file=Path(hold_file) if hold_file else None,
     )
     options = runner_options(args)
-    if args.inject == "nodes" and any(config.cdi for config in configs):
-        raise UsageError("cdi and --inject nodes contradict each other: use one of them")
     options["socket_name"] = simulator.socket_name
-    if args.socket_dir is None and (directory := os.environ.get("PLUGIN_SOCK_DIR")):
-        options["socket_dir"] = Path(directory)
+    if socket_dir is not None:
+        options["socket_dir"] = socket_dir
     # The user asks for these delays: they must not reach the time limit of a hook that hangs.
     options.setdefault(
         "allocate_timeout",
@@ -151,7 +187,7 @@ def serve(
     faulty = Faulty(simulator, {config.device_type: config.all_faults for config in configs})
     simulator.on_faults = faulty.use
     options["wrap_lists"] = faulty.wrap_lists
-    serve_plugin(args, faulty, simulator.domain, options)
+    return simulator, faulty, options
 
 
 def print_schema() -> None:

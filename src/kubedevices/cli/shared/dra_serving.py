@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from kubedevices.errors import UsageError
-from kubedevices.values.socket_paths import STATE_DIR, default_state_dir
 
 if TYPE_CHECKING:
     from kubedevices.dra.options import DraOptions
@@ -66,7 +65,7 @@ def add_mode_arguments(parser: argparse.ArgumentParser, some_path: Callable[[str
     group.add_argument(
         "--mode-label",
         metavar="LABEL",
-        help="label of the node with the mode, instead of a file; read every 10 s",
+        help="label of the node with the mode, instead of a file",
     )
     add_split_argument(group)
     add_driver_arguments(group, some_path, "with DRA")
@@ -162,16 +161,17 @@ def mode_options(args: argparse.Namespace) -> "TwoApisOptions":
 
 
 def serve_driver(
-    args: argparse.Namespace, scanner: "Scanner", domain: str, plugin_options: "RunnerOptions"
+    args: argparse.Namespace,
+    scanner: "Scanner",
+    domain: str,
+    plugin_options: "RunnerOptions",
+    state_dir: Path,
 ) -> None:
     """Serve as a DRA driver until a signal comes."""
-    from kubedevices.rules.maintenance import FILE_NAME, Maintained
+    from kubedevices.rules.cordon import FILE_NAME, Cordoned
     from kubedevices.serving.modes import run_until_signal
 
     given = {name: plugin_options[name] for name in _OF_BOTH if name in plugin_options}  # type: ignore[literal-required]
     options = cast("DraOptions", given | driver_options(args))
-    state_dir = args.state_dir or (
-        default_state_dir(args.kubelet_dir) if args.kubelet_dir is not None else STATE_DIR
-    )
-    maintained = Maintained(scanner, domain, state_dir.absolute() / FILE_NAME)
-    run_until_signal(maintained, domain=domain, mode="dra", listen=args.listen, **options)
+    cordons = Cordoned(scanner, domain, state_dir.absolute() / FILE_NAME)
+    run_until_signal(cordons, domain=domain, mode="dra", listen=args.listen, **options)

@@ -51,7 +51,7 @@ class Column(NamedTuple):
         return self.text(value) if self.text else as_text(value)
 
 
-def add_output_argument(parser: argparse.ArgumentParser) -> None:
+def add_output_argument(parser: argparse._ActionsContainer) -> None:
     """Add `-o table|json|yaml` as `args.output`."""
     parser.add_argument(
         "-o", "--output", choices=FORMATS, default="table", help="table (default), json or yaml"

@@ -18,8 +18,10 @@ from kubedevices.cli.shared.dra_serving import (
 )
 from kubedevices.errors import CannotAsk, UsageError
 from kubedevices.values.socket_paths import (
+    CHECKPOINT_NAME,
     DEVICE_PLUGIN_DIR,
     PLUGIN_REGISTRY_DIR,
+    POD_RESOURCES,
     STATE_DIR,
     default_state_dir,
 )
@@ -119,15 +121,16 @@ def add_serving_arguments(parser: argparse.ArgumentParser, *, inject: "Inject" =
         help="if devices of a container set a variable to different values: the last value wins "
         "(default), join the values with commas, or refuse",
     )
-    _add_timeouts(group)
+    _add_timeouts(parser)
     _add_cdi_arguments(parser, inject)
     _add_observation_arguments(parser)
     add_mode_arguments(parser, some_path)
 
 
-def _add_timeouts(group: "argparse._ArgumentGroup") -> None:
+def _add_timeouts(parser: argparse.ArgumentParser) -> None:
     from kubedevices.plugin.timing import HookTimeouts
 
+    group = parser.add_argument_group("time limits of the plugin")
     usual = HookTimeouts()
     for hook, seconds, what, then in (
         ("allocate", usual.allocate, "Allocate", "the pod fails"),
@@ -194,23 +197,48 @@ def serve_plugin(
     """Serve until SIGTERM or Ctrl-C; with `--listen`, serve the pages as well."""
     check_mode(args)
     if args.mode == "dra" and not has_both_apis(args):
-        serve_driver(args, scanner, domain, options)
+        serve_driver(args, scanner, domain, options, serving_state_dir(args))
         return
     if args.listen is None and args.pod_resources is not None:
         raise UsageError("--pod-resources needs --listen")
-    from kubedevices.host.private_directory import check_private
     from kubedevices.plugin.options import Settings
-    from kubedevices.rules.maintenance import FILE_NAME, Maintained
     from kubedevices.serving.modes import run_until_signal
 
     settings = Settings(**options)
     state_dir = args.state_dir or _default_state_dir(settings.directory)
-    check_private(state_dir)
-    scanner = Maintained(scanner, domain, state_dir.absolute() / FILE_NAME)
+    scanner = with_cordon(scanner, domain, state_dir)
     more: Any = {"mode": args.mode, **mode_options(args)} if has_both_apis(args) else {}
     more |= {"listen": args.listen, "pod_resources": args.pod_resources}
     more |= {"check_host": lambda: check_socket_dir(settings)}
     run_until_signal(scanner, domain=domain, **options, **more)
+
+
+def serving_state_dir(args: argparse.Namespace) -> Path:
+    """Return the directory in which `kubedevices cordon` writes for the plugin or driver."""
+    if args.state_dir is not None:
+        return Path(args.state_dir)
+    if args.mode == "dra" and not has_both_apis(args):
+        return STATE_DIR if args.kubelet_dir is None else default_state_dir(args.kubelet_dir)
+    return _default_state_dir(args.socket_dir or DEVICE_PLUGIN_DIR)
+
+
+def kubelet_files(args: argparse.Namespace) -> tuple[Path, Path]:
+    """Return the kubelet's checkpoint and its podresources socket; they may not exist."""
+    root = args.kubelet_dir or DEVICE_PLUGIN_DIR.parent
+    if args.socket_dir is not None:
+        root = args.socket_dir.parent
+    is_plugin_dir = args.socket_dir is not None and args.registration != "watch"
+    plugin_dir = args.socket_dir if is_plugin_dir else root / DEVICE_PLUGIN_DIR.name
+    return plugin_dir / CHECKPOINT_NAME, args.pod_resources or root / POD_RESOURCES
+
+
+def with_cordon(scanner: "Scanner", domain: str, state_dir: Path) -> "Scanner":
+    """Return `scanner` without the devices that `kubedevices cordon` names."""
+    from kubedevices.host.private_directory import check_private
+    from kubedevices.rules.cordon import FILE_NAME, Cordoned
+
+    check_private(state_dir)
+    return Cordoned(scanner, domain, state_dir.absolute() / FILE_NAME)
 
 
 def _default_state_dir(directory: Path) -> Path:

@@ -1,9 +1,11 @@
 """`kubedevices init`: writes the project of a plugin, with tests, image, manifests and CI."""
 
 import argparse
+import keyword
 import os
 import re
-from importlib import resources
+import sys
+from importlib import metadata, resources
 from pathlib import Path
 
 from kubedevices import __version__
@@ -21,8 +23,8 @@ Writes a directory NAME with a plugin for the device files NAME*. The plugin pas
 """
 EXAMPLES = """\
 examples:
-  kubedevices init widget --domain example.com     a plugin for example.com/widget in ./widget
-  cd widget && python -m pytest                    run its tests
+  kubedevices init widget --domain example.com     write ./widget, a plugin for example.com/widget
+  cd widget && python -m pytest                    run the tests of the plugin
 """
 _NAME = re.compile("[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _WHERE = {
@@ -81,6 +83,11 @@ def project(name: str, domain: str) -> dict[str, str]:
     """Return path to text of every file; raises `UsageError` for an impossible name."""
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} is not a project name: use a-z, 0-9 and '-'")
+    if what := _taken_by(name.replace("-", "_")):
+        raise UsageError(
+            f"{name!r} is not a project name: it would be {what}; choose another, for example "
+            f"{name}-devices"
+        )
     if problem := explain_resource_name(f"{domain}/{name}"):
         raise InvalidResourceName(f"{domain}/{name}", problem)
     module = name.replace("-", "_")
@@ -102,6 +109,19 @@ def project(name: str, domain: str) -> dict[str, str]:
     for number in range(_TEST_DEVICES):
         files[f"test-devices/{name}{number}"] = ""
     return {**files, "deploy.yaml": _manifests(words)}
+
+
+def _taken_by(module: str) -> str:
+    """Return what else in Python has the name of a module; empty if nothing has."""
+    if keyword.iskeyword(module):
+        return "a keyword of Python, which no module can be called"
+    if module in sys.stdlib_module_names:
+        return f"imported in place of Python's own module {module}"
+    owners = metadata.packages_distributions().get(module, ())
+    if module in {"kubedevices", "tests"} or owners:
+        owner = f" of the package {owners[0]}" if owners else ""
+        return f"imported in place of the module {module}{owner}, or the other way round"
+    return ""
 
 
 def _manifests(words: dict[str, str]) -> str:

@@ -19,9 +19,9 @@ from pathlib import Path
 from types import ModuleType, UnionType
 from typing import Any
 
-from kubedevices.cli.shared.log_lines import summarize_exception
 from kubedevices.errors import KubedevicesError, ScanFailed, UsageError
 from kubedevices.errors.words import closest, did_you_mean
+from kubedevices.plugin.log_lines import summarize_exception
 from kubedevices.plugin.scanner import Scanner
 
 Made = typing.TypeVar("Made")

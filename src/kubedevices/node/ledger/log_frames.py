@@ -48,7 +48,7 @@ def problem_of(log: bytes, page_size: int) -> str:
 def with_new_sums(log: bytes, page_size: int) -> bytes:
     """Return a log that SQLite reads to its end: all frames, with the checksums of their content.
 
-    A frame with damage in one word is mended. Another frame may have wrong content: the reader
+    A frame with damage in one word is repaired. Another frame may have wrong content: the reader
     checks each row.
     """
     # Most salts are right: those of the header or of the first frame may be the damaged ones.
@@ -62,13 +62,13 @@ def with_new_sums(log: bytes, page_size: int) -> bytes:
     parts = [head, struct.pack(">II", *sums)]
     before = _numbers(log[24:32])  # the sums that the log has, not the new ones
     for frame in _frames(log, page_size, salt):
-        content = _mended(frame.head + frame.page, before, frame.sums, order)
+        content = _repaired(frame.head + frame.page, before, frame.sums, order)
         sums, before = _sums(content, sums, order), frame.sums
         parts += [content[:8], salt, struct.pack(">II", *sums), content[8:]]
     return b"".join(parts)
 
 
-def _mended(content: bytes, before: Sums, wanted: Sums, order: str) -> bytes:
+def _repaired(content: bytes, before: Sums, wanted: Sums, order: str) -> bytes:
     """Return `content` with the one word corrected that makes the sums wrong; else unchanged.
 
     A pair of words (even, odd) adds to the sums: first += even + second, second += odd + first. So
@@ -80,15 +80,15 @@ def _mended(content: bytes, before: Sums, wanted: Sums, order: str) -> bytes:
     if found == wanted:
         return content
     first, second = ((there - here) & _MASK for there, here in zip(wanted, found, strict=True))
-    mended = []
+    repaired = []
     for at in range(len(content) - 8, -1, -8):
         if first in (0, second):
             place = at if first else at + 4
             (word,) = struct.unpack_from(f"{order}I", content, place)
             right = struct.pack(f"{order}I", (word + second) & _MASK)
-            mended.append(content[:place] + right + content[place + 4 :])
+            repaired.append(content[:place] + right + content[place + 4 :])
         first, second = (2 * first - second) & _MASK, (second - first) & _MASK
-    return mended[0] if len(mended) == 1 else content
+    return repaired[0] if len(repaired) == 1 else content
 
 
 def _frames(log: bytes, page_size: int, salt: bytes) -> Iterator[_Frame]:

@@ -5,6 +5,7 @@ A module of its own, because `control` imports the device manager, which clients
 
 import errno
 import os
+import shlex
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
@@ -24,13 +25,25 @@ from kubedevices.errors import (
 )
 from kubedevices.kubelet_api.clients import JsonClient
 from kubedevices.node.pods.pod import Pod, format_pod
-from kubedevices.values.socket_paths import CONTROL_SOCKET_NAME
+from kubedevices.values.socket_paths import (
+    CONTROL_SOCKET_NAME,
+    KUBELET_SOCKET_NAME,
+    default_state_dir,
+)
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 SERVICE = "kubedevices.control.v1.Control"
 
 
 _ANSWER_LIMIT = 256 * 1024 * 1024
+
+
+def node_options(socket_dir: Path, state_dir: Path) -> str:
+    """Return the options that name a node on the command line, quoted for a shell."""
+    words = ["--socket-dir", str(socket_dir)]
+    if state_dir != default_state_dir(socket_dir):
+        words += ["--state-dir", str(state_dir)]
+    return shlex.join(words)
 
 
 class ControlClient:
@@ -58,7 +71,12 @@ class ControlClient:
                 raise CannotAsk(
                     f"the node of {socket_dir} does not answer: {error.reason}"
                 ) from error
-            raise NoNode(str(socket_dir)) from error
+            is_default = state_dir == default_state_dir(socket_dir)
+            raise NoNode(
+                str(socket_dir),
+                node_options(socket_dir, state_dir),
+                may_have_state=is_default and _is_there(socket_dir / KUBELET_SOCKET_NAME),
+            ) from error
 
     async def __aenter__(self) -> Self:
         """Use as a context manager, so that the connection is closed."""
@@ -130,6 +148,10 @@ def _as_asked(error: RpcError) -> KubedevicesError:
     if error.code is StatusCode.UNAVAILABLE:
         return CannotAsk("the node stopped")
     return CannotAsk(f"the node could not answer: {error.message}")
+
+
+def _is_there(path: Path) -> bool:
+    return os.path.lexists(path)
 
 
 def _is_forbidden(socket: Path) -> bool:

@@ -12,9 +12,11 @@ from urllib.parse import parse_qsl, urlsplit
 import h11
 
 from kubedevices.errors import ApiRefused
-from kubedevices.testing.api_server.kinds import ApiPath, Object, parse_path
+from kubedevices.testing.api_server.protobuf_bodies import CONTENT_TYPE, read_protobuf
+from kubedevices.values.scheduling.kinds import ApiPath, Object, parse_path
 
 _CHUNK = 65536
+_OK = 200
 _BODY_LIMIT = 3 * 2**20
 """Bytes of a request's body, as in Kubernetes: 3 MiB."""
 
@@ -22,14 +24,20 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete
 
 
 class ApiRequest(NamedTuple):
-    """A call, with verb and resource as RBAC rules name them; `place` is None for unknown paths."""
+    """A call, with verb and resource as RBAC rules name them; `place` is None for unknown paths.
+
+    `body` is the JSON of the body, `{}` without one, None if it cannot be read. A body in protobuf
+    is the JSON of the same object.
+    """
 
     method: str
     path: str
     query: Mapping[str, str]
-    body: Object
+    body: Any
     token: str
     place: ApiPath | None
+    accept: str = ""
+    content_type: str = ""
 
     @property
     def resource(self) -> str:
@@ -51,20 +59,24 @@ class ApiRequest(NamedTuple):
 class ApiFault(NamedTuple):
     """The answer of a broken call; `status` 0 closes the connection, -1 never answers.
 
-    `retry_after` is the header Retry-After in seconds.
+    `retry_after` is the header Retry-After in seconds. `raw` is sent instead, byte for byte, before
+    the connection is closed: HTTP or not. `delay` is the time before any of that, in seconds; a
+    `status` of 200 with a delay is a right answer that comes late.
     """
 
     status: int
     message: str = ""
     reason: str = ""
     retry_after: int | None = None
+    raw: bytes = b""
+    delay: float = 0
 
 
 HANG_UP = ApiFault(0)
 SILENCE = ApiFault(-1)
 
-Answer = tuple[int, Object] | AsyncIterator[Object]
-"""Status and object, or the events of a watch."""
+Answer = tuple[int, Object | str] | AsyncIterator[Object | bytes]
+"""Status and object or text, or the events of a watch: objects, or bytes as they are."""
 
 
 class Handler(NamedTuple):
@@ -81,11 +93,17 @@ async def serve(
     http = h11.Connection(h11.SERVER)
     while (request := await _read(http, reader)) is not None:
         fault = handler.fault(request)
-        if fault is not None and fault.status <= 0:
+        if fault is not None and fault.delay:
+            await asyncio.sleep(fault.delay)
+        if fault is not None and fault.status == _OK and not fault.raw:
+            fault = None
+        if fault is not None and (fault.status <= 0 or fault.raw):
+            writer.write(fault.raw)
+            await writer.drain()
             if fault.status < 0:
                 await reader.read()  # until the caller closes the connection
             return
-        if fault is not None:
+        if fault is not None and fault.status != _OK:
             headers = [] if fault.retry_after is None else [("Retry-After", f"{fault.retry_after}")]
             body = status_of(fault.status, fault.reason, fault.message)
             await _write(http, writer, fault.status, body, headers)
@@ -111,7 +129,7 @@ async def _answer(
     headers = [("Content-Type", "application/json")]
     writer.write(http.send(h11.Response(status_code=200, headers=headers)) or b"")
     async for event in answer:
-        data = json.dumps(event).encode() + b"\n"
+        data = event if isinstance(event, bytes) else json.dumps(event).encode() + b"\n"
         for part in (data[:7], data[7:]):  # in two parts: a client must be able to join a line
             writer.write(http.send(h11.Data(data=part)) or b"")
         await writer.drain()
@@ -142,21 +160,41 @@ def _request(head: Any, body: bytes) -> ApiRequest:
     headers = dict(head.headers)
     token = headers.get(b"authorization", b"").decode().removeprefix("Bearer ")
     query = dict(parse_qsl(parts.query))
-    content = json.loads(body) if body else {}
-    return ApiRequest(
-        head.method.decode(), parts.path, query, content, token, parse_path(parts.path)
+    accept, content_type = (
+        headers.get(name, b"").decode() for name in (b"accept", b"content-type")
     )
+    return ApiRequest(
+        head.method.decode(),
+        parts.path,
+        query,
+        _content(body, content_type),
+        token,
+        parse_path(parts.path),
+        accept,
+        content_type.partition(";")[0].strip(),
+    )
+
+
+def _content(body: bytes, content_type: str) -> Any:
+    if body and content_type.startswith(CONTENT_TYPE):
+        return read_protobuf(body)
+    try:
+        return json.loads(body) if body else {}
+    except ValueError:
+        return None
 
 
 async def _write(
     http: Any,
     writer: asyncio.StreamWriter,
     status: int,
-    body: Object,
+    body: Object | str,
     headers: "list[tuple[str, str]] | None" = None,
 ) -> None:
-    data = json.dumps(body).encode()
-    sent = [("Content-Type", "application/json"), ("Content-Length", str(len(data)))]
+    is_text = isinstance(body, str)
+    data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+    kind = "text/plain" if is_text else "application/json"
+    sent = [("Content-Type", kind), ("Content-Length", str(len(data)))]
     for event in (
         h11.Response(status_code=status, headers=[*sent, *(headers or ())]),
         h11.Data(data=data),
@@ -177,3 +215,28 @@ def status_of(code: int, reason: str, message: str) -> Object:
         "reason": reason,
         "code": code,
     }
+
+
+def deleted(gone: Object, place: ApiPath) -> Object:
+    """Return the `Status` object for a deleted object."""
+    details = {"name": place.name, "kind": place.plural, "uid": gone["metadata"]["uid"]}
+    about = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+    return about | {"details": details}
+
+
+def accepts_json(accept: str) -> bool:
+    """Return whether a caller takes JSON; there is no other form here."""
+    return not accept or any(each in accept for each in ("json", "*/*", "application/*"))
+
+
+def check_write(request: ApiRequest) -> None:
+    """Refuse a body of another form, and a dry run, which writes nothing; raises `ApiRefused`."""
+    kind = request.content_type
+    is_protobuf = kind == CONTENT_TYPE
+    if kind and "json" not in kind and "yaml" not in kind and not (is_protobuf and request.body):
+        problem = f"the body of the request was in an unknown format - {kind}"
+        raise ApiRefused("write", 415, "UnsupportedMediaType", problem)
+    if request.body is None:
+        raise ApiRefused("write", 400, "BadRequest", "the body of the request is no JSON")
+    if "dryRun" in request.query:
+        raise ApiRefused("write", 400, "BadRequest", "this stand-in knows no dry run")

@@ -2,50 +2,55 @@
 
 import asyncio
 import contextlib
+import copy
 import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 from kubedevices.errors import ApiRefused, ApiUnreachable
-from kubedevices.host import deadlines
-from kubedevices.testing.api_server import scheduler
+from kubedevices.testing.api_server.certificate import server_context
+from kubedevices.testing.api_server.discovery import discovered
 from kubedevices.testing.api_server.http import (
     Answer,
     ApiFault,
     ApiRequest,
     Handler,
+    accepts_json,
+    check_write,
+    deleted,
     serve,
-    status_of,
 )
-from kubedevices.testing.api_server.kinds import KINDS, ApiPath, Object, field_selector
-from kubedevices.testing.api_server.store import Store, WatchEvent
+from kubedevices.testing.api_server.patches import APPLY, applied, patched
+from kubedevices.testing.api_server.selections import field_selector, page, selection
+from kubedevices.testing.api_server.store import Store
+from kubedevices.testing.api_server.watching import Watches, check_watch
 from kubedevices.values.allocation import ClaimReference
-
-_WATCH_SECONDS = 1800.0
+from kubedevices.values.scheduling import scheduler
+from kubedevices.values.scheduling.kinds import KINDS, ApiPath, Object
 
 
 class ApiServer:
-    """Stores objects and serves them over HTTP.
+    """Stores objects and serves them over HTTP, with `tls` at a second port over TLS as well.
 
     Set `fault` to break calls. `requests` are all calls, watches included. A test calls `get`,
     `put`, `delete` and `find` directly, without HTTP and without faults.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, tls: bool = False) -> None:
         self.store = Store()
         self.requests: list[ApiRequest] = []
         self.fault: Callable[[ApiRequest], ApiFault | None] = lambda _request: None
         self.token = ""
         """If not empty, requests without this token are refused."""
 
-        self.watches = 0
-        """The number of watches that have started."""
-
-        self._port = 0
-        self._changed = asyncio.Event()
+        self._watches = Watches(lambda: self.store)
+        self._applied: dict[tuple[ApiPath, str], Object] = {}
+        self._port = self.tls_port = 0
+        self._has_tls = tls
         self._server: asyncio.Server | None = None
+        self._tls_server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
@@ -54,7 +59,7 @@ class ApiServer:
     # ------------------------------------------------------------ start and stop
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator["ApiServer"]:
+    async def running(self) -> AsyncIterator[Self]:
         """Serve in this context."""
         await self.start()
         try:
@@ -66,12 +71,18 @@ class ApiServer:
         """Listen, after a `stop` at the same address again."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
         self._port = self._server.sockets[0].getsockname()[1]
+        if self._has_tls:
+            self._tls_server = await asyncio.start_server(
+                self._serve, "127.0.0.1", self.tls_port, ssl=server_context()
+            )
+            self.tls_port = self._tls_server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
         """Close all connections and refuse new connections. Objects stay."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        for server in (self._server, self._tls_server):
+            if server is not None:
+                server.close()
+        self._server = self._tls_server = None
         tasks = [*self._tasks]
         for task in tasks:
             task.cancel()
@@ -121,13 +132,22 @@ class ApiServer:
             if KINDS[plural].has_status and "status" in made:
                 status = {"metadata": {"name": name}, "status": made["status"]}
                 stored = self.store.update(place._replace(subresource="status"), status, _now())
-        self._wake_watches()
+        self._watches.wake()
         return stored
 
     def delete(self, plural: str, name: str, namespace: str = "default") -> None:
         """Delete an object; raises `ApiRefused`, not found."""
         self.store.delete(ApiPath(plural, namespace, name))
-        self._wake_watches()
+        self._watches.wake()
+
+    @property
+    def watches(self) -> int:
+        """The number of watches that have started."""
+        return self._watches.started
+
+    def end_watch(self, plural: str, last: bytes = b"") -> None:
+        """End one watch of a kind after these bytes, as a server or a proxy in between may do."""
+        self._watches.end(plural, last)
 
     def forget_events(self) -> None:
         """Forget all events, as a server does after minutes: older watches get status 410."""
@@ -170,7 +190,7 @@ class ApiServer:
         if "allocation" not in status:
             status["allocation"] = scheduler.allocate(
                 claim,
-                node_name=node_name,
+                node=self._node(node_name),
                 slices=self.find("resourceslices"),
                 claims=self.find("resourceclaims"),
                 classes={each["metadata"]["name"]: each for each in self.find("deviceclasses")},
@@ -184,6 +204,13 @@ class ApiServer:
             reserved.append(consumer)
         self.put("resourceclaims", claim)
 
+    def _node(self, name: str) -> Object:
+        """Return a node, or an object with only the name."""
+        try:
+            return self.get("nodes", name)
+        except ApiRefused:
+            return {"metadata": {"name": name}}
+
     def _check_running(self) -> None:
         if self._server is None:
             raise ApiUnreachable(self.url, "Connection refused")
@@ -196,7 +223,7 @@ class ApiServer:
         self._tasks.add(task)
         try:
             await serve(Handler(self._fault, self._answer), reader, writer)
-        except (ConnectionError, asyncio.CancelledError):
+        except (OSError, asyncio.CancelledError):  # OSError: TLS may fail too
             pass
         finally:
             self._tasks.discard(task)
@@ -209,38 +236,39 @@ class ApiServer:
         return self.fault(request)
 
     async def _answer(self, request: ApiRequest) -> Answer:
+        if request.path in ("/healthz", "/livez", "/readyz"):
+            return 200, "ok"
+        if not accepts_json(request.accept):
+            problem = "only the following media types are accepted: application/json"
+            raise ApiRefused("call", 406, "NotAcceptable", problem)
+        if request.method == "GET" and (found := discovered(request.path)):
+            return 200, found
         place, verb = request.place, request.verb
         if place is None or not verb:
-            raise ApiRefused("call", 404, "NotFound", "the server could not find the resource")
-        if verb == "get":
+            raise ApiRefused(
+                "call", 404, "NotFound", "the server could not find the requested resource"
+            )
+        if verb == "get" and request.query.get("watch") not in ("1", "true"):
             return 200, self.store.get(place)
-        if verb in ("list", "watch", "deletecollection"):
-            return self._answer_many(request, place)
+        if verb in ("get", "watch"):
+            check_watch(request.query)
+            return self._watches.events(request, place)
+        if verb == "list":
+            return 200, self._list(request, place)
+        check_write(request)
         try:
             return self._write(request, place)
         finally:
-            self._wake_watches()
+            self._watches.wake()
 
-    def _answer_many(self, request: ApiRequest, place: ApiPath) -> Answer:
-        selected = field_selector(place.plural, request.query.get("fieldSelector", ""))
-        if request.verb == "watch":
-            return self._watch(request, place)
-        found = self.store.select(place, selected)
-        if request.verb == "deletecollection":
-            for each in found:
-                metadata = each["metadata"]
-                namespace = metadata.get("namespace", "")
-                self.store.delete(ApiPath(place.plural, namespace, metadata["name"]))
-            self._wake_watches()
-        kind = KINDS[place.plural]
-        for each in found:  # in a list, items have neither: the list has them
+    def _list(self, request: ApiRequest, place: ApiPath) -> Object:
+        query, store, kind = request.query, self.store, KINDS[place.plural]
+        found = store.peek(place, selection(place.plural, query))
+        made = page(found, query, store.version, store.oldest)
+        made["items"] = copy.deepcopy(made["items"])  # of one page only: a list may be long
+        for each in made["items"]:  # in a list, items have neither: the list has them
             del each["kind"], each["apiVersion"]
-        return 200, {
-            "kind": f"{kind.name}List",
-            "apiVersion": kind.api_version,
-            "metadata": {"resourceVersion": str(self.store.version)},
-            "items": found,
-        }
+        return {"kind": f"{kind.name}List", "apiVersion": kind.api_version} | made
 
     def _write(self, request: ApiRequest, place: ApiPath) -> Answer:
         verb, body = request.verb, request.body
@@ -249,78 +277,35 @@ class ApiServer:
         if verb == "update":
             return 200, self.store.update(place, body, _now())
         if verb == "patch":
-            found = _merged(self.store.get(place), body)
-            return 200, self.store.update(place, found, _now())
-        return 200, self.store.delete(place, body.get("preconditions"))
+            return self._patch(request, place)
+        if verb == "delete":
+            gone = self.store.delete(place, body.get("preconditions"))
+            return 200, gone if KINDS[place.plural].is_shown_deleted else deleted(gone, place)
+        found = self._list(request, place)
+        for each in found["items"]:
+            metadata = each["metadata"]
+            there = ApiPath(place.plural, metadata.get("namespace", ""), metadata["name"])
+            self.store.delete(there)
+        return 200, found
 
-    async def _watch(self, request: ApiRequest, place: ApiPath) -> AsyncIterator[Object]:
-        """Yield events until the caller's `timeoutSeconds`, or until the version is too old."""
-        self.watches += 1
-        query = request.query
-        selected = field_selector(place.plural, query.get("fieldSelector", ""))
-        at = int(query.get("resourceVersion") or 0)
-        if at == 0:
-            at = self.store.version
-            for each in self.store.select(place, selected):
-                yield {"type": "ADDED", "object": each}
-        seconds = float(query.get("timeoutSeconds", _WATCH_SECONDS))
-        end = asyncio.get_running_loop().time() + seconds
-        while True:
-            changed = self._changed
-            try:
-                events = self.store.since(at)
-            except ApiRefused as error:  # sent as an event; the status of the answer is 200
-                problem = status_of(error.status, error.reason, error.message)
-                yield {"type": "ERROR", "object": problem}
-                return
-            for event in events:
-                at = event.version
-                if made := _watched(event, place, selected):
-                    yield made
-            try:
-                async with deadlines.timeout_at(end):
-                    await changed.wait()
-            except TimeoutError:
-                return
-
-    def _wake_watches(self) -> None:
-        event, self._changed = self._changed, asyncio.Event()
-        event.set()
-
-
-def _watched(
-    event: WatchEvent, place: ApiPath, selected: Callable[[Object], bool]
-) -> Object | None:
-    """Return the event as a watch sends it; None if the watch does not select the object.
-
-    A change may add the object to the selection (ADDED) or remove it (DELETED).
-    """
-    if event.plural != place.plural:
-        return None
-    if place.namespace and event.object["metadata"].get("namespace") != place.namespace:
-        return None
-    was_selected = event.before is not None and selected(event.before)
-    if event.type == "DELETED":
-        kind = "DELETED" if was_selected else ""
-    elif selected(event.object):
-        kind = "MODIFIED" if was_selected else "ADDED"
-    else:
-        kind = "DELETED" if was_selected else ""
-    return {"type": kind, "object": event.object} if kind else None
-
-
-def _merged(found: Object, patch: Mapping[str, Any]) -> Object:
-    """Return an object after a JSON merge patch (RFC 7396)."""
-    made = dict(found)
-    for key, value in patch.items():
-        if value is None:
-            made.pop(key, None)
-        elif isinstance(value, dict):
-            inner = made.get(key)
-            made[key] = _merged(inner if isinstance(inner, dict) else {}, value)
-        else:
-            made[key] = value
-    return made
+    def _patch(self, request: ApiRequest, place: ApiPath) -> Answer:
+        body = request.body
+        if request.content_type != APPLY:
+            made = patched(self.store.get(place), body, request.content_type)
+            return 200, self.store.update(place, made, _now())
+        manager = request.query.get("fieldManager", "")
+        if not manager:
+            problem = "fieldManager: Required value: is required for apply patch"
+            text = f'PatchOptions.meta.k8s.io "" is invalid: {problem}'
+            raise ApiRefused("patch", 422, "Invalid", text)
+        before, self._applied[place, manager] = self._applied.get((place, manager), {}), body
+        try:
+            found = self.store.get(place)
+        except ApiRefused:
+            if place.subresource:
+                raise
+            return 201, self.store.create(place._replace(name=""), body, _now())
+        return 200, self.store.update(place, applied(found, before, body), _now())
 
 
 def _now() -> str:

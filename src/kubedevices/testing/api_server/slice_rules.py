@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from kubedevices.testing.api_server.capacities import policy_problems
-from kubedevices.testing.api_server.kinds import Object
 from kubedevices.values.cdi.names import SUBDOMAIN
 from kubedevices.values.quantities import canonical
+from kubedevices.values.scheduling.capacities import policy_problems
+from kubedevices.values.scheduling.kinds import Object
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")

@@ -10,10 +10,14 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from kubedevices.errors import ApiRefused
-from kubedevices.testing.api_server.claim_rules import claim_problems, class_problems
-from kubedevices.testing.api_server.kinds import KINDS, ApiPath, Object
+from kubedevices.testing.api_server.claim_rules import (
+    claim_problems,
+    class_problems,
+    set_claim_defaults,
+)
 from kubedevices.testing.api_server.slice_rules import slice_problems
 from kubedevices.values.quantities import canonical
+from kubedevices.values.scheduling.kinds import KINDS, ApiPath, Object
 
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 """The letters of generated name suffixes in Kubernetes."""
@@ -46,6 +50,12 @@ class Store:
     oldest: int = 0
     """Watches from an earlier version are refused with status 410."""
 
+    admit: Callable[[str, Object], None] = lambda _plural, _made: None
+    """Called with the plural and each object before it is checked; may change or refuse it.
+
+    So do webhooks, and servers with disabled feature gates, which drop fields.
+    """
+
     events: list[WatchEvent] = field(default_factory=list)
     _objects: dict[tuple[str, str, str], Object] = field(default_factory=dict)
     _created_count: int = 0
@@ -58,12 +68,15 @@ class Store:
 
     def select(self, place: ApiPath, selected: Selected = lambda _: True) -> list[Object]:
         """Return the objects of a kind in one or all namespaces, in the order of their names."""
-        found = [
+        return copy.deepcopy(self.peek(place, selected))
+
+    def peek(self, place: ApiPath, selected: Selected) -> list[Object]:
+        """Return the stored objects themselves, which the caller must not change."""
+        return [
             each
             for (plural, namespace, _), each in sorted(self._objects.items())
             if plural == place.plural and place.namespace in ("", namespace) and selected(each)
         ]
-        return copy.deepcopy(found)
 
     def since(self, version: int) -> list[WatchEvent]:
         """Return the events after `version`; raises `ApiRefused`, expired."""
@@ -104,9 +117,8 @@ class Store:
         metadata, known = made.setdefault("metadata", {}), before["metadata"]
         for key in ("resourceVersion", "uid"):
             if metadata.get(key) and metadata[key] != known[key]:
-                self._conflict(place, f"{key} in precondition: {metadata[key]}, in object meta: "
-                               f"{known[key]}; the object has been modified; please apply your "
-                               "changes to the latest version and try again")  # fmt: skip
+                self._conflict(place, "the object has been modified; please apply your changes to "
+                               "the latest version and try again")  # fmt: skip
         if place.subresource == "status":
             made = copy.deepcopy(before) | {"status": made.get("status", {})}
         elif KINDS[place.plural].has_status:
@@ -148,6 +160,9 @@ class Store:
         made["apiVersion"], made["kind"] = kind.api_version, kind.name
         if place.plural == "resourceslices":
             _drop_unknown_fields(made)
+        if place.plural == "resourceclaims" and not place.subresource:
+            set_claim_defaults((made.get("spec") or {}).get("devices") or {})
+        self.admit(place.plural, made)
         if problems := _problems(place.plural, made, before):
             self._invalid(place, made["metadata"]["name"], problems)
         if place.plural == "resourceslices":

@@ -1,13 +1,17 @@
 """Prepares the claims of a pod before it starts, and unprepares them after its end. asyncio.
 
-A claim that several pods share is prepared once, and unprepared after its last pod. A failed
-unprepare is tried again every minute. The state is in a file with the name `dra_manager_state`, as
-in a kubelet, but with another content.
+A claim that several pods share is prepared once, and unprepared after its last pod. A pod that
+needs a claim whose unprepare is under way waits for that call, and then the claim is prepared
+again. The calls for one pod come one after the other. A failed unprepare is tried again every
+minute. After a stop in the middle of a call, the next start repeats the call.
+
+The state is in a file with the name `dra_manager_state`, as in a kubelet, but with another content.
 """
 
 import asyncio
 import contextlib
 import logging
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Protocol
@@ -96,6 +100,8 @@ class ClaimManager:
         )
         self._cache, self._health = ClaimCache(), HealthCache()
         self._active: set[str] = set()
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._leaving: dict[ClaimReference, asyncio.Event] = {}
         self._task: asyncio.Task[NoReturn] | None = None
         self.drivers = Drivers(
             self._wipe,
@@ -139,12 +145,19 @@ class ClaimManager:
         Raises `DynamicResourcesFailed`; a kubelet tries again until the pod is deleted.
         """
         self._active.add(pod.uid)
+        async with self._turns[pod.uid]:
+            await self._prepare(pod)
+
+    async def _prepare(self, pod: DraPod) -> None:
         claims = [await self._claim_for(pod, name) for name in pod.claims]
         instances = {
             driver: self.drivers.get(driver, "prepare")
             for claim in claims
             for driver in claim.devices
         }
+        for found in claims:
+            while (gone := self._leaving.get(found.reference)) is not None:
+                await gone.wait()  # ends with the call to the driver, which has a deadline
         wanted: list[ClaimInfo] = []
         for found in claims:
             claim = self._known(found)
@@ -164,7 +177,8 @@ class ClaimManager:
         Raises `DynamicResourcesFailed`; a background task tries again every minute.
         """
         self._active.discard(pod_uid)
-        await self._unprepare(pod_uid)
+        async with self._turns[pod_uid]:
+            await self._unprepare(pod_uid)
 
     def prepared(self, namespace: str, name: str) -> ClaimInfo | None:
         """Return a claim that a pod on this node uses, prepared or not."""
@@ -257,6 +271,16 @@ class ClaimManager:
                 last.append(claim)
             else:
                 claim.pods.discard(pod_uid)
+        leaving = {each.reference: asyncio.Event() for each in last}
+        self._leaving |= leaving
+        try:
+            await self._unprepare_claims(last)
+        finally:
+            for reference, event in leaving.items():
+                del self._leaving[reference]
+                event.set()
+
+    async def _unprepare_claims(self, last: list[ClaimInfo]) -> None:
         for driver in dict.fromkeys(driver for claim in last for driver in claim.devices):
             asked = [each.reference for each in last if driver in each.devices]
             instance = self.drivers.get(driver, "unprepare")
@@ -276,7 +300,8 @@ class ClaimManager:
             gone = {uid for claim in self._cache for uid in claim.pods} - self._active
             for uid in gone:
                 try:
-                    await self._unprepare(uid)
+                    async with self._turns[uid]:
+                        await self._unprepare(uid)
                 except DynamicResourcesFailed as error:
                     _log.info("pod %s: %s (again in a minute)", uid, error)
             await asyncio.sleep(self._timing.reconcile)

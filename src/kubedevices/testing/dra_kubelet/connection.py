@@ -7,7 +7,7 @@ call, with one health stream on it.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -98,6 +98,20 @@ class DriverConnection:
         with _as_rpc_error():
             call = asyncio.create_task(client.unprepare(claims, timeout=self._timing.call))
             return await self._tracked(call)
+
+    @contextlib.asynccontextmanager
+    async def another_watch(self) -> AsyncIterator[AsyncIterator[tuple[DeviceHealth, ...]]]:
+        """Open one more connection, with a health stream, as a kubelet does after its restart.
+
+        Raises `DialError`; the lists raise `RpcError` and `ProtocolError`.
+        """
+        channel = await GrpcChannel.dial(self.endpoint, timeout=self._timing.call)
+        try:
+            lists = DraClient(channel, self.version).watch_health(self._health_service)
+            async with contextlib.aclosing(lists):
+                yield lists
+        finally:
+            await channel.close()
 
     async def _tracked(self, call: asyncio.Task[T]) -> T:
         self._calls.add(call)

@@ -1,4 +1,4 @@
-"""Three system calls that the standard library lacks: mount, unshare and prctl. Linux only.
+"""System calls that the standard library lacks: mount, umount, unshare, prctl. Linux only.
 
 Every function raises OSError; its file name is the mount target or the name of the system call.
 """
@@ -7,10 +7,13 @@ import ctypes
 import os
 from pathlib import Path
 
+MS_RDONLY = 1
+MS_REMOUNT = 32
 MS_BIND = 4096
 MS_REC = 16384
 MS_PRIVATE = 1 << 18
 
+_MNT_DETACH = 2
 _CLONE_NEWNS = 0x00020000
 _CLONE_NEWUSER = 0x10000000
 _PR_SET_PDEATHSIG = 1
@@ -29,6 +32,19 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = 
     """mount(2)."""
     arguments = (os.fsencode(source), os.fsencode(target), kind.encode() or None)
     _check(_libc.mount(*arguments, ctypes.c_ulong(flags), data.encode() or None), target)
+
+
+def make_read_only(directory: str) -> None:
+    """Let nobody in this mount namespace write below `directory`; `unmount` ends that."""
+    mount(directory, directory, flags=MS_BIND | MS_REC)
+    # A user namespace may not clear flags of the mount that it got.
+    kept = os.statvfs(directory).f_flag & (os.ST_NOSUID | os.ST_NODEV | os.ST_NOEXEC)
+    mount("none", directory, flags=MS_REMOUNT | MS_BIND | MS_RDONLY | kept)
+
+
+def unmount(directory: str) -> None:
+    """Remove the topmost mount at `directory`, also while files below it are open."""
+    _check(_libc.umount2(os.fsencode(directory), _MNT_DETACH), directory)
 
 
 def leave_shared_mounts() -> None:

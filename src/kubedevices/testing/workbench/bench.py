@@ -40,7 +40,7 @@ from kubedevices.testing.workbench.node import BenchNode, Registrations
 from kubedevices.testing.workbench.plugins import ProcessPlugin, RunningPlugin, ScannerPlugin
 from kubedevices.values.allocation import ContainerOptions
 from kubedevices.values.device import Health, ReportedDevice
-from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR
+from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR, POD_RESOURCES, POD_RESOURCES_SOCKET
 
 if TYPE_CHECKING:
     from kubedevices.dra.options import DraOptions
@@ -81,7 +81,8 @@ class Bench(ClaimCalls, FaultCalls):
 
     Every method returns when it is done, and raises errors of `kubedevices.errors`.
     `grace_period` is the time in seconds for which the devices of a lost plugin stay in the
-    capacity.
+    capacity. `pod_resources` is the path of a podresources socket, for tools that ask a kubelet
+    which pod holds which device; the claims of DRA drivers are not in its answers.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Bench(ClaimCalls, FaultCalls):
     ) -> None:
         self._root = _short_directory()
         self.socket_dir, self.cdi_dir = self._root / "plugins", self._root / "cdi"
+        self.pod_resources = self._root / POD_RESOURCES
         self._settings = NodeSettings(grace_period=grace_period, topology=topology)
         self._registrations = Registrations()
         self._plugins: list[RunningPlugin] = []
@@ -190,21 +192,23 @@ class Bench(ClaimCalls, FaultCalls):
     ) -> ProcessPlugin:
         """Start a plugin in any language; raises `PluginNotStarted`.
 
-        `env` is added to our own environment. The directory of kubelet.sock replaces
-        `{socket_dir}` in `command` and in `env`. With `kubelet_paths` the plugin, and no other
-        process, also finds this directory at /var/lib/kubelet/device-plugins, and `cdi_dir` at
-        /var/run/cdi. This needs root or user namespaces; else it raises `NoPrivateView`.
+        `env` is added to our own environment. In `command` and in `env`, `{socket_dir}` becomes the
+        directory of kubelet.sock, and `{pod_resources}` the podresources socket. With
+        `kubelet_paths` the plugin, and no other process, also finds them below /var/lib/kubelet,
+        and `cdi_dir` at /var/run/cdi. This needs root or user namespaces; else it raises
+        `NoPrivateView`.
         """
-        directory = str(self.socket_dir)
-        words = [os.fspath(word).replace("{socket_dir}", directory) for word in command]
-        added = {
-            key: value.replace("{socket_dir}", directory) for key, value in (env or {}).items()
-        }
+        words = [self._with_our_paths(os.fspath(word)) for word in command]
+        added = {key: self._with_our_paths(value) for key, value in (env or {}).items()}
         log = self._root / f"output-{len(self._plugins)}"
         before = self._private_view() if kubelet_paths else []
         plugin = ProcessPlugin([*before, *words], env=os.environ | added, cwd=cwd, log=log)
         self._plugins.append(plugin)
         return plugin
+
+    def _with_our_paths(self, text: str) -> str:
+        there = text.replace("{socket_dir}", str(self.socket_dir))
+        return there.replace("{pod_resources}", str(self.pod_resources))
 
     def _private_view(self) -> list[str]:
         """Return the words to write before a command that needs the kubelet's usual paths."""
@@ -212,6 +216,7 @@ class Bench(ClaimCalls, FaultCalls):
         words = launcher(
             [
                 Bind(str(self.socket_dir), str(DEVICE_PLUGIN_DIR)),
+                Bind(str(self.pod_resources.parent), str(POD_RESOURCES_SOCKET.parent)),
                 Bind(str(self.cdi_dir), str(GENERATED_DIRECTORY)),
             ]
         )
@@ -344,25 +349,27 @@ class Bench(ClaimCalls, FaultCalls):
 
     # ------------------------------------------------------------ restarts of the node
 
-    def restart(self, *, wipe: Wipe = "sockets", away: float = 0) -> None:
+    def restart(self, *, wipe: Wipe = "sockets", away: float = 0, reboot: bool = False) -> None:
         """Restart the node: it reads pods and devices back, and plugins must register again.
 
         `wipe` says what the node removes from the plugin directory at its start: `sockets` like a
         kubelet since 1.33, `everything` except the checkpoint like an older kubelet. `nothing`
-        removes only kubelet.sock. `away` is the time in seconds between stop and start.
+        removes only kubelet.sock. `away` is the time in seconds between stop and start. With
+        `reboot` the files of `/var/run/cdi` are lost meanwhile; plugins on this bench go on.
         """
-        self._thread.call(self._restart(wipe, away))
+        self._thread.call(self._restart(wipe, away, reboot))
 
-    async def _restart(self, wipe: Wipe, away: float) -> None:
+    async def _restart(self, wipe: Wipe, away: float, reboot: bool) -> None:
         await self._node.stop()
         await asyncio.sleep(away)
         self._node = await self._start_node(wipe)
         if self._dra is not None:
-            await self._dra.restart(away)
+            await self._dra.restart(away, reboot=reboot)
 
     async def _start_node(self, wipe: Wipe) -> BenchNode:
         node = BenchNode(self.socket_dir, settings=self._settings)
         node.registrations, node.wipe = self._registrations, wipe
+        node.pod_resources = self.pod_resources
         await node.start()
         return node
 

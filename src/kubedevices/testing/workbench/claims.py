@@ -62,6 +62,20 @@ class ClaimCalls:
         options.setdefault("cdi_dir", self.cdi_dir)
         return DriverPlugin(self._thread, scanner, domain, options)
 
+    def device_class(self, wanted: "str | Object") -> str:
+        """Create a DeviceClass, and return its name, for the requests of `claim`.
+
+        `wanted` is a manifest; or `example.com/widget`: the class of all devices of this type,
+        which `claim` creates too unless it exists. Raises `ApiRefused` for a manifest that an API
+        server would refuse.
+        """
+        node = self.dra
+
+        async def create() -> str:
+            return node.device_class(wanted)
+
+        return self._on_dra(create())
+
     def claim(
         self,
         pod: str,

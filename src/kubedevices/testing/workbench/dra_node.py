@@ -5,11 +5,13 @@ API server and kubelet are stand-ins, see `kubedevices.testing.api_server` and
 """
 
 import asyncio
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal
+from uuid import UUID, uuid4
 
 from kubedevices.dra.driver import DraDriver
 from kubedevices.dra.options import DraOptions
@@ -18,7 +20,6 @@ from kubedevices.host.cdi_specs import read_registry
 from kubedevices.node.arrival.plugin_watcher import WatcherTiming
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.testing.api_server import ApiServer
-from kubedevices.testing.api_server.scheduler import NotAllocatable, PoolDevice, complete_devices
 from kubedevices.testing.dra_kubelet.claim_manager import ClaimManager, DraPod, DraTiming
 from kubedevices.testing.dra_kubelet.connection import CallTiming
 from kubedevices.testing.workbench.loop_thread import LoopThread
@@ -26,6 +27,7 @@ from kubedevices.testing.workbench.plugins import RunnerPlugin
 from kubedevices.values.allocation import ContainerOptions
 from kubedevices.values.cdi import ContainerEdits
 from kubedevices.values.device import DeviceSpec, Mount
+from kubedevices.values.scheduling.scheduler import NotAllocatable, PoolDevice, complete_devices
 
 Object = dict[str, Any]
 Wanted = Mapping[str, int | Literal["all"]] | Sequence[Object] | str
@@ -76,7 +78,7 @@ class DraNode:
         self.kubelet_dir.mkdir(mode=0o750, exist_ok=True)
         self.cdi_dir.mkdir(exist_ok=True)
         await self.api.start()
-        self.api.put("nodes", {"metadata": {"name": NODE_NAME}})
+        self._boot(uuid4())
         self.kubeconfig.write_text(self.api.kubeconfig())
         await self.kubelet.start()
 
@@ -85,10 +87,21 @@ class DraNode:
         await self.kubelet.stop()
         await self.api.stop()
 
-    async def restart(self, away: float) -> None:
-        """Restart the kubelet: it deletes all ResourceSlices, and prepares claims of pods again."""
+    def _boot(self, boot_id: UUID) -> None:
+        status = {"nodeInfo": {"bootID": str(boot_id)}}
+        self.api.put("nodes", {"metadata": {"name": NODE_NAME}, "status": status})
+
+    async def restart(self, away: float, *, reboot: bool = False) -> None:
+        """Restart the kubelet: it deletes all ResourceSlices, and prepares claims of pods again.
+
+        With `reboot` all files in `cdi_dir` are lost meanwhile, and the node has a new boot ID.
+        """
         await self.kubelet.stop()
         await asyncio.sleep(away)
+        if reboot:
+            shutil.rmtree(self.cdi_dir)
+            self.cdi_dir.mkdir()
+            self._boot(uuid4())
         self.kubelet = self._new_kubelet()
         await self.kubelet.start(self.pods)
         for pod in self.pods.values():
@@ -162,15 +175,24 @@ class DraNode:
     def _requests(self, wanted: Mapping[str, int | Literal["all"]]) -> list[Object]:
         requests = []
         for resource, number in wanted.items():
-            domain, _, device_type = resource.partition("/")
-            exactly: Object = {"deviceClassName": self._class_of(domain, device_type)}
+            exactly: Object = {"deviceClassName": self.device_class(resource)}
             exactly |= {"allocationMode": "All"} if number == "all" else {"count": number}
-            requests.append({"name": device_type.lower(), "exactly": exactly})
+            requests.append({"name": resource.partition("/")[2].lower(), "exactly": exactly})
         return requests
 
-    def _class_of(self, domain: str, device_type: str) -> str:
-        """Create the DeviceClass of a device type, and return its name."""
+    def device_class(self, wanted: str | Object) -> str:
+        """Create the DeviceClass of a manifest, or of `domain/type` if there is none; its name."""
+        if not isinstance(wanted, str):
+            if (kind := wanted.get("kind", "DeviceClass")) != "DeviceClass":
+                raise UsageError(f"device_class needs a DeviceClass, this is a {kind}")
+            made: Object = self.api.put("deviceclasses", wanted)
+            return str(made["metadata"]["name"])
+        domain, slash, device_type = wanted.partition("/")
+        if not slash:
+            raise UsageError(f"device_class({wanted!r}): write 'domain/type', or give a manifest")
         name = f"{device_type.lower()}.{domain}"
+        if any(each["metadata"]["name"] == name for each in self.api.find("deviceclasses")):
+            return name
         expression = (
             f'device.driver == "{domain}" && '
             f'device.attributes["{domain}"].?type.orValue("") == "{device_type}"'

@@ -1,7 +1,7 @@
 """The device manager of a bench: it can refuse Register, delay it, and clean its directory.
 
 It handles devices like every `DeviceManager`. Only registration and the content of the plugin
-directory at a start can differ.
+directory at a start can differ. It serves a podresources socket while it runs.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from kubedevices.errors import RegistrationError
 from kubedevices.host import deadlines
 from kubedevices.node.arrival.plugin_directory import make_directory
 from kubedevices.node.device_manager import DeviceManager
+from kubedevices.node.services.pod_resources import PodResourcesServer
 from kubedevices.testing.kubelet.arrival import LIKE_A_KUBELET, RegisterBehavior
 from kubedevices.testing.kubelet.kubelet import Wipe, wipe_plugin_directory
 
@@ -56,10 +57,28 @@ class Registrations:
 
 
 class BenchNode(DeviceManager):
-    """A device manager that answers Register as `registrations` says."""
+    """A device manager that answers Register as `registrations` says.
+
+    `pod_resources` is the path of its podresources socket.
+    """
 
     registrations: Registrations
     wipe: Wipe = "sockets"
+    pod_resources: Path
+    _who_holds_what: PodResourcesServer | None = None
+
+    async def start(self) -> None:
+        """Start, then serve the podresources socket; raises `CannotAsk`."""
+        await super().start()
+        self._who_holds_what = PodResourcesServer(self, self.pod_resources)
+        await self._who_holds_what.start()
+
+    async def stop(self) -> None:
+        """Remove both sockets. A second call does nothing."""
+        server, self._who_holds_what = self._who_holds_what, None
+        if server is not None:
+            await server.stop()
+        await super().stop()
 
     def prepare_directory(self, kubelet_socket: Path) -> None:
         """Create the plugin directory, and clean it as `wipe` says."""

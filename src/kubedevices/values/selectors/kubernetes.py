@@ -3,6 +3,7 @@
 Sources: k8s.io/apiserver, `pkg/cel/library` (quantity, semverlib, lists), Kubernetes 1.36.
 """
 
+import math
 import re
 from collections.abc import Callable
 from fractions import Fraction
@@ -10,6 +11,7 @@ from typing import Any
 
 from kubedevices.errors import BadSelector
 from kubedevices.values.quantities import amount, rounded
+from kubedevices.values.selectors.cel_values import KubernetesValue, fail, no_overload, type_name
 
 _NUMBER = r"(0|[1-9][0-9]*)"
 _LABEL = r"(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
@@ -19,19 +21,58 @@ _SEMVER = re.compile(
 )
 
 
-class Quantity:
-    """A quantity, with its exact value."""
+_PLAIN = re.compile(r"[+-]?([0-9]+)([kMGTPE]?|[eE]\+?[0-9]{1,3}|([KMGTPE]i))")
+
+
+class Quantity(KubernetesValue):
+    """A quantity; `value` is exact.
+
+    `is_plain`: a server holds the value as an integer of 64 bits and a power of ten.
+    """
 
     type_name = "kubernetes.Quantity"
 
-    def __init__(self, text: str | Fraction) -> None:
-        self.value = text if isinstance(text, Fraction) else _amount(text)
+    def __init__(self, value: Fraction, *, is_plain: bool) -> None:
+        super().__init__(value)
+        self.is_plain = is_plain
+
+    @classmethod
+    def parse(cls, text: Any) -> "Quantity":
+        """Return the quantity of a text; raises `BadSelector`."""
+        if not isinstance(text, str):
+            raise no_overload()
+        try:
+            value = rounded(amount(text))
+        except ValueError as error:
+            raise fail(str(error)) from error
+        match = _PLAIN.fullmatch(text)
+        if match is None:
+            return cls(value, is_plain=False)
+        if match[3] is None:
+            return cls(value, is_plain=len(match[1]) <= 18)
+        digits = ("KMGTPE".index(match[3][0]) + 1) * 3
+        most = Fraction(2**63 - 1)
+        return cls(min(value, most), is_plain=len(match[1]) + digits <= 14)
 
     def __repr__(self) -> str:
         return f"quantity({str(self.value)!r})"
 
+    def is_integer(self) -> bool:
+        """Return whether a server can give the value as an integer."""
+        is_whole = self.value.denominator == 1 and -(2**63) <= self.value < 2**63
+        if is_whole and not self.is_plain:
+            raise fail(f"isInteger of {self.value} in this form is not evaluated", "unsupported")
+        return bool(is_whole)
 
-class Semver:
+    def as_float(self) -> float:
+        """Return the nearest number."""
+        try:
+            return float(self.value)
+        except OverflowError:
+            return math.inf if self.value > 0 else -math.inf
+
+
+class Semver(KubernetesValue):
     """A semantic version 2.0.0; build metadata do not take part in comparisons."""
 
     type_name = "kubernetes.Semver"
@@ -39,23 +80,16 @@ class Semver:
     def __init__(self, text: str) -> None:
         match = _SEMVER.fullmatch(text)
         if match is None:
-            raise BadSelector("evaluation", f"{text!r} is not a semantic version")
+            raise fail(f"{text!r} is not a semantic version")
         self.text, self.numbers = text, tuple(int(match[i]) for i in (1, 2, 3))
         if max(self.numbers) >= 2**64:
-            raise BadSelector("evaluation", f"{text!r}: a number of the version is too large")
+            raise fail(f"{text!r}: a number of the version is too large")
         before = match[4].split(".") if match[4] else []
         parts = [(0, int(each), "") if each.isdigit() else (1, 0, each) for each in before]
-        self.value = (self.numbers, not before, parts)
+        super().__init__((self.numbers, not before, parts))
 
     def __repr__(self) -> str:
         return f"semver({self.text!r})"
-
-
-def _amount(text: str) -> Fraction:
-    try:
-        return rounded(amount(text))
-    except ValueError as error:
-        raise BadSelector("evaluation", str(error)) from error
 
 
 def _normalized(text: str) -> str:
@@ -66,16 +100,20 @@ def _normalized(text: str) -> str:
             rest = each.lstrip("0")
             parts[i] = rest if rest[:1].isdigit() else "0" + rest
     if len(parts) < 3 and re.search("[+-]", parts[-1]):
-        raise BadSelector("evaluation", "a short version cannot have a pre-release or build part")
+        raise fail("a short version cannot have a pre-release or build part")
     return ".".join([*parts, *["0"] * (3 - len(parts))])
 
 
-def _semver(text: str, normalize: bool = False) -> Semver:
+def _semver(text: Any, normalize: Any = False) -> Semver:
+    if not isinstance(text, str) or not isinstance(normalize, bool):
+        raise no_overload()
     return Semver(_normalized(text) if normalize else text)
 
 
 def _is(make: Callable[..., Any]) -> Callable[..., bool]:
     def answer(*args: Any) -> bool:
+        if not isinstance(args[0], str):
+            raise no_overload()
         try:
             make(*args)
         except BadSelector:
@@ -85,48 +123,39 @@ def _is(make: Callable[..., Any]) -> Callable[..., bool]:
     return answer
 
 
-def _pair(first: Any, second: Any) -> tuple[Any, Any]:
-    if not isinstance(first, Quantity | Semver) or type(first) is not type(second):
-        raise BadSelector("evaluation", "no such overload")
-    return first.value, second.value
-
-
 def _compare(first: Any, second: Any) -> int:
-    mine, other = _pair(first, second)
-    return int(mine > other) - int(mine < other)
+    if not isinstance(first, Quantity | Semver) or type(first) is not type(second):
+        raise no_overload()
+    return int(first.value > second.value) - int(first.value < second.value)
 
 
 def _added(first: Any, second: Any, sign: int) -> Quantity:
-    if isinstance(first, Quantity) and isinstance(second, int) and not isinstance(second, bool):
-        return Quantity(first.value + sign * second)
-    mine, other = _pair(first, second)
-    if not isinstance(first, Quantity):
-        raise BadSelector("evaluation", "no such overload")
-    return Quantity(mine + sign * other)
+    if type_name(second) == "int":
+        second = Quantity(Fraction(second), is_plain=True)
+    if not isinstance(first, Quantity) or not isinstance(second, Quantity):
+        raise no_overload()
+    is_plain = first.is_plain and second.is_plain
+    return Quantity(first.value + sign * second.value, is_plain=is_plain)
 
 
 def _own(kind: type, answer: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def checked(value: Any) -> Any:
         if not isinstance(value, kind):
-            raise BadSelector("evaluation", "no such overload")
+            raise no_overload()
         return answer(value)
 
     return checked
 
 
-def _is_integer(value: Quantity) -> bool:
-    return value.value.denominator == 1 and -(2**63) <= value.value < 2**63
-
-
 def _as_integer(value: Quantity) -> int:
-    if not _is_integer(value):
-        raise BadSelector("evaluation", "cannot convert value to integer")
+    if not value.is_integer():
+        raise fail("cannot convert value to integer")
     return int(value.value)
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "quantity": Quantity,
-    "isQuantity": _is(Quantity),
+    "quantity": Quantity.parse,
+    "isQuantity": _is(Quantity.parse),
     "semver": _semver,
     "isSemver": _is(_semver),
     "isGreaterThan": lambda a, b: _compare(a, b) > 0,
@@ -135,9 +164,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "add": lambda a, b: _added(a, b, 1),
     "sub": lambda a, b: _added(a, b, -1),
     "sign": _own(Quantity, lambda a: (a.value > 0) - (a.value < 0)),
-    "isInteger": _own(Quantity, _is_integer),
+    "isInteger": _own(Quantity, Quantity.is_integer),
     "asInteger": _own(Quantity, _as_integer),
-    "asApproximateFloat": _own(Quantity, lambda a: float(a.value)),
+    "asApproximateFloat": _own(Quantity, Quantity.as_float),
     "major": _own(Semver, lambda a: a.numbers[0]),
     "minor": _own(Semver, lambda a: a.numbers[1]),
     "patch": _own(Semver, lambda a: a.numbers[2]),

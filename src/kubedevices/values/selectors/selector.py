@@ -5,15 +5,22 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from kubedevices.errors import BadSelector
-from kubedevices.values.selectors.checked_expr import CelNode, read
-from kubedevices.values.selectors.environment import call_standard, check
-from kubedevices.values.selectors.evaluate import Default, Evaluation, type_name
+from kubedevices.values.quantities import canonical
+from kubedevices.values.selectors.cel_values import Default, type_name
+from kubedevices.values.selectors.checker import check
+from kubedevices.values.selectors.cost import LIMIT, estimate
+from kubedevices.values.selectors.declarations import CONVERSIONS
+from kubedevices.values.selectors.evaluate import FUNCTIONS, Evaluation
 from kubedevices.values.selectors.kubernetes import Quantity, Semver
+from kubedevices.values.selectors.runtime import parse
+from kubedevices.values.selectors.syntax import CelNode, read
+from kubedevices.values.selectors.text_functions import format_problem, matches
 
 LONGEST = 10 * 1024
 """Bytes of an expression, as the API server allows."""
 
-_ANY = ("", "dyn")
+_TRIED = CONVERSIONS | {"matches", "find", "findAll", "format"}
+"""Functions of which a server tries constant arguments."""
 
 
 class Part(NamedTuple):
@@ -29,25 +36,23 @@ class Part(NamedTuple):
 
 
 class Selector:
-    """A compiled selector.
+    """A compiled selector, as an API server 1.36 accepts it and a scheduler 1.36 evaluates it.
 
-    The API server's estimate of the worst case is not made: an expression that the API server
-    refuses as too expensive is refused here only if its evaluation exceeds the limit. A few
-    functions (`url`, `ip`, `cidr`, `format`, `find`, `indexOf` of lists, times, `type`) are not
-    evaluated: they are an error of the kind "unsupported". `has(device.driver)`, `device` alone,
-    and an int literal compared with a double literal are refused, although a scheduler
-    evaluates them.
+    What is not evaluated is an error of the kind "unsupported": messages such as
+    `google.protobuf.Int64Value{}`, `%f` and `%e` of `format`, the texts that `validate` returns,
+    patterns of `findAll` that match the empty text.
     """
 
     def __init__(self, expression: str) -> None:
         """Compile an expression; raises `BadSelector`, and `UsageError` without the extra."""
         if len(expression.encode()) > LONGEST:
             raise BadSelector("length", f"Too long: may not be more than {LONGEST} bytes")
-        self.expression, self._tree = expression, read(check(expression))
-        _check_tree(self._tree)
-        if self._tree.type not in ("bool", *_ANY):
-            problem = f"must evaluate to bool or the unknown type, not {self._tree.type}"
-            raise BadSelector("compilation", problem)
+        self.expression, self._tree = expression, read(parse(expression))
+        check(self._tree)
+        most = estimate(self._tree)
+        _check_constants(self._tree)
+        if most > LIMIT:
+            raise BadSelector("cost", "too complex, exceeds cost limit")
 
     @classmethod
     @functools.lru_cache(maxsize=256)
@@ -92,36 +97,54 @@ def _variables(driver: str, device: Mapping[str, Any]) -> dict[str, Any]:
         attributes.setdefault(domain or driver, {})[short] = found
     for name, value in (device.get("capacity") or {}).items():
         domain, _, short = name.rpartition("/")
-        capacity.setdefault(domain or driver, {})[short] = Quantity(str(value["value"]))
+        capacity.setdefault(domain or driver, {})[short] = _capacity(str(value["value"]))
     return {
-        "device.driver": driver,
-        "device.allowMultipleAllocations": bool(device.get("allowMultipleAllocations")),
-        "device.attributes": attributes,
-        "device.capacity": capacity,
+        "device": {
+            "driver": driver,
+            "allowMultipleAllocations": bool(device.get("allowMultipleAllocations")),
+            "attributes": attributes,
+            "capacity": capacity,
+        }
     }
 
 
-def _check_tree(node: CelNode) -> None:
-    """Refuse what the API server refuses after the type check."""
-    if node.kind == "list":
-        _check_same(node.parts)
-    if node.kind == "map":
-        _check_same(node.parts[::2])
-        _check_same(node.parts[1::2])
-    if node.kind == "call" and node.name == "matches" and node.parts[-1].kind == "const":
+def _capacity(text: str) -> Quantity:
+    return Quantity.parse(canonical(text) or text)
+
+
+def _check_constants(tree: CelNode) -> None:
+    """Refuse constants that a server tries at compile time and that fail."""
+    for node in tree.nodes():
+        if node.kind != "call" or node.name not in _TRIED:
+            continue
         try:
-            call_standard("matches", True, ["", node.parts[-1].value])
+            if node.name == "format":
+                _check_format(node)
+            elif node.name in CONVERSIONS:
+                if [each.kind for each in node.parts] == ["const"]:
+                    made = FUNCTIONS[node.name](node.parts[0].value)
+                    node.kind, node.value = "const", made
+            else:
+                _check_pattern(node)
         except BadSelector as error:
+            if error.kind == "unsupported":
+                raise
             raise BadSelector("compilation", error.problem) from error
-    for each in (*((node.target,) if node.target else ()), *node.parts):
-        _check_tree(each)
 
 
-def _check_same(nodes: tuple[CelNode, ...]) -> None:
-    kinds = {each.type for each in nodes} - {*_ANY}
-    if len(kinds) > 1 and not any("()" in each or "(," in each for each in kinds):
-        first, second, *_ = sorted(kinds)
-        raise BadSelector("compilation", f"expected type '{first}' but found '{second}'")
+def _check_pattern(node: CelNode) -> None:
+    # The server takes the text of the function `matches` for a pattern, too.
+    for each in node.below() if node.name == "matches" and not node.target else node.parts[:1]:
+        if each.kind == "const":
+            matches("", each.value)
+
+
+def _check_format(node: CelNode) -> None:
+    assert node.target is not None
+    if node.target.kind == "const" and node.parts[0].kind == "list":
+        kinds = [each.type for each in node.parts[0].parts]
+        if problem := format_problem(node.target.value, kinds):
+            raise BadSelector("compilation", problem)
 
 
 def _terms(node: CelNode) -> list[CelNode]:
@@ -131,20 +154,27 @@ def _terms(node: CelNode) -> list[CelNode]:
 
 
 def _named(node: CelNode) -> list[tuple[str, ...]]:
-    """Return the (map, domain, name) of each attribute and capacity in a tree."""
-    if node.kind == "ident" and node.name in ("device.driver", "device.allowMultipleAllocations"):
-        return [(node.name,)]
-    inner, name = (node.target, node.name) if node.kind == "select" else (None, "")
-    if node.kind == "call" and node.name in ("_[_]", "_?._") and node.parts[1].kind == "const":
-        inner, name = node.parts[0], str(node.parts[1].value)
-    if inner and inner.kind == "call" and inner.name in ("_[_]", "_[?_]"):
-        held, domain = inner.parts
-        if held.name in ("device.attributes", "device.capacity") and domain.kind == "const":
-            return [(held.name, str(domain.value), name)]
-    below = (*((node.target,) if node.target else ()), *node.parts)
-    return [path for each in below for path in _named(each)]
+    """Return the path of each part of `device` in a tree: (field,), or (map, domain, name)."""
+    match _path(node):
+        case ["device", ("driver" | "allowMultipleAllocations") as name]:
+            return [(f"device.{name}",)]
+        case ["device", ("attributes" | "capacity") as held, domain, name]:
+            return [(f"device.{held}", domain, name)]
+    return [path for each in node.below() for path in _named(each)]
+
+
+def _path(node: CelNode) -> list[str]:
+    """Return the names in an expression such as `a.b["c"].?d`."""
+    if node.kind == "ident":
+        return [node.name]
+    if node.kind == "select" and node.target:
+        return [*_path(node.target), node.name]
+    if node.kind == "call" and node.name in ("_[_]", "_[?_]", "_?._"):
+        held, name = node.parts
+        return [*_path(held), name.value] if isinstance(name.value, str) else []
+    return []
 
 
 def _shown(path: tuple[str, ...], variables: Mapping[str, Any]) -> Any:
-    found = variables[path[0]]
+    found = variables["device"][path[0].removeprefix("device.")]
     return found if len(path) == 1 else found.get(path[1], {}).get(path[2])

@@ -3,11 +3,11 @@
 import asyncio
 
 from kubedevices.check.check import Broken, Harm, NotTried, Severity, Theme
-from kubedevices.check.drivers.claims import TestClaim
+from kubedevices.check.drivers.claims import TestClaim, in_words
 from kubedevices.check.drivers.node import DriverNode
 
 FAIL = Severity.FAIL
-theme = Theme("prepare", harm=Harm.WRONG_DEVICE)
+theme = Theme("prepare", needs=("prepare.answers",), harm=Harm.WRONG_DEVICE)
 _WAITS = 3.0
 """Seconds after which a driver that does not answer waits for the end of the holder."""
 
@@ -16,7 +16,6 @@ _WAITS = 3.0
     "exclusive",
     FAIL,
     track="prepare.exclusive",
-    needs=("prepare.answers",),
     harm=Harm.WRONG_DEVICE,
     suffers="Two pods use one device at the same time: data of one reach the other.",
     source="KEP-4381: a driver must not rely on the scheduler alone",
@@ -42,7 +41,6 @@ async def exclusive(node: DriverNode) -> str:
 @theme.check(
     "admin",
     FAIL,
-    needs=("prepare.answers",),
     suffers="Monitoring pods cannot start, or change a device that a pod uses.",
     source="KEP-5018: adminAccess ignores other allocations",
     mend="Do not count results with adminAccess as holders, and set nothing up for them.",
@@ -64,6 +62,32 @@ async def admin(node: DriverNode) -> str:
         if problem := node.files.cdi_problem([name for each in answer for name in each.cdi_ids]):
             raise Broken(problem)
     return "prepared beside its holder"
+
+
+@theme.check(
+    "twice",
+    FAIL,
+    harm=Harm.POD,
+    suffers="Runtimes ignore a CDI file with two devices of one name: the container fails.",
+    source="CDI specification: names are unique in a file; KEP-5018: adminAccess",
+    mend="Write one CDI device for each device, or put the request into its name.",
+)
+async def twice(node: DriverNode) -> str:
+    """A device that two requests of a claim monitor is prepared, with a CDI file that is valid."""
+    async with TestClaim(node).allocate() as claim:
+        (one, *_) = claim.results
+        results = [one | {"request": name, "adminAccess": True} for name in ("one", "two")]
+        prepared = await claim.set_results(results).prepare()
+        names = {name for each in prepared for name in each.cdi_ids}
+        if problem := node.files.cdi_problem(sorted(names)):
+            raise Broken(problem)
+        for each in prepared:
+            if len({*each.cdi_ids}) < len(each.cdi_ids):
+                raise Broken(f"a CDI ID is twice in the answer: {in_words(prepared)}")
+        answered = {name for each in prepared for name in each.requests}
+        if answered and answered != {"one", "two"}:
+            raise Broken(f"the requests are one and two, but the answer is {in_words(prepared)}")
+    return in_words(prepared)
 
 
 @theme.check(
@@ -100,8 +124,13 @@ async def shares(node: DriverNode) -> str:
                 f"the share IDs are {', '.join(each.share_id or 'empty' for each in found)}"
             )
         alone.set_results([result])
-        if not isinstance(await alone.try_prepare(), str):
+        if not await _is_refused(alone):
             raise Broken(f"{shared[0]} was prepared exclusively beside its shares")
+        await one.unprepare()
+        await other.unprepare()
+        await alone.prepare()
+        if not await _is_refused(one):
+            raise Broken(f"a share of {shared[0]} was prepared beside its only holder")
     return f"two shares of {shared[0]}"
 
 

@@ -4,18 +4,21 @@ import asyncio
 
 from kubedevices.check.check import Broken, Fragile, Harm, Severity, Theme
 from kubedevices.check.drivers.claims import CLASS, TestClaim, in_words, needs_devices, requests
+from kubedevices.check.drivers.cluster import on_claims
 from kubedevices.check.drivers.node import DriverNode
+from kubedevices.check.drivers.rules.configuration import judge_subrequest
 from kubedevices.errors.words import counted
 from kubedevices.kubelet_api.dra import ClaimAnswer
-from kubedevices.testing.api_server.http import ApiFault, ApiRequest
+from kubedevices.testing.api_server.http import ApiFault
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
-theme = Theme("prepare", harm=Harm.POD)
+arrival = Theme("prepare", harm=Harm.POD)
+theme = Theme("prepare", needs=("prepare.answers",), harm=Harm.POD)
 _KUBELET = "kubelet cm/dra, NodePrepareResources; KEP-4381"
 _HELPER = "k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 
-@theme.check(
+@arrival.check(
     "answers",
     FAIL,
     suffers="The container cannot be created, or starts without its device.",
@@ -44,7 +47,6 @@ async def answers(node: DriverNode) -> str:
 @theme.check(
     "repeat",
     FAIL,
-    needs=("prepare.answers",),
     suffers="The kubelet prepares again after its restart; a container gets other devices then.",
     source=f"{_KUBELET}: Prepare is idempotent",
     mend="Keep the answer of a prepared claim and return it, with the devices in their order.",
@@ -52,7 +54,8 @@ async def answers(node: DriverNode) -> str:
 )
 async def repeat(node: DriverNode) -> str:
     """Preparing a claim again gives the same answer, and its CDI files stay right."""
-    async with TestClaim(node).allocate() as claim:
+    count = min(len(needs_devices(node, 1)), 2)  # two, if there are two: their order is a part
+    async with TestClaim(node, *requests("one", count=count)).allocate() as claim:
         first = await claim.prepare()
         files = node.files.cdi_files()
         for number in (2, 3, 4):
@@ -68,7 +71,7 @@ async def repeat(node: DriverNode) -> str:
 @theme.check(
     "batch",
     FAIL,
-    needs=("prepare.answers",),
+    needs=("prepare.unknown-device",),
     suffers="One bad claim stops the pods of all others, or a pod starts without its device.",
     source=f"{_KUBELET}: one answer for each claim",
     mend="Judge each claim for itself, and undo only what failed.",
@@ -98,7 +101,6 @@ async def batch(node: DriverNode) -> str:
 @theme.check(
     "concurrent",
     FAIL,
-    needs=("prepare.answers",),
     suffers="Pods that start at once fail, or get wrong devices.",
     source="kubelet: pods start in parallel, each with a call of its own",
     mend="Take one lock for each claim and one for the state.",
@@ -126,24 +128,33 @@ async def concurrent(node: DriverNode) -> str:
 @theme.check(
     "order",
     FAIL,
-    needs=("prepare.answers",),
+    needs=("unprepare.cleans",),
     suffers="A device stays held although its pod is gone: no other pod gets it.",
-    source="kubelet: a pod may be deleted while its claim is prepared",
-    mend="Let Unprepare wait for a running Prepare of the same claim.",
+    source="kubelet: cancels Prepare after 45 s; then the pod may be deleted",
+    mend="Let Unprepare wait for a running Prepare of the same claim, and end a Prepare that the"
+    " kubelet has cancelled.",
     seen="drivers in which the late Prepare wins",
 )
 async def order(node: DriverNode) -> str:
-    """Unprepare during Prepare leaves nothing; Prepare right after Unprepare succeeds."""
+    """Unprepare after a cancelled Prepare leaves nothing; Prepare right after Unprepare
+    succeeds.
+    """
     claim = TestClaim(node).allocate()
     device = claim.results[0]
     async with claim:
-        running = asyncio.create_task(claim.try_prepare(), name="Prepare beside Unprepare")
-        await asyncio.sleep(0)
-        await claim.unprepare()
-        await running
-        await claim.unprepare()
+        # A kubelet cancels a Prepare that takes too long, and may unprepare the claim at once.
+        since, late = len(node.cluster.api.requests), ApiFault(200, delay=node.timing.hold)
+        with node.cluster.broken(on_claims(late)):
+            running = asyncio.create_task(claim.try_prepare(), name="Prepare that is cancelled")
+            await node.until(lambda: node.cluster.claim_reads(since), node.timing.hold)
+            running.cancel()
+            await asyncio.wait({running})
+            await claim.unprepare()
+            await node.pause(2 * node.timing.hold)
         if left := node.files.cdi_files_of(claim.uid):
             raise Broken(f"the CDI file {left[0]} is left over")
+        async with TestClaim(node).set_results([device]) as other:
+            await other.prepare()
         await claim.prepare()
         await asyncio.gather(claim.unprepare(), asyncio.sleep(0))
         await claim.prepare()
@@ -238,10 +249,10 @@ async def named_requests(node: DriverNode) -> str:
     needs_devices(node, 2)
     async with TestClaim(node, *requests("first", "second")).allocate() as claim:
         prepared = await claim.prepare()
-        wanted = {each["device"]: each["request"] for each in claim.results}
-        for each in prepared:
-            if {*each.requests} != {wanted.get(each.device)}:
-                raise Broken(f"allocated {_devices(claim)}, but the answer is {in_words(prepared)}")
+        # Pairs, because both requests may have got a share of one device.
+        wanted = {(each["device"], each["request"]) for each in claim.results}
+        if {(each.device, name) for each in prepared for name in each.requests or ("",)} != wanted:
+            raise Broken(f"allocated {_devices(claim)}, but the answer is {in_words(prepared)}")
         if problem := node.files.cdi_problem([name for each in prepared for name in each.cdi_ids]):
             raise Broken(problem)
     return "first and second"
@@ -253,10 +264,13 @@ async def named_requests(node: DriverNode) -> str:
     harm=Harm.WRONG_DEVICE,
     suffers="A container with `request: gpu` gets no device if the driver answers `gpu/big`.",
     source="KEP-4816: the name of a subrequest is REQUEST/SUBREQUEST; kubelet compares REQUEST",
-    mend="Answer with the part before the slash.",
+    mend="Answer with the part before the slash. Compare a configuration entry with both names.",
+    seen="a driver that ignores the configuration of the parent",
 )
 async def subrequest(node: DriverNode) -> str:
-    """A device of `gpu/big` (firstAvailable) is answered for the request `gpu`."""
+    """A device of `gpu/big` (firstAvailable) is answered for the request `gpu`, and parameters for
+    either of both names count.
+    """
     wanted = {"name": "gpu", "firstAvailable": [{"name": "big", "deviceClassName": CLASS}]}
     async with TestClaim(node, wanted).allocate() as claim:
         prepared = await claim.prepare()
@@ -265,7 +279,7 @@ async def subrequest(node: DriverNode) -> str:
                 raise Broken(f"the request is gpu, but the answer is {in_words(prepared)}")
             if "gpu/big" in each.requests:
                 raise Broken("the answer names gpu/big; a kubelet compares with gpu")
-    return "answered for gpu"
+    return f"answered for gpu{await judge_subrequest(node)}"
 
 
 @theme.check(
@@ -284,29 +298,6 @@ async def reserved(node: DriverNode) -> str:
             raise Broken("without reservation: success without devices")
         how = "refused" if isinstance(answer, str) else "prepared"
     return f"two pods: prepared; none: {how}"
-
-
-@theme.check(
-    "slow-api",
-    FAIL,
-    suffers="The kubelet cancels the call after 45 s and tries again only after a minute.",
-    source="kubelet: deadline of 45 s; kubelet tries again after 65 to 90 s",
-    mend="Give the request for the claim a deadline, and answer with an error for this claim.",
-)
-async def slow_api(node: DriverNode) -> str:
-    """When the claim cannot be read, Prepare answers with an error, and a retry succeeds."""
-
-    def forbidden(request: ApiRequest) -> ApiFault | None:
-        is_claim = request.resource == "resourceclaims" and request.verb in ("get", "list")
-        return ApiFault(403, "forbidden by the check", "Forbidden") if is_claim else None
-
-    async with TestClaim(node).allocate() as claim:
-        with node.cluster.broken(forbidden):
-            answer = (await node.prepare([claim.reference]))[claim.uid]
-        if isinstance(answer, tuple) and not answer:
-            raise Broken("success without devices while the claim could not be read")
-        await claim.prepare()
-        return "error, then prepared" if isinstance(answer, str) else "needs no GET"
 
 
 def _must_be(answer: ClaimAnswer, claim: TestClaim) -> None:

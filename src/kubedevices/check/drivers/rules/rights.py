@@ -1,13 +1,14 @@
 """The driver's rights at the API server, compared with its manifests at the end of a run."""
 
 from kubedevices.check.check import Broken, Harm, NotTried, Severity, Theme
+from kubedevices.check.drivers.cluster import WRITES
 from kubedevices.check.drivers.node import DriverNode
 from kubedevices.check.drivers.rights import ANY, Right, is_granted
-from kubedevices.check.drivers.target import RIGHTS
+from kubedevices.check.drivers.target import AFTERWARDS
 from kubedevices.errors.words import counted, some_of
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
-theme = Theme("rights", harm=Harm.OTHER)
+theme = Theme("rights", track=AFTERWARDS, harm=Harm.OTHER)
 
 
 def _granted(node: DriverNode) -> frozenset[Right]:
@@ -21,7 +22,6 @@ def _granted(node: DriverNode) -> frozenset[Right]:
 @theme.check(
     "missing",
     FAIL,
-    track=RIGHTS,
     harm=Harm.ALL_DEVICES,
     suffers="In a cluster with RBAC the driver publishes nothing, or cannot read claims.",
     source="Kubernetes RBAC",
@@ -39,7 +39,6 @@ async def missing(node: DriverNode) -> str:
 @theme.check(
     "unused",
     Severity.NOTE,  # nobody can tell here which verbs the driver needs in other situations
-    track=RIGHTS,
     suffers="Whoever takes over the driver's pod can do more to the cluster than the driver does.",
     source="Kubernetes RBAC good practices: least privilege",
     mend="Remove verbs that the driver does not use. A run tries only what the check can play.",
@@ -58,7 +57,6 @@ async def unused(node: DriverNode) -> str:
 @theme.check(
     "wide",
     WARN,
-    track=RIGHTS,
     suffers="Whoever takes over the driver's pod owns the cluster.",
     source="Kubernetes RBAC good practices: wildcards, secrets",
     mend="Name each resource and each verb, and do not read Secrets.",
@@ -69,3 +67,21 @@ async def wide(node: DriverNode) -> str:
     if bad:
         raise Broken(f"granted: {some_of([*map(str, bad)], limit=8)}")
     return "no wildcard, no Secrets"
+
+
+@theme.check(
+    "other-nodes",
+    WARN,
+    suffers="Whoever takes over one node removes the devices of all nodes, or offers false ones.",
+    source="RBAC cannot limit writes to a node; KEP-4381: a ValidatingAdmissionPolicy can",
+    mend="Add a ValidatingAdmissionPolicy that compares spec.nodeName with the node in the token of"
+    " the service account, as dra-example-driver does.",
+)
+async def other_nodes(node: DriverNode) -> str:
+    """Who may write ResourceSlices is limited to its own node by an admission policy."""
+    writes = [each for each in _granted(node) if each.resource in ("resourceslices", ANY)]
+    if not any(each.verb in WRITES | {ANY} for each in writes):
+        return "no right to write ResourceSlices"
+    if not node.target.guarded:
+        raise Broken("the manifests have no admission policy for ResourceSlices")
+    return "an admission policy looks at ResourceSlices"

@@ -1,19 +1,18 @@
 """What a driver publishes, and how it keeps it right."""
 
 import asyncio
+from collections.abc import Callable
 
-from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Severity, Theme
+from kubedevices.check.check import Broken, Fragile, Harm, Severity, Theme
 from kubedevices.check.drivers.claims import TestClaim
 from kubedevices.check.drivers.cluster import everywhere, on_slices
 from kubedevices.check.drivers.node import DriverNode
-from kubedevices.check.drivers.target import TRIGGERED
 from kubedevices.errors.words import counted
-from kubedevices.testing.api_server.http import HANG_UP
+from kubedevices.testing.api_server.http import HANG_UP, ApiFault, ApiRequest
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
 theme = Theme("slices", harm=Harm.ALL_DEVICES)
-apart = Theme("slices", track=None, harm=Harm.ALL_DEVICES)
-triggered = Theme("slices", track=TRIGGERED, harm=Harm.WRONG_DEVICE)
+apart = Theme("slices", needs=("slices.again",), track=None, harm=Harm.ALL_DEVICES)
 _STANDARD = "resource.kubernetes.io/"
 _MOST_PER_SECOND = 1.0
 _BURST = 6  # requests that may come at once when an error begins
@@ -110,7 +109,7 @@ async def again(node: DriverNode) -> str:
     return await _restored(node, content, "after all slices were deleted")
 
 
-@theme.check(
+@apart.check(
     "deleted-one",
     FAIL,
     suffers="A part of the devices, or all of the pool, cannot be allocated.",
@@ -149,15 +148,22 @@ async def conflict(node: DriverNode) -> str:
         "500": on_slices(500, "internal error", "InternalError"),
         "a reset connection": everywhere(HANG_UP),
     }
+    missing_since = ""  # the first error after which the slices were not back at once
     for what, fault in faults.items():
-        since = len(node.cluster.api.requests)
-        with node.cluster.broken(fault):
-            await node.cluster.api.delete_slices(node.node_name, "")
+        hit = asyncio.Event()
+        with node.cluster.broken(_noticed(fault, hit)):
+            if not missing_since:
+                await node.cluster.api.delete_slices(node.node_name, "")
+            if not await node.until(hit.is_set, node.timing.repaired):
+                raise Broken(f"after all slices were deleted: no write, which {what} would answer")
+            since = len(node.cluster.api.requests)
             await node.pause(node.timing.refusing)
             made = len(node.cluster.api.requests) - since
         if made > _BURST + _MOST_PER_SECOND * node.timing.refusing * 2:
             raise Broken(f"{made} requests within {node.timing.refusing:g} s of {what}")
-        await _restored(node, content, f"after {what}", node.timing.repaired)
+        if not await node.until(lambda: node.cluster.content() == content, node.timing.again):
+            missing_since = missing_since or what
+    await _restored(node, content, f"after {missing_since or what}", node.timing.repaired)
     node.cluster.api.forget_events()
     await node.cluster.api.delete_slices(node.node_name, "")
     await _restored(node, content, "after the watch had expired (410)", node.timing.repaired)
@@ -178,8 +184,10 @@ async def refused(node: DriverNode) -> str:
     content, text = node.cluster.content(), "refused-by-a-policy-of-the-check"
     process = node.process
     assert process is not None
-    with node.cluster.broken(on_slices(422, text, "Invalid")):
+    hit = asyncio.Event()
+    with node.cluster.broken(_noticed(on_slices(422, text, "Invalid"), hit)):
         await node.cluster.api.delete_slices(node.node_name, "")
+        await node.until(hit.is_set, node.timing.repaired)
         await node.pause(node.timing.refusing)
     await _restored(node, content, "after 422", 2 * node.timing.repaired)
     if text not in process.output():
@@ -190,6 +198,7 @@ async def refused(node: DriverNode) -> str:
 @apart.check(
     "dropped",
     FAIL,
+    needs=("slices.quiet",),
     suffers="Endless writes from each node of a cluster in which a feature gate is off.",
     source="Kubernetes API: fields of a disabled feature gate are dropped without an error",
     mend="Compare with the object that the server returned for your last write.",
@@ -201,7 +210,7 @@ async def dropped(node: DriverNode) -> str:
     since = len(api.requests)
     try:
         await api.delete_slices(node.node_name, "")
-        await node.until(node.cluster.slices, node.timing.again)
+        await node.until(node.cluster.slices, node.timing.published)
         await node.pause(node.timing.settle)
         begun = len(node.cluster.writes(since))
         await node.pause(node.timing.refusing)
@@ -264,87 +273,34 @@ async def node_recreated(node: DriverNode) -> str:
         return bool(owners) and {*owners} == {uid}
 
     if not await node.until(owned, node.timing.repaired):
-        raise Broken(f"the new Node does not own the slices within {node.timing.repaired:g} s")
+        problem = f"the new Node does not own the slices within {node.timing.repaired:g} s"
+        raise node.missing(problem)
     return "the new Node owns the slices"
 
 
-@triggered.check(
-    "change-one",
-    WARN,
-    suffers="Each change of one device rewrites the whole pool: the scheduler sees it incomplete"
-    " meanwhile.",
-    source="KEP-5055: taints; k8s.io/dynamic-resource-allocation/resourceslice",
-    mend="Update the slice that has the device, and leave the others.",
-)
-async def change_one(node: DriverNode) -> str:
-    """A change of one device changes no other device, and no slice is made anew for it."""
-    before, since = node.cluster.devices(), len(node.cluster.api.requests)
-    names = {each["metadata"]["uid"] for each in node.cluster.slices()}
-    await node.run_trigger()
-    try:
-        if not await node.until(lambda: node.cluster.devices() != before, node.timing.change):
-            raise NotTried("the trigger changed nothing that is published")
-        await node.pause(node.timing.settle)
-        after = node.cluster.devices()
-        changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
-        anew = names - {each["metadata"]["uid"] for each in node.cluster.slices()}
-        if set(before) == set(after) and anew:
-            raise Broken(
-                f"{counted(len(anew), 'slice')} made anew for a change of {', '.join(changed)}"
-            )
-        if len(changed) > 1 and set(before) == set(after):
-            raise Fragile(f"the trigger changed {len(changed)} devices: {', '.join(changed)}")
-        return f"{', '.join(changed)} by {counted(len(node.cluster.writes(since)), 'write')}"
-    finally:
-        await node.undo_trigger()
-        await node.until(lambda: node.cluster.devices() == before, node.timing.change)
+def _noticed(
+    fault: Callable[[ApiRequest], ApiFault | None], hit: asyncio.Event
+) -> Callable[[ApiRequest], ApiFault | None]:
+    """Return the same fault; it sets `hit` when it answers."""
 
+    def answer(request: ApiRequest) -> ApiFault | None:
+        if (found := fault(request)) is not None:
+            hit.set()
+        return found
 
-@triggered.check(
-    "unhealthy",
-    FAIL,
-    suffers="Pods are sent to a broken device, or a device that is good again is never used.",
-    source="KEP-5055: taints; KEP-4680: health",
-    mend="Taint the device, leave it out, or report its health, and take that back.",
-    seen="a driver whose taint stays",
-)
-async def unhealthy(node: DriverNode) -> str:
-    """A bad device is tainted, away or reported as unhealthy, and good again after the undo."""
-    before = node.cluster.devices()
-    tainted = {name for name, device in before.items() if device.get("taints")}
-
-    def how() -> str:
-        now = node.cluster.devices()
-        if gone := before.keys() - now:
-            return f"{min(gone)} is away"
-        if new := {name for name, device in now.items() if device.get("taints")} - tainted:
-            return f"{min(new)} is tainted"
-        return f"{min(node.sick())} is unhealthy" if node.sick() else ""
-
-    await node.run_trigger()
-    is_bad = await node.until(how, node.timing.change)
-    seen = how()
-    if not await node.undo_trigger():
-        raise NotTried("needs --undo, which makes the device good again")
-    if not is_bad:
-        raise NotTried("the trigger made no device bad: no taint, none away, none unhealthy")
-    if not await node.until(
-        lambda: not how() and node.cluster.devices() == before, node.timing.change
-    ):
-        raise Broken(f"{how() or 'its entry is another'} {node.timing.change:g} s after the undo")
-    return f"{seen}, and as before after the undo"
+    return answer
 
 
 async def _restored(
     node: DriverNode, content: list[dict[str, object]], when: str, limit: float = 0
 ) -> str:
     """Wait until the slices are as in `content`; raises `Broken`."""
-    limit = limit or node.timing.again
+    limit = limit or node.timing.published
     began = asyncio.get_running_loop().time()
     if not await node.until(lambda: node.cluster.content() == content, limit):
         process = node.process
         if process is not None and not process.running:
             raise Broken(f"{when}: its process ended ({process.end_text()})", process.last_words())
         what = "other slices" if node.cluster.slices() else "no slices"
-        raise Broken(f"{when}: {what} after {limit:g} s", node.last_words())
+        raise node.missing(f"{when}: {what} after {limit:g} s")
     return f"{when}: right within {node.lost_time.spent(began):.1f} s"

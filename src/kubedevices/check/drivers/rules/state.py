@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import signal
 
 from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Severity, Theme
 from kubedevices.check.drivers.claims import TestClaim, cdi_ids, in_words, needs_devices
@@ -14,7 +13,10 @@ FAIL, WARN = Severity.FAIL, Severity.WARN
 simple = Theme("state", harm=Harm.POD, needs=("prepare.answers",))
 theme = Theme("state", track=None, harm=Harm.POD, needs=("prepare.answers",))
 _CUTS = 6
-_KILLS = 8
+_KILLS, _LONG_KILLS = 20, 200
+_LONGEST_CALL = 2.0
+"""Seconds. Kills are spread over the time that a call takes, but over no longer time."""
+
 _ROUNDS = 60
 
 
@@ -66,6 +68,7 @@ async def reboot(node: DriverNode) -> str:
 @theme.check(
     "killed",
     FAIL,
+    needs=("register.stale-socket", "unprepare.cleans"),
     slow=True,
     suffers="After a crash a device is lost, or a pod can never end.",
     source="SIGKILL by the OOM killer, a node that loses power",
@@ -73,7 +76,12 @@ async def reboot(node: DriverNode) -> str:
 )
 async def killed(node: DriverNode) -> str:
     """After SIGKILL in the middle of Prepare or Unprepare both succeed when they are repeated."""
-    for number in range(_KILLS):
+    began = asyncio.get_running_loop().time()
+    async with TestClaim(node).allocate() as claim:
+        await claim.prepare()
+    longest = min(asyncio.get_running_loop().time() - began, _LONGEST_CALL)
+    kills = _LONG_KILLS if node.target.long else _KILLS
+    for number in range(kills):
         async with TestClaim(node).allocate() as claim:
             is_end = number % 2 == 1
             if is_end:
@@ -81,8 +89,10 @@ async def killed(node: DriverNode) -> str:
             call = asyncio.create_task(
                 claim.unprepare() if is_end else claim.try_prepare(), name="killed call"
             )
-            await asyncio.sleep(0.002 * number)
-            await node.restart_driver(signal=signal.SIGKILL)
+            await asyncio.sleep(longest * number / kills)
+            await node.relaunch(kill=True)
+            if not await node.until(node.is_connected, node.timing.start):
+                raise Broken(f"kill {number + 1}: it does not come back", node.last_words())
             call.cancel()
             with contextlib.suppress(asyncio.CancelledError, Broken):
                 await call
@@ -90,12 +100,13 @@ async def killed(node: DriverNode) -> str:
             await claim.unprepare()
             if left := node.files.cdi_files_of(claim.uid):
                 raise Broken(f"kill {number + 1}: the CDI file {left[0]} is left over")
-    return f"killed {_KILLS} times"
+    return f"killed {kills} times"
 
 
 @theme.check(
     "checkpoint-cut",
     FAIL,
+    needs=("register.stale-socket",),
     slow=True,
     suffers="After a full disk or a lost node the driver is in a crash loop: no pod starts, and no"
     " pod ends.",
@@ -107,7 +118,7 @@ async def checkpoint_cut(node: DriverNode) -> str:
     """With cut, empty or garbage state files the driver starts, registers and unprepares."""
     claim = TestClaim(node).allocate()
     await claim.prepare()
-    files = {each: each.read_bytes() for each in node.files.state()}
+    files = node.files.state_texts()
     if not any(files.values()):
         raise NotTried("it keeps no state in its plugin directory")
     damages = [b"", b"{}", b"\0garbage\xff", *(None for _ in range(_CUTS))]
@@ -125,6 +136,37 @@ async def checkpoint_cut(node: DriverNode) -> str:
         await claim.unprepare()
     claim.delete()
     return f"starts with {len(damages)} kinds of damage in {counted(len(files), 'file')}"
+
+
+@theme.check(
+    "checkpoint-write",
+    FAIL,
+    suffers="After its next restart the driver does not know what it prepared: the device is given"
+    " away a second time, or is lost.",
+    source="a full disk, or a disk that the kernel made read-only after an error",
+    mend="Write the state before the effects, refuse what cannot be saved, and forget it in memory"
+    " too.",
+)
+async def checkpoint_write(node: DriverNode) -> str:
+    """While its state cannot be written Prepare is refused, also when it is repeated, and succeeds
+    afterwards.
+    """
+    async with TestClaim(node).allocate() as claim:
+        before = node.files.state_texts()
+        await claim.prepare()
+        if node.files.state_texts() == before:
+            raise NotTried("it keeps no state in its plugin directory")
+        await claim.unprepare()
+        before = node.files.state_texts()
+        async with node.unwritable_state():
+            for what in ("Prepare", "the repeated Prepare"):
+                answer = await claim.try_prepare()
+                if node.files.state_texts() != before:
+                    raise NotTried("it writes its state into a file that is open already")
+                if not isinstance(answer, str):
+                    raise Broken(f"{what} succeeded, but its state could not be written")
+        await claim.prepare()
+    return "refused twice, then prepared"
 
 
 @theme.check(
@@ -151,6 +193,7 @@ async def leftovers(node: DriverNode) -> str:
 @theme.check(
     "restart-held",
     FAIL,
+    needs=("unprepare.cleans",),
     suffers="After an update of the driver a pod can not end, or its device is given away.",
     source="kubelet: claims outlive the process of the driver",
     mend="Keep prepared claims in a file.",
@@ -159,14 +202,14 @@ async def restart_held(node: DriverNode) -> str:
     """After a restart of the driver a held claim has the same answer and can be unprepared."""
     async with TestClaim(node).allocate() as claim:
         first = await claim.prepare()
-        await node.restart_driver(signal=signal.SIGTERM)
+        await node.restart_driver()
         if (answer := await claim.prepare()) != first:
             raise Broken(
                 f"the answer is {in_words(answer)}, before the restart it was {in_words(first)}"
             )
         if problem := node.files.cdi_problem([name for each in first for name in each.cdi_ids]):
             raise Broken(problem)
-        await node.restart_driver(signal=signal.SIGTERM)
+        await node.restart_driver()
         await claim.unprepare()
         if left := node.files.cdi_files_of(claim.uid):
             raise Broken(f"the CDI file {left[0]} is left over")

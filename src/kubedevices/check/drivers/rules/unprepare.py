@@ -1,14 +1,16 @@
 """NodeUnprepareResources, and what stays when a claim is gone."""
 
-from kubedevices.check.check import Broken, Fragile, Harm, Severity, Theme
+from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Severity, Theme
 from kubedevices.check.drivers.claims import TestClaim, cdi_ids, needs_devices
 from kubedevices.check.drivers.cluster import everywhere
 from kubedevices.check.drivers.node import DriverNode
+from kubedevices.check.drivers.target import TRIGGERED
 from kubedevices.testing.api_server.http import ApiFault
 from kubedevices.values.allocation import ClaimReference
 
 FAIL = Severity.FAIL
 theme = Theme("unprepare", harm=Harm.POD, needs=("prepare.answers",))
+_MOST_CLAIMS = 32
 _KUBELET = "kubelet cm/dra, NodeUnprepareResources; KEP-4381"
 
 
@@ -41,15 +43,27 @@ async def cleans(node: DriverNode) -> str:
     mend="A claim that is not prepared is a success.",
 )
 async def twice(node: DriverNode) -> str:
-    """A second Unprepare, and one of a claim that was never prepared, succeed."""
+    """A second Unprepare succeeds."""
     async with TestClaim(node).allocate() as claim:
         await claim.prepare()
         await claim.unprepare()
         await claim.unprepare()
+    return "both succeed"
+
+
+@theme.check(
+    "unknown",
+    FAIL,
+    suffers="A pod whose Prepare never reached the driver stays in Terminating for ever.",
+    source=f"{_KUBELET}: unprepares each claim of a pod that ends",
+    mend="A claim that is not prepared is a success.",
+)
+async def unknown_claim(node: DriverNode) -> str:
+    """Unprepare of a claim that was never prepared, and that no API server knows, succeeds."""
     unknown = ClaimReference("default", "00000000-0000-4000-8000-0000000000ff", "never-prepared")
     if problem := await node.unprepare([unknown]):
         raise Broken(f"a claim that was never prepared: {problem}")
-    return "both succeed"
+    return "succeeds"
 
 
 @theme.check(
@@ -61,15 +75,80 @@ async def twice(node: DriverNode) -> str:
     seen="drivers that read the claim in Unprepare",
 )
 async def object_gone(node: DriverNode) -> str:
-    """A claim whose object is gone, or cannot be read, is unprepared."""
+    """A claim whose object is gone is unprepared."""
     async with TestClaim(node).allocate() as claim:
-        await claim.prepare()
-        with node.cluster.broken(everywhere(ApiFault(503, "unavailable", "ServiceUnavailable"))):
-            await claim.unprepare()
         await claim.prepare()
         claim.delete()
         await claim.unprepare()
     return "unprepared without its object"
+
+
+@theme.check(
+    "api-away",
+    FAIL,
+    suffers="During an outage of the API server no pod can end, and its devices are lost.",
+    source=f"{_KUBELET}: needs no API server",
+    mend="Keep what you need to unprepare in a file, and do not read the object.",
+    seen="drivers that read the claim in Unprepare",
+)
+async def api_away(node: DriverNode) -> str:
+    """While the API server answers each request with an error a claim is unprepared."""
+    async with TestClaim(node).allocate() as claim:
+        await claim.prepare()
+        with node.cluster.broken(everywhere(ApiFault(503, "unavailable", "ServiceUnavailable"))):
+            await claim.unprepare()
+    return "unprepared without an API server"
+
+
+@theme.check(
+    "device-gone",
+    FAIL,
+    track=TRIGGERED,
+    suffers="A device that falls off the bus takes its pod, and after a restart the whole driver.",
+    source=f"{_KUBELET}: succeeds also for a device that is not there any more",
+    mend="Unprepare by your state file, and take a device that is missing as released.",
+    seen="drivers that look the device up, and end with a nil pointer in a crash loop",
+)
+async def device_gone(node: DriverNode) -> str:
+    """A claim is unprepared after its device has vanished from the host, also after a restart of
+    the driver.
+    """
+    gone = await _unprepare_without_device(node, restarts=False)
+    await _unprepare_without_device(node, restarts=True)
+    return f"the claim of {gone} is unprepared"
+
+
+async def _unprepare_without_device(node: DriverNode, *, restarts: bool) -> str:
+    """Take away a device that a claim has, and unprepare the claim; return the device."""
+    before = node.cluster.devices(node.driver)
+    claims = [TestClaim(node).allocate() for _ in [*before][:_MOST_CLAIMS]]
+    try:
+        for each in claims:
+            await each.prepare()
+        await node.run_trigger()
+        await node.until(lambda: _without_device(node, claims), node.timing.change)
+        lost = _without_device(node, claims)
+        if not lost:
+            raise NotTried("the trigger takes no device away that a claim has")
+        if restarts and node.cluster.devices(node.driver):
+            await node.restart_driver()
+        for each in lost:
+            await each.unprepare()
+        process = node.process
+        if process is None or not process.running:
+            raise Broken("its process ended", node.last_words())
+        return str(lost[0].results[0]["device"])
+    finally:
+        await node.undo_trigger()
+        await node.until(lambda: node.cluster.devices(node.driver) == before, node.timing.change)
+        for each in claims:
+            await each.end()
+
+
+def _without_device(node: DriverNode, claims: list[TestClaim]) -> list[TestClaim]:
+    """Return the claims whose device is not published any more."""
+    there = node.cluster.devices(node.driver)
+    return [each for each in claims if each.results[0]["device"] not in there]
 
 
 @theme.check(
@@ -98,6 +177,7 @@ async def others(node: DriverNode) -> str:
 @theme.check(
     "half",
     FAIL,
+    needs=("prepare.unknown-device",),
     suffers="A device that no pod uses is lost.",
     source="kubelet: a claim whose Prepare failed is unprepared when its pod is deleted",
     mend="Undo what a failed Prepare has done, at the latest in Unprepare.",

@@ -1,0 +1,94 @@
+"""`kubedevices explain pod NAME` and `claim NAME`: asks the API server, and prints the answer.
+
+The keys of `-o json` and `-o yaml` are stable: `subject`, `result` (ok, unknown, problem), `cause`,
+`evidence` (a list of `kind`, `about`, `reason` and `thing`), `advice`, `command`, `notes` and
+`unread`.
+"""
+
+import argparse
+import asyncio
+from typing import TYPE_CHECKING
+
+from kubedevices.cli.shared.node_client import absolute_path
+from kubedevices.cli.shared.output import print_document
+from kubedevices.errors import UsageError
+from kubedevices.host.terminal import print_line
+
+if TYPE_CHECKING:
+    from kubedevices.explain.answer import SubjectAnswer
+
+SUBJECTS = ("pod", "claim")
+_STYLES = {"ok": "green", "unknown": "dim", "problem": "bold red"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments about a pod or a claim."""
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help="[NAMESPACE/]NAME of the pod or claim"
+    )
+    parser.add_argument(
+        "--kubeconfig",
+        type=absolute_path,
+        metavar="FILE",
+        help="for a pod or claim: how to reach the API server (default: the variable KUBECONFIG, "
+        "then as a pod does)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the answer about a pod or a claim; return 1 for a problem, 3 without an answer."""
+    answer = asyncio.run(_answer(args))
+    if args.output == "table":
+        _print(answer)
+    else:
+        print_document(answer.as_dict(), args.output)
+    return answer.exit_code
+
+
+async def _answer(args: argparse.Namespace) -> "SubjectAnswer":
+    try:
+        from kubedevices.dra.api_client import ApiClient
+    except ModuleNotFoundError as error:
+        if error.name != "h11":
+            raise
+        raise UsageError(
+            "asking the API server needs h11: pip install 'kubedevices[dra]'"
+        ) from error
+    from kubedevices.dra.kubeconfig import find_access
+    from kubedevices.explain.judge_subject import explain_claim, explain_pod
+    from kubedevices.explain.look_cluster import look_at_cluster
+
+    namespace, slash, name = args.name.rpartition("/")
+    if (slash and not namespace) or "/" in namespace or not name:
+        raise UsageError(f"{args.name!r} is not [NAMESPACE/]NAME")
+    access = find_access(args.kubeconfig)
+    namespace = namespace or access.namespace or "default"
+    api = ApiClient(access)
+    if args.resource == "pod":
+        return explain_pod(await look_at_cluster(api, namespace, name), namespace, name)
+    return explain_claim(await look_at_cluster(api, namespace), namespace, name)
+
+
+def _print(answer: "SubjectAnswer") -> None:
+    """Print the cause, then a line per device and node, then what helps."""
+    from kubedevices.explain.answer import summarised
+
+    subject = f" {answer.subject}: {answer.cause}"
+    print_line((f"{answer.result:8}", _STYLES[answer.result]), subject)
+    rows = [*summarised(answer.evidence)]
+    if rows:
+        print_line()
+    width = max((len(about) for about, _ in rows), default=0)
+    for about, reason in rows:
+        print_line(f"  {about:{width}}  {reason}".rstrip())
+    limits = [*answer.notes, *(f"not read: {text}" for text in answer.unread)]
+    if limits:
+        print_line()
+    for text in limits:
+        print_line(f"  {text}")
+    if answer.advice or answer.command:
+        print_line()
+    if answer.advice:
+        print_line(f"→ {answer.advice}")
+    if answer.command:
+        print_line(f"$ {answer.command}")

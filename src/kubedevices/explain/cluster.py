@@ -1,0 +1,241 @@
+"""The objects of a cluster that decide about a claim, and who holds which device. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import NamedTuple
+
+from kubedevices.values.quantities import amount
+from kubedevices.values.scheduling.capacities import Consumed, Key
+from kubedevices.values.scheduling.kinds import Object
+from kubedevices.values.scheduling.pools import (
+    NodePool,
+    PoolDevice,
+    gather,
+    is_relevant,
+    newest,
+)
+
+CLASS_ANNOTATION = "deviceclass.resource.kubernetes.io/"
+"""A resource name that begins so is a request for a device of the class with this name."""
+
+
+class DeviceHolder(NamedTuple):
+    """A claim that has a device, and the pods for which it is reserved."""
+
+    claim: str
+    pods: tuple[str, ...]
+
+    def __str__(self) -> str:
+        if not self.pods:
+            return f"the claim {self.claim}, which no pod uses"
+        kind = "pod" if len(self.pods) == 1 else "pods"
+        return f"{kind} {', '.join(self.pods)} through claim {self.claim}"
+
+
+@dataclass(frozen=True)
+class ClusterObjects:
+    """What was read. `unread` says by plural why a kind could not be read; its list is empty.
+
+    `notes` say of what only a part could be read.
+    """
+
+    pods: list[Object] = field(default_factory=list)
+    claims: list[Object] = field(default_factory=list)
+    templates: list[Object] = field(default_factory=list)
+    classes: list[Object] = field(default_factory=list)
+    slices: list[Object] = field(default_factory=list)
+    listed_nodes: list[Object] = field(default_factory=list)
+    events: list[Object] = field(default_factory=list)
+    unread: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def nodes(self) -> list[Object]:
+        """The nodes; if they could not be read, those that slices name, without labels."""
+        if "nodes" not in self.unread:
+            return self.listed_nodes
+        names = dict.fromkeys(each["spec"].get("nodeName") for each in self.slices)
+        return [{"metadata": {"name": name}} for name in names if name]
+
+    @cached_property
+    def class_of(self) -> dict[str, Object]:
+        """The DeviceClasses by name."""
+        return {each["metadata"]["name"]: each for each in self.classes}
+
+    def claim(self, namespace: str, name: str) -> Object | None:
+        """Return a claim, None if it does not exist."""
+        return self._claim_of.get(f"{namespace}/{name}")
+
+    def pod(self, namespace: str, name: str) -> Object | None:
+        """Return a pod, None if it does not exist."""
+        return next((each for each in self.pods if full_name(each) == f"{namespace}/{name}"), None)
+
+    @cached_property
+    def _claim_of(self) -> dict[str, Object]:
+        return {full_name(each): each for each in self.claims}
+
+    def with_claim(self, claim: Object) -> "ClusterObjects":
+        """Return this cluster after one more claim has got devices."""
+        made = replace(self, claims=[*self.claims, claim])
+        for name in ("nodes", "class_of", "_pools", "_pools_of_node"):
+            made.__dict__[name] = getattr(self, name)
+        return made
+
+    # ------------------------------------------------------------ devices
+
+    @cached_property
+    def holders(self) -> dict[Key, list[DeviceHolder]]:
+        """The claims that have a device, by device; without those that only watch (admin)."""
+        found: dict[Key, list[DeviceHolder]] = defaultdict(list)
+        for claim in self.claims:
+            for result in results_of(claim):
+                if not result.get("adminAccess"):
+                    found[key_of(result)].append(DeviceHolder(full_name(claim), users_of(claim)))
+        return dict(found)
+
+    @cached_property
+    def results(self) -> list[Object]:
+        """All devices that claims have."""
+        return [
+            result
+            for claim in self.claims
+            for result in results_of(claim)
+            if not result.get("adminAccess")
+        ]
+
+    @cached_property
+    def taken(self) -> set[Key]:
+        """The devices that one claim has alone."""
+        return {key_of(each) for each in self.results if not each.get("shareID")}
+
+    @cached_property
+    def shared(self) -> Consumed:
+        """What claims consume of devices that they share."""
+        return Consumed(each for each in self.results if each.get("shareID"))
+
+    @cached_property
+    def _pools(self) -> dict[tuple[str, str], list[Object]]:
+        found: dict[tuple[str, str], list[Object]] = defaultdict(list)
+        for each in self.slices:
+            found[each["spec"]["driver"], each["spec"]["pool"]["name"]].append(each)
+        return found
+
+    @cached_property
+    def _pools_of_node(self) -> dict[str, set[tuple[str, str]]]:
+        """The pools by the node that a slice names; "" for slices that name no node."""
+        found: dict[str, set[tuple[str, str]]] = defaultdict(set)
+        for key, members in self._pools.items():
+            for each in members:
+                found[each["spec"].get("nodeName") or ""].add(key)
+        return found
+
+    def slices_for(self, node: Object) -> list[Object]:
+        """Return the slices of all pools that may have a device for a node."""
+        by_node = self._pools_of_node
+        keys = by_node.get(node["metadata"]["name"], set()) | by_node.get("", set())
+        return [each for key in sorted(keys) for each in self._pools[key]]
+
+    def pools_for(self, node: Object) -> dict[tuple[str, str], NodePool]:
+        """Return the pools with devices for a node."""
+        pools = gather(self.slices_for(node), node)
+        return {(each.driver, each.name): each for each in pools}
+
+    def devices_for(self, node: Object) -> Iterator[PoolDevice]:
+        """Yield the devices for a node, also those of pools that are not complete."""
+        for key in self.pools_for(node):
+            for each in newest(self._pools[key]):
+                if is_relevant(each, node):
+                    for device in each["spec"].get("devices") or ():
+                        offered = PoolDevice(*key, device, each["spec"])
+                        if offered.is_on(node):
+                            yield offered
+
+    def count_of_slices(self, key: tuple[str, str]) -> str:
+        """Return how many slices of a pool exist, and how many must."""
+        current = newest(self._pools[key])
+        pool = current[0]["spec"]["pool"]
+        return f"{len(current)} of {pool['resourceSliceCount']} slices of generation " + str(
+            pool["generation"]
+        )
+
+
+def full_name(found: Object) -> str:
+    """Return NAMESPACE/NAME."""
+    return f"{found['metadata'].get('namespace', 'default')}/{found['metadata']['name']}"
+
+
+def results_of(claim: Object) -> list[Object]:
+    """Return the devices that a claim has."""
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    return (allocation.get("devices") or {}).get("results") or []
+
+
+def key_of(result: Object) -> Key:
+    """Return driver, pool and device."""
+    return result["driver"], result["pool"], result["device"]
+
+
+def users_of(claim: Object) -> tuple[str, ...]:
+    """Return the pods for which a claim is reserved, with their namespace."""
+    namespace = claim["metadata"].get("namespace", "default")
+    return tuple(
+        f"{namespace}/{each['name']}"
+        for each in (claim.get("status") or {}).get("reservedFor") or ()
+        if each.get("resource", "pods") == "pods"
+    )
+
+
+def is_over(pod: Object) -> bool:
+    """Whether a pod has ended: it holds nothing any more."""
+    return phase_of(pod) in ("Succeeded", "Failed")
+
+
+def phase_of(pod: Object) -> str:
+    """Return the phase; the API server calls a new pod Pending."""
+    return (pod.get("status") or {}).get("phase") or "Pending"
+
+
+def wanted_resources(pod: Object) -> dict[str, Fraction]:
+    """Return the extended resources that a pod asks for.
+
+    Init containers run before the others, so the larger number counts; sidecars run beside them.
+    """
+    spec = pod["spec"]
+    beside = [*(spec.get("containers") or ())]
+    before = spec.get("initContainers") or []
+    beside += [each for each in before if each.get("restartPolicy") == "Always"]
+    wanted: dict[str, Fraction] = defaultdict(Fraction)
+    for each in beside:
+        for name, number in _extended(each):
+            wanted[name] += number
+    for each in before:
+        for name, number in _extended(each):
+            wanted[name] = max(wanted[name], number)
+    return {name: number for name, number in wanted.items() if number}
+
+
+def _extended(container: Object) -> Iterator[tuple[str, Fraction]]:
+    resources = container.get("resources") or {}
+    both = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    for name, text in both.items():
+        domain = name.partition("/")[0]
+        if "/" in name and (
+            not f".{domain}".endswith(".kubernetes.io") or CLASS_ANNOTATION in name
+        ):
+            yield name, number_of(text)
+
+
+def number_of(text: object) -> Fraction:
+    """Return the value of a quantity, 0 for anything else."""
+    try:
+        return amount(str(text))
+    except ValueError:
+        return Fraction(0)
+
+
+def named(found: Iterable[Object]) -> list[str]:
+    """Return the names of objects."""
+    return [each["metadata"]["name"] for each in found]

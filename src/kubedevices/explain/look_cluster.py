@@ -1,0 +1,234 @@
+"""Reads from the API server what decides about pods and claims. asyncio.
+
+What may not be read is left out, and the answer says so: a user with few rights gets the rest.
+"""
+
+import asyncio
+import contextlib
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from kubedevices.config.documents.shape import Shape
+from kubedevices.dra.api_client import ApiClient
+from kubedevices.errors import ApiRefused, ApiUnreachable
+from kubedevices.explain.cluster import ClusterObjects
+from kubedevices.host import deadlines
+from kubedevices.values.scheduling.kinds import KINDS, Object
+
+DEADLINE = 60.0
+"""Seconds for all calls together."""
+
+_SLICE_PAGE = 100
+_PAGE = 500
+_META: Shape = {"name!": str, "namespace": str, "uid": str, "deletionTimestamp": str}
+_SELECTOR: Shape = {
+    "nodeSelectorTerms": [
+        {
+            "matchExpressions": [{"key!": str, "operator!": str, "values": [str]}],
+            "matchFields": [{"key!": str, "operator!": str, "values": [str]}],
+        }
+    ]
+}
+_TAINT: Shape = {"key!": str, "effect!": str, "value": str}
+_TOLERATION: Shape = {"key": str, "operator": str, "value": str, "effect": str}
+_RESOURCES: Shape = {"resources": {"limits": dict, "requests": dict}, "restartPolicy": str}
+_POD: Shape = {
+    "metadata!": _META,
+    "spec!": {
+        "nodeName": str,
+        "nodeSelector": dict,
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _SELECTOR}},
+        "tolerations": [_TOLERATION],
+        "schedulingGates": [{"name!": str}],
+        "resourceClaims": [
+            {"name!": str, "resourceClaimName": str, "resourceClaimTemplateName": str}
+        ],
+        "containers": [_RESOURCES],
+        "initContainers": [_RESOURCES],
+    },
+    "status": {
+        "phase": str,
+        "reason": str,
+        "message": str,
+        "conditions": [{"type!": str, "status": str, "message": str}],
+        "resourceClaimStatuses": [{"name!": str, "resourceClaimName": str}],
+        "containerStatuses": [
+            {
+                "name": str,
+                "state": {"waiting": {"reason": str, "message": str}},
+                "allocatedResourcesStatus": [
+                    {"resources": [{"resourceID": str, "health": str}]},
+                ],
+            }
+        ],
+    },
+}
+_CEL: Shape = [{"cel": {"expression!": str}}]
+_REQUEST: Shape = {
+    "name": str,
+    "deviceClassName": str,
+    "selectors": _CEL,
+    "allocationMode": str,
+    "count": int,
+    "adminAccess": bool,
+    "tolerations": [_TOLERATION],
+    "capacity": {"requests": dict},
+}
+_CLAIM: Shape = {
+    "metadata!": _META,
+    "spec!": {
+        "devices": {
+            "requests": [{"name!": str, "exactly": _REQUEST, "firstAvailable": [_REQUEST]}],
+            "constraints": [{"matchAttribute": str, "distinctAttribute": str, "requests": [str]}],
+            "config": [dict],
+        }
+    },
+    "status": {
+        "allocation": {
+            "nodeSelector": _SELECTOR,
+            "devices": {
+                "results": [
+                    {
+                        "driver!": str,
+                        "pool!": str,
+                        "device!": str,
+                        "shareID": str,
+                        "adminAccess": bool,
+                        "consumedCapacity": dict,
+                    }
+                ]
+            },
+        },
+        "reservedFor": [{"resource": str, "name!": str, "uid": str}],
+    },
+}
+_SLICE: Shape = {
+    "metadata!": _META,
+    "spec!": {
+        "driver!": str,
+        "nodeName": str,
+        "allNodes": bool,
+        "perDeviceNodeSelection": bool,
+        "nodeSelector": _SELECTOR,
+        "pool!": {"name!": str, "generation!": int, "resourceSliceCount!": int},
+        "sharedCounters": [{"name!": str, "counters!": dict}],
+        "devices": [
+            {
+                "name!": str,
+                "nodeName": str,
+                "nodeSelector": _SELECTOR,
+                "attributes": dict,
+                "capacity": dict,
+                "taints": [_TAINT],
+                "consumesCounters": [{"counterSet!": str, "counters!": dict}],
+                "allowMultipleAllocations": bool,
+            }
+        ],
+    },
+}
+_SHAPES: dict[str, Shape] = {
+    "pods": _POD,
+    "resourceclaims": _CLAIM,
+    "resourceclaimtemplates": {"metadata!": _META},
+    "deviceclasses": {
+        "metadata!": _META,
+        "spec": {"selectors": _CEL, "extendedResourceName": str, "config": [dict]},
+    },
+    "resourceslices": _SLICE,
+    "nodes": {
+        "metadata!": {**_META, "labels": dict},
+        "spec": {"unschedulable": bool, "taints": [_TAINT]},
+        "status": {"capacity": dict, "allocatable": dict},
+    },
+    "events": {
+        "metadata!": _META,
+        "involvedObject": {"uid": str},
+        "type": str,
+        "reason": str,
+        "message": str,
+        "lastTimestamp": str,
+        "eventTime": str,
+    },
+}
+
+
+class _Found(NamedTuple):
+    plural: str
+    items: list[Object]
+    problem: str = ""
+    note: str = ""
+
+
+async def look_at_cluster(api: ApiClient, namespace: str, pod: str = "") -> ClusterObjects:
+    """Return what a user may read; with `pod`, the events of this pod of the namespace too.
+
+    Raises `ApiUnreachable`.
+    """
+    reads = [_read(api, plural) for plural in ("deviceclasses", "resourceslices", "nodes")]
+    reads += [_read_wide(api, plural, namespace) for plural in ("pods", "resourceclaims")]
+    reads.append(_read(api, "resourceclaimtemplates", namespace))
+    if pod:
+        fields = f"involvedObject.kind=Pod,involvedObject.name={pod}"
+        reads.append(_read(api, "events", namespace, fields))
+    try:
+        async with deadlines.timeout(DEADLINE):
+            found = {each.plural: each for each in await asyncio.gather(*reads)}
+    except TimeoutError:
+        raise ApiUnreachable(api.server, f"not all objects in {DEADLINE:g} s") from None
+    items: dict[str, list[Any]] = {plural: each.items for plural, each in found.items()}
+    return ClusterObjects(
+        pods=items["pods"],
+        claims=items["resourceclaims"],
+        templates=items["resourceclaimtemplates"],
+        classes=items["deviceclasses"],
+        slices=items["resourceslices"],
+        listed_nodes=items["nodes"],
+        events=items.get("events", []),
+        unread={plural: each.problem for plural, each in found.items() if each.problem},
+        notes=tuple(each.note for each in found.values() if each.note),
+    )
+
+
+async def _read_wide(api: ApiClient, plural: str, namespace: str) -> _Found:
+    """Read all namespaces, or the one that the user may read."""
+    found = await _read(api, plural)
+    if not found.problem:
+        return found
+    narrow = await _read(api, plural, namespace)
+    if narrow.problem:
+        return found
+    return narrow._replace(
+        note=f"only those {plural} of the namespace {namespace} were read: {found.problem}"
+    )
+
+
+async def _read(api: ApiClient, plural: str, namespace: str = "", fields: str = "") -> _Found:
+    kind = KINDS[plural]
+    root = f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.api_version}"
+    path = f"{root}/namespaces/{quote(namespace)}/{plural}" if namespace else f"{root}/{plural}"
+    shape = {"metadata": {"continue": str}, "items": [_SHAPES[plural]]}
+    page = _SLICE_PAGE if plural == "resourceslices" else _PAGE
+    for is_last in (False, True):
+        found: list[Object] = []
+        try:
+            async with contextlib.aclosing(
+                api.pages(path, shape, page=page, fields=fields)
+            ) as pages:
+                async for each in pages:
+                    found += each
+        except ApiRefused as error:
+            if (
+                error.status == 410 and not is_last
+            ):  # the list took longer than the server remembers
+                continue
+            return _Found(plural, [], _why(error, kind.api_version))
+        break
+    return _Found(plural, found)
+
+
+def _why(error: ApiRefused, api_version: str) -> str:
+    if error.status == 403 and error.missing_rule:
+        return f"you need the RBAC rule {error.missing_rule}"
+    if error.status == 404:
+        return f"the API server does not serve {api_version}"
+    return error.message or error.reason or f"status {error.status}"

@@ -1,0 +1,178 @@
+"""The functions of lists, sets, maps and optional values. Pure.
+
+Sources: cel-go 0.27, `ext/lists.go`, `ext/sets.go` and `cel/library.go`; k8s.io/apiserver 1.36,
+`pkg/cel/library/lists.go`.
+"""
+
+import functools
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kubedevices.values.selectors.arithmetic import binary
+from kubedevices.values.selectors.cel_types import DURATION
+from kubedevices.values.selectors.cel_values import (
+    Optional,
+    Uint,
+    compare,
+    fail,
+    no_overload,
+    same,
+    type_name,
+)
+from kubedevices.values.selectors.times import Duration
+
+_LONGEST_RANGE = 10_000_000
+
+
+def _needs_list(answer: Callable[..., Any]) -> Callable[..., Any]:
+    def checked(items: Any, *args: Any) -> Any:
+        if not isinstance(items, list):
+            raise no_overload()
+        return answer(items, *args)
+
+    return checked
+
+
+def _is_sorted(items: list[Any]) -> bool:
+    return all(compare(*pair) <= 0 for pair in itertools.pairwise(items))
+
+
+def _best(name: str, sign: int) -> Callable[[list[Any]], Any]:
+    def answer(items: list[Any]) -> Any:
+        if not items:
+            raise fail(f"{name} called on empty list")
+        best = items[0]
+        for each in items[1:]:
+            if compare(each, best) == sign:
+                best = each
+        return best
+
+    return answer
+
+
+def _sorted(items: list[Any], keys: list[Any]) -> list[Any]:
+    by_key = functools.cmp_to_key(compare)
+    order = sorted(range(len(items)), key=lambda place: by_key(keys[place]))
+    return [items[place] for place in order]
+
+
+def _distinct(items: list[Any]) -> list[Any]:
+    found: list[Any] = []
+    for each in items:
+        if not any(same(each, other) for other in found):
+            found.append(each)
+    return found
+
+
+def _flatten(items: list[Any], depth: Any = 1) -> list[Any]:
+    if type_name(depth) != "int":
+        raise no_overload()
+    if depth < 0:
+        raise fail("level must be non-negative")
+    found: list[Any] = []
+    for each in items:
+        found += _flatten(each, depth - 1) if depth and isinstance(each, list) else [each]
+    return found
+
+
+def _slice(items: list[Any], start: Any, end: Any) -> list[Any]:
+    if (type_name(start), type_name(end)) != ("int", "int"):
+        raise no_overload()
+    if not 0 <= start <= end <= len(items):
+        raise fail(f"cannot slice({start}, {end}), list is length {len(items)}")
+    return items[start:end]
+
+
+def _range(length: Any) -> list[int]:
+    if type_name(length) != "int":
+        raise no_overload()
+    if length > _LONGEST_RANGE:
+        raise fail("a list of this length is not evaluated here", "unsupported")
+    return list(range(length))
+
+
+def index_of(items: list[Any], item: Any) -> int:
+    """Return the place of the first equal item, or -1."""
+    return next((i for i, each in enumerate(items) if same(each, item)), -1)
+
+
+def last_index_of(items: list[Any], item: Any) -> int:
+    """Return the place of the last equal item, or -1."""
+    return next((i for i in reversed(range(len(items))) if same(items[i], item)), -1)
+
+
+def _contains(items: list[Any], others: Any) -> bool:
+    return all(index_of(items, each) >= 0 for each in _list(others))
+
+
+def _intersects(items: list[Any], others: Any) -> bool:
+    return any(index_of(items, each) >= 0 for each in _list(others))
+
+
+def _list(items: Any) -> list[Any]:
+    if not isinstance(items, list):
+        raise no_overload()
+    return items
+
+
+def _unwrap(items: list[Any]) -> list[Any]:
+    if not all(isinstance(each, Optional) for each in items):
+        raise no_overload()
+    return [item for each in items for item in each.items]
+
+
+def size(value: Any) -> int:
+    """Return the number of characters, bytes, items or entries."""
+    if not isinstance(value, str | bytes | list | Mapping):
+        raise no_overload()
+    return len(value)
+
+
+def _inserted(held: Any, *entry: Any) -> dict[Any, Any]:
+    added = entry[0] if len(entry) == 1 else dict([entry])
+    if not isinstance(held, Mapping) or not isinstance(added, Mapping):
+        raise no_overload()
+    for key in added:
+        if key in held:
+            raise fail(f"insert failed: key {key!r} already exists")
+    return {**held, **added}
+
+
+_OF_LISTS: dict[str, Callable[..., Any]] = {
+    "isSorted": _is_sorted,
+    "min": _best("min", -1),
+    "max": _best("max", 1),
+    "sort": lambda items: _sorted(items, items),
+    "@sortByAssociatedKeys": _sorted,
+    "distinct": _distinct,
+    "flatten": _flatten,
+    "reverse": lambda items: items[::-1],
+    "slice": _slice,
+    "first": lambda items: Optional(*items[:1]),
+    "last": lambda items: Optional(*items[-1:]),
+    "sets.contains": _contains,
+    "sets.intersects": _intersects,
+    "sets.equivalent": lambda a, b: _contains(a, b) and _contains(b, a),
+    "optional.unwrap": _unwrap,
+    "unwrapOpt": _unwrap,
+}
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **{name: _needs_list(answer) for name, answer in _OF_LISTS.items()},
+    "lists.range": _range,
+    "size": size,
+    "cel.@mapInsert": _inserted,
+}
+"""The functions by name. A receiver is the first argument. For `sum` see `total`."""
+
+
+_ZEROS = {"double": 0.0, "int": 0, "uint": Uint(0), DURATION: Duration(0)}
+
+
+def total(items: Any, kind: str) -> Any:
+    """Return the sum of a list with items of the type `kind`."""
+    if kind not in _ZEROS:
+        raise fail("the sum of items of unknown type is not evaluated here", "unsupported")
+    return functools.reduce(
+        lambda before, each: binary("_+_", before, each), _list(items), _ZEROS[kind]
+    )

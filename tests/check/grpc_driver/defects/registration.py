@@ -1,0 +1,108 @@
+"""Drivers with a mistake in their sockets, or in the life of their process."""
+
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from tests.check.grpc_driver.api import SLICES
+from tests.check.grpc_driver.defects.registry import defect
+from tests.check.grpc_driver.driver import CannotServe, Driver, accepts
+from tests.check.grpc_driver.health import Health
+from tests.check.grpc_driver.publisher import Publisher
+from tests.check.grpc_driver.registration import VERSIONS, Registration
+
+
+@defect("register.info")
+class NamesAnUnknownVersion(Registration):
+    versions = (*VERSIONS, "v9.DRAPlugin")
+
+
+@defect("process.stderr-secrets")
+class PrintsItsKubeconfig(Driver):
+    def build(self) -> None:
+        self.log(self.options.kubeconfig.read_text())
+        super().build()
+
+
+@defect("register.status-refused")
+class IgnoresARefusal(Registration):
+    def refused(self, text: str) -> None:
+        pass
+
+
+@defect("register.kubelet-absent")
+class GivesUpWithoutKubelet(Driver):
+    patience = 4.0  # seconds; the published driver waited 30
+
+    def open(self) -> None:
+        super().open()
+        self.opened_at = time.monotonic()
+
+    def look(self) -> None:
+        if not self.registration.was_asked and time.monotonic() > self.opened_at + self.patience:
+            raise CannotServe("no kubelet has registered the driver")
+        super().look()
+
+
+@defect("register.kubelet-restart")
+class EndsWithItsKubelet(Health):
+    def watch(self, response: Any, _request: Any, context: Any) -> Iterator[Any]:
+        yield from super().watch(response, _request, context)
+        if not self.is_stopped:
+            os._exit(1)
+
+
+@defect("register.socket-wiped")
+class NeverLooksAtItsSockets(Driver):
+    def look(self) -> None:
+        pass
+
+
+@defect("register.stale-socket")
+class EndsAtAnOldSocket(Driver):
+    def remove_stale_sockets(self) -> None:
+        for each in self.registry.glob("*.sock"):
+            if not accepts(each):
+                raise CannotServe(f"address already in use: {each}")
+
+
+@defect("register.two-instances")
+class WaitsForItsPredecessor(Driver):
+    def open(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.lock = (self.directory / "instance.lock").open("a")
+        fcntl.flock(self.lock, fcntl.LOCK_EX)
+        super().open()
+
+
+@defect("register.stop")
+class DeletesItsSlices(Driver):
+    def stop(self) -> int:
+        for each in self.api.slices()["items"]:
+            self.api.call("DELETE", f"{SLICES}/{each['metadata']['name']}")
+        return super().stop()
+
+
+@defect("register.long-path")
+class EndsWithoutAReason(Driver):
+    def cannot_serve(self, error: Exception) -> int:
+        self.log("start failed")
+        return 1
+
+
+@defect("rights.missing")
+class ListsPods(Driver):
+    def build(self) -> None:
+        super().build()
+        self.api.call("GET", "/api/v1/pods")
+
+
+@defect("process.dies")
+class EndsWhenNobodyCalls(Publisher):
+    patience = 4.0  # seconds
+
+    def registered(self) -> None:
+        threading.Timer(self.patience, os._exit, (1,)).start()

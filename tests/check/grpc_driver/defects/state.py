@@ -1,0 +1,73 @@
+"""Drivers that do not survive a reboot, a crash or a damaged file."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.check.grpc_driver.cdi import CdiFiles, Prepared
+from tests.check.grpc_driver.claims import Refused
+from tests.check.grpc_driver.defects.prepare import NotesItsOwn
+from tests.check.grpc_driver.defects.registry import defect
+from tests.check.grpc_driver.driver import Driver
+from tests.check.grpc_driver.service import Devices, Service
+from tests.check.grpc_driver.state import Claims, State
+
+
+@defect("state.cdi-wiped")
+class AnswersFromMemory(NotesItsOwn):
+    def repeated(self, uid: str, devices: Devices) -> Devices:
+        return devices if uid in self.mine else super().repeated(uid, devices)
+
+
+@defect("state.reboot")
+class AnswersFromItsCheckpoint(NotesItsOwn):
+    def repeated(self, uid: str, devices: Devices) -> Devices:
+        return super().repeated(uid, devices) if uid in self.mine else devices
+
+
+@defect("state.killed")
+class LocksByFiles(Service):
+    def set_up(self, claims: Claims, uid: str, wanted: Devices) -> None:
+        lock = self.files.directory / f".{uid}.lock"
+        try:
+            lock.touch(exist_ok=False)
+        except FileExistsError as error:
+            raise Refused("another call prepares the claim") from error
+        time.sleep(0.2)
+        super().set_up(claims, uid, wanted)
+        lock.unlink()
+
+
+@defect("state.checkpoint-cut")
+class EndsWithoutItsCheckpoint(State):
+    def __init__(self, directory: Path, log: Callable[[str], None]) -> None:
+        super().__init__(directory, log)
+        self.load()
+
+    def lost(self, reason: str) -> Claims:
+        self._log(f"cannot read the checkpoint: {reason}")
+        os._exit(1)
+
+
+@defect("state.leftovers")
+class CleansItsDirectory(Driver):
+    def build(self) -> None:
+        super().build()
+        for each in self.options.cdi_dir.glob("*.json"):
+            if not each.name.startswith(self.service.files.driver):
+                each.unlink()
+
+
+@defect("state.restart-held")
+class NamesItsProcess(CdiFiles):
+    def name(self, uid: str, each: Prepared) -> str:
+        return f"{super().name(uid, each)}-{os.getpid()}"
+
+
+@defect("state.growth")
+class LeaksDescriptors(Service):
+    def prepare(self, claim: Any, context: Any, left: int) -> Devices:
+        os.open(os.devnull, os.O_RDONLY)
+        return super().prepare(claim, context, left)

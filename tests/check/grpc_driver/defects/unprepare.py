@@ -1,0 +1,79 @@
+"""Drivers with a mistake in Unprepare."""
+
+from typing import Any
+
+from tests.check.grpc_driver.api import ApiError
+from tests.check.grpc_driver.cdi import CdiFiles
+from tests.check.grpc_driver.claims import Refused
+from tests.check.grpc_driver.defects.registry import defect
+from tests.check.grpc_driver.service import Devices, Service
+from tests.check.grpc_driver.state import Claims
+
+_NO_DEVICE = "there is no device"
+
+
+@defect("unprepare.cleans")
+class LeavesItsFile(CdiFiles):
+    def remove(self, uid: str) -> None:
+        pass
+
+
+@defect("unprepare.twice")
+class RefusesASecondUnprepare(Service):
+    def __init__(self, *parts: Any, **more: Any) -> None:
+        super().__init__(*parts, **more)
+        self.ended: set[str] = set()
+
+    def prepare(self, claim: Any, context: Any, left: int) -> Devices:
+        self.ended.discard(claim.uid)
+        return super().prepare(claim, context, left)
+
+    def unprepare(self, claim: Any) -> None:
+        if claim.uid in self.ended:
+            raise Refused("the claim is not prepared")
+        super().unprepare(claim)
+        self.ended.add(claim.uid)
+
+
+@defect("unprepare.object-gone")
+class NeedsTheObject(Service):
+    def unprepare(self, claim: Any) -> None:
+        with self.state.locked() as claims:
+            is_known = claim.uid in claims
+        try:
+            if is_known:
+                self.api.claim(claim.namespace, claim.name, 5, lambda _: None)
+        except ApiError as error:
+            if error.status:
+                raise
+        super().unprepare(claim)
+
+
+@defect("unprepare.others")
+class EmptiesItsDirectory(CdiFiles):
+    def remove(self, uid: str) -> None:
+        for each in self.directory.glob(f"{self.driver}-*"):
+            each.unlink()
+
+
+@defect("unprepare.half")
+class HoldsWhatItRefused(Service):
+    def __init__(self, *parts: Any, **more: Any) -> None:
+        super().__init__(*parts, **more)
+        self.lost: set[str] = set()
+
+    def read(self, claim: Any, context: Any, left: int) -> Devices:
+        try:
+            return super().read(claim, context, left)
+        except Refused as error:
+            if str(error).startswith(_NO_DEVICE):
+                found = self.api.claim(claim.namespace, claim.name, 5, lambda _: None)
+                results = self.reader.results(found["status"]["allocation"])
+                self.lost |= {each["device"] for each in results}
+            raise
+
+    def check_holders(self, claims: Claims, uid: str, wanted: Devices) -> None:
+        for each in wanted:
+            if each["device"] in self.lost:
+                raise Refused(f"the device {each['device']} is in use")
+        super().check_holders(claims, uid, wanted)

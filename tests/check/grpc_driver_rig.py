@@ -1,0 +1,65 @@
+"""The driver on grpcio as a target of the check, good or with a defect."""
+
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from kubedevices.check.check import PluginCheck
+from kubedevices.check.drivers.rules import ALL, CATALOGUE
+from kubedevices.check.drivers.target import DriverTarget, DriverTiming
+from kubedevices.check.target import Trigger
+from tests.check.grpc_driver.inventory import USUAL
+
+BAD = USUAL.replace("gpu-1", "gpu-1!")
+COMMAND = (
+    *(sys.executable, "-W", "error", "-m", "tests.check.grpc_driver"),
+    *("--kubeconfig", "{kubeconfig}", "--node-name", "{node}"),
+    *("--kubelet-dir", "{kubelet_dir}", "--cdi-dir", "{cdi_dir}", "--pod-uid", "{pod_uid}"),
+)
+HEAD = {"apiVersion": "grpc.example.com/v1", "kind": "DeviceConfig"}
+PARAMETERS = (HEAD | {"mode": "safe", "level": 1}, HEAD | {"mode": "fast", "level": 2})
+FAST = DriverTiming(
+    published=15,
+    start=30,
+    again=8,
+    repaired=25,
+    stop=20,
+    wiped=20,
+    change=8,
+    quiet=2,
+    absent=0.2,
+    before_kubelet=1,
+    api_away=5,
+    refusing=2,
+)
+"""Limits that hold on a busy machine; pauses as short as the rules allow."""
+
+LONGER = {
+    "register.kubelet-absent": replace(FAST, before_kubelet=7),
+    "register.socket-wiped": replace(FAST, wiped=5),
+    "register.two-instances": replace(FAST, start=12),
+    "slices.refused": replace(FAST, repaired=8),
+    "slices.node-recreated": replace(FAST, repaired=8),
+    "process.dies": replace(FAST, quiet=8),
+}
+"""The defects that need other times: they wait themselves, or a rule waits for what never comes."""
+
+
+def grpc_driver(file: Path, defect: str = "") -> DriverTarget:
+    """Return the driver, whose second device the trigger breaks. Its devices are in `file`."""
+    file.write_text(USUAL)
+    step = "echo '{}' > {}.new && mv {}.new {}"  # a scan never sees half of the file
+    trigger = Trigger(step.format(BAD, *[file] * 3), undo=step.format(USUAL, *[file] * 3))
+    broken = ("--defect", defect) if defect else ()
+    command = (*COMMAND, "--devices", str(file), *broken)
+    return DriverTarget(command, trigger=trigger, parameters=PARAMETERS)
+
+
+def with_needs(wanted: Iterable[str]) -> list[PluginCheck]:
+    """Return rules, and those that they need, in the order of reports."""
+    todo, chosen = [*wanted], set()
+    while todo:
+        chosen.add(name := todo.pop())
+        todo += {*CATALOGUE.find(name).needs} - chosen
+    return [rule for rule in ALL if rule.id in chosen]

@@ -1,0 +1,86 @@
+"""Our own drivers, in each mode, keep every rule that can be tried on them in a short time."""
+
+from pathlib import Path
+
+import pytest
+
+from kubedevices.check.drivers.rules import ALL
+from kubedevices.check.drivers.run import run_driver
+from kubedevices.check.drivers.target import QUICK, DriverTarget
+from tests.check.our_program import KUBEDEVICES
+from tests.check.test_drivers import PLACES
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+DRA = ("--mode", "dra", *PLACES)
+SOCKETS = ("--socket-dir", "{kubelet_dir}/device-plugins")
+
+EXPOSE = """\
+version: 1
+namespace: example.com
+resources:
+- name: shared
+  match:
+  - path: /dev/full
+  replicas: 3
+- name: alone
+  match:
+  - path: /dev/zero
+"""
+
+SCANNER = """\
+import kubedevices as kd
+
+class Widgets(kd.PolledScanner):
+    def list_devices(self):
+        widgets = [kd.Device(f"w{number}", paths=["/dev/null"]) for number in range(3)]
+        return kd.DeviceTree({"widget": widgets})
+"""
+
+BEHIND_THE_PROXY = """\
+dir={directory}/$$
+{program} simulate --number-devices 3 --socket-dir $dir &
+plugin=$!
+trap 'kill $proxy' TERM INT
+{program} proxy --plugin-dir $dir --state-dir $dir.state --socket-dir $dir.kubelet "$@" &
+proxy=$!
+code=143; while [ $code -gt 128 ]; do wait $proxy; code=$?; done
+kill $plugin; exit $code
+"""
+
+
+def command(kind: str, directory: Path) -> tuple[str, ...]:
+    """Return the command line of a driver, whose files are in `directory`."""
+    simulate = ("simulate", "--number-devices", "4", "--env-prefix", "GPU")
+    match kind:
+        case "run":
+            scanner = directory / "widgets.py"
+            scanner.write_text(SCANNER)
+            return (*KUBEDEVICES, "run", "--domain", "example.com", *DRA, f"{scanner}:Widgets")
+        case "expose":
+            config = directory / "expose.yaml"
+            config.write_text(EXPOSE)
+            return (*KUBEDEVICES, "expose", "--config", str(config), *DRA)
+        case "split":
+            mode = ("--mode", "split", "--dra-devices", "*/*-[01]", *SOCKETS)
+            return (*KUBEDEVICES, *simulate, *mode, *PLACES)
+        case "mode-file":
+            (directory / "mode").write_text("dra")
+            mode_file = ("--mode-file", str(directory / "mode"), *SOCKETS)
+            return (*KUBEDEVICES, *simulate, *mode_file, *PLACES)
+    program = " ".join(KUBEDEVICES)
+    script = BEHIND_THE_PROXY.format(directory=directory, program=program)
+    return ("sh", "-c", script, "proxy", *DRA[:-2])  # it writes no CDI files of its own
+
+
+@pytest.mark.parametrize("kind", ["run", "expose", "split", "mode-file", "proxy"])
+async def test_our_driver_is_well_behaved(short_dir: Path, kind: str) -> None:
+    """No rule fails or warns, and only those are skipped that need what the driver has not."""
+    chosen = [rule for rule in ALL if not rule.slow]
+    results = (await run_driver(DriverTarget(command(kind, short_dir)), chosen, QUICK)).results
+    assert not [
+        (each.check.id, each.verdict) for each in results if each.status.value in ("fail", "warn")
+    ]
+    passed = {each.check.id for each in results if each.status.value == "pass"}
+    wanted = "prepare.shares" if kind == "expose" else "prepare.exclusive"
+    assert {"register.stop", "state.restart-held", "state.reboot", wanted} <= passed
