@@ -102,7 +102,7 @@ def test_a_quick_run_waits_only_once_for_a_program_that_registers_nothing(
     short_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The check of its kind begins after that, and says how long it was in all."""
-    monkeypatch.setattr(detect_module, "LIMIT", 9.0)  # of 10 s
+    monkeypatch.setattr(detect_module, "LIMIT", 8.0)  # of 9 s
 
     async def nothing(_command: object) -> set[object]:
         return set()
@@ -111,4 +111,4 @@ def test_a_quick_run_waits_only_once_for_a_program_that_registers_nothing(
     began = time.monotonic()
     assert main(["check", "--quick", "--", "sleep", "100"]) == 1
     assert time.monotonic() - began < 9
-    assert "nothing called Register within 10 s" in capsys.readouterr().out
+    assert "nothing called Register within 9 s" in capsys.readouterr().out

@@ -1,18 +1,23 @@
 """Tracks at the same time: the same verdicts as one after another; plugins that run only once."""
 
+import asyncio
 import shlex
 import sys
 from dataclasses import asdict, replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from kubedevices.check.check import PluginCheck, Status, Verdict
 from kubedevices.check.checks import ALL, DIES_CHECK, find
+from kubedevices.check.plugin import Plugin
 from kubedevices.check.results import CheckResult, ResultCollector
 from kubedevices.check.runner import in_order, run_checks
 from kubedevices.check.shared_state import DeviceChanges, SharedState
 from kubedevices.check.target import Target, Trigger
 from kubedevices.check.timing import QUICK
+from kubedevices.host import deadlines
 from tests.check.mutants.registry import all_mutations
 from tests.check.rig import FAST, GOOD_PLUGIN, MUTANT, check, found, target, widgets
 
@@ -63,6 +68,33 @@ async def test_a_plugin_that_cannot_run_twice_is_checked_step_by_step() -> None:
         checks = [each for each in ALL if each.theme == "grpc" or each.id == "life.sockets-wiped"]
         results = await run_checks(plugin, checks, FAST)
     assert {each.status.value for each in results} == {"pass"}
+
+
+async def test_one_copy_waits_for_a_hanging_allocate_for_all() -> None:
+    """The call of another copy ends when it is known, and no copy calls again."""
+    shared, calls = SharedState(DeviceChanges(Trigger(""))), 0
+    name = "example.com/widget"
+
+    class Asking(Plugin):
+        async def stable_ids(self) -> list[str]:
+            return ["w0"]
+
+        async def ask(self, *_: object, **__: object) -> Any:
+            nonlocal calls
+            calls += 1
+            asyncio.get_running_loop().call_soon(shared.hanging[name].set)
+            await asyncio.Event().wait()
+
+    def copy() -> Plugin:
+        return Asking(
+            cast("Any", SimpleNamespace(resource=name)),
+            cast("Any", SimpleNamespace(shared=shared, allocates={}, timing=FAST)),
+        )
+
+    async with deadlines.timeout(5):
+        assert not await copy().can_allocate()
+        assert not await copy().can_allocate()
+    assert calls == 1
 
 
 async def test_late_in_a_quick_run_no_check_begins() -> None:

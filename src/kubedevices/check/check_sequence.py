@@ -39,6 +39,7 @@ class CheckSequence:
         self.is_lost = False
         self._why_lost = ""
         self._alive: Process | None = None  # the process at the end of the previous check
+        self._looked_at = 0.0  # when this check ended
 
     async def run(self, checks: Sequence[PluginCheck]) -> None:
         """Run the checks and give their results to the collector."""
@@ -49,7 +50,8 @@ class CheckSequence:
     async def look_back(self) -> None:
         """Wait a moment, and record it if the process ends: some plugins end a second later."""
         if self._alive and self._alive.running:
-            await self.harness.pause(self.harness.timing.after_register)
+            past = self.harness.spent(self._looked_at)
+            await self.harness.pause(self.harness.timing.after_register - past)
         self._record_late_end()
 
     def forget_process(self) -> None:
@@ -133,6 +135,7 @@ class CheckSequence:
         if any(verdict.status in harmful for verdict in verdicts.values()):
             harness.is_suspect = True
         self._alive = process if process and process.running else None
+        self._looked_at = asyncio.get_running_loop().time()
         return verdicts
 
     async def _prepare(self, check: PluginCheck) -> None:

@@ -5,17 +5,17 @@ the calls of one registered resource.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from kubedevices.check.answers import shorten
 from kubedevices.check.busy_machine import until_set
 from kubedevices.check.check import Broken, NotTried
 from kubedevices.check.harness import Harness
-from kubedevices.errors import RpcError, WireError
+from kubedevices.errors import RpcError, StatusCode, WireError
 from kubedevices.testing.kubelet.arrival import Arrival
 from kubedevices.testing.kubelet.raw_http2 import RawConnection
 from kubedevices.testing.kubelet.session import ListStream, PluginSession, ReceivedList
@@ -61,11 +61,10 @@ class Plugin:
         stream = self.session.stream
         if stream is None:
             raise NotTried("it never sent a list of devices")
-        silent = self.harness.shared.silent  # one check has waited long enough for all
-        await self.harness.until(
-            lambda: stream.lists or not stream.is_open or self.resource in silent,
-            self.timing.late_list,
+        arrived = self.harness.until(
+            lambda: stream.lists or not stream.is_open, self.timing.late_list
         )
+        await _unless_known(arrived, self.harness.shared.silent[self.resource])
         if not stream.lists:
             raise NotTried("it never sent a list of devices")
         if not stream.lists[0].devices:  # the devices may follow in a second list
@@ -111,7 +110,9 @@ class Plugin:
     # ------------------------------------------------------------ calls
 
     async def allocate(self, *containers: Iterable[str]) -> AllocateResponse:
-        """Call Allocate; raises `RpcError`."""
+        """Call Allocate; raises `RpcError`, at once if it has hung on a copy of the plugin."""
+        if self.harness.shared.hanging[self.resource].is_set():
+            raise RpcError(StatusCode.DEADLINE_EXCEEDED, "an earlier call had no answer")
         asked = [[*ids] for ids in containers]
         return await self.ask(lambda limit: self.session.allocate(*asked, timeout=limit))
 
@@ -135,16 +136,29 @@ class Plugin:
         return response.containers[0]
 
     async def can_allocate(self) -> bool:
-        """Whether Allocate worked at the first try. A failure is judged by `allocate.answers`."""
+        """Whether Allocate worked at the first try. A failure is judged by `allocate.answers`.
+
+        If Allocate hangs, one copy of the plugin has waited long enough for all copies.
+        """
         known = self.harness.allocates
         if self.resource not in known:
-            try:
-                await self.answer_for((await self.stable_ids())[:1])
-            except (Broken, NotTried):
-                known[self.resource] = False
-            else:
-                known[self.resource] = True
+            known[self.resource] = bool(await self.unless_hanging(self.try_allocate()))
         return known[self.resource]
+
+    async def unless_hanging(self, allocate: Coroutine[Any, Any, T]) -> T | None:
+        """Return the result of an Allocate; None as soon as one has hung on any copy."""
+        return await _unless_known(allocate, self.harness.shared.hanging[self.resource])
+
+    async def try_allocate(self) -> bool:
+        """Whether Allocate works now; tell the other copies if there is no answer in time."""
+        try:
+            await self.answer_for((await self.stable_ids())[:1])
+        except (Broken, NotTried) as error:
+            why = error.__cause__
+            if isinstance(why, RpcError) and why.code is StatusCode.DEADLINE_EXCEEDED:
+                self.harness.shared.hanging[self.resource].set()
+            return False
+        return True
 
     async def some_ids(self) -> list[str]:
         """Return several IDs that one Allocate accepts, or one ID if the plugin refuses several."""
@@ -249,3 +263,14 @@ class Plugin:
         except WireError as error:
             raise Broken(f"{after}: {error}") from error
         return f"{1000 * (loop.time() - began):.0f} ms"
+
+
+async def _unless_known(asked: Coroutine[Any, Any, T], known: asyncio.Event) -> T | None:
+    """Return what is asked; None if another copy of the plugin has waited long enough for all."""
+    tasks = asyncio.ensure_future(asked), asyncio.ensure_future(known.wait())
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return tasks[0].result() if tasks[0].done() else None
+    finally:
+        for each in tasks:
+            each.cancel()

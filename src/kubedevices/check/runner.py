@@ -6,23 +6,25 @@ whole lists. The other tracks do not judge devices that change (`shared_state.De
 """
 
 import asyncio
+import contextlib
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 
-from kubedevices.check.check import Phase, PluginCheck, PluginLost, Status, Verdict
+from kubedevices.check.check import NotPassed, Phase, PluginCheck, PluginLost, Status, Verdict
 from kubedevices.check.check_sequence import CheckSequence
 from kubedevices.check.checks import CHANGES_TRACK, DIES_CHECK
 from kubedevices.check.harness import Harness
 from kubedevices.check.harness_setup import open_harness, watched
 from kubedevices.check.kubelets import SUPPORTED, Kubelets
+from kubedevices.check.plugin import Plugin
 from kubedevices.check.results import PLUGIN, CheckResult, Progress, ResultCollector, silence
 from kubedevices.check.shared_state import DeviceChanges, Log, SharedState
 from kubedevices.check.target import Target
 from kubedevices.check.timing import CheckTiming
-from kubedevices.errors import PluginNotStarted
+from kubedevices.errors import PluginNotStarted, WireError
 
 LONGEST_WORK = 1.0
 """Processor seconds assumed for a start if they cannot be measured; some plugins sleep for 10 s."""
@@ -142,6 +144,7 @@ class _Scheduler:
                 return
             await main.run(done)
             async with AsyncExitStack() as stack:
+                await stack.enter_async_context(_asking_allocate(main.harness))
                 first = await self._open_beside(main, stack)
                 if first is None:
                     await self._one_by_one(main, checks, done)
@@ -232,6 +235,24 @@ class _Scheduler:
         await sequence.check_late_resources([each for each in checks if each.phase <= Phase.QUIET])
         await sequence.look_back()
         await harness.end_processes()
+
+
+@asynccontextmanager
+async def _asking_allocate(harness: Harness) -> AsyncIterator[None]:
+    """Ask for a device meanwhile: if that hangs, no copy needs to wait for it all over again."""
+
+    async def ask(plugin: Plugin) -> None:
+        with contextlib.suppress(NotPassed, WireError):
+            await plugin.try_allocate()
+
+    asked = [Plugin.of(harness, each) for each in harness.resources if harness.is_connected()]
+    tasks = [asyncio.create_task(ask(each), name="first Allocate") for each in asked]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _urgency(track: Sequence[PluginCheck]) -> tuple[bool, bool, int]:

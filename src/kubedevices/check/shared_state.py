@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -113,7 +113,9 @@ class SharedState:
     resources: tuple[str, ...] = ()  # known after the first registration; more may come later
     usual_start: float = 0.0  # seconds from launch to Register, measured at the first start
     work_of_start: float = 0.0  # processor seconds of that start, 0 if the kernel does not count
-    silent: set[str] = field(default_factory=set)  # resources that never sent a list to one check
+    # By resource: set if it sent no list to one copy, or did not answer its Allocate, in time.
+    silent: dict[str, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
+    hanging: dict[str, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
     is_watched: bool = False  # only the plugin watcher finds the plugin; it never calls Register
     stays_away: set[str] = field(
         default_factory=set

@@ -61,7 +61,7 @@ class CheckTiming:
 
 
 QUICK = CheckTiming(
-    start=10,
+    start=9,
     dial=8,
     call=7,
     late_list=7,

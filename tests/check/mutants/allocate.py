@@ -19,6 +19,14 @@ class AllocateFails(GoodPlugin):
         await context.abort(grpc.StatusCode.UNKNOWN, "out of order")
 
 
+@mutation("allocate-hangs", fails=["allocate.answers"])
+class AllocateHangs(GoodPlugin):
+    """Answers no Allocate."""
+
+    async def Allocate(self, request: Any, context: Any) -> Any:  # noqa: N802
+        await asyncio.Event().wait()
+
+
 @mutation("allocate-says-nothing", fails=["allocate.answers"])
 class AllocateSaysNothing(GoodPlugin):
     """Answers without a container response, as the kubelet's own test stub does by default."""

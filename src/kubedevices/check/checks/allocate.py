@@ -37,7 +37,8 @@ async def answers(plugin: Plugin) -> str:
     loop = asyncio.get_running_loop()
     name = (await plugin.healthy_ids())[0]
     began = loop.time()
-    await plugin.answer_for([name])
+    if await plugin.unless_hanging(plugin.answer_for([name])) is None:
+        raise Broken(f"Allocate of {name} has no answer within {plugin.timing.call:g} s")
     took = plugin.harness.spent(began)
     if took > plugin.timing.call / 2:
         raise Fragile(f"{name} was answered after {took:.1f} s")
@@ -227,6 +228,8 @@ async def concurrent(plugin: Plugin) -> str:
     await plugin.harness.steady()
     ids = await plugin.healthy_ids()
     ids = sorted(changes.untouched(ids)) or ids
+    if not await plugin.can_allocate() and plugin.harness.shared.hanging[plugin.resource].is_set():
+        raise NotTried("a single Allocate is not answered")
     asked = [ids[number % len(ids)] for number in range(timing.calls_at_once)]
     session = await plugin.dial_again()
     streams = [session.open_stream() for _ in range(timing.streams_beside)]

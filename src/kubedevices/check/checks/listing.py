@@ -41,7 +41,7 @@ async def first_message(plugin: Plugin) -> str:
     assert stream
     found = await plugin.first(stream, plugin.timing.late_list)
     if found is None:
-        plugin.harness.shared.silent.add(plugin.resource)
+        plugin.harness.shared.silent[plugin.resource].set()
         waited = plugin.harness.spent(stream.opened_at)
         raise Broken(f"no list within {waited:.0f} s {stream.end}".rstrip())
     took = plugin.harness.spent(stream.opened_at, found.at)
