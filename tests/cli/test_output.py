@@ -89,6 +89,15 @@ def test_a_table_that_is_too_wide_is_grouped(terminal: Terminal) -> None:
     assert lines[3] == "  d0  " + "y" * 74
 
 
+def test_a_narrow_terminal_gets_the_long_cells_below_their_row(terminal: Terminal) -> None:
+    """Several columns become headings; what is empty in all rows is left out."""
+    rows = [{"kind": "a", "driver": "g", "id": f"d{i}", "note": "y" * 78 * i} for i in range(2)]
+    columns = [*map(Column, ("kind", "driver", "id", "none")), Column("note", below=True)]
+    print_listing(rows, columns, "table", headings=2)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).splitlines()
+    assert lines == ["  ID", "  ──", "a  g", "  d0", "  d1", f"    note: {'y' * 78}"]
+
+
 def test_control_characters_are_escaped(terminal: Terminal) -> None:
     """Escape sequences of a foreign plugin stay text."""
     print_listing([{"id": "a\x1b[2Jb"}], [Column("id")], "table")

@@ -117,6 +117,10 @@ class SmallCluster(ApiServer):
 
     async def explain(self, directory: Path, *words: str) -> int:
         """Run `kubedevices explain` with these words; return its exit code."""
+        return await self.run(directory, "explain", *words)
+
+    async def run(self, directory: Path, *words: str) -> int:
+        """Run `kubedevices` with these words and a kubeconfig; return its exit code."""
         config = directory / "kubeconfig"
         config.write_text(self.kubeconfig())
-        return await asyncio.to_thread(main, ["explain", *words, "--kubeconfig", str(config)])
+        return await asyncio.to_thread(main, [*words, "--kubeconfig", str(config)])

@@ -23,7 +23,7 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from types import ModuleType
@@ -34,6 +34,9 @@ from kubedevices.errors import ConfigError, KubedevicesError
 from kubedevices.errors.safe_text import one_line
 from kubedevices.errors.words import did_you_mean
 from kubedevices.host.terminal import print_text, print_to_stderr
+
+Run = Callable[[list[str], contextlib.ExitStack], int]
+"""Runs the words of a command line; what it adds to the stack ends after the last line."""
 
 
 class Group(NamedTuple):
@@ -180,8 +183,8 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"kubedevices: {message} (see {self.prog} --help)\n")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit code.
+def main(argv: Sequence[str] | None = None, run: Run | None = None) -> int:
+    """Run one command; return its exit code. `run` is for commands with another name.
 
     0 success, 1 the answer is no, 2 wrong usage, 3 the question could not be asked.
     """
@@ -189,13 +192,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - open until the end
     _escape_missing_characters()
     with contextlib.ExitStack() as output:
-        return _run_and_flush(sys.argv[1:] if argv is None else list(argv), output)
+        words = sys.argv[1:] if argv is None else list(argv)
+        return _run_and_flush(run or _run_verb, words, output)
 
 
-def _run_and_flush(argv: list[str], output: contextlib.ExitStack) -> int:
+def _run_and_flush(run: Run, argv: list[str], output: contextlib.ExitStack) -> int:
     try:
         try:
-            return _run_verb(argv, output)
+            return run(argv, output)
         finally:
             sys.stdout.flush()  # raises BrokenPipeError here, and not when the interpreter exits
     except SystemExit as exit_:
@@ -271,7 +275,7 @@ def _run_verb(argv: list[str], output: contextlib.ExitStack) -> int:
     verb = load_verb(top.verb)
     takes_command = getattr(verb, "TAKES_COMMAND", False)
     arguments = top.arguments if takes_command else top.arguments + argv[cut:]
-    args = verb_parser(verb).parse_args(arguments, _common_defaults(top, verb))
+    args = verb_parser(verb).parse_args(arguments, common_defaults(top, verb))
     if takes_command:
         args.command = argv[cut + 1 :]
     if getattr(verb, "keeps_running", lambda _: False)(args):
@@ -329,12 +333,16 @@ def _lines_of_help(columns: int) -> Iterator[str]:
             yield from (f"{'':{width}}{line}" for line in others)
 
 
-def verb_parser(verb: ModuleType) -> Parser:
-    """Return the parser of the words after a verb; `verb` is the module of the verb."""
+def verb_parser(verb: ModuleType, called: str = "") -> Parser:
+    """Return the parser of the words after a verb; `verb` is the module of the verb.
+
+    `called` is the command that runs the verb if it has another name.
+    """
+    usual = f"kubedevices {verb.NAME}"
     parser = Parser(
-        prog=f"kubedevices {verb.NAME}",
+        prog=called or usual,
         description=verb.HELP,
-        epilog=getattr(verb, "EXAMPLES", None),
+        epilog=getattr(verb, "EXAMPLES", "").replace(usual, called or usual),
     )
     verb.add_arguments(parser)
     _add_log_arguments(parser)
@@ -377,7 +385,8 @@ def _add_log_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _common_defaults(top: argparse.Namespace, verb: ModuleType) -> argparse.Namespace:
+def common_defaults(top: argparse.Namespace, verb: ModuleType) -> argparse.Namespace:
+    """Return the log options of a verb, as given before the verb or by default."""
     return argparse.Namespace(
         log_level=getattr(top, "log_level", getattr(verb, "LOG_LEVEL", "warning")),
         log_format=getattr(top, "log_format", "text"),

@@ -26,6 +26,7 @@ plugin_lists     which plugin serves which resource, and which resource has two 
 judge_files      device files, links, permissions, CDI names, devices inside a container
 cluster          the objects of a cluster that decide about claims, and who holds which device
 look_cluster     reads these objects from the API server
+device_table     the devices of a cluster, of both APIs, with their holders
 answer           the answer about a pod or a claim, and the reason for each device
 judge_subject    the answer about a pod or a claim
 judge_waiting    why a pod waits for a node

@@ -80,7 +80,7 @@ class ClusterObjects:
     def with_claim(self, claim: Object) -> "ClusterObjects":
         """Return this cluster after one more claim has got devices."""
         made = replace(self, claims=[*self.claims, claim])
-        for name in ("nodes", "class_of", "_pools", "_pools_of_node"):
+        for name in ("nodes", "class_of", "pools", "_pools_of_node"):
             made.__dict__[name] = getattr(self, name)
         return made
 
@@ -117,7 +117,8 @@ class ClusterObjects:
         return Consumed(each for each in self.results if each.get("shareID"))
 
     @cached_property
-    def _pools(self) -> dict[tuple[str, str], list[Object]]:
+    def pools(self) -> dict[tuple[str, str], list[Object]]:
+        """The slices by driver and pool, of all generations."""
         found: dict[tuple[str, str], list[Object]] = defaultdict(list)
         for each in self.slices:
             found[each["spec"]["driver"], each["spec"]["pool"]["name"]].append(each)
@@ -127,7 +128,7 @@ class ClusterObjects:
     def _pools_of_node(self) -> dict[str, set[tuple[str, str]]]:
         """The pools by the node that a slice names; "" for slices that name no node."""
         found: dict[str, set[tuple[str, str]]] = defaultdict(set)
-        for key, members in self._pools.items():
+        for key, members in self.pools.items():
             for each in members:
                 found[each["spec"].get("nodeName") or ""].add(key)
         return found
@@ -136,7 +137,7 @@ class ClusterObjects:
         """Return the slices of all pools that may have a device for a node."""
         by_node = self._pools_of_node
         keys = by_node.get(node["metadata"]["name"], set()) | by_node.get("", set())
-        return [each for key in sorted(keys) for each in self._pools[key]]
+        return [each for key in sorted(keys) for each in self.pools[key]]
 
     def pools_for(self, node: Object) -> dict[tuple[str, str], NodePool]:
         """Return the pools with devices for a node."""
@@ -146,7 +147,7 @@ class ClusterObjects:
     def devices_for(self, node: Object) -> Iterator[PoolDevice]:
         """Yield the devices for a node, also those of pools that are not complete."""
         for key in self.pools_for(node):
-            for each in newest(self._pools[key]):
+            for each in newest(self.pools[key]):
                 if is_relevant(each, node):
                     for device in each["spec"].get("devices") or ():
                         offered = PoolDevice(*key, device, each["spec"])
@@ -155,7 +156,7 @@ class ClusterObjects:
 
     def count_of_slices(self, key: tuple[str, str]) -> str:
         """Return how many slices of a pool exist, and how many must."""
-        current = newest(self._pools[key])
+        current = newest(self.pools[key])
         pool = current[0]["spec"]["pool"]
         return f"{len(current)} of {pool['resourceSliceCount']} slices of generation " + str(
             pool["generation"]
@@ -221,11 +222,15 @@ def _extended(container: Object) -> Iterator[tuple[str, Fraction]]:
     resources = container.get("resources") or {}
     both = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     for name, text in both.items():
-        domain = name.partition("/")[0]
-        if "/" in name and (
-            not f".{domain}".endswith(".kubernetes.io") or CLASS_ANNOTATION in name
-        ):
+        if is_extended(name):
             yield name, number_of(text)
+
+
+def is_extended(resource: str) -> bool:
+    """Whether a name is that of an extended resource, and not of Kubernetes itself."""
+    domain, slash, _ = resource.partition("/")
+    is_of_kubernetes = f".{domain}".endswith(".kubernetes.io")
+    return bool(slash) and (not is_of_kubernetes or CLASS_ANNOTATION in resource)
 
 
 def number_of(text: object) -> Fraction:

@@ -5,6 +5,7 @@ What may not be read is left out, and the answer says so: a user with few rights
 
 import asyncio
 import contextlib
+from collections.abc import Coroutine
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -32,6 +33,7 @@ _SELECTOR: Shape = {
 _TAINT: Shape = {"key!": str, "effect!": str, "value": str}
 _TOLERATION: Shape = {"key": str, "operator": str, "value": str, "effect": str}
 _RESOURCES: Shape = {"resources": {"limits": dict, "requests": dict}, "restartPolicy": str}
+_ALLOCATED: Shape = [{"name": str, "resources": [{"resourceID": str, "health": str}]}]
 _POD: Shape = {
     "metadata!": _META,
     "spec!": {
@@ -56,11 +58,10 @@ _POD: Shape = {
             {
                 "name": str,
                 "state": {"waiting": {"reason": str, "message": str}},
-                "allocatedResourcesStatus": [
-                    {"resources": [{"resourceID": str, "health": str}]},
-                ],
+                "allocatedResourcesStatus": _ALLOCATED,
             }
         ],
+        "initContainerStatuses": [{"name": str, "allocatedResourcesStatus": _ALLOCATED}],
     },
 }
 _CEL: Shape = [{"cel": {"expression!": str}}]
@@ -164,23 +165,37 @@ async def look_at_cluster(api: ApiClient, namespace: str, pod: str = "") -> Clus
 
     Raises `ApiUnreachable`.
     """
-    reads = [_read(api, plural) for plural in ("deviceclasses", "resourceslices", "nodes")]
-    reads += [_read_wide(api, plural, namespace) for plural in ("pods", "resourceclaims")]
-    reads.append(_read(api, "resourceclaimtemplates", namespace))
+    reads = [_read(api, "deviceclasses"), _read(api, "resourceclaimtemplates", namespace)]
     if pod:
         fields = f"involvedObject.kind=Pod,involvedObject.name={pod}"
         reads.append(_read(api, "events", namespace, fields))
+    return await _look(api, namespace, reads)
+
+
+async def look_at_devices(api: ApiClient, namespace: str) -> ClusterObjects:
+    """Return the devices of a cluster and who holds them, without classes and templates.
+
+    Raises `ApiUnreachable`.
+    """
+    return await _look(api, namespace, [])
+
+
+async def _look(
+    api: ApiClient, namespace: str, reads: list[Coroutine[Any, Any, _Found]]
+) -> ClusterObjects:
+    reads += [_read(api, plural) for plural in ("resourceslices", "nodes")]
+    reads += [_read_wide(api, plural, namespace) for plural in ("pods", "resourceclaims")]
     try:
         async with deadlines.timeout(DEADLINE):
             found = {each.plural: each for each in await asyncio.gather(*reads)}
     except TimeoutError:
         raise ApiUnreachable(api.server, f"not all objects in {DEADLINE:g} s") from None
-    items: dict[str, list[Any]] = {plural: each.items for plural, each in found.items()}
+    items = {plural: each.items for plural, each in found.items()}
     return ClusterObjects(
         pods=items["pods"],
         claims=items["resourceclaims"],
-        templates=items["resourceclaimtemplates"],
-        classes=items["deviceclasses"],
+        templates=items.get("resourceclaimtemplates", []),
+        classes=items.get("deviceclasses", []),
         slices=items["resourceslices"],
         listed_nodes=items["nodes"],
         events=items.get("events", []),

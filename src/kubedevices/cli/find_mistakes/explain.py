@@ -133,9 +133,9 @@ def run(args: argparse.Namespace) -> int:
         if not args.name:
             raise UsageError(f"the name of the {args.resource} is missing: [NAMESPACE/]NAME")
         return explain_cluster.run(args)
-    if args.name or args.kubeconfig:
+    if args.name or args.kubeconfig or args.namespace:
         raise UsageError(
-            "a NAME and --kubeconfig need the word pod or claim before the name: "
+            "a NAME, --kubeconfig and --namespace need the word pod or claim before the name: "
             "kubedevices explain pod NAME"
         )
     from kubedevices.explain.diagnosis import explain

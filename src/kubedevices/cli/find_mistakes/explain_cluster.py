@@ -9,7 +9,7 @@ import argparse
 import asyncio
 from typing import TYPE_CHECKING
 
-from kubedevices.cli.shared.node_client import absolute_path
+from kubedevices.cli.shared.cluster_client import add_cluster_arguments, connect
 from kubedevices.cli.shared.output import print_document
 from kubedevices.errors import UsageError
 from kubedevices.host.terminal import print_line
@@ -26,13 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name", nargs="?", metavar="NAME", help="[NAMESPACE/]NAME of the pod or claim"
     )
-    parser.add_argument(
-        "--kubeconfig",
-        type=absolute_path,
-        metavar="FILE",
-        help="for a pod or claim: how to reach the API server (default: the variable KUBECONFIG, "
-        "then as a pod does)",
-    )
+    add_cluster_arguments(parser, "namespace of the pod or claim, if its NAME has none")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -46,24 +40,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _answer(args: argparse.Namespace) -> "SubjectAnswer":
-    try:
-        from kubedevices.dra.api_client import ApiClient
-    except ModuleNotFoundError as error:
-        if error.name != "h11":
-            raise
-        raise UsageError(
-            "asking the API server needs h11: pip install 'kubedevices[dra]'"
-        ) from error
-    from kubedevices.dra.kubeconfig import find_access
     from kubedevices.explain.judge_subject import explain_claim, explain_pod
     from kubedevices.explain.look_cluster import look_at_cluster
 
     namespace, slash, name = args.name.rpartition("/")
     if (slash and not namespace) or "/" in namespace or not name:
         raise UsageError(f"{args.name!r} is not [NAMESPACE/]NAME")
-    access = find_access(args.kubeconfig)
-    namespace = namespace or access.namespace or "default"
-    api = ApiClient(access)
+    api, usual_namespace = connect(args)
+    namespace = namespace or usual_namespace
     if args.resource == "pod":
         return explain_pod(await look_at_cluster(api, namespace, name), namespace, name)
     return explain_claim(await look_at_cluster(api, namespace), namespace, name)

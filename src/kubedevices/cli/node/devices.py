@@ -11,7 +11,7 @@ and `cordoned` (`resource`, `id`, `reason`), and `reasons` with the same keys: a
 that a rule made Unhealthy. DRA drivers add `claims`, each with `driver`, `claim`
 (NAMESPACE/NAME), `devices`, `held_by` and `state`. For drivers of kubedevices on this host, `state`
 is prepared, begun, or why the claim was refused. The claims of other drivers are those that a
-kubelet reports: prepared and in a container.
+kubelet reports: prepared and in a container. `devices_cluster` has the keys with `--cluster`.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kubedevices.cli.node import devices_cluster
 from kubedevices.cli.shared.node_client import (
     add_host_root_argument,
     add_node_arguments,
@@ -57,6 +58,10 @@ kubelet, the verb also lists the plugins behind the proxy, and the devices that 
 Last come the claims of DRA drivers: the devices of each claim and the containers that have them, or
 why a driver of kubedevices on this host refused the claim. A kubelet names the claims of all
 drivers, a node of kubedevices none.
+
+With --cluster it asks the API server instead, from anywhere, for the devices of all nodes, of
+device plugins and DRA drivers: health, taints, and the pods that hold them. It needs the rights to
+list nodes, pods, resourceslices and resourceclaims, and names each right that is missing.
 """
 EXAMPLES = """\
 examples:
@@ -64,6 +69,7 @@ examples:
   kubedevices devices example.com/widget --socket-dir ~/kd -o json
   kubedevices devices --watch --socket-dir ~/kd
   kubedevices devices --pod-resources /var/lib/kubelet/pod-resources/kubelet.sock
+  kubedevices devices --cluster gpu.example.com
 """
 
 
@@ -131,7 +137,12 @@ _EMPTY = "no devices: no plugin has registered"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
-    parser.add_argument("resource", nargs="?", metavar="RESOURCE", help="list only this resource")
+    parser.add_argument(
+        "resource",
+        nargs="?",
+        metavar="RESOURCE",
+        help="list only this resource; with --cluster, also a DRIVER",
+    )
     parser.add_argument(
         "-w", "--watch", action="store_true", help="follow changes until Ctrl-C is pressed"
     )
@@ -140,10 +151,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_pod_resources_argument(parser)
     add_proxy_argument(parser)
     add_host_root_argument(parser)
+    cluster = parser.add_argument_group("all nodes of a cluster")
+    cluster.add_argument(
+        "--cluster", action="store_true", help="list the devices of all nodes, from the API server"
+    )
+    devices_cluster.add_arguments_of_cluster(cluster)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the listing once or, with `--watch`, after every change."""
+    if args.cluster:
+        return devices_cluster.run(args)
+    if args.kubeconfig or args.namespace:
+        raise UsageError("--kubeconfig and --namespace need --cluster")
     if args.resource is not None:
         ResourceName.parse(args.resource)
     look_below_host_root(args)

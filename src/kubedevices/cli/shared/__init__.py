@@ -1,8 +1,9 @@
 """What several verbs use.
 
-help_text    the help of a verb, for the width of the terminal
-output       tables, JSON and YAML on stdout
-node_client  `--socket-dir` and `--state-dir`; asks the node, or the kubelet instead
-serving      options of run, simulate, expose and replay; starts the plugin
-dra_serving  `--mode` and the other DRA options of these verbs; starts the driver
+help_text       the help of a verb, for the width of the terminal
+output          tables, JSON and YAML on stdout
+node_client     `--socket-dir` and `--state-dir`; asks the node, or the kubelet instead
+cluster_client  `--kubeconfig` and `--namespace`; connects to the API server
+serving         options of run, simulate, expose and replay; starts the plugin
+dra_serving     `--mode` and the other DRA options of these verbs; starts the driver
 """

@@ -32,13 +32,15 @@ _STYLES = {"Healthy": "green", "Unhealthy": "bold red"}
 class Column(NamedTuple):
     """One column: the key in a row, the heading, and a function that returns a value as text.
 
-    On a terminal a cell whose text is `Healthy` or `Unhealthy` has a colour.
+    On a terminal a cell whose text is `Healthy` or `Unhealthy` has a colour. If the terminal is too
+    narrow, a cell of a column with `below` is a line below its row.
     """
 
     key: str
     title: str = ""
     text: Callable[[Any], str] | None = None
     right: bool = False
+    below: bool = False
 
     @property
     def heading(self) -> str:
@@ -99,11 +101,13 @@ def print_listing(
     *,
     document: Any = None,
     empty: str = "nothing to list",
+    headings: int = 1,
 ) -> None:
     """Print `rows`: as a table of `columns`, or as the list of `rows` in JSON or YAML.
 
     `document` replaces the list of rows in JSON and YAML if the data is nested. `empty` is printed
-    on stderr instead of a table without rows.
+    on stderr instead of a table without rows. The first columns, at most `headings`, become
+    headings between the rows if a terminal is too narrow.
     """
     rows = [*rows]
     if output != "table":
@@ -111,7 +115,7 @@ def print_listing(
     elif not rows:
         print_to_stderr(empty)
     elif terminal.is_terminal():
-        _print_on_terminal(rows, columns)
+        print_lines(_laid_out(rows, columns, headings))
     else:
         print_text(plain_table(rows, columns))
 
@@ -215,9 +219,15 @@ class LiveListing:
     """
 
     def __init__(
-        self, columns: Sequence[Column], output: str, *, empty: str = "nothing yet"
+        self,
+        columns: Sequence[Column],
+        output: str,
+        *,
+        empty: str = "nothing yet",
+        headings: int = 0,
     ) -> None:
         self._columns, self._output, self._empty = columns, output, empty
+        self._headings = headings
         self._is_live, self._drawn = output == "table" and terminal.is_terminal(), 0
         self._last = ""
 
@@ -239,7 +249,8 @@ class LiveListing:
         """Show this state; `caption` stands under the table on a terminal, above it in a pipe."""
         rows = [*rows]
         if self._is_live:
-            self._redraw(_draw(rows, self._columns) if rows else [(self._empty,)], caption)
+            lines = _laid_out(rows, self._columns, self._headings) if rows else [(self._empty,)]
+            self._redraw(lines, caption)
             return
         state = self._render(rows, document)
         if state == self._last:
@@ -276,25 +287,51 @@ class LiveListing:
         return plain_table(rows, self._columns) if rows else f"{one_line(self._empty)}\n"
 
 
-def _print_on_terminal(rows: Sequence[Row], columns: Sequence[Column]) -> None:
-    """Print the table. If it is too wide, its first column becomes headings between the rows.
+def _laid_out(rows: Sequence[Row], columns: Sequence[Column], headings: int) -> list[Line]:
+    """Return the table for a terminal.
 
-    If it is still too wide, the terminal wraps whole lines. Such lines can be read and copied; a
-    table with wrapped cells cannot.
+    If it is too wide, its first columns become headings between the rows, and then columns with
+    `below` lines below the rows. If it is still too wide, the terminal wraps whole lines. Such
+    lines can be read and copied; a table with wrapped cells cannot.
     """
     room, _ = terminal.size()
     shown = _draw(rows, columns)
-    if len(columns) > 1 and max(map(_width_of, shown)) > room:
-        heading, rule, *lines = _draw(rows, columns[1:])
-        shown = [("  ", *heading), (f"  {terminal.plain(rule)[: room - 2]}",)]
-        above = None
-        for row, line in zip(rows, lines, strict=True):
-            title = one_line(columns[0].cell(row))
-            if title != above:
-                shown.append((title,))
-            above = title
-            shown.append(("  ", *line))
-    print_lines(shown)
+    if max(map(_width_of, shown)) > room:
+        columns = [
+            each
+            for at, each in enumerate(columns)
+            if at < headings or any(each.cell(row) != _NOTHING for row in rows)
+        ]
+        shown = _draw(rows, columns)
+    for number in range(1, min(headings, len(columns) - 1) + 1):
+        if max(map(_width_of, shown)) > room:
+            shown = _draw_below_headings(rows, columns[:number], columns[number:])
+    if max(map(_width_of, shown)) > room and any(each.below for each in columns):
+        shown = _draw_below_headings(rows, columns[:headings], columns[headings:], is_narrow=True)
+    return shown
+
+
+def _draw_below_headings(
+    rows: Sequence[Row],
+    above: Sequence[Column],
+    columns: Sequence[Column],
+    *,
+    is_narrow: bool = False,
+) -> list[Line]:
+    below = [each for each in columns if each.below] if is_narrow else []
+    heading, rule, *lines = _draw(rows, [each for each in columns if each not in below])
+    room, _ = terminal.size()
+    shown: list[Line] = [("  ", *heading), (f"  {terminal.plain(rule)[: room - 2]}",)]
+    last = None
+    for row, line in zip(rows, lines, strict=True):
+        title = one_line(_GAP.join(each.cell(row) for each in above))
+        if title != last:
+            shown.append((title,))
+        last = title
+        shown.append(("  ", *line))
+        cells = ((each.heading.lower(), one_line(each.cell(row))) for each in below)
+        shown += [(f"    {name}: {cell}",) for name, cell in cells if cell != _NOTHING]
+    return shown
 
 
 def _draw(rows: Sequence[Row], columns: Sequence[Column]) -> list[Line]:

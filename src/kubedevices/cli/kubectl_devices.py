@@ -1,0 +1,31 @@
+"""`kubectl devices` and `kubectl devices explain`: kubectl runs `kubectl-devices` for both.
+
+The first is `kubedevices devices --cluster`, the second `kubedevices explain`.
+"""
+
+import argparse
+import contextlib
+from collections.abc import Sequence
+
+from kubedevices import cli
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit code, as `kubedevices` does."""
+    return cli.main(argv, _run)
+
+
+def _run(argv: list[str], _output: contextlib.ExitStack) -> int:
+    if argv[:1] == ["explain"]:
+        verb, called, words = cli.load_verb("explain"), "kubectl devices explain", argv[1:]
+    else:
+        from kubedevices.cli.node import devices_cluster as verb
+
+        called, words = "kubectl devices", argv
+    parser = cli.verb_parser(verb, called)
+    args = parser.parse_args(words, cli.common_defaults(argparse.Namespace(), verb))
+    from kubedevices.plugin.log_lines import configure_logging
+
+    configure_logging(args.log_level, args.log_format)
+    code: int = verb.run(args)
+    return code
