@@ -4,15 +4,20 @@ The pod `train` of the namespace `default` waits for one GPU by the claim `train
 """
 
 import asyncio
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from kubedevices.cli import main
+from kubedevices.explain import look_cluster
 from kubedevices.testing.api_server import ApiFault, ApiServer
 from kubedevices.testing.api_server.http import ApiRequest
 
 Object = dict[str, Any]
 DRIVER = "gpu.example.com"
+LONG_AGO = "2020-01-01T00:00:00Z"
 IS_OURS = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
 
 
@@ -26,6 +31,8 @@ def named(name: str, **more: Any) -> Object:
 
 class SmallCluster(ApiServer):
     """An API server with the cluster."""
+
+    seconds_later = 0.0  # after the objects were made, somebody asks
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,18 +74,29 @@ class SmallCluster(ApiServer):
         claims: list[str] | None = None,
         node: str = "",
         limits: Object | None = None,
+        requests: Object | None = None,
         namespace: str = "default",
         status: Object | None = None,
+        deleted: str = "",
+        finalizers: list[str] | None = None,
         **spec: Any,
     ) -> None:
-        """Write a pod; without a node it is Pending, with a node it runs."""
+        """Write a pod; without a node it is Pending, with a node it runs.
+
+        `deleted` is the time at which it should have ended.
+        """
         uses = [{"name": each, "resourceClaimName": each} for each in claims or ()]
-        container = {"name": "main", "resources": {"limits": limits or {}}}
+        container = {
+            "name": "main",
+            "resources": {"limits": limits or {}, "requests": requests or {}},
+        }
         made = {"containers": [container], "resourceClaims": uses, **spec}
         if node:
             made["nodeName"] = node
         phase = {"phase": "Running" if node else "Pending"}
-        metadata = {"namespace": namespace, "uid": f"{name}-uid"}
+        metadata: Object = {"namespace": namespace, "uid": f"{name}-uid"}
+        metadata |= {"deletionTimestamp": deleted} if deleted else {}
+        metadata |= {"finalizers": finalizers} if finalizers else {}
         self.forget("pods", name, namespace)
         self.put("pods", named(name, metadata=metadata, spec=made, status=phase | (status or {})))
 
@@ -104,6 +122,20 @@ class SmallCluster(ApiServer):
             status.setdefault(key, {})[resource] = str(capacity if number is None else number)
         self.put("nodes", found)
 
+    def limit(self, node: str, **allocatable: str) -> None:
+        """Let a node have so much cpu, memory and so many pods."""
+        found = self.get("nodes", node)
+        found.setdefault("status", {})["allocatable"] = allocatable
+        self.put("nodes", found)
+
+    def silence(self, node: str) -> None:
+        """Let a node be as after its kubelet has stopped."""
+        found = self.get("nodes", node)
+        ready = {"type": "Ready", "status": "Unknown", "lastTransitionTime": LONG_AGO}
+        ready["message"] = "Kubelet stopped posting node status."
+        found.setdefault("status", {})["conditions"] = [ready]
+        self.put("nodes", found)
+
     def forbid(self, *plurals: str, only_wide: bool = False) -> None:
         """Refuse these kinds, as without a rule of RBAC; `only_wide`: of all namespaces."""
 
@@ -123,4 +155,6 @@ class SmallCluster(ApiServer):
         """Run `kubedevices` with these words and a kubeconfig; return its exit code."""
         config = directory / "kubeconfig"
         config.write_text(self.kubeconfig())
-        return await asyncio.to_thread(main, [*words, "--kubeconfig", str(config)])
+        now = time.time() + self.seconds_later
+        with patch.object(look_cluster, "time", SimpleNamespace(time=lambda: now)):
+            return await asyncio.to_thread(main, [*words, "--kubeconfig", str(config)])

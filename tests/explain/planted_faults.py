@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tests.explain.cluster_rig import DRIVER, SmallCluster, gpu
+from tests.explain.cluster_rig import DRIVER, LONG_AGO, SmallCluster, gpu
 
 Planted = Callable[[SmallCluster], None]
 MODEL = f'device.attributes["{DRIVER}"].model == "H100"'
@@ -241,7 +241,107 @@ def no_cpu(c: SmallCluster) -> None:
     c.pod("train", claims=["train-gpu"], status={"conditions": [condition]})
 
 
+def too_little_cpu(c: SmallCluster) -> None:
+    for name in ("node1", "node2"):
+        c.limit(name, cpu="4", memory="8Gi", pods="110")
+        c.pod(f"on-{name}", node=name, requests={"cpu": "2500m"})
+    c.pod("train", claims=["train-gpu"], requests={"cpu": "2", "memory": "1Gi"})
+
+
+def full_node(c: SmallCluster) -> None:
+    c.unpublish("node2")
+    c.limit("node1", cpu="4", pods="1")
+    c.pod("other", node="node1")
+
+
+def wrong_hostname(c: SmallCluster) -> None:
+    for name in ("node1", "node2"):
+        node = c.get("nodes", name)
+        node["metadata"]["labels"]["kubernetes.io/hostname"] = name
+        c.put("nodes", node)
+    c.pod("train", claims=["train-gpu"], nodeSelector={"kubernetes.io/hostname": "nod1"})
+
+
+def claim_of_somebody_else(c: SmallCluster) -> None:
+    no_template(c)
+    spec = {"spec": {"devices": {"requests": [c.request()]}}}
+    c.put("resourceclaimtemplates", {"metadata": {"name": "one-gpu"}, "spec": spec})
+    made = [{"name": "gpu", "resourceClaimName": "train-gpu"}]
+    uses = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
+    c.pod("train", resourceClaims=uses, status={"resourceClaimStatuses": made})
+    claim = c.get("resourceclaims", "train-gpu")
+    claim["metadata"]["ownerReferences"] = [{"kind": "Pod", "name": "other", "uid": "other-uid"}]
+    c.put("resourceclaims", claim)
+
+
+def no_scheduler(c: SmallCluster) -> None:
+    c.pod("train", claims=["train-gpu"], schedulerName="mine")
+    c.seconds_later = 300
+
+
+def incomplete_pool_without_devices(c: SmallCluster) -> None:
+    c.unpublish("node2")
+    c.publish("node1", pool={"name": "node1", "generation": 3, "resourceSliceCount": 2})
+
+
+def held_for_pods_that_are_gone(c: SmallCluster) -> None:
+    all_held(c)
+    for node in ("node1", "node2"):
+        for number in (1, 2):
+            c.delete("pods", f"{node}-user{number}", "other")
+
+
+def held_for_a_pod_that_does_not_end(c: SmallCluster) -> None:
+    only_match_held(c)
+    c.pod("bert", claims=["bert-gpu"], node="node1", namespace="other", deleted=LONG_AGO)
+
+
+def no_two_differ(c: SmallCluster) -> None:
+    c.unpublish("node2")
+    both = (gpu(f"gpu-{n}", attributes={"switch": {"int": 7}}) for n in (0, 1))
+    c.publish("node1", *both)
+    c.claim(
+        "train-gpu", c.request(count=2), constraints=[{"distinctAttribute": f"{DRIVER}/switch"}]
+    )
+
+
 # ---------------------------------------------------------------- pods with a node, claims
+
+
+def bound_to_no_node(c: SmallCluster) -> None:
+    c.pod("train", claims=["train-gpu"], node="node3", status={"phase": "Pending"})
+
+
+def bound_without_scheduler(c: SmallCluster) -> None:
+    c.pod("train", claims=["train-gpu"], node="node1", status={"phase": "Pending"})
+
+
+def silent_kubelet(c: SmallCluster) -> None:
+    c.allocate("train-gpu", "train", "node1")
+    c.pod("train", claims=["train-gpu"], node="node1", status={"phase": "Pending"})
+    c.silence("node1")
+
+
+def ends_on_a_silent_node(c: SmallCluster) -> None:
+    c.allocate("train-gpu", "train", "node1")
+    c.pod("train", claims=["train-gpu"], node="node1", deleted=LONG_AGO)
+    c.silence("node1")
+
+
+def ends_without_its_driver(c: SmallCluster) -> None:
+    c.allocate("train-gpu", "train", "node1")
+    c.pod("train", claims=["train-gpu"], node="node1", deleted=LONG_AGO)
+    c.unpublish("node1")
+
+
+def kept_by_a_finalizer(c: SmallCluster) -> None:
+    c.pod("train", node="node1", deleted=LONG_AGO, status={"phase": "Succeeded"},
+          finalizers=["example.com/backup"])  # fmt: skip
+
+
+def containers_do_not_stop(c: SmallCluster) -> None:
+    c.allocate("train-gpu", "train", "node1")
+    c.pod("train", claims=["train-gpu"], node="node1", deleted=LONG_AGO)
 
 
 def driver_away_from_the_node(c: SmallCluster) -> None:
@@ -268,7 +368,7 @@ def refused_by_the_kubelet(c: SmallCluster) -> None:
 def unhealthy_while_it_runs(c: SmallCluster) -> None:
     health = {"name": R, "resources": [{"resourceID": "nic-0", "health": "Unhealthy"}]}
     container = {"name": "main", "allocatedResourcesStatus": [health]}
-    c.pod("train", node="node1", status={"containerStatuses": [container]})
+    c.pod("train", node="node1", limits={R: "1"}, status={"containerStatuses": [container]})
 
 
 def two_holders(c: SmallCluster) -> None:
@@ -314,6 +414,18 @@ def too_large(c: SmallCluster) -> None:
     c.offer("node1", R, 4, 3)
     c.offer("node2", R, 2)
     wants(c, 4)
+
+
+def used_or_unhealthy(c: SmallCluster) -> None:
+    c.offer("node1", R, 4, 3)
+    c.pod("a", node="node1", limits={R: "3"})
+    wants(c)
+
+
+def no_plugin_on_the_only_node(c: SmallCluster) -> None:
+    c.offer("node1", R, 3)
+    c.put("nodes", {**c.get("nodes", "node1"), "spec": {"unschedulable": True}})
+    wants(c)
 
 
 def all_used(c: SmallCluster) -> None:

@@ -19,7 +19,7 @@ from kubedevices.testing.api_server import HANG_UP, SILENCE, ApiFault
 from kubedevices.testing.api_server.http import ApiRequest
 from kubedevices.values.selectors import Selector
 from tests.explain import planted_faults as plant
-from tests.explain.cluster_rig import DRIVER, SmallCluster, gpu, named
+from tests.explain.cluster_rig import DRIVER, LONG_AGO, SmallCluster, gpu, named
 
 NIC = "example.com/nic"
 GPU = "request gpu of claim default/train-gpu"
@@ -125,8 +125,7 @@ FAULTS: dict[plant.Planted, str] = {
         "20Gi of 40Gi left beside half"
     ),
     plant.no_match_between: (
-        "node node1 has enough free devices for each request, but not together: no combination "
-        f"of devices fits all requests and constraints (matchAttribute {DRIVER}/numa)"
+        f"on node node1, no 2 free devices have the same {DRIVER}/numa: 1 with 0, 1 with 1"
     ),
     plant.two_claims_one_device: (
         "no node has the devices of all claims of the pod: default/train-gpu, default/more-gpu"
@@ -139,6 +138,66 @@ FAULTS: dict[plant.Planted, str] = {
     plant.no_cpu: (
         "the cause is not a device (node node1 has its devices free); the scheduler says: 0/2 "
         "nodes are available: 2 Insufficient cpu."
+    ),
+    plant.too_little_cpu: (
+        f"node node1 has the devices, {CANNOT}: too little cpu: the pod asks for 2, 1500m of 4 left"
+    ),
+    plant.full_node: (
+        f"node node1 has the devices, {CANNOT}: the node is full: it has 1 pods, the most that "
+        f"it may; no ResourceSlice has a device for node node2 ({GPU}); known: 1 slice for "
+        "another node"
+    ),
+    plant.wrong_hostname: (
+        "no node is called nod1, which the pod's nodeSelector wants, did you mean 'node1'?"
+    ),
+    plant.claim_of_somebody_else: (
+        "the claim default/train-gpu was not made for this pod, but for Pod other"
+    ),
+    plant.no_scheduler: (
+        "no scheduler has looked at the pod since its creation: mine does not run (node node1 has "
+        "its devices free)"
+    ),
+    plant.incomplete_pool_without_devices: (
+        f"no device is free for {GPU}: the pool {DRIVER}/node1 is incomplete: 1 of 2 slices of "
+        "generation 3"
+    ),
+    plant.held_for_pods_that_are_gone: (
+        f"no device is free for {GPU}: all 4 that match are held, and left behind by their pods"
+    ),
+    plant.held_for_a_pod_that_does_not_end: (
+        f"no device is free for {GPU}: gpu-0 alone matches: held by pod other/bert (which does not "
+        "end) through claim other/bert-gpu"
+    ),
+    plant.no_two_differ: (f"on node node1, no 2 free devices differ in {DRIVER}/switch: 2 with 7"),
+    plant.bound_to_no_node: (
+        "the pod is bound to node node3, which does not exist, did you mean 'node2'?"
+    ),
+    plant.bound_without_scheduler: (
+        "the pod is bound to node node1, but its claim default/train-gpu has no devices: no "
+        "scheduler chose the node"
+    ),
+    plant.silent_kubelet: (
+        "node node1 is not ready since 2020-01-01T00:00:00Z: Kubelet stopped posting node status."
+    ),
+    plant.ends_on_a_silent_node: (
+        "node node1 is not ready since 2020-01-01T00:00:00Z: Kubelet stopped posting node status."
+    ),
+    plant.ends_without_its_driver: (
+        f"the pod does not end: the driver {DRIVER} has no slice for node node1, so it does not "
+        "run there, and its claims cannot be unprepared"
+    ),
+    plant.kept_by_a_finalizer: (
+        "the pod has ended, and is kept by the finalizer example.com/backup"
+    ),
+    plant.containers_do_not_stop: (
+        f"the pod should have ended at {LONG_AGO}: its containers do not stop"
+    ),
+    plant.used_or_unhealthy: (
+        f"all {NIC} of node1 are used: by pod default/a (3) (1 is unhealthy)"
+    ),
+    plant.no_plugin_on_the_only_node: (
+        f"no device plugin offers {NIC} on node node2; node node1 has 3 {NIC} free, {CANNOT}: the "
+        "node is cordoned"
     ),
     plant.driver_away_from_the_node: (
         f"{DRIVER}/node1/gpu-0 of node node1 does not exist any more: its driver has no slice, so "
@@ -161,7 +220,10 @@ FAULTS: dict[plant.Planted, str] = {
         f"the pod asks for 4 {NIC} of one node, and no node has more than 3 (1 is unhealthy)"
     ),
     plant.all_used: f"all {NIC} of node1 are used: by pod default/a (2), pod default/b (1)",
-    plant.free_where_the_pod_cannot_run: f"node node1 has 3 {NIC} free, {CANNOT}: {ZONE}",
+    plant.free_where_the_pod_cannot_run: (
+        f"no device plugin offers {NIC} on node node2; node node1 has 3 {NIC} free, {CANNOT}: "
+        f"{ZONE}"
+    ),
     plant.class_with_the_name_is_used_up: (
         f"no device is free for {NIC} (DeviceClass {DRIVER}): all 4 that match are held"
     ),
@@ -571,11 +633,11 @@ async def test_without_h11_the_message_names_the_extra(
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["pod"], "the name of the pod is missing: [NAMESPACE/]NAME"),
+        (["pod"], "the name of the pod is missing"),
         (["claim", "a/b/c"], "'a/b/c' is not [NAMESPACE/]NAME"),
         (["pod", "/b"], "'/b' is not [NAMESPACE/]NAME"),
-        (["example.com/gpu"], "need the word pod or claim"),
-        (["example.com/gpu", "train"], "need the word pod or claim"),
+        (["node", "a/b"], "'a/b' is not NAME"),
+        (["example.com/gpu", "train"], "needs the word pod, claim or node before it"),
     ],
     ids=str,
 )

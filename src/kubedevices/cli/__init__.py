@@ -275,7 +275,7 @@ def _run_verb(argv: list[str], output: contextlib.ExitStack) -> int:
     verb = load_verb(top.verb)
     takes_command = getattr(verb, "TAKES_COMMAND", False)
     arguments = top.arguments if takes_command else top.arguments + argv[cut:]
-    args = verb_parser(verb).parse_args(arguments, common_defaults(top, verb))
+    args = parse_words(verb, arguments, common_defaults(top, verb))
     if takes_command:
         args.command = argv[cut + 1 :]
     if getattr(verb, "keeps_running", lambda _: False)(args):
@@ -331,6 +331,16 @@ def _lines_of_help(columns: int) -> Iterator[str]:
             first, *others = textwrap.wrap(summary, max(columns - width, 20))
             yield f"  {name:{width - 2}}{first}"
             yield from (f"{'':{width}}{line}" for line in others)
+
+
+def parse_words(
+    verb: ModuleType, words: list[str], defaults: argparse.Namespace, called: str = ""
+) -> argparse.Namespace:
+    """Parse the words after a verb; `called` is as for `verb_parser`."""
+    parser = verb_parser(verb, called)
+    # Then an option may stand between two words: `explain pod -o json NAME`.
+    is_mixed = getattr(verb, "OPTIONS_BETWEEN_WORDS", False)
+    return (parser.parse_intermixed_args if is_mixed else parser.parse_args)(words, defaults)
 
 
 def verb_parser(verb: ModuleType, called: str = "") -> Parser:

@@ -22,8 +22,7 @@ def _run(argv: list[str], _output: contextlib.ExitStack) -> int:
         from kubedevices.cli.node import devices_cluster as verb
 
         called, words = "kubectl devices", argv
-    parser = cli.verb_parser(verb, called)
-    args = parser.parse_args(words, cli.common_defaults(argparse.Namespace(), verb))
+    args = cli.parse_words(verb, words, cli.common_defaults(argparse.Namespace(), verb), called)
     from kubedevices.plugin.log_lines import configure_logging
 
     configure_logging(args.log_level, args.log_format)

@@ -3,7 +3,7 @@
 `explain` follows a device from its plugin into a container. For each station on this way it says
 what was found and what to do. The modules `look_…` and `ask` gather facts. The modules `judge_…`
 turn facts into findings; they are pure. Only `diagnosis` imports both. Nothing here changes the
-host. A pod or a claim that waits is judged from the objects of its cluster alone.
+host. A cluster, and a node, pod or claim of it, is judged from the objects of the cluster alone.
 
 finding          one station: ok, unknown, warning or problem, and what to do about it
 facts            the facts, as values
@@ -27,8 +27,12 @@ judge_files      device files, links, permissions, CDI names, devices inside a c
 cluster          the objects of a cluster that decide about claims, and who holds which device
 look_cluster     reads these objects from the API server
 device_table     the devices of a cluster, of both APIs, with their holders
-answer           the answer about a pod or a claim, and the reason for each device
-judge_subject    the answer about a pod or a claim
+answer           the answer about a subject of a cluster, and the reason for each device
+judge_subject    the answer about a cluster, a node, a pod or a claim
+judge_cluster    all that is wrong in a cluster, on a node, or with one resource or driver
+judge_pod        how far a pod is, and why it is not further
+judge_claim      how far a claim is
+judge_results    whether the devices of claims exist, and have one holder
 judge_waiting    why a pod waits for a node
 judge_extended   why no node has the extended resources of a pod
 judge_node       whether a pod may run on a node

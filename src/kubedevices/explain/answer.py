@@ -1,4 +1,4 @@
-"""The answer about a pod or a claim: the cause, and a reason for each device and node. Pure."""
+"""The answer about a subject: the cause, and a reason for each device and node. Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -3,8 +3,10 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from fractions import Fraction
 from functools import cached_property
+from types import MappingProxyType
 from typing import NamedTuple
 
 from kubedevices.values.quantities import amount
@@ -22,24 +24,41 @@ CLASS_ANNOTATION = "deviceclass.resource.kubernetes.io/"
 """A resource name that begins so is a request for a device of the class with this name."""
 
 
+MOST_PODS = 20
+"""Pods of a cluster that are explained: those of one owner wait for the same."""
+
+
 class DeviceHolder(NamedTuple):
-    """A claim that has a device, and the pods for which it is reserved."""
+    """A claim that has a device, and the pods for which it is reserved.
+
+    `ghosts` says of those of the pods that should not hold it any more what became of them.
+    """
 
     claim: str
     pods: tuple[str, ...]
+    ghosts: Mapping[str, str] = MappingProxyType({})
 
     def __str__(self) -> str:
         if not self.pods:
             return f"the claim {self.claim}, which no pod uses"
         kind = "pod" if len(self.pods) == 1 else "pods"
-        return f"{kind} {', '.join(self.pods)} through claim {self.claim}"
+        pods = ", ".join(
+            f"{each} ({self.ghosts[each]})" if each in self.ghosts else each for each in self.pods
+        )
+        return f"{kind} {pods} through claim {self.claim}"
+
+    @property
+    def is_left_behind(self) -> bool:
+        """Whether nobody uses the claim any more."""
+        return all(each in self.ghosts for each in self.pods)
 
 
 @dataclass(frozen=True)
 class ClusterObjects:
     """What was read. `unread` says by plural why a kind could not be read; its list is empty.
 
-    `notes` say of what only a part could be read.
+    `notes` say of what only a part could be read; `read_at` is a time in seconds since 1970, 0 if
+    nothing shall look old.
     """
 
     pods: list[Object] = field(default_factory=list)
@@ -51,6 +70,7 @@ class ClusterObjects:
     events: list[Object] = field(default_factory=list)
     unread: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    read_at: float = 0.0
 
     @cached_property
     def nodes(self) -> list[Object]:
@@ -71,7 +91,47 @@ class ClusterObjects:
 
     def pod(self, namespace: str, name: str) -> Object | None:
         """Return a pod, None if it does not exist."""
-        return next((each for each in self.pods if full_name(each) == f"{namespace}/{name}"), None)
+        return self._pod_of.get(f"{namespace}/{name}")
+
+    def node(self, name: str) -> Object | None:
+        """Return a node, None if it does not exist."""
+        return self._node_of.get(name)
+
+    @cached_property
+    def _pod_of(self) -> dict[str, Object]:
+        return {full_name(each): each for each in self.pods}
+
+    @cached_property
+    def _node_of(self) -> dict[str, Object]:
+        return {each["metadata"]["name"]: each for each in self.nodes}
+
+    @cached_property
+    def pods_on(self) -> dict[str, list[Object]]:
+        """The pods that have not ended, by node."""
+        found: dict[str, list[Object]] = defaultdict(list)
+        for each in self.pods:
+            if (node := each["spec"].get("nodeName")) and not is_over(each):
+                found[node].append(each)
+        return found
+
+    @cached_property
+    def requested_on(self) -> dict[str, dict[str, Fraction]]:
+        """What the pods of each node ask for of each resource; `pods` is their number."""
+        found: dict[str, dict[str, Fraction]] = {}
+        for node, pods in self.pods_on.items():
+            sums = found[node] = {"pods": Fraction(len(pods))}
+            for each in pods:
+                for name, number in requested(each).items():
+                    sums[name] = sums.get(name, Fraction(0)) + number
+        return found
+
+    def age(self, text: str | None) -> float:
+        """Return the seconds since a time of the API server; 0 if it is unknown, or not over."""
+        try:
+            began = datetime.fromisoformat(text or "").timestamp()
+        except ValueError:
+            return 0.0
+        return max(self.read_at - began, 0.0)
 
     @cached_property
     def _claim_of(self) -> dict[str, Object]:
@@ -80,7 +140,7 @@ class ClusterObjects:
     def with_claim(self, claim: Object) -> "ClusterObjects":
         """Return this cluster after one more claim has got devices."""
         made = replace(self, claims=[*self.claims, claim])
-        for name in ("nodes", "class_of", "pools", "_pools_of_node"):
+        for name in ("nodes", "class_of", "pools", "_pools_of_node", "_pod_of", "_node_of"):
             made.__dict__[name] = getattr(self, name)
         return made
 
@@ -93,8 +153,24 @@ class ClusterObjects:
         for claim in self.claims:
             for result in results_of(claim):
                 if not result.get("adminAccess"):
-                    found[key_of(result)].append(DeviceHolder(full_name(claim), users_of(claim)))
+                    found[key_of(result)].append(self._holder(claim))
         return dict(found)
+
+    def _holder(self, claim: Object) -> DeviceHolder:
+        pods = users_of(claim)
+        ghosts = {each: what for each in pods if (what := self._became(each))}
+        return DeviceHolder(full_name(claim), pods, ghosts)
+
+    def _became(self, pod_name: str) -> str:
+        """Return what became of a pod that should not hold a device any more."""
+        if "pods" in self.unread or self.notes:
+            return ""  # some pods cannot be seen
+        pod = self._pod_of.get(pod_name)
+        if pod is None:
+            return "which does not exist"
+        if is_over(pod):
+            return "which has ended"
+        return "which does not end" if self.age(pod["metadata"].get("deletionTimestamp")) else ""
 
     @cached_property
     def results(self) -> list[Object]:
@@ -123,6 +199,21 @@ class ClusterObjects:
         for each in self.slices:
             found[each["spec"]["driver"], each["spec"]["pool"]["name"]].append(each)
         return found
+
+    @cached_property
+    def drivers(self) -> set[str]:
+        """The drivers that have published a slice."""
+        return {driver for driver, _ in self.pools}
+
+    @cached_property
+    def published(self) -> set[Key]:
+        """The devices that are in a slice."""
+        return {
+            (*key, device["name"])
+            for key, members in self.pools.items()
+            for each in members
+            for device in each["spec"].get("devices") or ()
+        }
 
     @cached_property
     def _pools_of_node(self) -> dict[str, set[tuple[str, str]]]:
@@ -200,9 +291,15 @@ def phase_of(pod: Object) -> str:
 
 
 def wanted_resources(pod: Object) -> dict[str, Fraction]:
-    """Return the extended resources that a pod asks for.
+    """Return the extended resources that a pod asks for."""
+    return {name: number for name, number in requested(pod).items() if is_extended(name)}
+
+
+def requested(pod: Object) -> dict[str, Fraction]:
+    """Return what a pod asks for of each resource.
 
     Init containers run before the others, so the larger number counts; sidecars run beside them.
+    What the pod asks for as a whole (KEP-2837) counts instead of its containers.
     """
     spec = pod["spec"]
     beside = [*(spec.get("containers") or ())]
@@ -210,20 +307,22 @@ def wanted_resources(pod: Object) -> dict[str, Fraction]:
     beside += [each for each in before if each.get("restartPolicy") == "Always"]
     wanted: dict[str, Fraction] = defaultdict(Fraction)
     for each in beside:
-        for name, number in _extended(each):
+        for name, number in _asked(each):
             wanted[name] += number
     for each in before:
-        for name, number in _extended(each):
+        for name, number in _asked(each):
             wanted[name] = max(wanted[name], number)
+    wanted |= _asked(spec)
+    for name, text in (spec.get("overhead") or {}).items():
+        wanted[name] += number_of(text)
     return {name: number for name, number in wanted.items() if number}
 
 
-def _extended(container: Object) -> Iterator[tuple[str, Fraction]]:
+def _asked(container: Object) -> Iterator[tuple[str, Fraction]]:
     resources = container.get("resources") or {}
     both = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     for name, text in both.items():
-        if is_extended(name):
-            yield name, number_of(text)
+        yield name, number_of(text)
 
 
 def is_extended(resource: str) -> bool:

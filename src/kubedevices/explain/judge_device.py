@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from kubedevices.errors import BadSelector, UsageError
 from kubedevices.errors.words import some_of
 from kubedevices.explain.cluster import ClusterObjects, number_of
-from kubedevices.values.quantities import canonical
+from kubedevices.values.quantities import shown
 from kubedevices.values.scheduling.kinds import Object
 from kubedevices.values.scheduling.pools import NodePool, PoolDevice, consumed
 from kubedevices.values.scheduling.wishes import Wish
@@ -55,16 +55,18 @@ class DeviceJudge:
             return unselected
         pool = pools[offered.key[:2]]
         if pool.problem:
-            return Reason(Stage.POOL, *_pool_texts(self.cluster, pool))
+            return Reason(Stage.POOL, *pool_texts(self.cluster, pool))
         if self.cluster.shared.of_request(offered.key, offered.device, wish.spec) is None:
             return self._capacity(wish, offered)
         if not wish.is_admin and offered.key in self.cluster.taken:
-            holders = ", ".join(map(str, self.cluster.holders[offered.key]))
-            return Reason(Stage.HELD, f"held by {holders}", "held")
-        if short := self._counters(offered, pool):
-            return Reason(Stage.COUNTERS, *short)
+            holders = self.cluster.holders[offered.key]
+            is_left = all(each.is_left_behind for each in holders)
+            short = "held, and left behind by their pods" if is_left else "held"
+            return Reason(Stage.HELD, f"held by {', '.join(map(str, holders))}", short)
+        if counters := self._counters(offered, pool):
+            return Reason(Stage.COUNTERS, *counters)
         if not wish.tolerates(offered):
-            taints = some_of(map(_taint_text, self._stopping(wish, offered)))
+            taints = some_of(map(taint_text, self._stopping(wish, offered)))
             text = f"taint {taints}, which the request does not tolerate"
             return Reason(Stage.TAINT, text, f"tainted {taints}")
         return Reason(Stage.FITS, "free")
@@ -127,8 +129,8 @@ class DeviceJudge:
             if wanted > left:
                 by = some_of(each.device["name"] for each in others if key in each.counters())
                 return (
-                    f"counter {key[1]} of {key[0]}: needs {_text(wanted)}, {_text(left)} of "
-                    f"{_text(pool.counters[key])} left" + (f" beside {by}" if by else ""),
+                    f"counter {key[1]} of {key[0]}: needs {shown(wanted)}, {shown(left)} of "
+                    f"{shown(pool.counters[key])} left" + (f" beside {by}" if by else ""),
                     f"stopped by the counter {key[1]} of {key[0]}",
                 )
         return None
@@ -168,7 +170,8 @@ def _shown(path: tuple[str, ...], offered: PoolDevice) -> str:
     return f'"{value}"' if isinstance(value, str) and path[0] != "device.capacity" else str(value)
 
 
-def _pool_texts(cluster: ClusterObjects, pool: NodePool) -> tuple[str, str]:
+def pool_texts(cluster: ClusterObjects, pool: NodePool) -> tuple[str, str]:
+    """Return what is the matter with a pool, and the short form for its devices."""
     if pool.problem == "currently being updated":
         text = f"the pool {pool} is incomplete: {cluster.count_of_slices((pool.driver, pool.name))}"
     else:
@@ -176,14 +179,7 @@ def _pool_texts(cluster: ClusterObjects, pool: NodePool) -> tuple[str, str]:
     return text, f"in a pool that is not usable ({text.partition(' is ')[2]})"
 
 
-def _taint_text(taint: Object) -> str:
+def taint_text(taint: Object) -> str:
+    """Return KEY=VALUE:EFFECT."""
     value = f"={taint['value']}" if taint.get("value") else ""
     return f"{taint['key']}{value}:{taint['effect']}"
-
-
-def _text(value: Any) -> str:
-    whole = int(value)
-    for step, suffix in ((2**40, "Ti"), (2**30, "Gi"), (2**20, "Mi")):
-        if whole and whole % step == 0:
-            return f"{whole // step}{suffix}"
-    return canonical(str(whole)) or str(whole)

@@ -14,10 +14,11 @@ from kubedevices.explain.cluster import (
     CLASS_ANNOTATION,
     ClusterObjects,
     full_name,
-    is_over,
+    named,
     number_of,
     wanted_resources,
 )
+from kubedevices.explain.finding import Outcome
 from kubedevices.explain.judge_lack import Cause
 from kubedevices.values.scheduling.kinds import Object
 
@@ -56,7 +57,7 @@ def offering(
             for each in ("capacity", "allocatable")
         )
         if resource in {**(status.get("capacity") or {}), **(status.get("allocatable") or {})}:
-            used = sum((number for _, number in _users(cluster, resource, name)), Fraction(0))
+            used = cluster.requested_on.get(name, {}).get(resource, Fraction(0))
             found[name] = capacity, allocatable, used
     return found
 
@@ -79,10 +80,15 @@ def why_not_enough(
         advice="on the node, see the devices and their holders:",
         command=["kubedevices", "explain", resource],
     )
+    possible = {name: each for name, each in nodes.items() if name not in blocked}
     if enough:
         why = f"the pod cannot run there: {blocked[enough[0]]}"
-        return made(f"node {enough[0]} has {free[enough[0]]} {resource} free, but {why}")
-    possible = {name: each for name, each in nodes.items() if name not in blocked} or nodes
+        there = f"node {enough[0]} has {free[enough[0]]} {resource} free, but {why}"
+        others = [name for name in named(cluster.nodes) if name not in blocked]
+        if not others or possible:
+            return made(there)
+        return made(f"no device plugin offers {resource} on node {some_of(others)}; {there}")
+    possible = possible or nodes
     if not any(capacity for capacity, _, _ in possible.values()):
         names = some_of(possible)
         return made(f"the device plugin of {resource} is away: node {names} has capacity 0")
@@ -90,11 +96,11 @@ def why_not_enough(
         total = sum(capacity for capacity, _, _ in possible.values())
         return made(f"all devices of {resource} are unhealthy: 0 of {total} are allocatable")
     most = max(allocatable for _, allocatable, _ in possible.values())
+    unhealthy = sum(capacity - allocatable for capacity, allocatable, _ in possible.values())
+    beside = f" ({unhealthy} {'is' if unhealthy == 1 else 'are'} unhealthy)" if unhealthy else ""
     if most < wanted:
         text = f"the pod asks for {wanted} {resource} of one node, and no node has more than {most}"
-        unhealthy = sum(capacity - allocatable for capacity, allocatable, _ in possible.values())
-        are = "is" if unhealthy == 1 else "are"
-        return made(text + (f" ({unhealthy} {are} unhealthy)" if unhealthy else ""))
+        return made(f"{text}{beside}")
     users = some_of(
         f"pod {pod} ({number})"
         for name in possible
@@ -102,12 +108,14 @@ def why_not_enough(
     )
     left = max(free[name] for name in possible)
     what = "all" if not left else f"all but {left}"
-    return made(f"{what} {resource} of {some_of(possible)} are used: by {users}")
+    return made(f"{what} {resource} of {some_of(possible)} are used: by {users}{beside}")
 
 
 def _nobody(cluster: ClusterObjects, resource: str) -> Cause | None:
     if "nodes" in cluster.unread:
-        return Cause(f"nodes cannot be read, so who offers {resource} is not known", is_known=False)
+        return Cause(
+            f"nodes cannot be read, so who offers {resource} is not known", result=Outcome.UNKNOWN
+        )
     known = {
         name
         for each in cluster.nodes
@@ -139,7 +147,6 @@ def _lines(
 
 
 def _users(cluster: ClusterObjects, resource: str, node: str) -> Iterator[tuple[str, Fraction]]:
-    for pod in cluster.pods:
-        is_here = pod["spec"].get("nodeName") == node and not is_over(pod)
-        if is_here and (number := wanted_resources(pod).get(resource)):
+    for pod in cluster.pods_on.get(node, ()):
+        if number := wanted_resources(pod).get(resource):
             yield full_name(pod), number

@@ -8,7 +8,8 @@ from functools import cached_property
 from kubedevices.errors.words import counted, some_of
 from kubedevices.explain.answer import Evidence
 from kubedevices.explain.cluster import ClusterObjects, full_name
-from kubedevices.explain.judge_device import Reason, Stage
+from kubedevices.explain.finding import Outcome
+from kubedevices.explain.judge_device import Reason, Stage, pool_texts
 from kubedevices.explain.judge_fit import NodeFit, WishFit, requests_of
 from kubedevices.explain.judge_node import CHOICE
 from kubedevices.values.scheduling.kinds import Object
@@ -18,7 +19,10 @@ _POOL_ADVICE = "the driver is writing its slices, has stopped, or writes wrong o
 
 
 class Cause(Exception):
-    """The cause, found; `evidence`, `advice` and `command` are for the answer."""
+    """The cause, found; `evidence`, `advice` and `command` are for the answer.
+
+    Its result is `UNKNOWN` if what could be read does not tell the cause.
+    """
 
     def __init__(
         self,
@@ -27,10 +31,10 @@ class Cause(Exception):
         evidence: Sequence[Evidence] = (),
         advice: str = "",
         command: Sequence[str] = (),
-        is_known: bool = True,
+        result: Outcome = Outcome.PROBLEM,
     ) -> None:
         self.cause, self.evidence, self.advice = cause, tuple(evidence), advice
-        self.command, self.is_known = [*command], is_known
+        self.command, self.result = [*command], result
         super().__init__(cause)
 
 
@@ -70,7 +74,7 @@ def why_waiting(
             f"node {untried[0].node} has enough free devices, but whether they fit together was "
             "not tried",
             evidence=elsewhere,
-            is_known=False,
+            result=Outcome.UNKNOWN,
         )
     if among := next((each for each in possible if not each.lacking and each.problem), None):
         return _constraint(claim, among, elsewhere)
@@ -104,8 +108,8 @@ def _constraint(claim: Object, found: NodeFit, elsewhere: list[Evidence]) -> Cau
         for offered, reason in one.devices
         if reason.stage is Stage.FITS
     ]
-    what = f"on node {found.node}, {found.problem}"
-    if not found.problem.startswith("request "):
+    what = f"on node {found.node}, {_unequal(claim, found) or found.problem}"
+    if not found.problem.startswith("request ") and not _unequal(claim, found):
         alone = f"node {found.node} has enough free devices for each request"
         what = f"{alone}, but not together: {found.problem}"
     if "but the pool" in found.problem:
@@ -119,14 +123,45 @@ def _constraint(claim: Object, found: NodeFit, elsewhere: list[Evidence]) -> Cau
     )
 
 
+def _unequal(claim: Object, found: NodeFit) -> str:
+    """Return the constraint that no free devices fulfil, if it is as simple as that."""
+    for each in (claim["spec"].get("devices") or {}).get("constraints") or ():
+        same, differs = each.get("matchAttribute"), each.get("distinctAttribute")
+        wishes = [
+            wishes[0]
+            for wishes in found.requests
+            if not each.get("requests") or wishes[0].wish.name in each["requests"]
+        ]
+        wanted = sum(one.wish.count for one in wishes)
+        free = {
+            offered.key: _attribute(offered, str(same or differs))
+            for one in wishes
+            for offered, why in one.devices
+            if why.stage is Stage.FITS
+        }
+        counts = Counter(value for value in free.values() if value)
+        values = some_of(f"{number} with {value}" for value, number in counts.most_common())
+        if same and max(counts.values(), default=0) < wanted:
+            return f"no {wanted} free devices have the same {same}: {values or 'none has it'}"
+        if differs and len(counts) < wanted:
+            return f"no {wanted} free devices differ in {differs}: {values or 'none has it'}"
+    return ""
+
+
+def _attribute(offered: PoolDevice, name: str) -> str:
+    attributes = offered.device.get("attributes") or {}
+    found = attributes.get(name)
+    if found is None and name.startswith(f"{offered.driver}/"):
+        found = attributes.get(name.rpartition("/")[2])
+    return str(next(iter(found.values()))) if found else ""
+
+
 def _values(claim: Object, offered: PoolDevice) -> str:
     """Return the attributes that constraints of a claim compare."""
     shown = []
     for each in (claim["spec"].get("devices") or {}).get("constraints") or ():
         name = each.get("matchAttribute") or each.get("distinctAttribute") or ""
-        attributes = offered.device.get("attributes") or {}
-        found = attributes.get(name) or attributes.get(name.rpartition("/")[2])
-        shown.append(f"{name} is {next(iter(found.values())) if found else 'missing'}")
+        shown.append(f"{name} is {_attribute(offered, name) or 'missing'}")
     return f": {', '.join(dict.fromkeys(shown))}" if shown else ""
 
 
@@ -213,6 +248,17 @@ class _Lack:
         return None
 
     def _nothing_published(self) -> Cause:
+        """Say what is wrong with a pool of these nodes, if it cannot be used as a whole."""
+        for node in filter(None, (self.cluster.node(each.node) for each in self.possible)):
+            for pool in self.cluster.pools_for(node).values():
+                if pool.problem:
+                    text, _ = pool_texts(self.cluster, pool)
+                    return Cause(
+                        f"no device is free for {self.where}: {text}",
+                        evidence=self.elsewhere,
+                        advice=_POOL_ADVICE,
+                        command=["kubectl", "get", "resourceslices"],
+                    )
         names = some_of(each.node for each in self.possible)
         of = "node" if len(self.possible) == 1 else "any of the nodes"
         slices = [(each, _for_whom(each["spec"])) for each in self.cluster.slices]

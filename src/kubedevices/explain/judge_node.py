@@ -1,9 +1,14 @@
 """Whether a pod may run on a node, as far as the pod and the node say so themselves. Pure."""
 
-from kubedevices.explain.cluster import ClusterObjects
+from fractions import Fraction
+
+from kubedevices.explain.cluster import ClusterObjects, number_of, requested
+from kubedevices.values.quantities import shown as quantity
 from kubedevices.values.scheduling.kinds import Object
 from kubedevices.values.scheduling.node_selectors import is_on_node
 from kubedevices.values.scheduling.wishes import is_tolerated
+
+_NATIVE = ("pods", "cpu", "memory", "ephemeral-storage")
 
 CHOICE = "the pod's node"
 """The reasons that begin so are wishes of the pod, not states of the node."""
@@ -34,4 +39,32 @@ def why_not_on(pod: Object | None, node: Object, cluster: ClusterObjects) -> str
         ):
             value = f"={taint['value']}" if taint.get("value") else ""
             return f"the pod does not tolerate the taint {taint['key']}{value}:{taint['effect']}"
+    return _too_full(pod, node, cluster)
+
+
+def why_silent(node: Object) -> str:
+    """Return why the kubelet of a node does nothing now, empty if it is ready."""
+    for each in (node.get("status") or {}).get("conditions") or ():
+        if each["type"] == "Ready" and each.get("status") != "True":
+            since = each.get("lastTransitionTime")
+            said = each.get("message") or f"Ready is {each.get('status', '')}"
+            return f"is not ready{f' since {since}' if since else ''}: {said}"
+    return ""
+
+
+def _too_full(pod: Object, node: Object, cluster: ClusterObjects) -> str:
+    """Return what but devices a node has too little of; unknown pods use nothing."""
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    used = cluster.requested_on.get(node["metadata"]["name"], {})
+    wanted = {**requested(pod), "pods": Fraction(1)}
+    for resource in _NATIVE:
+        if resource not in allocatable or not (asked := wanted.get(resource)):
+            continue
+        left = number_of(allocatable[resource]) - used.get(resource, Fraction(0))
+        if asked > left and resource == "pods":
+            return f"the node is full: it has {allocatable[resource]} pods, the most that it may"
+        if asked > left:
+            free = quantity(max(left, Fraction(0)))
+            of = f"{free} of {allocatable[resource]} left"
+            return f"too little {resource}: the pod asks for {quantity(asked)}, {of}"
     return ""

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from kubedevices.errors.words import counted, did_you_mean
+from kubedevices.errors.words import counted, did_you_mean, some_of
 from kubedevices.explain.answer import Evidence
 from kubedevices.explain.cluster import (
     ClusterObjects,
@@ -11,6 +11,7 @@ from kubedevices.explain.cluster import (
     results_of,
     wanted_resources,
 )
+from kubedevices.explain.finding import Outcome
 from kubedevices.explain.judge_device import DeviceJudge
 from kubedevices.explain.judge_extended import claim_for, offering, why_not_enough
 from kubedevices.explain.judge_fit import NodeFit, fit, requests_of
@@ -18,6 +19,8 @@ from kubedevices.explain.judge_lack import Cause, why_waiting
 from kubedevices.explain.judge_node import why_not_on
 from kubedevices.values.scheduling.kinds import Object
 from kubedevices.values.scheduling.node_selectors import is_on_node
+
+_HOST = "kubernetes.io/hostname"
 
 
 def find_cause(cluster: ClusterObjects, pod: Object, judge: DeviceJudge) -> str:
@@ -28,6 +31,7 @@ def find_cause(cluster: ClusterObjects, pod: Object, judge: DeviceJudge) -> str:
             "gate is removed",
             advice="the program that set the gate removes it",
         )
+    _check_host(cluster, pod)
     claims = claims_of(cluster, pod)
     for claim in claims:
         _check_not_ending(claim)
@@ -45,7 +49,7 @@ def find_cause(cluster: ClusterObjects, pod: Object, judge: DeviceJudge) -> str:
             raise _no_node(blocked)
         return ""
     if "resourceslices" in cluster.unread:
-        raise Cause("ResourceSlices cannot be read, so no device is known", is_known=False)
+        raise Cause("ResourceSlices cannot be read, so no device is known", result=Outcome.UNKNOWN)
     fits = [find_fits(cluster, claim, judge) for claim in waiting]
     for claim, found in zip(waiting, fits, strict=True):
         if not is_served(found, blocked):
@@ -57,7 +61,9 @@ def find_fits(cluster: ClusterObjects, claim: Object, judge: DeviceJudge) -> lis
     """Return what each node has for a claim; raises `Cause` without its class, or without nodes."""
     _check_classes(cluster, claim)
     if not cluster.nodes:
-        raise Cause("no node is known: the cluster has none, or none may be read", is_known=False)
+        raise Cause(
+            "no node is known: the cluster has none, or none may be read", result=Outcome.UNKNOWN
+        )
     return [fit(cluster, claim, node, judge) for node in cluster.nodes]
 
 
@@ -86,8 +92,23 @@ def claims_of(cluster: ClusterObjects, pod: Object) -> list[Object]:
         claim = cluster.claim(namespace, name or "")
         if claim is None:
             raise _no_claim(cluster, namespace, name or "")
+        if template:
+            _check_owner(pod, claim)
         found.append(claim)
     return found
+
+
+def _check_host(cluster: ClusterObjects, pod: Object) -> None:
+    """Raise `Cause` if a pod wants one node by its name, and no node has this name."""
+    wanted = (pod["spec"].get("nodeSelector") or {}).get(_HOST)
+    names = [(each["metadata"].get("labels") or {}).get(_HOST, "") for each in cluster.nodes]
+    if wanted and "nodes" not in cluster.unread and wanted not in names:
+        raise Cause(
+            f"no node is called {wanted}, which the pod's nodeSelector wants"
+            + did_you_mean(wanted, names),
+            advice="correct the nodeSelector of the pod",
+            command=["kubectl", "get", "nodes"],
+        )
 
 
 def _check_not_ending(claim: Object) -> None:
@@ -102,12 +123,30 @@ def _check_not_ending(claim: Object) -> None:
 
 def _no_claim(cluster: ClusterObjects, namespace: str, name: str) -> Cause:
     if why := cluster.unread.get("resourceclaims"):
-        return Cause(f"ResourceClaims cannot be read: {why}", is_known=False)
+        return Cause(f"ResourceClaims cannot be read: {why}", result=Outcome.UNKNOWN)
     names = named(each for each in cluster.claims if full_name(each).startswith(f"{namespace}/"))
     return Cause(
         f"the claim {namespace}/{name} does not exist{did_you_mean(name, names)}",
         advice="create the claim in the namespace of the pod",
         command=["kubectl", "--namespace", namespace, "get", "resourceclaims"],
+    )
+
+
+def _check_owner(pod: Object, claim: Object) -> None:
+    """Raise `Cause` if a claim has the name that this pod's claim has, but is of somebody else.
+
+    Scheduler and kubelet refuse it (resourceclaim.IsForPod).
+    """
+    owners = claim["metadata"].get("ownerReferences") or ()
+    if any(each.get("uid") == pod["metadata"].get("uid") for each in owners):
+        return
+    whose = [f"{each.get('kind', '')} {each.get('name', '')}" for each in owners]
+    namespace, name = full_name(claim).split("/")
+    raise Cause(
+        f"the claim {namespace}/{name} was not made for this pod"
+        + (f", but for {some_of(whose)}" if whose else ""),
+        advice="delete this claim, and then the pod: both are made again",
+        command=["kubectl", "--namespace", namespace, "delete", "resourceclaim", name],
     )
 
 

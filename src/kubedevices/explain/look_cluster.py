@@ -5,14 +5,22 @@ What may not be read is left out, and the answer says so: a user with few rights
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from kubedevices.config.documents.shape import Shape
 from kubedevices.dra.api_client import ApiClient
 from kubedevices.errors import ApiRefused, ApiUnreachable
-from kubedevices.explain.cluster import ClusterObjects
+from kubedevices.explain.cluster import (
+    MOST_PODS,
+    ClusterObjects,
+    full_name,
+    phase_of,
+    wanted_resources,
+)
 from kubedevices.host import deadlines
 from kubedevices.values.scheduling.kinds import KINDS, Object
 
@@ -21,7 +29,15 @@ DEADLINE = 60.0
 
 _SLICE_PAGE = 100
 _PAGE = 500
-_META: Shape = {"name!": str, "namespace": str, "uid": str, "deletionTimestamp": str}
+_META: Shape = {
+    "name!": str,
+    "namespace": str,
+    "uid": str,
+    "creationTimestamp": str,
+    "deletionTimestamp": str,
+    "finalizers": [str],
+    "ownerReferences": [{"kind": str, "name": str, "uid": str, "controller": bool}],
+}
 _SELECTOR: Shape = {
     "nodeSelectorTerms": [
         {
@@ -38,6 +54,7 @@ _POD: Shape = {
     "metadata!": _META,
     "spec!": {
         "nodeName": str,
+        "schedulerName": str,
         "nodeSelector": dict,
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _SELECTOR}},
         "tolerations": [_TOLERATION],
@@ -47,6 +64,8 @@ _POD: Shape = {
         ],
         "containers": [_RESOURCES],
         "initContainers": [_RESOURCES],
+        "resources": {"limits": dict, "requests": dict},
+        "overhead": dict,
     },
     "status": {
         "phase": str,
@@ -139,11 +158,17 @@ _SHAPES: dict[str, Shape] = {
     "nodes": {
         "metadata!": {**_META, "labels": dict},
         "spec": {"unschedulable": bool, "taints": [_TAINT]},
-        "status": {"capacity": dict, "allocatable": dict},
+        "status": {
+            "capacity": dict,
+            "allocatable": dict,
+            "conditions": [
+                {"type!": str, "status": str, "message": str, "lastTransitionTime": str}
+            ],
+        },
     },
     "events": {
         "metadata!": _META,
-        "involvedObject": {"uid": str},
+        "involvedObject": {"uid": str, "name": str, "namespace": str},
         "type": str,
         "reason": str,
         "message": str,
@@ -170,6 +195,30 @@ async def look_at_cluster(api: ApiClient, namespace: str, pod: str = "") -> Clus
         fields = f"involvedObject.kind=Pod,involvedObject.name={pod}"
         reads.append(_read(api, "events", namespace, fields))
     return await _look(api, namespace, reads)
+
+
+async def look_at_all(api: ApiClient, namespace: str) -> ClusterObjects:
+    """Return the whole cluster, with the events of some pods that do not start or do not end.
+
+    Raises `ApiUnreachable`.
+    """
+    found = await look_at_cluster(api, namespace)
+    stuck = [
+        each
+        for each in found.pods
+        if each["spec"].get("nodeName")
+        and (phase_of(each) == "Pending" or each["metadata"].get("deletionTimestamp"))
+        and (each["spec"].get("resourceClaims") or wanted_resources(each))
+    ]
+    events, problem = [], ""
+    for pod in stuck[:MOST_PODS]:
+        of, name = full_name(pod).split("/")
+        fields = f"involvedObject.kind=Pod,involvedObject.name={name}"
+        read = await _read(api, "events", of, fields)
+        events += read.items
+        problem = problem or read.problem
+    unread = {**found.unread, "events": problem} if problem else found.unread
+    return replace(found, events=events, unread=unread)
 
 
 async def look_at_devices(api: ApiClient, namespace: str) -> ClusterObjects:
@@ -201,6 +250,7 @@ async def _look(
         events=items.get("events", []),
         unread={plural: each.problem for plural, each in found.items() if each.problem},
         notes=tuple(each.note for each in found.values() if each.note),
+        read_at=time.time(),
     )
 
 

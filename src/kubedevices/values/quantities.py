@@ -45,6 +45,14 @@ def canonical(text: str) -> str | None:
     return _scaled(Fraction(_nano_units(value)), 1000, _DECIMAL)
 
 
+def shown(value: Fraction | int) -> str:
+    """Return a value for people, in binary units if nothing is lost by that."""
+    for power in (4, 3, 2):
+        if value and value % 1024**power == 0:
+            return f"{value // 1024**power}{_BINARY[power]}"
+    return _scaled(Fraction(_nano_units(Fraction(value))), 1000, _DECIMAL)
+
+
 def rounded(value: Fraction) -> Fraction:
     """Return a value as a quantity holds it: a multiple of 1e-9, rounded away from zero."""
     nano = _nano_units(abs(value))

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kubedevices.explain.host_paths import HostPaths
 
 NAME = "explain"
+OPTIONS_BETWEEN_WORDS = True
 HELP = """\
 say why a device cannot be allocated, or cannot be used in its container
 
@@ -45,17 +46,19 @@ the container. Asks a `kubedevices node`, or else the kubelet of this host. Chan
 as root on the node; a step without permission is reported as unknown. Exit code 1: it found a
 problem.
 
-`explain pod NAME` and `explain claim NAME` ask the API server instead, from anywhere: why a pod
-waits, and for each device of the cluster why it does not serve. They need the rights to list pods,
-nodes, and the kinds of resource.k8s.io, and name each right that is missing. Exit code 3: what may
-be read does not answer the question.
+With --kubeconfig it asks the API server instead, from anywhere: what is wrong in the cluster, with
+one resource or driver, with a node, and why a pod or claim waits, with a reason for each device. It
+needs the rights to list pods, nodes, and the kinds of resource.k8s.io, and names each right that is
+missing. Exit code 3: what may be read does not answer the question.
 """
 EXAMPLES = """\
 examples:
   kubedevices explain                                      one line per resource
   kubedevices explain example.com/widget                   all about one resource
   kubedevices explain example.com/widget --socket-dir ~/kd -o json
-  kubedevices explain pod train-0 --kubeconfig ~/.kube/config
+  kubedevices explain pod train-0                          asks the API server, as do:
+  kubedevices explain node node1
+  kubedevices explain --kubeconfig ~/.kube/config          all that is wrong in a cluster
 """
 
 _INDENT = 25
@@ -76,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "resource",
         nargs="?",
         metavar="RESOURCE",
-        help="only this resource, in detail; or the word pod or claim, before a NAME",
+        help="only this resource or driver, in detail; or pod, claim or node, before a NAME",
     )
     explain_cluster.add_arguments(parser)
     add_output_argument(parser)
@@ -131,13 +134,14 @@ def run(args: argparse.Namespace) -> int:
     """Print the findings; return 1 if one of them is a problem."""
     if args.resource in explain_cluster.SUBJECTS:
         if not args.name:
-            raise UsageError(f"the name of the {args.resource} is missing: [NAMESPACE/]NAME")
+            raise UsageError(f"the name of the {args.resource} is missing")
         return explain_cluster.run(args)
-    if args.name or args.kubeconfig or args.namespace:
+    if args.name:
         raise UsageError(
-            "a NAME, --kubeconfig and --namespace need the word pod or claim before the name: "
-            "kubedevices explain pod NAME"
+            "a NAME needs the word pod, claim or node before it: kubedevices explain pod NAME"
         )
+    if args.kubeconfig or args.namespace:
+        return explain_cluster.run(args)
     from kubedevices.explain.diagnosis import explain
     from kubedevices.explain.finding import Outcome
 

@@ -1,8 +1,8 @@
-"""`kubedevices explain pod NAME` and `claim NAME`: asks the API server, and prints the answer.
+"""`kubedevices explain` about a cluster, a node, a pod or a claim: asks the API server.
 
-The keys of `-o json` and `-o yaml` are stable: `subject`, `result` (ok, unknown, problem), `cause`,
-`evidence` (a list of `kind`, `about`, `reason` and `thing`), `advice`, `command`, `notes` and
-`unread`.
+The keys of `-o json` and `-o yaml` are stable: `subject`, `result` (ok, unknown, warning,
+problem), `cause`, `evidence` (a list of `kind`, `about`, `reason` and `thing`), `advice`,
+`command`, `notes` and `unread`.
 """
 
 import argparse
@@ -17,14 +17,17 @@ from kubedevices.host.terminal import print_line
 if TYPE_CHECKING:
     from kubedevices.explain.answer import SubjectAnswer
 
-SUBJECTS = ("pod", "claim")
-_STYLES = {"ok": "green", "unknown": "dim", "problem": "bold red"}
+SUBJECTS = ("pod", "claim", "node")
+_STYLES = {"ok": "green", "unknown": "dim", "warning": "yellow", "problem": "bold red"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments about a pod or a claim."""
     parser.add_argument(
-        "name", nargs="?", metavar="NAME", help="[NAMESPACE/]NAME of the pod or claim"
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="[NAMESPACE/]NAME of the pod or claim, NAME of the node",
     )
     add_cluster_arguments(parser, "namespace of the pod or claim, if its NAME has none")
 
@@ -40,17 +43,23 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _answer(args: argparse.Namespace) -> "SubjectAnswer":
-    from kubedevices.explain.judge_subject import explain_claim, explain_pod
-    from kubedevices.explain.look_cluster import look_at_cluster
+    from kubedevices.explain import judge_subject as judge
+    from kubedevices.explain.look_cluster import look_at_all, look_at_cluster
 
-    namespace, slash, name = args.name.rpartition("/")
-    if (slash and not namespace) or "/" in namespace or not name:
-        raise UsageError(f"{args.name!r} is not [NAMESPACE/]NAME")
+    namespace, slash, name = (args.name or "").rpartition("/")
+    if args.resource not in SUBJECTS:
+        api, namespace = connect(args)
+        return judge.explain_cluster(await look_at_all(api, namespace), args.resource or "")
+    is_node = args.resource == "node"
+    if (slash and (is_node or not namespace)) or "/" in namespace or not name:
+        raise UsageError(f"{args.name!r} is not {'' if is_node else '[NAMESPACE/]'}NAME")
     api, usual_namespace = connect(args)
     namespace = namespace or usual_namespace
+    if is_node:
+        return judge.explain_node(await look_at_all(api, namespace), name)
     if args.resource == "pod":
-        return explain_pod(await look_at_cluster(api, namespace, name), namespace, name)
-    return explain_claim(await look_at_cluster(api, namespace), namespace, name)
+        return judge.explain_pod(await look_at_cluster(api, namespace, name), namespace, name)
+    return judge.explain_claim(await look_at_cluster(api, namespace), namespace, name)
 
 
 def _print(answer: "SubjectAnswer") -> None:

@@ -1,0 +1,359 @@
+"""What is wrong in a whole cluster, on one node of it, or with one resource or driver. Pure.
+
+A pod that waits, a device with two holders and a node that is silent are problems. What may pass by
+itself, as in the roll-out of a driver, is a warning: it is shown, and the exit code is 0.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
+
+from kubedevices.errors.words import counted, did_you_mean, some_of
+from kubedevices.explain.answer import Evidence
+from kubedevices.explain.cluster import (
+    MOST_PODS,
+    ClusterObjects,
+    full_name,
+    is_extended,
+    is_over,
+    named,
+    number_of,
+    phase_of,
+    results_of,
+    wanted_resources,
+)
+from kubedevices.explain.finding import Outcome
+from kubedevices.explain.judge_claim import check_users
+from kubedevices.explain.judge_device import DeviceJudge, pool_texts, taint_text
+from kubedevices.explain.judge_fit import requests_of
+from kubedevices.explain.judge_lack import Cause
+from kubedevices.explain.judge_node import why_silent
+from kubedevices.explain.judge_pod import away_from, judge_pod
+from kubedevices.explain.judge_results import slices_of
+from kubedevices.explain.judge_waiting import claims_of
+from kubedevices.values.scheduling.kinds import Object
+
+
+class _Found(NamedTuple):
+    result: Outcome
+    subject: str
+    cause: Cause
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """The nodes to look at, and what to look for: a resource, a driver, a class, or all of it."""
+
+    cluster: ClusterObjects
+    nodes: list[Object]
+    about: str = ""
+    is_one_node: bool = False
+
+    def is_meant(self, name: str) -> bool:
+        return self.about in ("", name)
+
+    def pods(self) -> Iterator[Object]:
+        """Yield the pods that ask for devices."""
+        here = set(named(self.nodes))
+        for pod in self.cluster.pods:
+            node = pod["spec"].get("nodeName")
+            if (not self.is_one_node or node in here) and self._asks(pod):
+                yield pod
+
+    def _asks(self, pod: Object) -> bool:
+        wanted = wanted_resources(pod)
+        if not self.about:
+            return bool(wanted or pod["spec"].get("resourceClaims"))
+        if self.about in wanted:
+            return True
+        try:
+            claims = claims_of(self.cluster, pod)
+        except Cause:
+            return False
+        return any(self.is_about(each) for each in claims)
+
+    def is_about(self, claim: Object) -> bool:
+        """Whether a claim has, or may get, what is looked for."""
+        if not self.about or any(each["driver"] == self.about for each in results_of(claim)):
+            return True
+        for each in requests_of(claim):
+            for one in each.get("firstAvailable") or [each.get("exactly") or {}]:
+                name = one.get("deviceClassName", "")
+                spec = (self.cluster.class_of.get(name) or {}).get("spec") or {}
+                texts = [
+                    selector["cel"]["expression"]
+                    for selector in (*(spec.get("selectors") or ()), *(one.get("selectors") or ()))
+                    if "cel" in selector
+                ]
+                if name == self.about or any(f'"{self.about}"' in text for text in texts):
+                    return True
+        return False
+
+
+def judge_cluster(cluster: ClusterObjects, about: str, judge: DeviceJudge) -> tuple[Outcome, str]:
+    """Return how much there is if nothing is wrong; raises `Cause`."""
+    scope = _Scope(cluster, cluster.nodes, about)
+    if about and not any(_is_known(scope)):
+        known = {*cluster.drivers, *cluster.class_of, *_resources(cluster.nodes)}
+        raise Cause(
+            f"nobody in this cluster offers {about}{did_you_mean(about, known)}",
+            advice="start its driver or device plugin, or correct the name",
+            command=["kubectl", "get", "resourceslices,nodes"],
+        )
+    return _judged(scope, judge, "cluster")
+
+
+def judge_node(cluster: ClusterObjects, name: str, judge: DeviceJudge) -> tuple[Outcome, str]:
+    """Return how many devices a node has if nothing is wrong; raises `Cause`."""
+    node = cluster.node(name)
+    if node is None:
+        if why := cluster.unread.get("nodes"):
+            raise Cause(f"nodes cannot be read: {why}", result=Outcome.UNKNOWN)
+        raise Cause(
+            f"the node {name} does not exist{did_you_mean(name, named(cluster.nodes))}",
+            command=["kubectl", "get", "nodes"],
+        )
+    return _judged(_Scope(cluster, [node], is_one_node=True), judge, f"node {name}")
+
+
+def _judged(scope: _Scope, judge: DeviceJudge, subject: str) -> tuple[Outcome, str]:
+    looks: list[Callable[[], Iterable[_Found]]] = [
+        lambda: _nodes(scope),
+        lambda: _holders(scope),
+        lambda: _pods(scope, judge),
+        lambda: _pools(scope),
+        lambda: _extended(scope),
+        lambda: _away(scope),
+        lambda: _left_claims(scope),
+        lambda: _taints(scope),
+    ]
+    found = list(chain.from_iterable(look() for look in looks))
+    found.sort(key=lambda each: _ORDER.index(each.result))
+    if not found:
+        return Outcome.OK, _summary(scope)
+    first, *others = found
+    where = "" if first.subject == subject else f"{first.subject}: "
+    evidence = [
+        Evidence(f"{each.result} {each.subject.split()[0]}", each.subject, _text(each), "problem")
+        for each in others
+    ]
+    raise Cause(
+        f"{where}{first.cause.cause}",
+        evidence=[*evidence, *(() if others else first.cause.evidence)],
+        advice=first.cause.advice,
+        command=first.cause.command,
+        result=first.result,
+    )
+
+
+_ORDER = (Outcome.PROBLEM, Outcome.WARNING, Outcome.UNKNOWN, Outcome.OK)
+
+
+def _text(found: _Found) -> str:
+    return f"{'warning: ' * (found.result is Outcome.WARNING)}{found.cause.cause}"
+
+
+# ---------------------------------------------------------------- what can be wrong
+
+
+def _nodes(scope: _Scope) -> Iterator[_Found]:
+    offering = {each["spec"].get("nodeName") for each in scope.cluster.slices}
+    for node in scope.nodes:
+        name = node["metadata"]["name"]
+        has_devices = name in offering or any(_resources([node]))
+        if (has_devices or scope.is_one_node) and (why := why_silent(node)):
+            advice = "until its kubelet answers, its devices cannot be used"
+            command = ["kubectl", "describe", "node", name]
+            cause = Cause(why.removeprefix("is "), advice=advice, command=command)
+            yield _Found(Outcome.PROBLEM, f"node {name}", cause)
+
+
+def _holders(scope: _Scope) -> Iterator[_Found]:
+    here = {node for each in scope.nodes for node in [each["metadata"]["name"]]}
+    for key, holders in sorted(scope.cluster.holders.items()):
+        if len(holders) < 2 or key not in scope.cluster.taken or not scope.is_meant(key[0]):
+            continue
+        users = (scope.cluster.pod(*each.split("/")) for one in holders for each in one.pods)
+        if scope.is_one_node and not any(
+            pod and pod["spec"].get("nodeName") in here for pod in users
+        ):
+            continue
+        who = "; ".join(map(str, holders))
+        cause = Cause(
+            f"{len(holders)} holders: {who}",
+            advice="only one of them may have it: delete the pods of the others",
+        )
+        yield _Found(Outcome.PROBLEM, f"device {'/'.join(key)}", cause)
+
+
+def _pods(scope: _Scope, judge: DeviceJudge) -> Iterator[_Found]:
+    """Yield what is the matter with pods; of those that wait, one of each owner."""
+    owners, explained, left = set(), 0, 0
+    for pod in scope.pods():
+        if is_over(pod) and not _was_refused(pod):
+            continue
+        if phase_of(pod) == "Pending" or _was_refused(pod):
+            owner = _owner(pod)
+            if owner in owners or explained == MOST_PODS:
+                left += owner not in owners
+                continue
+            owners.add(owner)
+            explained += 1
+        name = full_name(pod)
+        try:
+            result, text = judge_pod(scope.cluster, name, judge)
+        except Cause as cause:
+            # It is over: another pod may have taken its place meanwhile.
+            result = Outcome.WARNING if _was_refused(pod) else cause.result
+            yield _Found(result, f"pod {name}", cause)
+        else:
+            if result is not Outcome.OK:
+                yield _Found(result, f"pod {name}", Cause(text))
+    if left:
+        text = f"{counted(left, 'more pod')} of other owners wait too, and were not looked at"
+        yield _Found(Outcome.PROBLEM, "pods", Cause(text))
+
+
+def _was_refused(pod: Object) -> bool:
+    reason = (pod.get("status") or {}).get("reason")
+    return phase_of(pod) == "Failed" and reason == "UnexpectedAdmissionError"
+
+
+def _owner(pod: Object) -> str:
+    owners = pod["metadata"].get("ownerReferences") or ()
+    uid = next((each.get("uid") for each in owners if each.get("controller")), "")
+    return f"{pod['spec'].get('nodeName')} {uid or full_name(pod)}"
+
+
+def _pools(scope: _Scope) -> Iterator[_Found]:
+    seen = set()
+    for node in scope.nodes:
+        for key, pool in scope.cluster.pools_for(node).items():
+            if key in seen or not pool.problem or not scope.is_meant(key[0]):
+                continue
+            seen.add(key)
+            is_invalid = "invalid" in pool.problem
+            text, _ = pool_texts(scope.cluster, pool)
+            cause = Cause(
+                text.removeprefix(f"the pool {pool} is "),
+                advice="the driver is writing its slices, has stopped, or writes wrong ones: read "
+                "its log",
+                command=slices_of(key[0]),
+            )
+            yield _Found(Outcome.PROBLEM if is_invalid else Outcome.WARNING, f"pool {pool}", cause)
+
+
+def _extended(scope: _Scope) -> Iterator[_Found]:
+    for node in scope.nodes:
+        status, name = node.get("status") or {}, node["metadata"]["name"]
+        for resource in sorted(_resources([node])):
+            if not scope.is_meant(resource):
+                continue
+            capacity, usable = (
+                number_of((status.get(key) or {}).get(resource, 0))
+                for key in ("capacity", "allocatable")
+            )
+            if not capacity:
+                text = f"its device plugin is away from node {name}: capacity 0"
+            elif usable < capacity:
+                text = f"{capacity - usable} of {capacity} on node {name} are unhealthy"
+            else:
+                continue
+            result = Outcome.PROBLEM if capacity and not usable else Outcome.WARNING
+            advice = f"on node {name}, ask for more:"
+            command = ["kubedevices", "explain", resource]
+            cause = Cause(text, advice=advice, command=command)
+            yield _Found(result, f"resource {resource}", cause)
+
+
+def _away(scope: _Scope) -> Iterator[_Found]:
+    """Yield drivers that publish nothing for a node on which pods have their devices."""
+    seen = set()
+    for pod in scope.pods():
+        if phase_of(pod) != "Running" or pod["metadata"].get("deletionTimestamp"):
+            continue
+        for driver in away_from(scope.cluster, pod):
+            node = pod["spec"]["nodeName"]
+            if scope.is_meant(driver) and (driver, node) not in seen:
+                seen.add((driver, node))
+                text = f"has no slice for node {node}, where pod {full_name(pod)} has its devices"
+                advice = "if it is not being updated, start it: this pod cannot end without it"
+                cause = Cause(text, advice=advice, command=slices_of(driver))
+                yield _Found(Outcome.WARNING, f"driver {driver}", cause)
+
+
+def _left_claims(scope: _Scope) -> Iterator[_Found]:
+    if scope.is_one_node or scope.cluster.notes:
+        return
+    for claim in scope.cluster.claims:
+        if results_of(claim) and scope.is_about(claim):
+            try:
+                check_users(scope.cluster, claim)
+            except Cause as cause:
+                name = f"claim {full_name(claim)}"
+                cause.cause = cause.cause.removeprefix(f"the {name} is ")
+                yield _Found(Outcome.WARNING, name, cause)
+
+
+def _taints(scope: _Scope) -> Iterator[_Found]:
+    tainted: Counter[tuple[str, str]] = Counter()
+    for node in scope.nodes:
+        for each in scope.cluster.devices_for(node):
+            if scope.is_meant(each.driver):
+                for taint in each.device.get("taints") or ():
+                    if taint["effect"] != "None":
+                        tainted[each.driver, taint_text(taint)] += 1
+    for (driver, text), number in tainted.items():
+        cause = Cause(
+            f"{counted(number, 'device')} tainted {text}",
+            advice="repair the devices; pods that tolerate the taint get them",
+            command=slices_of(driver),
+        )
+        yield _Found(Outcome.WARNING, f"driver {driver}", cause)
+
+
+# ---------------------------------------------------------------- how much there is
+
+
+def _resources(nodes: Iterable[Object]) -> Iterator[str]:
+    for node in nodes:
+        status = node.get("status") or {}
+        both = {**(status.get("capacity") or {}), **(status.get("allocatable") or {})}
+        yield from filter(is_extended, both)
+
+
+def _is_known(scope: _Scope) -> Iterator[bool]:
+    cluster, about = scope.cluster, scope.about
+    yield about in cluster.drivers
+    yield about in cluster.class_of
+    yield about in set(_resources(cluster.nodes))
+    yield any(
+        (each.get("spec") or {}).get("extendedResourceName") == about for each in cluster.classes
+    )
+
+
+def _summary(scope: _Scope) -> str:
+    """Return what there is, if nothing is wrong."""
+    devices: Counter[str] = Counter()
+    seen = set()
+    for node in scope.nodes:
+        for each in scope.cluster.devices_for(node):
+            if each.key not in seen and scope.is_meant(each.driver):
+                seen.add(each.key)
+                devices[each.driver] += 1
+        for name, text in ((node.get("status") or {}).get("allocatable") or {}).items():
+            if is_extended(name) and scope.is_meant(name):
+                devices[name] += int(number_of(text))
+    if not devices:
+        where = f"node {named(scope.nodes)[0]}" if scope.is_one_node else "this cluster"
+        return f"nothing is wrong; {where} has no devices: no driver or plugin offers one"
+    pods = [
+        pod
+        for pod in scope.pods()
+        if phase_of(pod) == "Running" and not pod["metadata"].get("deletionTimestamp")
+    ]
+    have = "has" if len(pods) == 1 else "have"
+    what = some_of(f"{number} {name}" for name, number in sorted(devices.items()))
+    return f"nothing is wrong; devices: {what}; {counted(len(pods), 'pod')} {have} devices"
