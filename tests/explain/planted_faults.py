@@ -449,6 +449,13 @@ def class_with_the_name_is_used_up(c: SmallCluster) -> None:
     wants(c)
 
 
+def partly_broken(c: SmallCluster) -> None:
+    """What one sees in a cluster on a bad day."""
+    only_match_held(c)
+    c.offer("node1", R, 4, 3)
+    c.silence("node2")
+
+
 # ---------------------------------------------------------------- rights
 
 

@@ -467,15 +467,27 @@ async def test_programs_get_the_same_answer(
     }
 
 
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (plant.all_tainted, "pod train"),
+        (plant.driver_away_from_the_node, "pod train"),
+        (plant.ends_without_its_driver, "pod train"),
+        (plant.refused_by_the_kubelet, "pod train"),
+        (plant.unhealthy_while_it_runs, "pod train"),
+        (plant.partly_broken, "--kubeconfig ~/.kube/config"),
+        (plant.driver_away_from_the_node, "node node1"),
+    ],
+)
 async def test_the_page_shows_what_is_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fault: plant.Planted, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The example of the page on troubles is the output for one of the faults."""
+    """The examples of the page on troubles are the output for planted faults."""
     async with SmallCluster().running() as cluster:
-        plant.all_tainted(cluster)
-        await cluster.explain(tmp_path, "pod", "train")
+        fault(cluster)
+        await cluster.explain(tmp_path, *words.split()[: words.count("--") * -2 or None])
     page = (Path(__file__).parents[2] / "docs/troubleshoot.md").read_text()
-    assert f"```text\n$ kubedevices explain pod train\n{capsys.readouterr().out}```" in page
+    assert f"```text\n$ kubedevices explain {words}\n{capsys.readouterr().out}```" in page
 
 
 # ---------------------------------------------------------------- what cannot be read
