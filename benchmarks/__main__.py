@@ -23,6 +23,7 @@ TABLES = {
     "nodes": ("benchmarks.many_nodes",),
     "proxy": ("benchmarks.proxy",),
     "dra": ("benchmarks.dra",),
+    "cluster": ("benchmarks.cluster_look",),
     "attacks": ("benchmarks.attacks",),
 }
 

@@ -55,6 +55,18 @@ def test_json_text_keeps_letters_of_every_language() -> None:
     assert safe_text.json_text({"ä": "漢\u202e"}) == '{"ä": "漢\\u202e"}'
 
 
+@pytest.mark.parametrize("tokens", [1, 2, 3, 10_000])
+def test_the_parts_of_a_json_text_are_the_text(
+    tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever they begin, each alone is as harmless as the whole."""
+    monkeypatch.setattr(safe_text, "_TOKENS", tokens)
+    document = {"id": PLANT, PLANT: ["ä", "\x7f", "::error::no", {}, 1.5, None], "::x": "##[y]"}
+    parts = [*safe_text.json_parts(document)]
+    assert "".join(parts) == safe_text.json_text(document, indent=2)
+    assert [safe_text.lines(each) for each in parts] == parts
+
+
 @pytest.mark.parametrize("word", [PLANT, "it's", "\\", "::x", "##[x]", "two words", "", "ä"])
 def test_a_shell_reads_each_word_as_it_was(word: str) -> None:
     """The line itself has no unprintable character."""

@@ -14,6 +14,7 @@ from kubedevices.cli.node import devices_cluster
 from kubedevices.cli.shared.cluster_client import connect
 from kubedevices.testing.api_server import HANG_UP
 from tests.cli.commands import running
+from tests.docs.pages import ROOT
 from tests.explain.cluster_rig import DRIVER, SmallCluster, gpu
 from tests.waiting import until
 
@@ -49,7 +50,10 @@ def reporting(*devices: tuple[str, str], name: str, kind: str = "containerStatus
 async def test_one_table_has_the_devices_of_both_apis(
     cluster: SmallCluster, listed: Listed
 ) -> None:
-    """Those of slices by name; of a device plugin the numbers, and what pods say that they have."""
+    """Those of slices by name; of a device plugin the numbers, and what pods say that they have.
+
+    The example of the page is this cluster.
+    """
     cluster.publish("node2", gpu("gpu-0", taints=[TAINT]), gpu("gpu-1"))
     cluster.hold("node1", "bert", namespace="ml")
     health = reporting((f"{DRIVER}/node1/gpu-0", "Unhealthy"), name="claim:bert-gpu/gpu")
@@ -64,24 +68,8 @@ async def test_one_table_has_the_devices_of_both_apis(
     cluster.pod("audio", node="node1", limits={"example.com/fpga": "2"})
     ended = {"phase": "Succeeded"} | named
     cluster.pod("done", node="node2", limits=limits, status=ended)
-    assert await listed() == (
-        "NODE   RESOURCE OR DRIVER  DEVICE                    HEALTH       TAINTS"
-        "                           HELD BY\n"
-        "node1  example.com/fpga    4 devices, 3 allocatable  1 unhealthy  -"
-        "                                default/audio (2)\n"
-        "node1  example.com/fpga    fpga-7                    Healthy      -"
-        "                                default/video\n"
-        "node1  gpu.example.com     gpu-0                     Unhealthy    -"
-        "                                ml/bert (claim bert-gpu)\n"
-        "node1  gpu.example.com     gpu-1                     -            -"
-        "                                default/train (claim train-gpu)\n"
-        "node2  example.com/fpga    2 devices, 2 allocatable  Healthy      -"
-        "                                -\n"
-        "node2  gpu.example.com     gpu-0                     -            "
-        "example.com/ecc=lost:NoSchedule  -\n"
-        "node2  gpu.example.com     gpu-1                     -            -"
-        "                                -\n"
-    )
+    example = (ROOT / "docs/observe.md").read_text().partition("$ kubedevices devices --cluster\n")
+    assert await listed() == example[2].partition("```")[0]
 
 
 async def test_json_has_the_promised_keys(cluster: SmallCluster, listed: Listed) -> None:

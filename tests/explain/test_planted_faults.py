@@ -597,7 +597,7 @@ async def test_lists_are_read_page_by_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A list that the server has forgotten meanwhile is read again."""
-    monkeypatch.setattr(look_cluster, "_SLICE_PAGE", 1)
+    monkeypatch.setattr(look_cluster, "_PAGE", 1)
     forgotten = iter([ApiFault(410, "too old", "Expired")])
 
     def fault(request: ApiRequest) -> ApiFault | None:

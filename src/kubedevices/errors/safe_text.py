@@ -6,11 +6,16 @@ a forged line, or a command to a CI server. `terminal` passes everything that we
 module. Each format has its own escapes, so that the reader of a format still gets the same text.
 """
 
+import itertools
 import re
+from collections.abc import Iterator
 from typing import Any
 
 _CI_COMMAND = re.compile(r"##(?=(?:vso|teamcity)?\[)")
 """A command to GitHub, Azure Pipelines or TeamCity, which they find anywhere in a line."""
+
+_TOKENS = 10_000
+"""Of JSON, in a part of a document."""
 
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 
@@ -45,6 +50,15 @@ def json_text(document: Any, *, indent: int | None = None, ascii_only: bool = Fa
     import json  # noqa: PLC0415 - a plugin prints no JSON
 
     return escaped_json(json.dumps(document, indent=indent, ensure_ascii=ascii_only))
+
+
+def json_parts(document: Any, *, ascii_only: bool = False) -> Iterator[str]:
+    """Yield the parts of an indented JSON text: the text of a large document takes much memory."""
+    import json  # noqa: PLC0415 - a plugin prints no JSON
+
+    tokens = json.JSONEncoder(indent=2, ensure_ascii=ascii_only).iterencode(document)
+    while some := "".join(itertools.islice(tokens, _TOKENS)):
+        yield escaped_json(some)  # each string is one token
 
 
 def escaped_json(text: str) -> str:

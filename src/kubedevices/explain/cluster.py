@@ -192,6 +192,19 @@ class ClusterObjects:
         """What claims consume of devices that they share."""
         return Consumed(each for each in self.results if each.get("shareID"))
 
+    def claims_with(self, pools: Iterable[tuple[str, str]]) -> list[Object]:
+        """Return the claims that have devices of these pools."""
+        found = (each for pool in pools for each in self._claims_of_pool.get(pool, ()))
+        return [*{id(each): each for each in found}.values()]
+
+    @cached_property
+    def _claims_of_pool(self) -> dict[tuple[str, str], list[Object]]:
+        found: dict[tuple[str, str], list[Object]] = defaultdict(list)
+        for claim in self.claims:
+            for pool in {key_of(each)[:2] for each in results_of(claim)}:
+                found[pool].append(claim)
+        return dict(found)
+
     @cached_property
     def pools(self) -> dict[tuple[str, str], list[Object]]:
         """The slices by driver and pool, of all generations."""

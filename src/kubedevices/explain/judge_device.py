@@ -146,7 +146,7 @@ def _false_term(selector: Selector, offered: PoolDevice) -> Reason:
     parts = selector.parts(offered.driver, offered.device)
     texts = term_texts(selector.expression)
     # If the texts are divided otherwise than the tree, the whole expression is the term.
-    texts = texts if len(texts) == len(parts) else [selector.expression] * len(parts)
+    texts = texts if len(texts) == len(parts) else (selector.expression,) * len(parts)
     part = next((each for each in parts if not each.holds), parts[0])
     values = ", ".join(f"{path[-1]} is {_shown(path, offered)}" for path, _ in part.values)
     term = f"`{texts[part.number]}`"

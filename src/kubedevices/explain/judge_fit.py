@@ -113,7 +113,7 @@ def fit(cluster: ClusterObjects, claim: Object, node: Object, judge: DeviceJudge
             claim,
             node=node,
             slices=cluster.slices_for(node),
-            claims=cluster.claims,
+            claims=cluster.claims_with(pools),
             classes=cluster.class_of,
         )
     except NotAllocatable as error:

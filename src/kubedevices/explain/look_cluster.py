@@ -1,6 +1,8 @@
 """Reads from the API server what decides about pods and claims. asyncio.
 
 What may not be read is left out, and the answer says so: a user with few rights gets the rest.
+Of each object only what its shape names is kept. So a cluster of thousands of devices and pods fits
+into little memory, and nothing else of a pod, such as its variables, can be in an answer.
 """
 
 import asyncio
@@ -11,6 +13,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from kubedevices.config.documents.kept import Kept
 from kubedevices.config.documents.shape import Shape
 from kubedevices.dra.api_client import ApiClient
 from kubedevices.errors import ApiRefused, ApiUnreachable
@@ -27,8 +30,9 @@ from kubedevices.values.scheduling.kinds import KINDS, Object
 DEADLINE = 60.0
 """Seconds for all calls together."""
 
-_SLICE_PAGE = 100
-_PAGE = 500
+_PAGE = 100
+"""Objects in one answer: pods, and slices with all their devices, may be large."""
+
 _META: Shape = {
     "name!": str,
     "namespace": str,
@@ -136,7 +140,10 @@ _SLICE: Shape = {
             {
                 "name!": str,
                 "nodeName": str,
+                "allNodes": bool,
                 "nodeSelector": _SELECTOR,
+                "bindsToNode": bool,
+                "bindingConditions": [str],
                 "attributes": dict,
                 "capacity": dict,
                 "taints": [_TAINT],
@@ -144,6 +151,15 @@ _SLICE: Shape = {
                 "allowMultipleAllocations": bool,
             }
         ],
+    },
+}
+# What a list of the devices shows: in a large cluster, the attributes are most of the memory.
+_NAMES_OF_SLICE: Shape = {
+    "metadata!": _META,
+    "spec!": {
+        **{key: _SLICE["spec!"][key] for key in ("driver!", "nodeName", "allNodes", "pool!")},
+        "perDeviceNodeSelection": bool,
+        "devices": [{"name!": str, "nodeName": str, "allNodes": bool, "taints": [_TAINT]}],
     },
 }
 _SHAPES: dict[str, Shape] = {
@@ -194,7 +210,7 @@ async def look_at_cluster(api: ApiClient, namespace: str, pod: str = "") -> Clus
     if pod:
         fields = f"involvedObject.kind=Pod,involvedObject.name={pod}"
         reads.append(_read(api, "events", namespace, fields))
-    return await _look(api, namespace, reads)
+    return await _look(api, namespace, [_read(api, "resourceslices"), *reads])
 
 
 async def look_at_all(api: ApiClient, namespace: str) -> ClusterObjects:
@@ -226,13 +242,14 @@ async def look_at_devices(api: ApiClient, namespace: str) -> ClusterObjects:
 
     Raises `ApiUnreachable`.
     """
-    return await _look(api, namespace, [])
+    slices = _read(api, "resourceslices", shape=_NAMES_OF_SLICE)
+    return await _look(api, namespace, [slices])
 
 
 async def _look(
     api: ApiClient, namespace: str, reads: list[Coroutine[Any, Any, _Found]]
 ) -> ClusterObjects:
-    reads += [_read(api, plural) for plural in ("resourceslices", "nodes")]
+    reads.append(_read(api, "nodes"))
     reads += [_read_wide(api, plural, namespace) for plural in ("pods", "resourceclaims")]
     try:
         async with deadlines.timeout(DEADLINE):
@@ -267,20 +284,26 @@ async def _read_wide(api: ApiClient, plural: str, namespace: str) -> _Found:
     )
 
 
-async def _read(api: ApiClient, plural: str, namespace: str = "", fields: str = "") -> _Found:
+async def _read(
+    api: ApiClient,
+    plural: str,
+    namespace: str = "",
+    fields: str = "",
+    shape: Shape | None = None,
+) -> _Found:
     kind = KINDS[plural]
     root = f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.api_version}"
     path = f"{root}/namespaces/{quote(namespace)}/{plural}" if namespace else f"{root}/{plural}"
-    shape = {"metadata": {"continue": str}, "items": [_SHAPES[plural]]}
-    page = _SLICE_PAGE if plural == "resourceslices" else _PAGE
+    items: Shape = [shape or _SHAPES[plural]]
+    listed: Shape = {"metadata": {"continue": str}, "items": items}
     for is_last in (False, True):
         found: list[Object] = []
         try:
             async with contextlib.aclosing(
-                api.pages(path, shape, page=page, fields=fields)
+                api.pages(path, listed, page=_PAGE, fields=fields)
             ) as pages:
                 async for each in pages:
-                    found += each
+                    found += Kept().of(each, items)
         except ApiRefused as error:
             if (
                 error.status == 410 and not is_last

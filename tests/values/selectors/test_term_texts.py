@@ -25,7 +25,7 @@ from kubedevices.values.selectors.term_texts import term_texts
 )
 def test_the_terms_are_those_of_the_tree(expression: str, terms: list[str]) -> None:
     """In its order."""
-    assert term_texts(expression) == terms
+    assert [*term_texts(expression)] == terms
     assert len(Selector(expression).parts("d.example.com", {})) == len(terms)
 
 

@@ -122,7 +122,12 @@ def print_listing(
 
 def print_document(document: Any, output: str) -> None:
     """Print one value as JSON or YAML."""
-    print_text(dump(document, output))
+    if output != "json":
+        print_text(dump(document, output))
+        return
+    for part in safe_text.json_parts(document, ascii_only=not terminal.is_utf8()):
+        print_text(part)
+    print_text("\n")
 
 
 def dump(document: Any, output: str) -> str:

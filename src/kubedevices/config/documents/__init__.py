@@ -6,5 +6,6 @@ other call of `json.loads` or of a function of PyYAML that parses.
 json_text  JSON, for every file, answer and line
 yaml_text  YAML: nodes with line and column, or values
 shape      the types of the values in a text
+kept       the parts of values that a shape names, equal ones once
 nesting    how deep brackets are nested in a text
 """

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import copy
 import json
 import time
 from collections import Counter
@@ -265,9 +264,10 @@ class ApiServer:
         query, store, kind = request.query, self.store, KINDS[place.plural]
         found = store.peek(place, selection(place.plural, query))
         made = page(found, query, store.version, store.oldest)
-        made["items"] = copy.deepcopy(made["items"])  # of one page only: a list may be long
-        for each in made["items"]:  # in a list, items have neither: the list has them
-            del each["kind"], each["apiVersion"]
+        made["items"] = [  # in a list, items have neither: the list has them
+            {key: value for key, value in each.items() if key not in ("kind", "apiVersion")}
+            for each in made["items"]
+        ]
         return {"kind": f"{kind.name}List", "apiVersion": kind.api_version} | made
 
     def _write(self, request: ApiRequest, place: ApiPath) -> Answer:

@@ -257,6 +257,8 @@ def _find(held: Any, key: Any) -> tuple[Any, ...]:
     if isinstance(held, Mapping):
         if isinstance(held, Default):
             return (held[key],) if isinstance(key, str) else ({},)
+        if isinstance(key, str):  # equal to no key of another type
+            return (held[key],) if key in held else ()
         return next(((value,) for each, value in held.items() if same(each, key)), ())
     if not isinstance(held, list):
         return ()

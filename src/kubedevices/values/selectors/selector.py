@@ -93,7 +93,7 @@ def _variables(driver: str, device: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in (device.get("attributes") or {}).items():
         domain, _, short = name.rpartition("/")
         kind, content = next(iter(value.items()))
-        found = Semver(content) if kind == "version" else content
+        found = _version(content) if kind == "version" else content
         attributes.setdefault(domain or driver, {})[short] = found
     for name, value in (device.get("capacity") or {}).items():
         domain, _, short = name.rpartition("/")
@@ -108,6 +108,13 @@ def _variables(driver: str, device: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+# Thousands of devices have equal versions and capacities.
+@functools.lru_cache(maxsize=256)
+def _version(text: str) -> Semver:
+    return Semver(text)
+
+
+@functools.lru_cache(maxsize=256)
 def _capacity(text: str) -> Quantity:
     return Quantity.parse(canonical(text) or text)
 

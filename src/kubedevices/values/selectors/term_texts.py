@@ -3,6 +3,7 @@
 The tree of an expression has no places in the text, so the text is divided again.
 """
 
+import functools
 import re
 
 _TOKEN = re.compile(
@@ -16,7 +17,8 @@ _TOKEN = re.compile(
 _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 
 
-def term_texts(expression: str) -> list[str]:
+@functools.lru_cache(maxsize=256)
+def term_texts(expression: str) -> tuple[str, ...]:
     """Return the terms of the outermost `&&`, also of a `&&` in brackets of its own.
 
     An `||` or `?` outside of all brackets is not seen: the caller compares the number of terms.
@@ -34,8 +36,8 @@ def term_texts(expression: str) -> list[str]:
     found = [" ".join(each.split()) for each in terms]
     if len(found) == 1 and brackets == 1 and found[0].startswith("(") and found[0].endswith(")"):
         return term_texts(found[0][1:-1])
-    return [text for each in found for text in _inside(each, found)]
+    return tuple(text for each in found for text in _inside(each, found))
 
 
-def _inside(term: str, terms: list[str]) -> list[str]:
-    return term_texts(term) if len(terms) > 1 and term.startswith("(") else [term]
+def _inside(term: str, terms: list[str]) -> tuple[str, ...]:
+    return term_texts(term) if len(terms) > 1 and term.startswith("(") else (term,)
