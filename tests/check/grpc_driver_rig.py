@@ -1,7 +1,6 @@
 """The driver on grpcio as a target of the check, good or with a defect."""
 
 import sys
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -93,7 +92,7 @@ def grpc_driver(file: Path, defect: str = "", after: str | None = None) -> Drive
     )
 
 
-def with_needs(wanted: Iterable[str]) -> list[PluginCheck]:
+def with_needs(*wanted: str) -> list[PluginCheck]:
     """Return rules, and those that they need, in the order of reports."""
     todo, chosen = [*wanted], set()
     while todo:

@@ -75,7 +75,7 @@ async def test_the_driver_keeps_every_rule(short_dir: Path) -> None:
 async def test_the_driver_keeps_rules_with_other_triggers(short_dir: Path, rule: str) -> None:
     """With the trigger of the rule; no other rule fails."""
     target = grpc_driver(short_dir / "devices", after=AFTER[rule])
-    results = (await run_driver(target, with_needs(CHANGES), FAST)).results
+    results = (await run_driver(target, with_needs(*CHANGES), FAST)).results
     assert [each.status.value for each in results if each.check.id == rule] == ["pass"]
     assert "fail" not in found(results).values(), found(results)
 
@@ -102,7 +102,7 @@ async def test_a_defect_breaks_its_rule_alone(short_dir: Path, defect: str) -> N
     beside = () if defect in (*QUICKLY_TRIED, *PIECES) else BESIDE
     if rule.track == TRIGGERED:
         beside = (*beside, *CHANGES)
-    rules = with_needs([*PIECES.get(defect, (rule.id,)), *beside])
+    rules = with_needs(*PIECES.get(defect, (rule.id,)), *beside)
     target = grpc_driver(short_dir / "devices", defect)
     results = (await run_driver(target, rules, LONGER.get(rule.id, FAST))).results
     (result,) = [each for each in results if each.check.id == rule.id]
