@@ -13,7 +13,7 @@ from kubedevices.cli.find_mistakes import check as verb
 from kubedevices.cli.find_mistakes.check_driver import driver_check
 from kubedevices.errors import UsageError
 from kubedevices.testing import DriverCheck, NotConformant, check_driver
-from tests.check.test_drivers import driver
+from tests.check.grpc_driver_rig import grpc_driver
 
 FEW = ("register.info", "prepare.no-allocation")
 
@@ -48,14 +48,17 @@ def test_each_field_has_a_sentence() -> None:
     assert all(str(each).endswith(".") for each in texts)
 
 
-def test_a_good_driver(dra_check: Callable[[DriverCheck], Sequence[object]]) -> None:
+def test_a_good_driver(
+    dra_check: Callable[[DriverCheck], Sequence[object]], short_dir: Path
+) -> None:
     """The fixture returns the results of all rules that were chosen."""
-    assert len(dra_check(DriverCheck(driver("none").command, only=FEW, quick=True))) == len(FEW)
+    command = grpc_driver(short_dir / "devices").command
+    assert len(dra_check(DriverCheck(command, only=FEW, quick=True))) == len(FEW)
 
 
 def test_a_driver_with_a_defect(short_dir: Path) -> None:
     """The error is the report; a known finding does not fail."""
-    command = driver("prepare.no-allocation").command
+    command = grpc_driver(short_dir / "devices", "prepare.no-allocation").command
     check = DriverCheck(command, only=FEW, quick=True)
     with pytest.raises(NotConformant, match=r"FAIL prepare\.no-allocation") as caught:
         check_driver(check)

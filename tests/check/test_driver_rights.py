@@ -17,7 +17,8 @@ from kubedevices.check.drivers.rights import (
 from kubedevices.check.drivers.rules import ALL, CATALOGUE
 from kubedevices.check.drivers.run import run_driver
 from kubedevices.cli import main
-from tests.check.test_drivers import LONG, driver
+from tests.check.grpc_driver_rig import FAST, grpc_driver
+from tests.check.our_driver import simulator
 
 ROLE = """\
 apiVersion: v1
@@ -80,12 +81,12 @@ def test_the_least_role_has_a_rule_for_each_resource() -> None:
     ids=["enough", "missing", "unused", "secrets", "wildcard", "none"],
 )
 async def test_the_role_is_compared_with_what_the_driver_did(
-    granted: frozenset[Right], found: dict[str, str]
+    granted: frozenset[Right], found: dict[str, str], short_dir: Path
 ) -> None:
     """In a run with a rule that makes it publish and prepare."""
     chosen = [rule for rule in ALL if rule.theme == "rights" or rule.id == "prepare.answers"]
-    target = replace(driver("none"), granted=granted, guarded=True)
-    ran = await run_driver(target, chosen, LONG)
+    target = replace(grpc_driver(short_dir / "devices"), granted=granted)
+    ran = await run_driver(target, chosen, FAST)
     seen = {
         each.check.id: each.verdict.evidence for each in ran.results if each.status.value != "pass"
     }
@@ -125,17 +126,17 @@ def test_an_admission_policy_is_found(objects: list[Any], is_guarded: bool) -> N
     assert guards_slices(objects) is is_guarded
 
 
-async def test_slices_of_other_nodes() -> None:
+async def test_slices_of_other_nodes(short_dir: Path) -> None:
     """A role that may write slices needs an admission policy; our own manifests have one."""
     chosen = [CATALOGUE.find("rights.other-nodes")]
-    target = replace(driver("none"), granted=USED)
-    (result,) = (await run_driver(target, chosen, LONG)).results
+    target = replace(grpc_driver(short_dir / "devices"), granted=USED, guarded=False)
+    (result,) = (await run_driver(target, chosen, FAST)).results
     assert (result.status, result.verdict.evidence) == (
         "warn",
         "the manifests have no admission policy for ResourceSlices",
     )
     reading = frozenset(each for each in USED if each.verb != "create")
-    (result,) = (await run_driver(replace(target, granted=reading), chosen, LONG)).results
+    (result,) = (await run_driver(replace(target, granted=reading), chosen, FAST)).results
     assert result.status == "pass"
 
 
@@ -148,7 +149,7 @@ def test_our_own_manifests_keep_all_rules_about_rights(
     file = short_dir / "manifests.yaml"
     file.write_text(capsys.readouterr().out)
     chosen = ["check", "--only", "rights", "prepare.answers", "-o", "json"]
-    assert main([*chosen, "--manifests", str(file), "--", *driver("none").command]) == 0
+    assert main([*chosen, "--manifests", str(file), "--", *simulator().command]) == 0
     checks = json.loads(capsys.readouterr().out)["checks"]
     found = {each["id"]: each["evidence"] for each in checks if each["status"] != "pass"}
     assert not {*found} - {"rights.unused"}, found
@@ -161,14 +162,15 @@ def test_manifests_are_given_on_the_command_line(
     file = short_dir / "role.yaml"
     file.write_text(ROLE)
     chosen = ["check", "--only", "rights.missing", "-o", "json", "--manifests", str(file)]
-    assert main([*chosen, "--", *driver("none").command]) == 1
+    command = grpc_driver(short_dir / "devices").command
+    assert main([*chosen, "--", *command]) == 1
     document = json.loads(capsys.readouterr().out)
     (check,) = document["checks"]
     assert check["evidence"].startswith("not granted: get nodes, create resourceslices")
     assert document["role"][0]["resources"] == ["nodes"]
     file.write_text("rules: [")
-    assert main([*chosen, "--", *driver("none").command]) == 2
+    assert main([*chosen, "--", *command]) == 2
     assert "role.yaml" in capsys.readouterr().err
     file.unlink()
-    assert main([*chosen, "--", *driver("none").command]) == 3
+    assert main([*chosen, "--", *command]) == 3
     assert "No such file" in capsys.readouterr().err

@@ -9,63 +9,55 @@ from kubedevices.check.drivers.rules import ALL, CATALOGUE
 from kubedevices.check.drivers.run import run_driver
 from kubedevices.check.drivers.target import TRIGGERED, DriverTarget
 from kubedevices.check.target import Trigger
-from tests.check.defective_driver import DEFECTS
-from tests.check.test_drivers import LONG, PLACES, PROGRAM, with_needs
+from tests.check.grpc_driver.inventory import USUAL
+from tests.check.grpc_driver_rig import FAST, grpc_driver, with_needs
+from tests.check.our_driver import OUR_DRIVER, PLACES
+from tests.check.rig import found
 
+AWAY = USUAL.replace("gpu-1 ", "")
 MANY = "a b c " + " ".join(f"d{number}" for number in range(130))
-AFTER = {
-    "unprepare.device-gone": "a c",
-    "slices.empty": "",
-    "slices.generation": MANY,
-    "slices.many": MANY,
-}
-"""Devices after the trigger; for other rules the second is bad."""
-
-NAMES = [name for name in DEFECTS if CATALOGUE.find(name).track == TRIGGERED]
-
-
-def triggered(file: Path, defect: str = "none", *more: str, after: str = "a b! c") -> DriverTarget:
-    """Return a driver with the devices a, b and c, which the trigger replaces by `after`."""
-    file.write_text("a b c")
-    scanner = ("tests.check.file_scanner:FromFile", "--domain", "example.com")
-    words = ("run", *scanner, "--mode", "dra", "--arg", f"file={file}", *more)
-    step = "echo '{}' > {}.new && mv {}.new {}"  # a scan never sees half of the file
-    trigger = Trigger(step.format(after, *[file] * 3), undo=step.format("a b c", *[file] * 3))
-    return DriverTarget((*PROGRAM, defect, *words, *PLACES), trigger=trigger)
 
 
 @pytest.mark.parametrize(
-    ("defect", "more", "after", "statuses"),
-    [
-        ("none", (), "a b! c", ["pass", "pass"]),
-        ("none", (), "a c", ["pass", "pass"]),
-        ("none", (), "a b c", ["skip", "skip"]),
-        ("none", ("--arg", "is_sticky=yes"), "a b! c", ["pass", "fail"]),
-        ("makes-slices-anew", (), "a b! c", ["warn", "pass"]),
-    ],
-    ids=["tainted", "away", "no-change", "taint-stays", "slices-anew"],
+    ("after", "status"),
+    [(None, "pass"), (AWAY, "pass"), (USUAL, "skip")],
+    ids=["tainted", "away", "no-change"],
 )
 async def test_what_a_trigger_changes_is_judged(
-    short_dir: Path, defect: str, more: tuple[str, ...], after: str, statuses: list[str]
+    short_dir: Path, after: str | None, status: str
 ) -> None:
     """One bad device: its slice alone is written, and it comes back after the undo."""
-    target = triggered(short_dir / "devices", defect, *more, after=after)
+    target = grpc_driver(short_dir / "devices", after=after)
     chosen = [CATALOGUE.find(f"slices.{name}") for name in ("change-one", "unhealthy")]
-    results = (await run_driver(target, chosen, replace(LONG, change=5))).results
-    assert [each.status.value for each in results] == statuses, [e.verdict for e in results]
-    assert (short_dir / "devices").read_text() == "a b c\n"
+    results = (await run_driver(target, chosen, replace(FAST, change=5))).results
+    assert {each.status.value for each in results} == {status}, [e.verdict for e in results]
+    assert (short_dir / "devices").read_text() == f"{USUAL}\n"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", NAMES)
-async def test_a_triggered_defect_is_found_by_its_rule(rule: str, short_dir: Path) -> None:
-    """Others may warn, but do not fail; a driver without defect breaks none of them."""
-    chosen = with_needs(rule, *(each.id for each in ALL if each.track == TRIGGERED))
-    for defect in ("none", rule):
-        target = triggered(short_dir / "devices", defect, after=AFTER.get(rule, "a b! c"))
-        results = (await run_driver(target, chosen, replace(LONG, change=5))).results
-        found = {each.check.id: each.status.value for each in results}
-        texts = [(each.check.id, each.verdict) for each in results]
-        wanted = "pass" if defect == "none" else CATALOGUE.find(rule).severity.value
-        assert found.pop(rule) == wanted, texts
-        assert "fail" not in found.values(), texts
+@pytest.mark.parametrize(
+    ("after", "rules"),
+    [
+        ("a b! c", ("slices.change-one", "slices.unhealthy", "health.recovers", "health.message")),
+        ("a c", ("slices.unhealthy", "unprepare.device-gone")),
+        ("", ("slices.empty",)),
+        (MANY, ("slices.generation", "slices.many")),
+    ],
+    ids=["tainted", "away", "empty", "many"],
+)
+async def test_our_driver_keeps_the_rules_with_a_trigger(
+    short_dir: Path, after: str, rules: tuple[str, ...]
+) -> None:
+    """The devices a, b and c become others; no rule fails, and those pass that this concerns."""
+    file = short_dir / "devices"
+    file.write_text("a b c")
+    scanner = ("tests.check.file_scanner:FromFile", "--domain", "example.com")
+    words = ("run", *scanner, "--mode", "dra", "--arg", f"file={file}", *PLACES)
+    step = "echo '{}' > {}.new && mv {}.new {}"  # a scan never sees half of the file
+    trigger = Trigger(step.format(after, *[file] * 3), undo=step.format("a b c", *[file] * 3))
+    target = DriverTarget((*OUR_DRIVER, *words), trigger=trigger)
+    chosen = with_needs(*(rule.id for rule in ALL if rule.track == TRIGGERED))
+    results = (await run_driver(target, chosen, replace(FAST, change=5))).results
+    passed = {each.check.id for each in results if each.status.value == "pass"}
+    assert {*rules} <= passed, [each.verdict for each in results]
+    assert "fail" not in found(results).values(), found(results)

@@ -6,33 +6,28 @@ from typing import Any
 
 import pytest
 
-from kubedevices.check.drivers.rights import Right
-from kubedevices.check.drivers.rules import ALL
+from kubedevices.check.drivers.rules import ALL, CATALOGUE
 from kubedevices.check.drivers.run import run_driver
-from kubedevices.check.drivers.target import QUICK
-from tests.check.defective_driver import DEFECTS
-from tests.check.grpc_driver.defects import all_defects
-from tests.check.grpc_driver_rig import FAST, LONGER, grpc_driver, with_needs
+from kubedevices.check.drivers.target import QUICK, TRIGGERED
+from tests.check.grpc_driver.defects import all_defects, rule_of
+from tests.check.grpc_driver_rig import (
+    AFTER,
+    FAST,
+    LONGER,
+    WRONG_ROLES,
+    grpc_driver,
+    with_needs,
+)
 from tests.check.rig import NO_PROSE, found
 
-QUICKLY_TRIED = ("register.info", "prepare.repeat", "unprepare.others", "state.cdi-wiped")
+DEFECTS = (*all_defects(), *WRONG_ROLES)
+QUICKLY_TRIED = (
+    *("register.info", "prepare.repeat", "prepare.exclusive", "unprepare.others"),
+    *("state.cdi-wiped", "rights.wide"),
+)
 """Only these defects are tried in the fast tests: each needs drivers of its own."""
 
-WITHOUT_DEFECT = {"rights.unused", "rights.wide", "rights.other-nodes"}
-"""They judge the ClusterRole alone: `test_driver_rights`."""
-
-GRANTED = frozenset(
-    {
-        *(Right("resourceslices", verb) for verb in ("list", "watch", "create", "update")),
-        Right("resourceslices", "delete"),
-        Right("resourceclaims", "get"),
-        Right("nodes", "get"),
-    }
-)
-ELSEWHERE = {
-    *("slices.empty", "slices.generation", "slices.many", "unprepare.device-gone"),
-    *("register.idle", "rights.unused"),
-}
+ELSEWHERE = {*AFTER, "register.idle", "rights.unused"}
 """Rules that need another trigger, half an hour, or the right to delete slices only if it is used:
 the driver deletes them rarely."""
 
@@ -43,12 +38,19 @@ BESIDE = tuple(
 )
 """The rules that share a copy of the driver and do not wait: they are tried with each defect."""
 
-PIECES = {"process.dies": ("process.dies", "slices.quiet")}
-"""What has to run so that a defect shows."""
+PIECES = {
+    "process.dies": ("process.dies", "slices.quiet"),
+    "process.dies/bad-claim": ("process.dies", "prepare.unknown-device"),
+    "register.idle": ("register.idle",),
+    "unprepare.cleans/keeps-the-device": ("unprepare.cleans",),
+}
+"""What has to run, and nothing else, so that a defect shows."""
+
+CHANGES = tuple(rule.id for rule in ALL if rule.track == TRIGGERED)
 
 
-def _param(rule: str) -> Any:
-    return pytest.param(rule, marks=() if rule in QUICKLY_TRIED else pytest.mark.slow)
+def _param(defect: str) -> Any:
+    return pytest.param(defect, marks=() if defect in QUICKLY_TRIED else pytest.mark.slow)
 
 
 async def test_the_driver_is_well_behaved(short_dir: Path) -> None:
@@ -62,37 +64,55 @@ async def test_the_driver_is_well_behaved(short_dir: Path) -> None:
 @pytest.mark.slow
 async def test_the_driver_keeps_every_rule(short_dir: Path) -> None:
     """Also those with a trigger, and with a copy of the driver for each rule."""
-    target = replace(grpc_driver(short_dir / "devices"), granted=GRANTED, guarded=True)
     timing = replace(QUICK.scaled(2), repaired=60)
-    results = (await run_driver(target, ALL, timing)).results
+    results = (await run_driver(grpc_driver(short_dir / "devices"), ALL, timing)).results
     bad = {each.check.id: each.verdict for each in results if each.status.value != "pass"}
     assert {*bad} <= ELSEWHERE, bad
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", AFTER)
+async def test_the_driver_keeps_rules_with_other_triggers(short_dir: Path, rule: str) -> None:
+    """With the trigger of the rule; no other rule fails."""
+    target = grpc_driver(short_dir / "devices", after=AFTER[rule])
+    results = (await run_driver(target, with_needs(*CHANGES), FAST)).results
+    assert [each.status.value for each in results if each.check.id == rule] == ["pass"]
+    assert "fail" not in found(results).values(), found(results)
+
+
 ALIKE = {
+    "process.dies/bad-claim": {"prepare.unknown-device"},
     "prepare.requests": {"prepare.twice"},
+    "prepare.requests/for-all": {"prepare.foreign"},
+    "prepare.exclusive/never-looks": {"prepare.shares"},
+    "slices.unhealthy": {"health.recovers"},
     "health.stays-open": {"health.two-watchers"},
     "unprepare.object-gone": {"unprepare.api-away"},
 }
 """Rules that fail too, because the defect shows itself there as well."""
 
+WEAKER = {"prepare.config-strict/any-version": "warn"}
+"""Defects of which a rule only warns that fails for others."""
 
-@pytest.mark.parametrize("rule", [_param(rule) for rule in all_defects()])
-async def test_a_defect_breaks_its_rule_alone(short_dir: Path, rule: str) -> None:
+
+@pytest.mark.parametrize("defect", [_param(defect) for defect in DEFECTS])
+async def test_a_defect_breaks_its_rule_alone(short_dir: Path, defect: str) -> None:
     """The rule finds it, and nothing else fails; other rules may warn."""
-    target = replace(grpc_driver(short_dir / "devices", rule), granted=GRANTED)
-    beside = () if rule in (*QUICKLY_TRIED, *PIECES) else BESIDE
-    rules = with_needs([*PIECES.get(rule, (rule,)), *beside])
-    results = (await run_driver(target, rules, LONGER.get(rule, FAST))).results
-    (result,) = [each for each in results if each.check.id == rule]
-    assert result.status.value == result.check.severity.value, result.verdict
-    others = {name for name, status in found(results).items() if status == "fail"} - {rule}
-    others -= ALIKE.get(rule, set())
+    rule = CATALOGUE.find(rule_of(defect))
+    beside = () if defect in (*QUICKLY_TRIED, *PIECES) else BESIDE
+    if rule.track == TRIGGERED:
+        beside = (*beside, *CHANGES)
+    rules = with_needs(*PIECES.get(defect, (rule.id,)), *beside)
+    target = grpc_driver(short_dir / "devices", defect)
+    results = (await run_driver(target, rules, LONGER.get(rule.id, FAST))).results
+    (result,) = [each for each in results if each.check.id == rule.id]
+    assert result.status.value == WEAKER.get(defect, rule.severity.value), result.verdict
+    others = {name for name, status in found(results).items() if status == "fail"} - {rule.id}
+    others -= ALIKE.get(defect, set())
     assert not others, [each.verdict for each in results if each.check.id in others]
     assert not NO_PROSE.search(result.verdict.evidence)
 
 
 def test_each_rule_has_a_defect() -> None:
-    """Only rules about a ClusterRole need no driver."""
-    ours = {*DEFECTS, "prepare.config-order"}  # `test_driver_parameters` has its defects
-    assert {rule.id for rule in ALL} == all_defects().keys() | WITHOUT_DEFECT | ours
+    """So a rule that never fires cannot be added."""
+    assert {rule.id for rule in ALL} == {*map(rule_of, DEFECTS)}

@@ -1,16 +1,18 @@
-"""Our own drivers, in each mode, keep every rule that can be tried on them in a short time."""
+"""Our own drivers, in each mode, keep every rule that can be tried on them; no driver at all."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kubedevices.check.drivers.rules import ALL
 from kubedevices.check.drivers.run import run_driver
-from kubedevices.check.drivers.target import QUICK, DriverTarget
+from kubedevices.check.drivers.target import QUICK, TRIGGERED, DriverTarget
+from kubedevices.errors import DriverNeverRegistered
+from tests.check.grpc_driver_rig import FAST
+from tests.check.our_driver import PLACES, simulator
 from tests.check.our_program import KUBEDEVICES
-from tests.check.test_drivers import PLACES
-
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+from tests.check.rig import NO_PROSE
 
 DRA = ("--mode", "dra", *PLACES)
 SOCKETS = ("--socket-dir", "{kubelet_dir}/device-plugins")
@@ -73,6 +75,28 @@ def command(kind: str, directory: Path) -> tuple[str, ...]:
     return ("sh", "-c", script, "proxy", *DRA[:-2])  # it writes no CDI files of its own
 
 
+async def test_our_simulator_is_well_behaved() -> None:
+    """Every rule that needs neither long waits nor a trigger passes."""
+    chosen = [rule for rule in ALL if not rule.slow and not rule.track]
+    results = (await run_driver(simulator(), chosen, FAST)).results
+    found = {each.check.id: each.verdict for each in results if each.status.value != "pass"}
+    assert {*found} == {"prepare.shares", "prepare.config-order"}, found
+    assert len(results) == len(chosen)
+    assert not [each for each in results if NO_PROSE.search(each.verdict.evidence)]
+
+
+@pytest.mark.slow
+async def test_our_simulator_keeps_every_rule() -> None:
+    """Also those with a copy of the driver for each rule."""
+    results = (await run_driver(simulator(), ALL, replace(QUICK.scaled(2), repaired=60))).results
+    found = {each.check.id: each.verdict for each in results if each.status.value != "pass"}
+    not_tried = {rule.id for rule in ALL if rule.track == TRIGGERED or rule.theme == "rights"}
+    not_tried |= {"prepare.shares", "prepare.config-order", "register.idle"}
+    assert {*found} == not_tried, found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("kind", ["run", "expose", "split", "mode-file", "proxy"])
 async def test_our_driver_is_well_behaved(short_dir: Path, kind: str) -> None:
     """No rule fails or warns, and only those are skipped that need what the driver has not."""
@@ -84,3 +108,12 @@ async def test_our_driver_is_well_behaved(short_dir: Path, kind: str) -> None:
     passed = {each.check.id for each in results if each.status.value == "pass"}
     wanted = "prepare.shares" if kind == "expose" else "prepare.exclusive"
     assert {"register.stop", "state.restart-held", "state.reboot", wanted} <= passed
+
+
+async def test_a_program_that_never_registers() -> None:
+    """The error tells it from a driver with mistakes, and what to try."""
+    target = DriverTarget(("sh", "-c", "sleep 100 # {kubelet_dir}"))
+    with pytest.raises(DriverNeverRegistered, match=r"no registration socket.*\{kubeconfig\}"):
+        await run_driver(target, ALL[:1], QUICK.scaled(0.02))
+    with pytest.raises(DriverNeverRegistered, match="exit code 7"):
+        await run_driver(DriverTarget(("sh", "-c", "exit 7")), ALL[:1], QUICK)

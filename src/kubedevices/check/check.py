@@ -114,6 +114,7 @@ class PluginCheck:
     alone     the check has its own copy of the plugin, if copies may run at the same time
     disturbs  the check ends streams or connections; afterwards the runner looks if the plugin lives
     slow      the check waits for a long time: --quick leaves it out
+    starts    the check starts the driver itself, so that it need not run before
     harm      decides the order of findings in a report
     since, until     the first and the last kubelet version that does harm, "" for all
     suffers   the harm on a node
@@ -137,6 +138,7 @@ class PluginCheck:
     alone: bool = False
     disturbs: bool = False
     slow: bool = False
+    starts: bool = False
     harm: Harm = Harm.OTHER
     since: str = ""
     until: str = ""
@@ -175,6 +177,7 @@ class Theme:
         alone: bool = False,
         disturbs: bool = False,
         slow: bool = False,
+        starts: bool = False,
         harm: Harm | None = None,
         since: str = "",
         until: str = "",
@@ -206,6 +209,7 @@ class Theme:
                     alone=alone,
                     disturbs=disturbs or self.disturbs,
                     slow=slow or self.slow,
+                    starts=starts,
                     harm=harm or self.harm,
                     since=since,
                     until=until,

@@ -32,7 +32,7 @@ class Api:
     def __init__(self, kubeconfig: Path, driver: str, node: str) -> None:
         config = json.loads(kubeconfig.read_text())
         self._address = urlsplit(config["clusters"][0]["cluster"]["server"]).netloc
-        self._token = config["users"][0]["user"].get("token", "")
+        self.token = config["users"][0]["user"].get("token", "")
         self.selector = f"spec.driver={driver},spec.nodeName={node}"
 
     def node(self, name: str) -> Object:
@@ -103,7 +103,7 @@ class Api:
         body: Object | None,
         query: Mapping[str, str] | None,
     ) -> http.client.HTTPResponse:
-        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         text = None if body is None else json.dumps(body)
         target = f"{path}?{urlencode(query)}" if query else path
         connection.request(method, target, text, headers)

@@ -90,7 +90,9 @@ class ClaimReader:
             for each in entries:
                 if each.get("source") == source and self.is_mine(each.get("opaque") or {}):
                     parameters = each["opaque"].get("parameters") or {}
-                    yield {"requests": each.get("requests") or (), **self.decoded(parameters)}
+                    for_requests = each.get("requests") or ()
+                    decoded = self.decoded(parameters)
+                    yield {"source": source, "requests": for_requests, **decoded}
 
     def is_mine(self, opaque: Object) -> bool:
         """Whether an entry is for this driver."""

@@ -18,6 +18,8 @@ _HEALTHY, _UNHEALTHY = 1, 2
 class Health:
     """Sends the complete list at once, after each change, and before the last one is too old."""
 
+    refresh: float | None = _REFRESH
+
     def __init__(self, node: str, inventory: Inventory) -> None:
         self.node, self.inventory = node, inventory
         self._changed = threading.Condition()
@@ -54,7 +56,7 @@ class Health:
             return ended or self.inventory.devices != devices
 
         with self._changed:
-            self._changed.wait_for(is_over, _REFRESH)
+            self._changed.wait_for(is_over, self.refresh)
 
     def complete(self, response: Any, devices: dict[str, Device]) -> Any:
         """Return the list of all devices."""

@@ -17,6 +17,10 @@ CLASS = "check"
 ONE: Object = {"name": "one", "exactly": {"deviceClassName": CLASS}}
 """A request for one device of any kind."""
 
+POD = {"resource": "pods"}
+POD_GROUP = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups"}
+"""Who may use a claim, as in its status."""
+
 _numbers = itertools.count(1)
 
 
@@ -83,9 +87,9 @@ class TestClaim:
         self.object.setdefault("status", {})["allocation"] = {"devices": devices}
         return self.reserve(f"pod-of-{self.name}")
 
-    def reserve(self, *pods: str) -> "TestClaim":
-        """Reserve the claim for these pods instead of its own."""
-        reserved = [{"resource": "pods", "name": pod, "uid": pod} for pod in pods]
+    def reserve(self, *names: str, kind: Mapping[str, str] = POD) -> "TestClaim":
+        """Reserve the claim for these pods, or for others of a kind, instead of its own pod."""
+        reserved = [{**kind, "name": name, "uid": name} for name in names]
         api, status = self.node.cluster.api, {**self.object["status"], "reservedFor": reserved}
         api.put("resourceclaims", {**api.get("resourceclaims", self.name), "status": status})
         self.object = api.get("resourceclaims", self.name)

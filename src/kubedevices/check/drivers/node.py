@@ -305,17 +305,26 @@ class DriverNode:
 
     async def until_ready(self, limit: float) -> str:
         """Wait until the driver is registered and publishes nothing new; return what is missing."""
-        began = asyncio.get_running_loop().time()
-        if not await self.until(self._came, limit):
-            waited = self.lost_time.spent(began)
-            if self.process is not None and not self.process.running:
-                return f"its process ended ({self.process.end_text()}) after {waited:.1f} s"
-            if not self.registry.arrivals:
-                return f"no registration socket of a DRA driver within {waited:.0f} s"
-            what = "connected" if not self.is_connected() else "published"
-            return f"not {what} within {waited:.0f} s"
+        if problem := await self._until_came(self._has_published, limit):
+            return problem
         await self.until_quiet()
         return ""
+
+    async def until_registered(self, limit: float) -> str:
+        """Wait until the driver is registered and connected; return what is missing."""
+        return await self._until_came(self._is_registered, limit)
+
+    async def _until_came(self, has_come: Callable[[], bool], limit: float) -> str:
+        began = asyncio.get_running_loop().time()
+        if await self.until(has_come, limit):
+            return ""
+        waited = self.lost_time.spent(began)
+        if self.process is not None and not self.process.running:
+            return f"its process ended ({self.process.end_text()}) after {waited:.1f} s"
+        if not self.registry.arrivals:
+            return f"no registration socket of a DRA driver within {waited:.0f} s"
+        what = "connected" if not self.is_connected() else "published"
+        return f"not {what} within {waited:.0f} s"
 
     async def until_quiet(self) -> None:
         """Wait until slices and health have not changed for a moment."""
@@ -324,11 +333,14 @@ class DriverNode:
             before = [*now]
             await self.pause(self.timing.settle)
 
-    def _came(self) -> bool:
+    def _is_registered(self) -> bool:
         if self.registry.arrivals:
             self.driver = self.registry.arrivals[-1].info.name
         ended = self.process is not None and not self.process.running
-        return not ended and self.is_connected() and bool(self.cluster.slices())
+        return not ended and self.is_connected()
+
+    def _has_published(self) -> bool:
+        return self._is_registered() and bool(self.cluster.slices())
 
     async def until(self, condition: Callable[[], object], limit: float) -> bool:
         """Wait until `condition()`, or `limit` own seconds, or until the driver's end."""

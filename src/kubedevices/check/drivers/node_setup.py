@@ -1,7 +1,8 @@
 """Sets up a `DriverNode`: directories, supervisor, the driver's private view, API server."""
 
+import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -79,6 +80,32 @@ async def open_node(
     finally:
         await supervisor.close()
         directories.leave()
+
+
+async def on_copies(
+    node: DriverNode, parts: Sequence[Callable[[DriverNode], Awaitable[object]]]
+) -> None:
+    """Run the parts of a rule at the same time, each on a copy of the driver that has just started.
+
+    If the user wants no copies at the same time, the parts run one after another on `node`. Raises
+    what the first part raises that fails.
+    """
+    if node.target.at_once == 1:
+        for part in parts:
+            node.is_suspect = True
+            await node.ready()
+            await part(node)
+        return
+
+    async def one(part: Callable[[DriverNode], Awaitable[object]]) -> None:
+        async with open_node(node.target, node.timing, node.shared, node) as copy:
+            copy.checking = node.checking
+            await copy.ready()
+            await part(copy)
+
+    ends = await asyncio.gather(*map(one, parts), return_exceptions=True)
+    if failed := [each for each in ends if each is not None]:
+        raise failed[0]
 
 
 def _binds(files: NodeFiles) -> list[Bind]:

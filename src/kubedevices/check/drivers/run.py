@@ -77,36 +77,66 @@ class _Run:
             tracks[rule.track].append(rule)
         main, triggered = tracks.pop("", []), tracks.pop(TRIGGERED, [])
         afterwards = tracks.pop(AFTERWARDS, [])
-        # The first start tells whether the program is a driver at all; the others begin after it.
+        aside = sorted(tracks.values(), key=_urgency)
         async with open_node(self._target, self._timing, self._shared) as node:
             await self._first_start(node)
-            places = asyncio.Semaphore(max(self._target.at_once - 1, 1))
-            async with asyncio.TaskGroup() as group:
-                for track in tracks.values():
-                    apart = self._apart(node, places, track)
-                    group.create_task(apart, name=f"rule {track[0].id}")
-                for rule in main:
-                    await self._one(node, rule)
-            for rule in triggered:
-                await self._one(node, rule)
+            if self._target.at_once > 1:
+                await self._beside(node, main, aside)
+            else:
+                await self._publishes(node)
+                await self._all(node, main)
+                await node.end_processes()
+                for track in aside:
+                    await self._apart(node, track)
+            await self._all(node, triggered)
             self._shared.rights |= node.cluster.used_rights()
             for rule in afterwards:
                 self._end(node, rule, await self._judged(node, rule), 0)
             await node.end_processes()
 
     async def _first_start(self, node: DriverNode) -> None:
+        """Start the first copy; it tells whether the program is a driver at all."""
         await node.start_fresh()
-        if problem := await node.until_ready(self._timing.start):
+        if problem := await node.until_registered(self._timing.start):
             raise DriverNeverRegistered(problem, node.last_words())
         self._shared.resources = (node.driver,)
 
-    async def _apart(
-        self, first: DriverNode, places: asyncio.Semaphore, rules: Sequence[PluginCheck]
+    async def _publishes(self, node: DriverNode) -> None:
+        if problem := await node.until_ready(self._timing.start):
+            raise DriverNeverRegistered(problem, node.last_words())
+
+    async def _beside(
+        self, node: DriverNode, main: list[PluginCheck], aside: list[list[PluginCheck]]
     ) -> None:
-        async with places, open_node(self._target, self._timing, self._shared, first) as node:
-            for rule in rules:
-                await self._one(node, rule)
+        """Run the rules of `main` on one copy, and each track of `aside` on a copy of its own.
+
+        The copies start as soon as the first is registered: it may publish only much later, when
+        its kubelet has served for some seconds.
+        """
+        places = asyncio.Semaphore(self._target.at_once - 1)
+
+        async def one(track: list[PluginCheck]) -> None:
+            async with places:
+                await self._apart(node, track)
+
+        copies = [asyncio.create_task(one(track), name=f"rule {track[0].id}") for track in aside]
+        try:
+            await self._publishes(node)
+            await self._all(node, main)
+            await asyncio.gather(*copies)
+        finally:
+            for each in copies:
+                each.cancel()
+            await asyncio.gather(*copies, return_exceptions=True)
+
+    async def _apart(self, first: DriverNode, rules: Sequence[PluginCheck]) -> None:
+        async with open_node(self._target, self._timing, self._shared, first) as node:
+            await self._all(node, rules)
             await node.end_processes()
+
+    async def _all(self, node: DriverNode, rules: Sequence[PluginCheck]) -> None:
+        for rule in rules:
+            await self._one(node, rule)
 
     async def _one(self, node: DriverNode, rule: PluginCheck) -> None:
         self._collector.begin(rule)
@@ -124,7 +154,8 @@ class _Run:
         if blocked := self._collector.blocked(rule, None):
             return blocked
         try:
-            await node.ready()
+            if not rule.starts:
+                await node.ready()
         except PluginLost as error:
             self._shared.record_end(node.process, str(error), node.last_words())
             return Verdict(Status.SKIP, f"it does not register any more: {error}")
@@ -155,3 +186,8 @@ class _Run:
             return Verdict(Status.FAIL, f"no end within {limit:.0f} s")
         assert isinstance(outcome, str)
         return Verdict(Status.PASS, outcome)
+
+
+def _urgency(track: Sequence[PluginCheck]) -> bool:
+    """Return the key by which tracks are sorted: those that may take longest begin first."""
+    return not any(rule.slow for rule in track)

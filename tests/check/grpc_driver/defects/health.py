@@ -1,5 +1,6 @@
 """Drivers with a mistake in the health of their devices."""
 
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -26,3 +27,51 @@ class EndsItsStream(Health):
     def watch(self, response: Any, _request: Any, context: Any) -> Iterator[Any]:
         yield self.complete(response, self.inventory.devices)
         time.sleep(0.3)
+
+
+@defect("health.refresh")
+class SendsChangesOnly(Health):
+    refresh = None
+
+    def complete(self, response: Any, devices: dict[str, Device]) -> Any:
+        made = super().complete(response, devices)
+        for each in made.devices:
+            each.health_check_timeout_seconds = 3
+        return made
+
+
+@defect("health.two-watchers")
+class ServesOneStream(Health):
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.turn = threading.Semaphore()
+
+    def watch(self, response: Any, _request: Any, context: Any) -> Iterator[Any]:
+        while context.is_active() and not self.turn.acquire(timeout=0.1):
+            pass
+        if context.is_active():
+            try:
+                yield from super().watch(response, _request, context)
+            finally:
+                self.turn.release()
+
+
+@defect("health.recovers")
+class StaysUnhealthy(Health):
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.bad: set[str] = set()
+
+    def complete(self, response: Any, devices: dict[str, Device]) -> Any:
+        self.bad |= {name for name, each in devices.items() if each.is_broken}
+        known = {n: each._replace(is_broken=n in self.bad) for n, each in devices.items()}
+        return super().complete(response, known)
+
+
+@defect("health.message")
+class SaysOnlyUnhealthy(Health):
+    def complete(self, response: Any, devices: dict[str, Device]) -> Any:
+        made = super().complete(response, devices)
+        for each in made.devices:
+            each.message = ""
+        return made

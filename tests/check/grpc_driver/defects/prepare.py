@@ -4,12 +4,10 @@ import time
 from collections.abc import Container, Iterator
 from typing import Any
 
-from tests.check.grpc_driver.api import ApiError
 from tests.check.grpc_driver.cdi import CdiFiles, Prepared
 from tests.check.grpc_driver.claims import ClaimReader, Refused
 from tests.check.grpc_driver.defects.registry import defect
 from tests.check.grpc_driver.service import Devices, Service
-from tests.check.grpc_driver.state import Claims
 
 Object = dict[str, Any]
 
@@ -116,52 +114,37 @@ class OnlyForOnePod(ClaimReader):
             raise Refused("the claim is not reserved for exactly one pod")
 
 
-@defect("prepare.slow-api")
-class SuccessWithoutClaim(Service):
-    def prepare(self, claim: Any, context: Any, left: int) -> Devices:
-        try:
-            return super().prepare(claim, context, left)
-        except ApiError:
-            return []
+@defect("prepare.answers", "one-more")
+class AnswersOneMoreDevice(Service):
+    def answered(self, response: Any) -> Any:
+        for each in response.claims.values():
+            if each.devices:
+                pool = each.devices[0].pool_name
+                each.devices.add(pool_name=pool, device_name="control")
+        return response
 
 
-class NotesItsOwn(Service):
-    """Knows which claims this process has prepared."""
-
-    def __init__(self, *parts: Any, **more: Any) -> None:
-        super().__init__(*parts, **more)
-        self.mine: set[str] = set()
-
-    def set_up(self, claims: Claims, uid: str, wanted: Devices) -> None:
-        super().set_up(claims, uid, wanted)
-        self.mine.add(uid)
+@defect("prepare.requests", "for-all")
+class AnswersADeviceForAllRequests(Service):
+    def answered(self, response: Any) -> Any:
+        for each in response.claims.values():
+            if each.devices:
+                each.devices.add().CopyFrom(each.devices[0])
+                del each.devices[-1].request_names[:]
+        return response
 
 
-@defect("prepare.exclusive")
-class ForgetsHoldersAtARestart(NotesItsOwn):
-    def holders(self, claims: Claims) -> Iterator[tuple[str, Object]]:
-        return (each for each in super().holders(claims) if each[0] in self.mine)
+@defect("prepare.batch", "no-errors")
+class AnswersWithoutErrors(Service):
+    def answered(self, response: Any) -> Any:
+        if len(response.claims) > 1:
+            for each in response.claims.values():
+                each.error = ""
+        return response
 
 
-@defect("prepare.admin")
-class RefusesMonitoring(Service):
-    def excludes(self, one: Object, other: Object) -> bool:
-        return super().excludes(one | {"admin": False}, other | {"admin": False})
-
-
-@defect("prepare.shares")
-class OverlooksShares(Service):
-    def excludes(self, one: Object, other: Object) -> bool:
-        return not other["share"] and super().excludes(one, other)
-
-
-@defect("prepare.config-strict")
-class TakesAnyParameters(ClaimReader):
-    def decoded(self, parameters: Object) -> Object:
-        return {"fields": {}}
-
-
-@defect("prepare.config-foreign")
-class ReadsParametersOfOthers(ClaimReader):
-    def is_mine(self, opaque: Object) -> bool:
-        return True
+@defect("prepare.reserved", "no-devices")
+class PreparesNothingForNobody(ClaimReader):
+    def read(self, claim: Object, uid: str, devices: Container[str]) -> list[Object]:
+        wanted = super().read(claim, uid, devices)
+        return wanted if claim["status"].get("reservedFor") else []

@@ -1,4 +1,4 @@
-"""Drivers with a mistake in their sockets, or in the life of their process."""
+"""Drivers with a mistake in their sockets."""
 
 import fcntl
 import os
@@ -7,24 +7,17 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from tests.check.grpc_driver import messages
 from tests.check.grpc_driver.api import SLICES
 from tests.check.grpc_driver.defects.registry import defect
 from tests.check.grpc_driver.driver import CannotServe, Driver, accepts
 from tests.check.grpc_driver.health import Health
-from tests.check.grpc_driver.publisher import Publisher
 from tests.check.grpc_driver.registration import VERSIONS, Registration
 
 
 @defect("register.info")
 class NamesAnUnknownVersion(Registration):
     versions = (*VERSIONS, "v9.DRAPlugin")
-
-
-@defect("process.stderr-secrets")
-class PrintsItsKubeconfig(Driver):
-    def build(self) -> None:
-        self.log(self.options.kubeconfig.read_text())
-        super().build()
 
 
 @defect("register.status-refused")
@@ -81,9 +74,10 @@ class WaitsForItsPredecessor(Driver):
 @defect("register.stop")
 class DeletesItsSlices(Driver):
     def stop(self) -> int:
+        code = super().stop()
         for each in self.api.slices()["items"]:
             self.api.call("DELETE", f"{SLICES}/{each['metadata']['name']}")
-        return super().stop()
+        return code
 
 
 @defect("register.long-path")
@@ -93,16 +87,46 @@ class EndsWithoutAReason(Driver):
         return 1
 
 
-@defect("rights.missing")
-class ListsPods(Driver):
-    def build(self) -> None:
-        super().build()
-        self.api.call("GET", "/api/v1/pods")
+@defect("register.idle")
+class EndsWithoutCalls(Registration):
+    patience = 6.0  # seconds; a server of gRPC closes idle connections after 30 minutes
+
+    def GetInfo(self, request: Any, context: Any) -> Any:  # noqa: N802
+        threading.Timer(self.patience, os._exit, (0,)).start()
+        return super().GetInfo(request, context)
 
 
-@defect("process.dies")
-class EndsWhenNobodyCalls(Publisher):
-    patience = 4.0  # seconds
+@defect("register.info", "too-early")
+class AnnouncesBeforeItServes(Driver):
+    def open(self) -> None:
+        self._serve(self.announced, messages.registration_handlers(self.registration))
+        time.sleep(1)
+        for server, _ in self.servers.values():
+            server.stop(None)
+        self.announced.unlink(missing_ok=True)
+        super().open()
 
-    def registered(self) -> None:
-        threading.Timer(self.patience, os._exit, (1,)).start()
+
+@defect("register.two-instances", "removes-all")
+class RemovesTheSocketsOfAll(Driver):
+    def look(self) -> None:
+        pass
+
+    def stop(self) -> int:
+        for each in self.registry.glob("*.sock"):
+            each.unlink(missing_ok=True)
+        return super().stop()
+
+
+@defect("register.stop", "exit-code")
+class EndsWithAnError(Driver):
+    def stop(self) -> int:
+        super().stop()
+        return 3
+
+
+@defect("register.stop", "socket-stays")
+class LeavesItsSocket(Driver):
+    def stop(self) -> int:
+        self.log("stopped")
+        return 0

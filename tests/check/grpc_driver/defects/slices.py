@@ -2,13 +2,15 @@
 
 import os
 import threading
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tests.check.grpc_driver.api import ApiError
 from tests.check.grpc_driver.defects.registry import defect
+from tests.check.grpc_driver.driver import CannotServe, Driver
 from tests.check.grpc_driver.inventory import Device, Inventory
 from tests.check.grpc_driver.publisher import Publisher
-from tests.check.grpc_driver.slices import equal
+from tests.check.grpc_driver.slices import Pool, Writes, equal
 
 Object = dict[str, Any]
 _STANDARD = "resource.kubernetes.io/pciBusID"
@@ -131,3 +133,53 @@ class RemembersTheNode(Publisher):
     def node_uid(self) -> str:
         self.known = self.known or super().node_uid()
         return self.known
+
+
+@defect("slices.empty")
+class EndsWithoutDevices(Driver):
+    def build(self) -> None:
+        super().build()
+        if not self.inventory.devices:
+            raise CannotServe("no devices")
+
+
+@defect("slices.generation")
+class KeepsTheGeneration(Pool):
+    def writes(
+        self, found: Iterable[Object], parts: Sequence[list[Object]], newest: int = 0
+    ) -> Writes:
+        slices = [*found]
+        planned = super().writes(slices, parts, newest)
+        known = max([each["spec"]["pool"]["generation"] for each in slices], default=1)
+        for spec in (*(made["spec"] for _, made in planned.update), *dict(planned.create).values()):
+            spec["pool"]["generation"] = known
+        return planned
+
+
+@defect("slices.many")
+class PutsAllIntoOneSlice(Pool):
+    def parts(self, entries: Sequence[Object]) -> list[list[Object]]:
+        return [[*entries]]
+
+
+@defect("slices.valid", "no-owner")
+class NamesNoOwner(Pool):
+    def new(self, number: int, spec: Object, node_uid: str) -> Object:
+        made = super().new(number, spec, node_uid)
+        del made["metadata"]["ownerReferences"]
+        return made
+
+
+@defect("slices.valid", "incomplete")
+class CountsOneMore(Pool):
+    def spec(self, devices: Sequence[Object], count: int, generation: int) -> Object:
+        return super().spec(devices, count + 1, generation)
+
+
+@defect("slices.standard-attributes", "own-domain")
+class RepeatsItsDomain(Publisher):
+    def parts(self) -> list[list[Object]]:
+        parts = super().parts()
+        for each in (device["attributes"] for devices in parts for device in devices):
+            each[f"{self.pool.driver}/kind"] = each.pop("kind")
+        return parts

@@ -2,13 +2,14 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from tests.check.grpc_driver.cdi import CdiFiles, Prepared
 from tests.check.grpc_driver.claims import Refused
-from tests.check.grpc_driver.defects.prepare import NotesItsOwn
+from tests.check.grpc_driver.defects.holders import NotesItsOwn
 from tests.check.grpc_driver.defects.registry import defect
 from tests.check.grpc_driver.driver import Driver
 from tests.check.grpc_driver.service import Devices, Service
@@ -71,3 +72,28 @@ class LeaksDescriptors(Service):
     def prepare(self, claim: Any, context: Any, left: int) -> Devices:
         os.open(os.devnull, os.O_RDONLY)
         return super().prepare(claim, context, left)
+
+
+@defect("state.checkpoint-write")
+class KeepsItInMemory(State):
+    remembered: Claims
+
+    @contextmanager
+    def locked(self) -> Iterator[Claims]:
+        if self._directory.exists() and not os.access(self._directory, os.W_OK):
+            yield self.remembered
+        else:
+            with super().locked() as claims:
+                self.remembered = claims
+                yield claims
+
+    def save(self, claims: Claims) -> None:
+        with suppress(OSError):
+            super().save(claims)
+
+
+@defect("state.restart-held", "forgets")
+class ForgetsAtARestart(NotesItsOwn):
+    def unprepare(self, claim: Any) -> None:
+        if claim.uid in self.mine:
+            super().unprepare(claim)

@@ -77,3 +77,45 @@ class HoldsWhatItRefused(Service):
             if each["device"] in self.lost:
                 raise Refused(f"the device {each['device']} is in use")
         super().check_holders(claims, uid, wanted)
+
+
+@defect("unprepare.unknown")
+class RefusesWhatItNeverSaw(Service):
+    def __init__(self, *parts: Any, **more: Any) -> None:
+        super().__init__(*parts, **more)
+        self.seen: set[str] = set()
+
+    def prepare(self, claim: Any, context: Any, left: int) -> Devices:
+        self.seen.add(claim.uid)
+        return super().prepare(claim, context, left)
+
+    def take_down(self, claims: Claims, uid: str) -> None:
+        if uid not in claims and uid not in self.seen:
+            raise Refused("the claim is unknown")
+        super().take_down(claims, uid)
+
+
+@defect("unprepare.api-away")
+class AsksTheServer(Service):
+    def unprepare(self, claim: Any) -> None:
+        try:
+            self.api.claim(claim.namespace, claim.name, 5, lambda _: None)
+        except ApiError as error:
+            if error.status >= 500:
+                raise
+        super().unprepare(claim)
+
+
+@defect("unprepare.device-gone")
+class LooksTheDeviceUp(Service):
+    def take_down(self, claims: Claims, uid: str) -> None:
+        for each in claims.get(uid, {"devices": []})["devices"]:
+            if each["device"] not in self.inventory.devices:
+                raise Refused(f"there is no device {each['device']}")
+        super().take_down(claims, uid)
+
+
+@defect("unprepare.cleans", "keeps-the-device")
+class KeepsTheDevice(Service):
+    def take_down(self, claims: Claims, uid: str) -> None:
+        self.files.remove(uid)

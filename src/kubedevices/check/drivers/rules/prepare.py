@@ -3,7 +3,14 @@
 import asyncio
 
 from kubedevices.check.check import Broken, Fragile, Harm, Severity, Theme
-from kubedevices.check.drivers.claims import CLASS, TestClaim, in_words, needs_devices, requests
+from kubedevices.check.drivers.claims import (
+    CLASS,
+    POD_GROUP,
+    TestClaim,
+    in_words,
+    needs_devices,
+    requests,
+)
 from kubedevices.check.drivers.cluster import on_claims
 from kubedevices.check.drivers.node import DriverNode
 from kubedevices.check.drivers.rules.configuration import judge_subrequest
@@ -290,14 +297,20 @@ async def subrequest(node: DriverNode) -> str:
     mend="Prepare by the claim, not by the pod.",
 )
 async def reserved(node: DriverNode) -> str:
-    """A claim that two pods share is prepared; one without reservation has devices or an error."""
+    """A claim that two pods share is prepared; one for a PodGroup, or without reservation, has
+    devices or an error.
+    """
     async with TestClaim(node).allocate() as claim:
         if not await claim.reserve("pod-1", "pod-2").prepare():
             raise Broken("two pods: the answer has no devices")
-        if (answer := await claim.reserve().try_prepare()) == ():
-            raise Broken("without reservation: success without devices")
-        how = "refused" if isinstance(answer, str) else "prepared"
-    return f"two pods: prepared; none: {how}"
+    seen = ["two pods: prepared"]
+    for what, names in {"a PodGroup": ["group-1"], "no reservation": []}.items():
+        async with TestClaim(node).allocate() as claim:
+            answer = await claim.reserve(*names, kind=POD_GROUP).try_prepare()
+        if answer == ():
+            raise Broken(f"{what}: success without devices")
+        seen.append(f"{what}: {'refused' if isinstance(answer, str) else 'prepared'}")
+    return "; ".join(seen)
 
 
 def _must_be(answer: ClaimAnswer, claim: TestClaim) -> None:

@@ -50,6 +50,7 @@ async def info(node: DriverNode) -> str:
 @theme.check(
     "status-refused",
     WARN,
+    starts=True,
     suffers="Nobody sees why the node has no devices: neither the log nor the pod says it.",
     source="kubelet pluginregistration v1, NotifyRegistrationStatus",
     mend="Log the error of NotifyRegistrationStatus. Keep serving, or end with an exit code that is"
@@ -81,6 +82,7 @@ async def status_refused(node: DriverNode) -> str:
     "kubelet-absent",
     FAIL,
     slow=True,
+    starts=True,
     suffers="After a reboot the driver starts before the kubelet, gives up, and the node has no"
     " devices until somebody starts it again.",
     source="systemd and static pods start in any order",
@@ -203,6 +205,7 @@ async def two_instances(node: DriverNode) -> str:
             raise Broken("the second instance is not registered", node.last_words())
         await first.send_signal(signal.SIGTERM)
         await node.lost_time.wait(first.wait, node.timing.stop)
+        await node.pause(node.timing.hold)  # a kubelet notices later that a socket is gone
         if not await node.until(node.is_connected, node.timing.again):
             raise Broken("when the first instance stopped, the second was not registered any more")
         await claim.unprepare()
@@ -249,6 +252,7 @@ async def stop(node: DriverNode) -> str:
 @theme.check(
     "long-path",
     WARN,
+    starts=True,
     suffers="On a node with a long --root-dir the driver is in a crash loop, and nobody sees why.",
     source="unix(7): a socket path has at most 107 bytes",
     mend="Check the length of the path and name it in the error.",
@@ -257,8 +261,6 @@ async def long_path(node: DriverNode) -> str:
     """With a socket path of more than 107 bytes the driver ends with one clear error."""
     if node.target.needs_private_view:
         raise NotTried("needs a driver with {kubelet_dir} in its command")
-    await node.start_fresh()
-    await node.end_processes()
     deep = node.files.deep_kubelet(100)
     process = node.process = await node.launch(deep)
     if await node.until(lambda: node.files.sockets(deep), node.timing.start):

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from kubedevices.check.check import Broken, Fragile, Harm, Severity, Theme
 from kubedevices.check.drivers.claims import TestClaim
 from kubedevices.check.drivers.cluster import everywhere, on_slices
 from kubedevices.check.drivers.node import DriverNode
+from kubedevices.check.drivers.node_setup import on_copies
 from kubedevices.errors.words import counted
 from kubedevices.testing.api_server.http import HANG_UP, ApiFault, ApiRequest
 
@@ -141,33 +143,39 @@ async def conflict(node: DriverNode) -> str:
     """After errors of the API server the slices are right again, with at most a request a second
     meanwhile.
     """
-    content = node.cluster.content()
     faults = {
         "409": on_slices(409, "the object has been modified", "Conflict"),
         "429": on_slices(429, "too many requests", "TooManyRequests", retry_after=3),
         "500": on_slices(500, "internal error", "InternalError"),
         "a reset connection": everywhere(HANG_UP),
     }
-    missing_since = ""  # the first error after which the slices were not back at once
-    for what, fault in faults.items():
-        hit = asyncio.Event()
-        with node.cluster.broken(_noticed(fault, hit)):
-            if not missing_since:
-                await node.cluster.api.delete_slices(node.node_name, "")
-            if not await node.until(hit.is_set, node.timing.repaired):
-                raise Broken(f"after all slices were deleted: no write, which {what} would answer")
-            since = len(node.cluster.api.requests)
-            await node.pause(node.timing.refusing)
-            made = len(node.cluster.api.requests) - since
-        if made > _BURST + _MOST_PER_SECOND * node.timing.refusing * 2:
-            raise Broken(f"{made} requests within {node.timing.refusing:g} s of {what}")
-        if not await node.until(lambda: node.cluster.content() == content, node.timing.again):
-            missing_since = missing_since or what
-    await _restored(node, content, f"after {missing_since or what}", node.timing.repaired)
+    # Each on a copy of its own: after one error a driver may wait longer before the next attempt.
+    parts = [partial(_recovers, what=what, fault=fault) for what, fault in faults.items()]
+    await on_copies(node, [*parts, _recovers_from_an_expired_watch])
+    return f"right again after {', '.join(faults)} and an expired watch"
+
+
+async def _recovers(
+    node: DriverNode, *, what: str, fault: Callable[[ApiRequest], ApiFault | None]
+) -> None:
+    content, hit = node.cluster.content(), asyncio.Event()
+    with node.cluster.broken(_noticed(fault, hit)):
+        await node.cluster.api.delete_slices(node.node_name, "")
+        if not await node.until(hit.is_set, node.timing.repaired):
+            raise Broken(f"after all slices were deleted: no write, which {what} would answer")
+        since = len(node.cluster.api.requests)
+        await node.pause(node.timing.refusing)
+        made = len(node.cluster.api.requests) - since
+    if made > _BURST + _MOST_PER_SECOND * node.timing.refusing * 2:
+        raise Broken(f"{made} requests within {node.timing.refusing:g} s of {what}")
+    await _restored(node, content, f"after {what}", node.timing.repaired)
+
+
+async def _recovers_from_an_expired_watch(node: DriverNode) -> None:
+    content = node.cluster.content()
     node.cluster.api.forget_events()
     await node.cluster.api.delete_slices(node.node_name, "")
     await _restored(node, content, "after the watch had expired (410)", node.timing.repaired)
-    return f"right again after {', '.join(faults)} and an expired watch"
 
 
 @apart.check(
