@@ -182,15 +182,7 @@ def judge_plugin_sockets(directory: Directory, answers: ResourceFacts) -> list[F
         if refusal.resource not in connected
     ]
     if not directory.plugins and not directory.lost and is_served:
-        findings.append(
-            unknown(
-                Step.PLUGIN_SOCKET,
-                str(directory.path),
-                "no plugin has a socket here",
-                "start a plugin with this directory; in a cluster, look at its DaemonSet",
-                "kubectl get pods --all-namespaces --field-selector spec.nodeName=NODE",
-            )
-        )
+        findings.append(ok(Step.PLUGIN_SOCKET, str(directory.path), "no plugin has a socket here"))
     return findings
 
 
@@ -199,7 +191,14 @@ def judge_registry(watched: Iterable[RegistrySocket]) -> list[Finding]:
     findings = []
     for each in watched:
         path = str(each.path)
-        if each.info is None:
+        if each.info is None and each.socket is not None and not each.socket.refusal:
+            found = f"{each.socket.listener or UNSEEN} listens, but {each.problem}: a kubelet does "
+            advice = "its log may say why; restart it if it hangs"
+            found += "not register it"
+            findings.append(
+                problem(Step.PLUGIN_SOCKET, path, found, advice, log_of(each.socket.listener))
+            )
+        elif each.info is None:
             advice = "start its plugin again, or remove the socket if the plugin was uninstalled"
             findings.append(warning(Step.PLUGIN_SOCKET, path, each.problem, advice))
         elif each.info.type == _DEVICE_PLUGIN:
