@@ -110,7 +110,7 @@ class NodeHost:
 
 
 class ForeignDriver:
-    """A DRA driver that only answers: each claim gets the CDI names of `names`.
+    """A DRA driver that only answers: each claim gets `devices`.
 
     Its sockets are those of upstream's helper for drivers.
     """
@@ -127,7 +127,8 @@ class ForeignDriver:
         self.service = host.root / "plugins" / name / f"dra{suffix}.sock"
         self.registration = host.registry / f"{name}{suffix}-reg.sock"
         self._info = PluginInfo(PLUGIN_TYPE, name, str(self.service), tuple(versions))
-        self.names: tuple[str, ...] = (f"{name}/gpu=gpu-0",)
+        self.names = (f"{name}/gpu=gpu-0",)
+        self.devices = (ClaimDevice(("gpu",), NODE_NAME, "gpu-0", self.names),)
 
     @contextlib.asynccontextmanager
     async def serving(self, *, calls: bool = True) -> AsyncIterator[None]:
@@ -151,8 +152,7 @@ class ForeignDriver:
         pass
 
     async def prepare(self, claims: tuple[ClaimReference, ...]) -> Mapping[str, ClaimAnswer]:
-        device = ClaimDevice(("gpu",), NODE_NAME, "gpu-0", self.names)
-        return {each.uid: (device,) for each in claims}
+        return {each.uid: self.devices for each in claims}
 
     async def unprepare(self, claims: tuple[ClaimReference, ...]) -> Mapping[str, str]:
         return dict.fromkeys((each.uid for each in claims), "")
@@ -171,14 +171,14 @@ def write_cdi(directory: Path, kind: str, *devices: str, name: str = "vendor.jso
     return file
 
 
-async def publish_foreign(host: NodeHost, driver: str = FOREIGN) -> None:
-    """Let another vendor's driver have a slice with `gpu-0`."""
+async def publish_foreign(host: NodeHost, driver: str = FOREIGN, *, devices: int = 1) -> None:
+    """Let another vendor's driver have a slice with `gpu-0`, `gpu-1` and so on."""
     dra = await host.on_bench(lambda: host.bench.dra)
     spec = {
         "driver": driver,
         "nodeName": NODE_NAME,
         "pool": {"name": NODE_NAME, "generation": 1, "resourceSliceCount": 1},
-        "devices": [{"name": "gpu-0"}],
+        "devices": [{"name": f"gpu-{number}"} for number in range(devices)],
     }
 
     async def put() -> None:

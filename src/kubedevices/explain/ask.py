@@ -214,8 +214,11 @@ def _sockets_in(directory: Path) -> tuple[Path, ...] | None:
 
 
 async def _ask_watched(socket: Path) -> RegistrySocket:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
     found = await _ask_once(socket)
-    if found.info is None:  # its process may be about to end, and then removes the socket
+    # A process that is about to end closes the connection, and then removes the socket.
+    if found.info is None and loop.time() - began < DEADLINE / 2:
         await asyncio.sleep(_PAUSE)
         found = await _ask_once(socket)
     return found

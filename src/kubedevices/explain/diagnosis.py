@@ -22,6 +22,7 @@ from kubedevices.explain.facts import (
 )
 from kubedevices.explain.finding import Finding, Outcome, Step, in_order, problem, unknown, worst
 from kubedevices.explain.host_paths import HostPaths
+from kubedevices.explain.join_claims import driver_of_socket
 from kubedevices.explain.judge_directory import (
     judge_directory,
     judge_kubelet_socket,
@@ -112,9 +113,14 @@ def is_driver(subject: str, facts: NodeFacts) -> bool:
 def judge(facts: NodeFacts, subject: str = "") -> Diagnosis:
     """Judge the facts about a node. Blocking: looks at device files."""
     directory, answers = facts.directory, facts.answers
+    named = {each.path for driver in facts.dra.drivers for each in driver.dead}
+    unnamed = [each for each in facts.watched if each.path not in named]
     if subject and is_driver(subject, facts):
         findings = [
             *judge_kubelet_socket(directory, facts.running, answers),
+            *judge_registry(
+                each for each in unnamed if subject == driver_of_socket(each.path.name)
+            ),
             *judge_drivers(facts.dra, subject),
         ]
         return Diagnosis(facts.places.socket_dir, answers.source, in_order(findings), ())
@@ -125,7 +131,7 @@ def judge(facts: NodeFacts, subject: str = "") -> Diagnosis:
         *judge_path_length(facts.places.socket_dir),
         *judge_plugin_sockets(directory, answers),
         *judge_rivals(directory.plugins, answers),
-        *judge_registry(facts.watched),
+        *judge_registry(unnamed),
         *_judge_checkpoint(answers, facts),
         *(() if subject else judge_behind(answers.proxied, answers.known)),
         *(judge_drivers(facts.dra, domain) if domain in ("", *facts.dra.by_name) else ()),
@@ -153,7 +159,7 @@ def _judge_checkpoint(answers: ResourceFacts, facts: NodeFacts) -> list[Finding]
         drivers = facts.dra.drivers
         return [
             *judge_holders(answers.allocations, answers.device_files, facts.names, drivers),
-            *judge_both_apis(answers.resources.values(), drivers),
+            *judge_both_apis(answers.resources.values(), answers.allocations, drivers),
         ]
     if answers.checkpoint is None:
         advice = "run this again as root"

@@ -31,15 +31,15 @@ class ClaimedPart(NamedTuple):
 class PreparedFacts:
     """A claim in the checkpoint of one of our drivers.
 
-    `is_ready` says whether it is prepared, `lacks_file` whether its CDI file is missing.
-    `device_ids` has type and ID of each device, as the device plugin API names it.
+    `is_ready` says whether it is prepared, `lacks_file` whether its CDI file is missing. `files`
+    are the device files that its containers get.
     """
 
     reference: ClaimReference
     parts: tuple[ClaimedPart, ...]
     is_ready: bool = True
     lacks_file: bool = False
-    device_ids: tuple[tuple[str, str], ...] = ()
+    files: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class ClaimFacts:
     unused: str = ""
     is_certain: bool = False
     unresolved: tuple[tuple[str, str], ...] = ()
-    device_ids: tuple[tuple[str, str], ...] = ()
+    files: frozenset[str] = frozenset()
 
     @property
     def devices(self) -> tuple[str, ...]:

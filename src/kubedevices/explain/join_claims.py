@@ -132,7 +132,7 @@ def _our_claim(
         unused=unused,
         is_certain=is_certain,
         unresolved=_unresolved(names, sources) if state else (),
-        device_ids=claim.device_ids,
+        files=claim.files,
     )
 
 

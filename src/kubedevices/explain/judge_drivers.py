@@ -84,7 +84,7 @@ def _judge_driver(driver: DriverFacts) -> Iterator[Finding]:
         yield warning(
             Step.DRIVER,
             some_of(each.path.name for each in driver.dead),
-            f"nobody listens on it: an instance of {driver.name} was killed, another one runs",
+            f"no process listens on it: an instance of {driver.name} was killed, another one runs",
             "remove it: the kubelet dials it again and again",
             "kubedevices explain --fix" if driver.files else _remove(driver.dead),
         )
@@ -113,7 +113,7 @@ def _remove(sockets: Iterable[RegistrySocket]) -> str:
 
 def _judge_absent(driver: DriverFacts, at: str) -> Iterator[Finding]:
     prepared = [each for each in driver.claims if not each.unused]
-    is_killed = f"; nobody listens on {driver.dead[0].path.name}" if driver.dead else ""
+    is_killed = f"; no process listens on {driver.dead[0].path.name}" if driver.dead else ""
     if driver.claims and not prepared:
         prepared = [*driver.claims]
     if not driver.is_seen:
@@ -132,7 +132,7 @@ def _judge_absent(driver: DriverFacts, at: str) -> Iterator[Finding]:
         yield problem(
             Step.DRIVER,
             at,
-            f"the driver does not run: nobody listens on {driver.dead[0].path.name}, so it was "
+            f"the driver does not run: no process listens on {driver.dead[0].path.name}, so it was "
             "killed",
             "start the driver again; if it was uninstalled, remove the socket",
             _remove(driver.dead),

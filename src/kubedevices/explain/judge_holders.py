@@ -9,8 +9,9 @@ A kubelet does not compare the two device APIs either: a device plugin and a dri
 with the same domain name the same device by type and ID.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from kubedevices.dra.names import may_be_label
 from kubedevices.explain.driver_facts import ClaimFacts, DriverFacts
 from kubedevices.explain.facts import Allocation, ResourceState
 from kubedevices.explain.finding import Finding, Step, problem
@@ -41,9 +42,9 @@ def judge_holders(
         for file, device in told:
             if file in of_file:
                 of_file[file].setdefault(device, set()).add(f"{pod} ({each.container})")
-    for device, claim in _claimed(drivers):
-        if device in known_files:
-            of_file[known_files[device]].setdefault(device, set()).add(f"claim {claim.name}")
+    for device, file in known_files.items():
+        for claim in _claims_with(device, drivers):
+            of_file[file].setdefault(device, set()).add(f"claim {claim.name}")
     for file, found in sorted(of_file.items()):
         if len(found) > 1:
             listed = "; ".join(
@@ -59,32 +60,47 @@ def judge_holders(
 
 
 def judge_both_apis(
-    resources: Iterable[ResourceState], drivers: Iterable[DriverFacts]
+    resources: Iterable[ResourceState],
+    allocations: Iterable[Allocation],
+    drivers: Sequence[DriverFacts],
 ) -> Iterator[Finding]:
-    """Yield a problem for each device that a pod has by a device plugin, and a claim too."""
+    """Yield a problem for each device that a pod has by a device plugin, and a claim too.
+
+    If the device files of both are known and none is the same, these are two devices with one name.
+    """
+    files: dict[Device, set[str]] = {}
+    for each in allocations:
+        for device_id in each.device_ids:
+            found = files.setdefault((each.resource, device_of(device_id)), set())
+            found |= {spec.host_path for spec in each.response.devices}
     held: dict[Device, set[str]] = {}
     for state in resources:
-        for each in state.devices:
-            if each.held_by:
-                holders = held.setdefault((state.name, device_of(each.device_id)), set())
-                holders |= {*each.held_by}
-    for device, claim in _claimed(drivers):
-        if device in held:
-            name = "/".join(device)
+        for device_state in state.devices:
+            if device_state.held_by:
+                device = state.name, device_of(device_state.device_id)
+                held.setdefault(device, set()).update(device_state.held_by)
+    for device, holders in held.items():
+        known = files.get(device, set())
+        for claim in _claims_with(device, drivers):
+            if known and claim.files and not known & claim.files:
+                continue
             by_claim = f", held by {', '.join(claim.held_by)}" if claim.held_by else ""
             yield problem(
                 Step.HELD,
-                name,
+                "/".join(device),
                 f"one device is held in both device APIs: by the device plugin for "
-                f"{', '.join(sorted(held[device]))}; by claim {claim.name}{by_claim}",
+                f"{', '.join(sorted(holders))}; by claim {claim.name}{by_claim}",
                 "end one of the two pods, and serve the device in one API: two processes with "
                 "different settings offer it",
             )
 
 
-def _claimed(drivers: Iterable[DriverFacts]) -> Iterator[tuple[Device, ClaimFacts]]:
-    """Yield each device of a claim of our drivers, as the device plugin API names it."""
+def _claims_with(device: Device, drivers: Iterable[DriverFacts]) -> Iterator[ClaimFacts]:
+    """Yield the claims of our driver of this domain that have a device, by its name."""
+    domain, _, device_type = device[0].partition("/")
     for driver in drivers:
-        for claim in driver.claims:
-            for device_type, device_id in claim.device_ids:
-                yield (f"{driver.name}/{device_type}", device_of(device_id)), claim
+        if driver.name == domain and driver.files is not None:
+            for claim in driver.claims:
+                labels = (part.device for part in claim.parts if not part.is_admin)
+                if any(may_be_label(each, device_type, device[1]) for each in labels):
+                    yield claim

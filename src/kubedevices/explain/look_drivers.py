@@ -9,6 +9,7 @@ from kubedevices.dra.claim_log import read_refusals
 from kubedevices.dra.names import cdi_kind
 from kubedevices.dra.prepared import PreparedClaim, PreparedClaims
 from kubedevices.dra.state_files import SLICES_FILE, StateFiles
+from kubedevices.errors import InvalidCdiSpec
 from kubedevices.explain.driver_facts import (
     ClaimedPart,
     ClaimFile,
@@ -19,6 +20,7 @@ from kubedevices.explain.driver_facts import (
 from kubedevices.host.boot_id import read_boot_id
 from kubedevices.host.cdi_specs import file_name, kind_of_our_file, our_files
 from kubedevices.host.listing import names
+from kubedevices.values.cdi import from_json
 
 _CLAIM_KIND = cdi_kind("")
 
@@ -77,11 +79,18 @@ def _facts(claim: PreparedClaim, driver: str, cdi_dirs: Sequence[Path]) -> Prepa
         )
         for each in claim.devices
     )
-    device_ids = tuple(
-        (group.device_type, name) for group in claim.groups for name in group.device_ids
-    )
     lacks_file = _lacks_file(claim, driver, cdi_dirs)
-    return PreparedFacts(claim.reference, parts, claim.is_ready, lacks_file, device_ids)
+    return PreparedFacts(claim.reference, parts, claim.is_ready, lacks_file, _device_files(claim))
+
+
+def _device_files(claim: PreparedClaim) -> frozenset[str]:
+    """Return the device files in the text of a CDI file; none if it has another form."""
+    try:
+        devices = from_json(claim.cdi).devices if claim.cdi else ()
+    except InvalidCdiSpec:
+        return frozenset()
+    nodes = (node for each in devices for node in each.container_edits.device_nodes)
+    return frozenset(node.host_path or node.path for node in nodes)
 
 
 def _lacks_file(claim: PreparedClaim, driver: str, cdi_dirs: Sequence[Path]) -> bool:
