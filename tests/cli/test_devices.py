@@ -203,7 +203,7 @@ def test_claims_in_a_closed_directory_are_missing_with_a_note(short_dir: Path) -
     """Whoever may ask the kubelet may still not look into its directory."""
     (short_dir / "kubelet").mkdir(mode=0)
     code = "from pathlib import Path; "
-    code += "print(kubedevices.cli.node.devices._claims(Path(sys.argv[1]), ''))"
+    code += "print(kubedevices.cli.node.dra_listing.look(Path(sys.argv[1]), '')[1])"
     done = run_as_nobody(code, str(short_dir / "kubelet"))
     (short_dir / "kubelet").chmod(0o755)
     note = f"no permission to look into {short_dir}/kubelet: claims are not listed\n"

@@ -172,13 +172,14 @@ async def test_the_plugin_registry_is_asked(short_dir: Path) -> None:
     with sockets.socket(sockets.AF_UNIX) as left:
         left.bind(str(short_dir / "r" / "left.sock"))
     async with FakePlugin(short_dir / "r", socket_name="other.sock"):
-        good, stale, other = await ask.ask_registry(short_dir / "r")
+        good, stale, other = await ask.ask_registry(short_dir / "r") or ()
     await server.stop()
     assert (good.info, good.problem) == (OFFER, "")
     assert (stale.info, stale.problem) == (None, "no plugin answers: connection refused")
     assert other.info is None
     assert "does not answer GetInfo" in other.problem
     assert await ask.ask_registry(short_dir / "none") == ()
+    assert await ask.ask_registry(short_dir / "r" / "file") is None
 
 
 async def test_a_plugin_that_is_asked_lists_its_devices(short_dir: Path) -> None:

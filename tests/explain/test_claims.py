@@ -13,12 +13,23 @@ from kubedevices.cli import main
 from kubedevices.dra.claim_log import ClaimLog
 from kubedevices.dra.claims import Result
 from kubedevices.dra.prepared import FILE_NAME, PreparedClaim, PreparedClaims, PreparedDevice
-from kubedevices.explain.ask import ask_use
+from kubedevices.explain.ask import ask_held_claims
 from kubedevices.explain.diagnosis import explain
-from kubedevices.explain.facts import ClaimFacts, DriverFacts, HeldClaim, RefusedClaim
-from kubedevices.explain.finding import Step
+from kubedevices.explain.driver_facts import (
+    ClaimedPart,
+    ClaimFacts,
+    DraFacts,
+    DriverFacts,
+    DriverFiles,
+    KubeletClaims,
+    PreparedFacts,
+    RefusedClaim,
+)
+from kubedevices.explain.facts import RegistrySocket, ResourceFacts, Socket
+from kubedevices.explain.finding import Finding, Step
 from kubedevices.explain.host_paths import HostPaths
-from kubedevices.explain.judge_claims import judge_claims, judge_foreign_claims
+from kubedevices.explain.join_claims import ClaimSources, drivers_of
+from kubedevices.explain.judge_drivers import judge_drivers
 from kubedevices.explain.look_drivers import look_at_drivers
 from kubedevices.host.boot_id import read_boot_id
 from kubedevices.kubelet_api.pod_resources import (
@@ -30,12 +41,25 @@ from kubedevices.kubelet_api.pod_resources import (
     PodEntry,
     pod_to_wire,
 )
-from kubedevices.values.allocation import ClaimReference
+from kubedevices.values.allocation import ClaimReference, PluginInfo
 from kubedevices.wire.unix_grpc import GrpcServer, UnaryMethod
 from tests.dra.test_claim_log import Service
 
 DRIVER = "example.com"
+PART = ClaimedPart(DRIVER, "node1", "gpu-0")
+RUNS = (
+    RegistrySocket(
+        Path("/r/x-reg.sock"),
+        PluginInfo("DRAPlugin", DRIVER, "/p/dra.sock", ("v1.DRAPlugin",)),
+        service=Socket(Path("/p/dra.sock")),
+    ),
+)
 ONE, TWO = (ClaimReference("lab", f"{n:08}-0000-4000-8000-000000000000", f"c{n}") for n in (1, 2))
+
+
+def judged(driver: DriverFacts) -> list[Finding]:
+    """Return what is said of the claims of a driver."""
+    return [each for each in judge_drivers(DraFacts((driver,))) if each.step is Step.CLAIM]
 
 
 @pytest.fixture
@@ -56,29 +80,31 @@ async def host(short_dir: Path) -> Path:
 async def test_the_files_of_a_driver_say_who_has_what(host: Path) -> None:
     """And what was refused; a directory of another driver says nothing."""
     (driver,) = look_at_drivers([host, host / "none"], [host / "cdi"])
-    assert driver == DriverFacts(
+    assert driver == DriverFiles(
         DRIVER,
-        is_listening=False,
-        has_slices=False,
-        claims=(ClaimFacts("lab/c1", ("gpu-0",), is_ready=True, lacks_file=True),),
+        host / "plugins" / DRIVER,
+        claims=(PreparedFacts(ONE, (PART,), lacks_file=True),),
         refused=(RefusedClaim("lab", "c2", "the pod lab/old holds it"),),
+        devices=(),
     )
-    (host / "plugins_registry" / f"{DRIVER}-reg.1.sock").touch()
     (host / "cdi").mkdir()
     (host / "cdi" / f"kubedevices_{DRIVER}-claim_{ONE.uid}.json").touch()
     (driver,) = look_at_drivers([host], [host / "cdi"])
-    assert driver.is_listening
     assert not driver.claims[0].lacks_file
+    (host / "plugins" / DRIVER / FILE_NAME).write_text("{}")
+    (driver,) = look_at_drivers([host], [host / "cdi"])
+    assert "prepared.json cannot be read" in driver.problem
 
 
 def test_a_claim_that_no_container_has_is_named_with_the_command_that_frees_it() -> None:
     """Also as the advice for the claim that waits for its device."""
-    unused = ClaimFacts("lab/c1", ("gpu-0",), is_ready=True, is_unused=True)
-    used = ClaimFacts("lab/c0", ("gpu-1",), is_ready=True)
+    why = "the kubelet has no container with this claim"
+    unused = ClaimFacts("lab/c1", (PART,), is_ours=True, unused=why)
+    used = ClaimFacts("lab/c0", (PART,), is_ours=True)
     reason = "claim lab/c2: the claim lab/c1 still holds device gpu-0"
     refused = (RefusedClaim("lab", "c2", reason), RefusedClaim("lab", "c3", "lab/c11 still holds"))
-    driver = DriverFacts(DRIVER, True, True, (unused, used), refused)
-    _, warned, waits, other = [*judge_claims([driver])]
+    files = DriverFiles(DRIVER, Path(), refused=refused)
+    _, warned, waits, other = judged(DriverFacts(DRIVER, RUNS, (), (unused, used), files))
     assert warned.result == "warning"
     assert "lab/c1 is prepared and has gpu-0" in warned.found
     free = "kubedevices release --claim lab/c1"
@@ -88,16 +114,23 @@ def test_a_claim_that_no_container_has_is_named_with_the_command_that_frees_it()
 
 async def test_explain_asks_the_kubelet_which_claims_containers_have(host: Path) -> None:
     """Without an answer nothing is said about the use of a claim."""
-    drivers = look_at_drivers([host], [])
+    files = look_at_drivers([host], [])
     socket = host / "kubelet.sock"
-    assert await ask_use(drivers, socket) == drivers
-    for claims, is_unused in (((ClaimEntry("c1", "lab"),), False), ((), True)):
+    assert await ask_held_claims(ResourceFacts(), socket) is None
+    part = ClaimedDevice(DRIVER, "node1", "gpu-0")
+    for claims, is_unused in (((ClaimEntry("c1", "lab", (part,)),), False), ((), True)):
         pod = PodEntry("p", "lab", (ContainerEntry("main", (), claims),))
-        server = GrpcServer({LIST: UnaryMethod(partial(answer, pod_to_wire(pod)))}, name="kubelet")
+        methods = {
+            LIST: UnaryMethod(partial(answer, pod_to_wire(pod))),
+            GET_ALLOCATABLE: UnaryMethod(partial(answer, b"")),
+        }
+        server = GrpcServer(methods, name="kubelet")
         await server.start(socket)
-        (driver,) = await ask_use(drivers, socket)
+        held = await ask_held_claims(ResourceFacts(), socket)
         await server.stop()
-        assert [each.is_unused for each in driver.claims] == [is_unused]
+        sources = ClaimSources(files, (), KubeletClaims(Path()), held, str)
+        (driver,) = drivers_of(sources)
+        assert [bool(each.unused) for each in driver.claims] == [is_unused]
 
 
 async def answer(data: bytes, _payload: bytes) -> bytes:
@@ -106,33 +139,37 @@ async def answer(data: bytes, _payload: bytes) -> bytes:
 
 def test_a_claim_that_is_not_prepared_is_a_problem_with_its_reason() -> None:
     """Those that are prepared are told in one line."""
-    claims = tuple(ClaimFacts(f"lab/c{n}", (f"gpu-{n}",), is_ready=True) for n in range(2))
+    claims = tuple(
+        ClaimFacts(f"lab/c{n}", (PART._replace(device=f"gpu-{n}"),), f"uid-{n}") for n in range(2)
+    )
     refused = (RefusedClaim("lab", "c9", "there is no device"),)
-    driver = DriverFacts(DRIVER, True, True, claims, refused)
-    fine, bad = judge_claims([driver])
+    files = DriverFiles(DRIVER, Path(), refused=refused)
+    fine, bad = judged(DriverFacts(DRIVER, RUNS, (), claims, files))
     assert fine.result == "ok"
     assert fine.found == "2 claims prepared: lab/c0 has gpu-0; lab/c1 has gpu-1"
     assert (bad.result, bad.found) == ("problem", "lab/c9 is not prepared: there is no device")
     assert bad.command == "kubectl --namespace lab describe resourceclaim c9"
-    assert not [*judge_claims([driver], "other.com")]
 
 
 def test_a_driver_that_does_not_run_is_reported() -> None:
     """With claims its pods cannot end; without, its slices go."""
-    claim = ClaimFacts("lab/c1", ("gpu-0",), is_ready=True)
-    (found,) = judge_claims([DriverFacts(DRIVER, False, True, (claim,))])
+    claim = ClaimFacts("lab/c1", (PART,))
+    files = DriverFiles(DRIVER, Path(), has_slices=True)
+    found, *_ = judge_drivers(DraFacts((DriverFacts(DRIVER, claims=(claim,), files=files),)))
     assert (found.result, found.found) == (
         "problem",
         "the driver does not run, but has 1 prepared claim: their pods cannot end",
     )
-    (found,) = judge_claims([DriverFacts(DRIVER, False, True)])
+    found, *_ = judge_drivers(DraFacts((DriverFacts(DRIVER, files=files),)))
     assert found.result == "warning"
+    unseen = DriverFacts(DRIVER, claims=(claim,), files=files, is_seen=False)
+    assert [each.result for each in judge_drivers(DraFacts((unseen,)))] == ["unknown", "ok"]
 
 
 def test_a_missing_file_is_a_problem() -> None:
     """The runtime refuses the container."""
-    claim = ClaimFacts("lab/c1", ("gpu-0",), is_ready=True, lacks_file=True)
-    *_, found = judge_claims([DriverFacts(DRIVER, True, True, (claim,))])
+    claim = ClaimFacts("lab/c1", (PART,), lacks_file=True)
+    *_, found = judged(DriverFacts(DRIVER, RUNS, claims=(claim,)))
     assert found.result == "problem"
     assert found.found.startswith("lab/c1 is prepared, but its CDI file is missing")
 
@@ -230,27 +267,20 @@ async def test_explain_names_the_claims_of_other_drivers(host: Path, kubelet: Pa
     (host / "device-plugins").mkdir()
     places = HostPaths(host / "device-plugins", host, pod_resources=kubelet, kubelet_roots=())
     diagnosis = await explain(places)
-    looked_at = [each.looked_at for each in diagnosis.findings if each.step is Step.CLAIM]
-    assert looked_at.count(f"driver {FOREIGN}") == 1
-    (found,) = [each for each in diagnosis.findings if each.looked_at == f"driver {FOREIGN}"]
-    assert found.found == "1 claim in use: lab/c7 has g0, g1, held by lab/p (main)"
-
-
-def test_claims_of_our_drivers_are_not_foreign() -> None:
-    """Nor are those of another domain than the one that is asked for."""
-    claims = [HeldClaim(DRIVER, "lab/c1", ("a",), ("lab/p (m)",))]
-    claims += [HeldClaim(FOREIGN, "lab/c2", ("b",), ("lab/p (m)",))]
-    drivers = [DriverFacts(DRIVER, True, True)]
-    assert [each.looked_at for each in judge_foreign_claims(claims, drivers)] == [
-        f"driver {FOREIGN}"
-    ]
-    assert not [*judge_foreign_claims(claims, drivers, DRIVER)]
-    assert len([*judge_foreign_claims(claims, (), DRIVER)]) == 1
+    (absent,) = [each for each in diagnosis.findings if each.looked_at == f"driver {FOREIGN}"]
+    assert absent.found.startswith("the driver does not run, but has 1 prepared claim")
+    (host / "plugins_registry").rmdir()
+    (host / "plugins_registry").touch()  # cannot be read
+    diagnosis = await explain(places)
+    unseen, found = [each for each in diagnosis.findings if each.looked_at == f"driver {FOREIGN}"]
+    assert unseen.result == "unknown"
+    assert found.found == "1 claim prepared: lab/c7 has g0, g1, held by lab/p (main)"
 
 
 def test_explain_follows_claims_too(told: Callable[..., Any]) -> None:
     """As the step `claim`; the reason is that of the driver."""
-    found = [each for each in told("explain")["findings"] if each["step"] == "claim"]
+    steps = ("driver", "claim")
+    found = [each for each in told("explain")["findings"] if each["step"] in steps]
     assert [each["result"] for each in found] == ["problem"] * 3
     assert "lab/c2 is not prepared: the pod lab/old holds it" in found[2]["found"]
 
@@ -263,4 +293,4 @@ def test_a_directory_with_any_name_is_looked_at(tmp_path: Path, name: str) -> No
     (tmp_path / "plugins_registry").mkdir()
     (tmp_path / "plugins_registry" / "other-reg.sock").touch()
     (found,) = look_at_drivers([tmp_path], [])
-    assert (found.name, found.is_listening) == (name, False)
+    assert found.name == name

@@ -7,6 +7,7 @@ from kubedevices.explain import diagnosis
 from kubedevices.explain.diagnosis import explain
 from kubedevices.explain.facts import Kubelet, ProcessFacts, RegistrySocket, Socket
 from kubedevices.explain.host_paths import HostPaths, below_kubelet_root, find_host_root
+from kubedevices.explain.look_node import policy_of
 from tests.explain.test_judge_directory import GOOD, OFFER, SERVED
 
 NAME = "example.com/widget"
@@ -54,10 +55,10 @@ def test_the_policy_is_that_of_the_kubelet_that_serves_the_directory() -> None:
     ours = Kubelet(ProcessFacts(7, "kubelet"), Path("/k"), "restricted")
     other = Kubelet(ProcessFacts(5, "kubelet"), Path("/k"), "none")
     directory = replace(GOOD, kubelet=SERVED)
-    assert diagnosis._policy(directory, [other, ours]) == "restricted"
-    assert diagnosis._policy(directory, [other]) == "none"
-    assert diagnosis._policy(replace(directory, kubelet=None), [other, ours]) is None
-    assert diagnosis._policy(directory, []) is None
+    assert policy_of(directory, [other, ours]) == "restricted"
+    assert policy_of(directory, [other]) == "none"
+    assert policy_of(replace(directory, kubelet=None), [other, ours]) is None
+    assert policy_of(directory, []) is None
 
 
 def test_a_debugging_pod_is_known_by_its_mount(tmp_path: Path) -> None:

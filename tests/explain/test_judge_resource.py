@@ -123,7 +123,7 @@ def test_a_kubelet_that_lists_devices() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plugins", "step", "advice"),
+    ("plugins", "step", "says"),
     [
         ((), Step.REGISTRATION, "for five minutes"),
         ((replace(SERVED, refusal="nobody"),), Step.REGISTRATION, "for five minutes"),
@@ -132,13 +132,13 @@ def test_a_kubelet_that_lists_devices() -> None:
         ((SERVED,), Step.DEVICE_LIST, "widget.sock may be connected"),
     ],
 )
-def test_registered_but_capacity_0(plugins: tuple[Socket, ...], step: Step, advice: str) -> None:
+def test_registered_but_capacity_0(plugins: tuple[Socket, ...], step: Step, says: str) -> None:
     """A kubelet with nothing healthy: gone, not registered again, or an empty list."""
     answers = replace(KUBELET, registered={NAME: ("w0", "w1")})
     finding = only(judge_registration(NAME, answers, plugins))
     assert (finding.step, finding.result) == (step, Outcome.PROBLEM)
     assert "2 were healthy" in finding.found
-    assert advice in finding.advice
+    assert says in f"{finding.found} {finding.advice}"
 
 
 def test_plugins_of_other_resources_are_not_suspected() -> None:
@@ -146,7 +146,7 @@ def test_plugins_of_other_resources_are_not_suspected() -> None:
     other = ResourceState("example.com/gpu", (W0,), allocatable=1)
     answers = replace(KUBELET, registered={NAME: ()}, resources={other.name: other})
     finding = only(judge_registration(NAME, answers, [SERVED]))
-    assert (finding.step, "its plugin is not connected" in finding.advice) == (
+    assert (finding.step, "its plugin is not connected" in finding.found) == (
         Step.REGISTRATION,
         True,
     )

@@ -24,7 +24,6 @@ from kubedevices.proxy.proxy_config import ProxyRule
 from kubedevices.proxy.saved_list import SavedLists
 from kubedevices.serving.held_devices_file import HeldDevicesFile
 from kubedevices.serving.mode_source import NodeLabel
-from kubedevices.testing.dra_kubelet.claim_cache import ClaimCache
 from kubedevices.values.allocation import ClaimReference
 from tests.dra.test_claim_log import Service
 from tests.proxy.test_saved_list import kept, plugin_of
@@ -298,17 +297,6 @@ def test_the_page_lists_each_state_file_with_its_versions() -> None:
     listed.pop("maintenance.json")  # people write it, so its reader is strict
     assert listed.keys() == KINDS.keys()
     assert {name for name, forms in listed.items() if "none" in forms} == {*WITH_OLD_FORM}
-
-
-def test_the_doubles_kubelet_reads_its_claims_of_before(tmp_path: Path) -> None:
-    """Its state has a version too, and was a list."""
-    row = {"reference": [*ONE], "devices": {}, "pods": ["pod"]}
-    file = StateFile.at(tmp_path / "dra_manager_state", limit=1000, version=1)
-    file.path.write_text(json.dumps([row]))
-    before = file.read(ClaimCache.from_document)
-    assert [each.reference for each in before] == [ONE]
-    file.write(before.to_document())
-    assert [each.pods for each in file.read(ClaimCache.from_document)] == [{"pod"}]
 
 
 @pytest.mark.parametrize("version", ["0", "-1", "true", "1.0", '"1"', "null", "[]"])

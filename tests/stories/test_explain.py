@@ -198,7 +198,7 @@ def test_a_lost_plugin_of_a_kubelet_is_found(host: Host) -> None:
     findings = host.explain(GPU, *elsewhere)
     assert steps(findings) == ["registration"]
     (text,) = [text for step, _, text in findings if step == "registration"]
-    assert text.startswith(f"kubelet at {beside}: the kubelet lists no healthy device now")
+    assert text.startswith(f"kubelet at {beside}: its plugin does not run, no plugin listens")
 
 
 # ---------------------------------------------------------------- plugins that behave badly

@@ -491,7 +491,7 @@ def test_a_bench_that_cannot_start_leaves_nothing(
     """No thread and no directory is left."""
     root = tmp_path / "root"
     root.mkdir()
-    (root / "plugins").touch()
+    (root / "device-plugins").touch()
     monkeypatch.setattr(bench_module, "_short_directory", lambda: root)
     with pytest.raises(KubedevicesError, match="is not a directory"):
         Bench()

@@ -60,6 +60,11 @@ def device_labels(tree: DeviceTree) -> Mapping[DeviceKey, str]:
     return {key: unique[owner] for key, owner in owners.items()}
 
 
+def may_be_label(label: str, device_type: str, device_id: str) -> bool:
+    """Whether `device_labels` may give this label to a device, whatever the other devices are."""
+    return label in (device_label(device_id), _with_hash(device_id, f"{device_type}/{device_id}"))
+
+
 def cdi_kind(driver: str) -> str:
     """Return the CDI kind (`vendor/class`) of the CDI devices of claims."""
     return f"{driver}/claim"

@@ -7,21 +7,25 @@ host. A cluster, and a node, pod or claim of it, is judged from the objects of t
 
 finding          one station: ok, unknown, warning or problem, and what to do about it
 facts            the facts, as values
+driver_facts     the facts about DRA drivers and claims, as values
 host_paths       in which directories and files of a host to look
-diagnosis        gathers all facts and has them judged, in the order of the stations: the report
+diagnosis        has all facts judged, in the order of the stations: the report
+look_node        gathers all facts about a node
 look_directory   the plugin directory, its sockets, and the processes that listen on them
 look_processes   processes, their pods, kubelets and their configuration files
 look_sockets     Unix sockets of all network namespaces, and the processes that have them open
 ask              a kubedevices node, a kubelet, its checkpoint, a plugin
 look_files       device files on the host and in containers, SELinux
-look_drivers     DRA drivers, their claims and the claims that they refused
+look_drivers     the files of our DRA drivers: their claims and the claims that they refused
+look_claims      the kubelet's checkpoint of claims
+join_claims      puts together what files and sockets say about drivers and claims
 look_names       which device file each ID of `expose` means
 commands         shell commands about a process, for the advice of a finding
 judge_directory  the plugin directory: kubelet.sock and the sockets of plugins
 judge_proxy      a proxy between plugin and kubelet
 judge_resource   name, registration, health, holders, NUMA nodes
-judge_holders    a device that is held under two IDs
-judge_claims     claims of DRA drivers
+judge_holders    a device that is held under two IDs, or in both device APIs
+judge_drivers    DRA drivers and their claims
 plugin_lists     which plugin serves which resource, and which resource has two plugins
 judge_files      device files, links, permissions, CDI names, devices inside a container
 cluster          the objects of a cluster that decide about claims, and who holds which device

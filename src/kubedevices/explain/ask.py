@@ -24,7 +24,6 @@ from kubedevices.errors import (
 from kubedevices.explain.facts import (
     Allocation,
     DeviceState,
-    DriverFacts,
     HeldClaim,
     PluginAnswer,
     RefusedPlugin,
@@ -33,10 +32,11 @@ from kubedevices.explain.facts import (
     ResourceState,
 )
 from kubedevices.explain.look_names import known_files
-from kubedevices.host import deadlines
+from kubedevices.host import deadlines, listing
 from kubedevices.kubelet_api.clients import DevicePluginClient, PluginRegistrationClient
 from kubedevices.kubelet_api.convert import CONTAINER_RESPONSE
-from kubedevices.kubelet_api.kubelet_devices import ask_claims, ask_kubelet
+from kubedevices.kubelet_api.dra import PACKAGES
+from kubedevices.kubelet_api.kubelet_devices import ask_kubelet
 from kubedevices.kubelet_api.proxy_client import ask_proxy
 from kubedevices.node.arrival.registry_scan import find_sockets
 from kubedevices.node.checkpoint.file import read_bytes
@@ -47,6 +47,9 @@ from kubedevices.wire.unix_grpc import GrpcChannel
 
 DEADLINE = 5.0
 """Seconds for each call."""
+
+_PAUSE = 0.2
+"""Seconds before a socket that did not answer is asked again."""
 
 
 async def ask(
@@ -76,21 +79,19 @@ async def ask(
     return replace(answers, unasked=tuple(unasked), proxied=proxied)
 
 
-async def ask_use(drivers: Sequence[DriverFacts], pod_resources: Path) -> tuple[DriverFacts, ...]:
-    """Return the drivers with the kubelet's answer whether containers have their claims."""
-    if not any(each.claims for each in drivers):
-        return tuple(drivers)
+async def ask_held_claims(
+    answers: ResourceFacts, pod_resources: Path
+) -> tuple[HeldClaim, ...] | None:
+    """Return the claims that containers have; None if the kubelet does not answer.
+
+    `answers` may have them already, unless a kubedevices node gave the answers.
+    """
+    if answers.is_kubelet:
+        return None if answers.is_silent else answers.claims
     try:
-        used = {"/".join(each) for each in await ask_claims(pod_resources, timeout=DEADLINE)}
+        return (await _ask_kubelet(pod_resources)).claims
     except CannotAsk:  # `ask` reports this
-        return tuple(drivers)
-    return tuple(
-        replace(
-            driver,
-            claims=tuple(replace(each, is_unused=each.name not in used) for each in driver.claims),
-        )
-        for driver in drivers
-    )
+        return None
 
 
 async def _ask_node(socket_dir: Path, state_dir: Path) -> ResourceFacts:
@@ -191,24 +192,48 @@ def read_checkpoint(path: Path, answers: ResourceFacts) -> ResourceFacts:
 # ---------------------------------------------------------------- plugins
 
 
-async def ask_registry(directory: Path) -> tuple[RegistrySocket, ...]:
-    """Call GetInfo at each socket in the plugin registry directory.
+async def ask_registry(directory: Path) -> tuple[RegistrySocket, ...] | None:
+    """Call GetInfo at each socket in the plugin registry directory; None if it cannot be read.
 
     A kubelet may do this at any time, so no plugin is disturbed.
     """
-    found = await asyncio.to_thread(find_sockets, directory)
+    found = await asyncio.to_thread(_sockets_in, directory)
+    if found is None:
+        return None
     return tuple(await asyncio.gather(*map(_ask_watched, sorted(found))))
 
 
+def _sockets_in(directory: Path) -> tuple[Path, ...] | None:
+    try:
+        next(listing.below(directory, 1), None)
+    except FileNotFoundError:
+        return ()
+    except OSError:
+        return None
+    return tuple(find_sockets(directory))
+
+
 async def _ask_watched(socket: Path) -> RegistrySocket:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    found = await _ask_once(socket)
+    # A process that is about to end closes the connection, and then removes the socket.
+    if found.info is None and loop.time() - began < DEADLINE / 2:
+        await asyncio.sleep(_PAUSE)
+        found = await _ask_once(socket)
+    return found
+
+
+async def _ask_once(socket: Path) -> RegistrySocket:
     try:
         async with await GrpcChannel.dial(socket, timeout=DEADLINE) as channel:
-            client = PluginRegistrationClient(channel)
-            return RegistrySocket(socket, await client.get_info(timeout=DEADLINE))
+            info = await PluginRegistrationClient(channel).get_info(timeout=DEADLINE)
     except DialError as error:
         return RegistrySocket(socket, problem=f"no plugin answers: {error.reason}")
     except WireError as error:
         return RegistrySocket(socket, problem=f"it does not answer GetInfo: {error}")
+    is_known = bool(PACKAGES.keys() & {*info.supported_versions})
+    return RegistrySocket(socket, info, has_known_api=is_known)
 
 
 async def ask_plugins(sockets: Sequence[Path]) -> dict[Path, PluginAnswer]:

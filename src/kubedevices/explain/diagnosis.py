@@ -5,27 +5,24 @@ Only this module of the package imports both `look_…` and `judge_…`. `kubede
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kubedevices.errors import NotPermitted
-from kubedevices.explain import ask
+from kubedevices.errors.words import closest
+from kubedevices.explain.driver_facts import DriverFacts
 from kubedevices.explain.facts import (
-    NO_PERMISSION,
     Directory,
     FileFacts,
-    Kubelet,
-    ProcessFacts,
     RegistrySocket,
     ResourceFacts,
     ResourceState,
     Socket,
 )
 from kubedevices.explain.finding import Finding, Outcome, Step, in_order, problem, unknown, worst
-from kubedevices.explain.host_paths import HostPaths, below_kubelet_root
-from kubedevices.explain.judge_claims import judge_claims, judge_foreign_claims
+from kubedevices.explain.host_paths import HostPaths
+from kubedevices.explain.join_claims import driver_of_socket
 from kubedevices.explain.judge_directory import (
     judge_directory,
     judge_kubelet_socket,
@@ -33,8 +30,9 @@ from kubedevices.explain.judge_directory import (
     judge_plugin_sockets,
     judge_registry,
 )
+from kubedevices.explain.judge_drivers import judge_drivers, judge_served
 from kubedevices.explain.judge_files import judge_answers, judge_cdi, judge_host_file, judge_inside
-from kubedevices.explain.judge_holders import judge_holders
+from kubedevices.explain.judge_holders import judge_both_apis, judge_holders
 from kubedevices.explain.judge_proxy import cordoned_of, judge_behind, judge_proxy
 from kubedevices.explain.judge_resource import (
     judge_health,
@@ -43,18 +41,10 @@ from kubedevices.explain.judge_resource import (
     judge_numa,
     judge_registration,
 )
-from kubedevices.explain.look_directory import look_at_directory
-from kubedevices.explain.look_drivers import look_at_drivers
-from kubedevices.explain.look_files import (
-    look_at_file,
-    look_at_selinux,
-    look_inside,
-    processes_of_pods,
-)
-from kubedevices.explain.look_processes import kubelets, pod_names
+from kubedevices.explain.look_files import look_at_file, look_at_selinux, look_inside
+from kubedevices.explain.look_node import NodeFacts, look_at_node
 from kubedevices.explain.plugin_lists import completed, held_now, judge_rivals
-from kubedevices.host.cdi_specs import read_registry
-from kubedevices.values.socket_paths import CHECKPOINT_NAME, DEVICE_PLUGIN_DIR, POD_RESOURCES
+from kubedevices.values.socket_paths import CHECKPOINT_NAME, is_socket_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,80 +99,46 @@ class Diagnosis:
         }
 
 
-async def explain(places: HostPaths, resource: str = "", *, ask_plugins: bool = False) -> Diagnosis:
-    """Look, ask and judge, for all resources or for one. Raises `CannotAsk`."""
-    running = await asyncio.to_thread(kubelets, places.proc_root, places.host_root)
-    roots = dict.fromkeys(
-        (*places.kubelet_roots, *(places.on_host(each.root_dir) for each in running))
-    )
-    names = await asyncio.to_thread(pod_names, places.pod_logs)
-    directory = await asyncio.to_thread(
-        look_at_directory,
-        places.socket_dir,
-        proc_root=places.proc_root,
-        elsewhere=[root / DEVICE_PLUGIN_DIR.name for root in roots],
-        pods=names,
-    )
-    # A kubelet with another --root-dir still has its plugin directory at the usual path.
-    own_roots = [*roots] if places.socket_dir == places.on_host(DEVICE_PLUGIN_DIR) else []
-    pod_resources = places.pod_resources or below_kubelet_root(
-        places.socket_dir, own_roots, POD_RESOURCES
-    )
-    answers = await ask.ask(
-        places.socket_dir,
-        places.state_dir,
-        pod_resources,
-        places.socket_dir / CHECKPOINT_NAME,
-        places.proxy_state_dir,
-    )
-    watched = await ask.ask_registry(
-        places.plugin_registry
-        or below_kubelet_root(places.socket_dir, own_roots, "plugins_registry")
-    )
-    if directory.refusal == NO_PERMISSION and not answers.source:
-        raise NotPermitted(f"look into {places.socket_dir}")
-    if answers.topology_policy is None and answers.is_kubelet:
-        answers = replace(answers, topology_policy=_policy(directory, running))
-    if ask_plugins:
-        directory = await _with_plugins_asked(directory)
-    driver_roots = (places.socket_dir.parent, *own_roots)
-    drivers = await asyncio.to_thread(look_at_drivers, driver_roots, places.cdi_dirs)
-    drivers = await ask.ask_use(drivers, pod_resources)
+async def explain(places: HostPaths, subject: str = "", *, ask_plugins: bool = False) -> Diagnosis:
+    """Look, ask and judge, for all of a node, or for one resource or driver. Raises `CannotAsk`."""
+    facts = await look_at_node(places, subject, ask_plugins=ask_plugins)
+    return await asyncio.to_thread(judge, facts, subject)
+
+
+def is_driver(subject: str, facts: NodeFacts) -> bool:
+    """Whether a subject is a driver, not a resource, whose name needs a slash."""
+    return "/" not in subject and (subject in facts.dra.by_name or "." in subject)
+
+
+def judge(facts: NodeFacts, subject: str = "") -> Diagnosis:
+    """Judge the facts about a node. Blocking: looks at device files."""
+    directory, answers = facts.directory, facts.answers
+    named = {each.path for driver in facts.dra.drivers for each in driver.dead}
+    unnamed = [each for each in facts.watched if each.path not in named]
+    if subject and is_driver(subject, facts):
+        findings = [
+            *judge_kubelet_socket(directory, facts.running, answers),
+            *judge_registry(
+                each for each in unnamed if subject == driver_of_socket(each.path.name)
+            ),
+            *judge_drivers(facts.dra, subject),
+        ]
+        return Diagnosis(facts.places.socket_dir, answers.source, in_order(findings), ())
+    domain = subject.partition("/")[0]
     findings = [
-        *judge_directory(directory, running),
-        *judge_kubelet_socket(directory, running, answers),
-        *judge_path_length(places.socket_dir),
+        *judge_directory(directory, facts.running),
+        *judge_kubelet_socket(directory, facts.running, answers),
+        *judge_path_length(facts.places.socket_dir),
         *judge_plugin_sockets(directory, answers),
         *judge_rivals(directory.plugins, answers),
-        *judge_registry(watched),
-        *_judge_checkpoint(answers, names),
-        *(() if resource else judge_behind(answers.proxied, answers.known)),
-        *judge_claims(drivers, resource.partition("/")[0]),
-        *judge_foreign_claims(answers.claims, drivers, resource.partition("/")[0]),
+        *judge_registry(unnamed),
+        *_judge_checkpoint(answers, facts),
+        *(() if subject else judge_behind(answers.proxied, answers.known)),
+        *(judge_drivers(facts.dra, domain) if domain in ("", *facts.dra.by_name) else ()),
     ]
-    wanted = [resource] if resource else answers.known
-    pods = await asyncio.to_thread(
-        processes_of_pods, {each.pod_uid for each in answers.allocations}, places.proc_root, names
-    )
-    seen = _HostFacts(places, directory, watched, answers, pods, names)
-    reports = await asyncio.to_thread(
-        lambda: tuple(_explain_resource(each, seen) for each in wanted)
-    )
-    return Diagnosis(places.socket_dir, answers.source, in_order(findings), reports)
-
-
-def _policy(directory: Directory, running: Sequence[Kubelet]) -> str | None:
-    """Return the topology policy of the kubelet that serves the directory.
-
-    Other kubelets may run in containers of this host.
-    """
-    listener = directory.kubelet.listener if directory.kubelet else None
-    policies = [
-        each.topology_policy
-        for each in running
-        if len(running) == 1 or (listener is not None and each.process.pid == listener.pid)
-    ]
-    return policies[0] if policies else None
+    wanted = [subject] if subject else answers.known
+    reports = tuple(_explain_resource(each, facts) for each in wanted)
+    return Diagnosis(facts.places.socket_dir, answers.source, in_order(findings), reports)
 
 
 def _plugins_of(
@@ -197,17 +153,14 @@ def _plugins_of(
     return (*directory.plugins, *found)
 
 
-async def _with_plugins_asked(directory: Directory) -> Directory:
-    paths = [each.path for each in directory.plugins if not each.refusal]
-    said = await ask.ask_plugins(paths)
-    plugins = tuple(replace(each, answer=said.get(each.path)) for each in directory.plugins)
-    return replace(directory, plugins=plugins)
-
-
-def _judge_checkpoint(answers: ResourceFacts, pods: Mapping[str, str]) -> list[Finding]:
+def _judge_checkpoint(answers: ResourceFacts, facts: NodeFacts) -> list[Finding]:
     """Return a finding if the checkpoint cannot be read: then allocations are not known."""
     if not answers.checkpoint_problem:
-        return [*judge_holders(answers.allocations, answers.device_files, pods)]
+        drivers = facts.dra.drivers
+        return [
+            *judge_holders(answers.allocations, answers.device_files, facts.names, drivers),
+            *judge_both_apis(answers.resources.values(), answers.allocations, drivers),
+        ]
     if answers.checkpoint is None:
         advice = "run this again as root"
         return [unknown(Step.HELD, "checkpoint", answers.checkpoint_problem, advice)]
@@ -223,31 +176,38 @@ def _judge_checkpoint(answers: ResourceFacts, pods: Mapping[str, str]) -> list[F
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _HostFacts:
-    """The facts that all resources share.
+def _serving_driver(name: str, seen: NodeFacts) -> DriverFacts | None:
+    """Return the driver that has the devices of a resource instead of a device plugin.
 
-    By the uid of a pod, `pods` has the processes of pods with devices and `names` the names of all
-    pods.
+    A resource that the kubelet knows may have lost its plugin, so only a driver of kubedevices
+    counts then: it has the devices if its own process is the plugin that lists none, or if no
+    plugin of the resource has left a socket.
     """
+    answers = seen.answers
+    driver = next((each for each in seen.dra.drivers if each.runs and each.serves(name)), None)
+    if driver is None or name not in answers.known:
+        return driver if not closest(name, answers.known) else None
+    state = answers.resources.get(name)
+    if driver.files is None or f"{driver.name}/" not in name or (state and state.allocatable):
+        return None
+    processes = (each.socket.listener for each in driver.instances if each.socket)
+    pids = {each.pid for each in processes if each}
+    plugins = [each for each in seen.directory.plugins if is_socket_of(each.path.name, name)]
+    return driver if all(each.listener and each.listener.pid in pids for each in plugins) else None
 
-    places: HostPaths
-    directory: Directory
-    watched: tuple[RegistrySocket, ...]
-    answers: ResourceFacts
-    pods: Mapping[str, Sequence[ProcessFacts]]
-    names: Mapping[str, str]
 
-
-def _explain_resource(name: str, seen: _HostFacts) -> ResourceReport:
+def _explain_resource(name: str, seen: NodeFacts) -> ResourceReport:
     """Explain one resource. Blocking file access."""
     answers = seen.answers
     plugins = _plugins_of(name, seen.directory, seen.watched)
     state = completed(name, plugins, answers)
     findings = [judge_name(name), *judge_path_length(seen.places.socket_dir, name)]
     findings += judge_proxy(name, answers.proxied)
-    findings += judge_registration(name, answers, plugins, state)
-    if state is not None:
+    if driver := _serving_driver(name, seen):
+        findings += judge_served(driver, state)
+    else:
+        findings += judge_registration(name, answers, plugins, state)
+    if state is not None and not driver:
         source = answers.source or str(answers.checkpoint)
         was_asked = any(each.answer for each in plugins)
         cordoned = cordoned_of(name, answers.proxied)
@@ -259,7 +219,7 @@ def _explain_resource(name: str, seen: _HostFacts) -> ResourceReport:
     return ResourceReport(name, state, in_order(findings))
 
 
-def _explain_files(name: str, seen: _HostFacts) -> list[Finding]:
+def _explain_files(name: str, seen: NodeFacts) -> list[Finding]:
     places, answers = seen.places, seen.answers
     allocations = held_now(name, answers, seen.names)
     checkpoint = str(answers.checkpoint or places.socket_dir / CHECKPOINT_NAME)
@@ -273,7 +233,7 @@ def _explain_files(name: str, seen: _HostFacts) -> list[Finding]:
             findings += judge_host_file(file, selinux)
     names = [name for each in allocations for name in each.response.cdi_devices]
     if names:
-        findings += judge_cdi(names, read_registry(places.cdi_dirs))
+        findings += judge_cdi(names, seen.cdi)
     if not seen.pods and not answers.is_kubelet:
         return findings  # the caller of a kubedevices node starts the container, maybe elsewhere
     for each in allocations:

@@ -107,11 +107,23 @@ class Directory:
 
 @dataclass(frozen=True, slots=True)
 class RegistrySocket:
-    """A socket in the plugin registry directory, with its answer to GetInfo."""
+    """A socket in the plugin registry directory, with its answer to GetInfo.
+
+    `socket` has the process that listens. For a driver, `service` is the socket on which a kubelet
+    calls it, and `has_known_api` says whether a kubelet can use one of its versions.
+    """
 
     path: Path
     info: PluginInfo | None = None
     problem: str = ""
+    socket: Socket | None = None
+    service: Socket | None = None
+    has_known_api: bool = True
+
+    @property
+    def is_driver(self) -> bool:
+        """Whether a DRA driver answered."""
+        return self.info is not None and self.info.type == "DRAPlugin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,42 +284,3 @@ class ContainerFile:
     cgroup: str | None = None
     is_main: bool = False
     is_above_modes: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimFacts:
-    """A claim in the checkpoint of a DRA driver; `name` is NAMESPACE/NAME.
-
-    `is_ready` says whether the claim is prepared, `lacks_file` whether its CDI file is missing.
-    `is_unused` is True if the kubelet answered, and has no container with the claim.
-    """
-
-    name: str
-    devices: tuple[str, ...]
-    is_ready: bool
-    lacks_file: bool = False
-    is_unused: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedClaim:
-    """A claim that the driver did not prepare when the kubelet asked last."""
-
-    namespace: str
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class DriverFacts:
-    """A DRA driver of kubedevices, as its files describe it.
-
-    `is_listening` says whether its registration socket exists, `has_slices` whether it may have
-    published ResourceSlices.
-    """
-
-    name: str
-    is_listening: bool
-    has_slices: bool
-    claims: tuple[ClaimFacts, ...] = ()
-    refused: tuple[RefusedClaim, ...] = ()

@@ -28,6 +28,7 @@ class Step(enum.StrEnum):
     DEVICE_LIST = "device list"
     HEALTH = "health"
     HELD = "held"
+    DRIVER = "driver"
     CLAIM = "claim"
     NUMA = "NUMA nodes"
     DEVICE_FILE = "device file"

@@ -182,29 +182,41 @@ def judge_plugin_sockets(directory: Directory, answers: ResourceFacts) -> list[F
         if refusal.resource not in connected
     ]
     if not directory.plugins and not directory.lost and is_served:
-        findings.append(
-            unknown(
-                Step.PLUGIN_SOCKET,
-                str(directory.path),
-                "no plugin has a socket here",
-                "start a plugin with this directory; in a cluster, look at its DaemonSet",
-                "kubectl get pods --all-namespaces --field-selector spec.nodeName=NODE",
-            )
-        )
+        findings.append(ok(Step.PLUGIN_SOCKET, str(directory.path), "no plugin has a socket here"))
     return findings
 
 
 def judge_registry(watched: Iterable[RegistrySocket]) -> list[Finding]:
-    """Say which sockets in the plugin registry directory are device plugins, and their faults."""
+    """Say which sockets in the plugin registry directory are device plugins, and their faults.
+
+    `judge_drivers` has the faults of drivers that answer.
+    """
     findings = []
     for each in watched:
-        path = str(each.path)
         if each.info is None:
-            advice = "start its plugin again, or remove the socket if the plugin was uninstalled"
-            findings.append(warning(Step.PLUGIN_SOCKET, path, each.problem, advice))
+            findings.append(_judge_mute(each))
         elif each.info.type == _DEVICE_PLUGIN:
-            findings.append(_judge_watched(path, each.info))
+            findings.append(_judge_watched(str(each.path), each.info))
     return findings
+
+
+def _judge_mute(watched: RegistrySocket) -> Finding:
+    """Judge a socket that does not answer: a kubelet dials it again and again."""
+    path, socket = str(watched.path), watched.socket
+    listener = socket.listener if socket else None
+    if stopped := _judge_stopped(Step.PLUGIN_SOCKET, path, listener):
+        return stopped
+    if socket is not None and not socket.refusal:
+        found = f"{listener or UNSEEN} listens, but does not answer, so no kubelet registers it: "
+        advice = "its log may say why; restart it if it hangs"
+        found += watched.problem
+        return problem(Step.PLUGIN_SOCKET, path, found, advice, log_of(listener))
+    if socket is not None and socket.refusal == NOBODY:
+        found = "no process listens on it: its driver or plugin was killed or uninstalled"
+        advice = "start it again, or remove the socket if it was uninstalled"
+        return problem(Step.PLUGIN_SOCKET, path, found, advice, f"rm {path}")
+    advice = "start its plugin again, or remove the socket if the plugin was uninstalled"
+    return warning(Step.PLUGIN_SOCKET, path, watched.problem, advice)
 
 
 def _judge_watched(path: str, info: PluginInfo) -> Finding:

@@ -125,23 +125,24 @@ def _judge_at_kubelet(
         found += f"; {len(before)} were healthy when the checkpoint was written"
     served = [each for each in plugins if not each.refusal]
     if not served:
-        advice = "no plugin listens in this directory: start the plugin again; the capacity stays "
-        advice += "for five minutes, then it becomes 0"
+        found = f"its plugin does not run, no plugin listens in this directory: {found}"
+        advice = "start the plugin again; the capacity stays for five minutes, then it becomes 0"
         return [problem(Step.REGISTRATION, at, found, advice, _LOG)]
     connected = [each for each in served if each.connections is None or each.connections]
     if not connected:
-        advice = (
-            "no plugin has a connection from the kubelet, so none is registered: see the plugin "
-            "sockets above"
-        )
+        found = f"no plugin has a connection from the kubelet, so none is registered: {found}"
+        advice = "see the plugin sockets above"
         return [problem(Step.REGISTRATION, at, found, advice, _LOG)]
     others = sum(bool(each.allocatable) for each in answers.resources.values())
     if len(connected) <= others and None not in [each.connections for each in connected]:
-        advice = (
-            "its plugin is not connected: all connected plugins serve other resources with "
-            "healthy devices. Start the plugin, or see the plugin sockets above"
+        found = (
+            "its plugin is not connected, all connected plugins serve other resources with "
+            f"healthy devices: {found}"
         )
+        advice = "start the plugin, or see the plugin sockets above"
         return [problem(Step.REGISTRATION, at, found, advice, _LOG)]
+    if len(connected) == 1:
+        found = f"the list of its plugin is empty, or all its devices are unhealthy: {found}"
     advice, command = _advice_for_empty_list(resource, connected)
     return [problem(Step.DEVICE_LIST, at, found, advice, command)]
 

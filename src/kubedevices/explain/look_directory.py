@@ -10,7 +10,7 @@ import socket
 import stat
 import struct
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -23,6 +23,7 @@ from kubedevices.explain.facts import (
     Directory,
     LostSocket,
     ProcessFacts,
+    RegistrySocket,
     Socket,
 )
 from kubedevices.explain.look_processes import PROC_ROOT, described, process
@@ -46,13 +47,15 @@ def look_at_directory(
     proc_root: Path = PROC_ROOT,
     elsewhere: Iterable[Path] = (),
     pods: Mapping[str, str] = _NO_NAMES,
+    opened: OpenSockets | None = None,
 ) -> Directory:
     """Return the state of the directory at `path` and of its sockets.
 
     `elsewhere` are other directories where a kubelet may listen, `pods` the names of pods by their
-    uid.
+    uid. `opened` are the open sockets of this moment if they are known.
     """
-    opened = open_sockets(proc_root)  # before we connect, so that our connections are not in it
+    if opened is None:  # before we connect, so that our connections are not in it
+        opened = open_sockets(proc_root)
     real = _real(path)
     link_to = real if real != path.absolute() else None
     others = tuple(each for each in elsewhere if _serves_another(each, path))
@@ -85,6 +88,35 @@ def look_at_directory(
         plugins=tuple(sockets),
         lost=tuple(lost),
         elsewhere=others,
+    )
+
+
+def look_at_registry(
+    found: Iterable[RegistrySocket],
+    opened: OpenSockets,
+    pods: Mapping[str, str],
+    on_host: Callable[[Path], Path],
+) -> tuple[RegistrySocket, ...]:
+    """Return the sockets that still exist, with their processes.
+
+    `on_host` returns the path at which this process sees a file of the host.
+    """
+
+    def look(path: Path) -> Socket:
+        return _SocketLookup(path.parent, opened, pods, {path.parent}).at(path)
+
+    looked = [(each, look(each.path)) for each in found]
+    return tuple(
+        replace(
+            each,
+            socket=its,
+            # A kubelet calls a driver without an endpoint at the same socket.
+            service=look(on_host(Path(each.info.endpoint or each.path)))
+            if each.info and each.is_driver
+            else None,
+        )
+        for each, its in looked
+        if its.refusal != MISSING
     )
 
 

@@ -80,6 +80,16 @@ class InstanceSocket(NamedTuple):
 _INSTANCE_SOCKET = re.compile(r"([^/\0]+)\.([0-9a-f]{8})\.([0-9a-f]{13})\.sock")
 
 
+def is_socket_of(name: str, resource: str) -> bool:
+    """Whether a file name is that of the socket of an instance of our plugin for `resource`."""
+    found = InstanceSocket.parse(name)
+    return found is not None and found.mark == _mark(resource)
+
+
+def _mark(name: str) -> str:
+    return f"{binascii.crc32(name.encode()):08x}"
+
+
 def instance_of(microseconds: int) -> str:
     """Return the name of the instance that started so many microseconds after the host."""
     return f"{microseconds:013x}"
@@ -96,8 +106,7 @@ def instance_socket(
 
     A stem that is too long is cut. Raises `SocketPathTooLong` if not even one character fits.
     """
-    mark = f"{binascii.crc32(resource.encode()):08x}"
-    name = InstanceSocket(stem or _stem_of(resource), mark, instance)
+    name = InstanceSocket(stem or _stem_of(resource), _mark(resource), instance)
     excess = len(bytes(socket_dir / str(name))) - SocketPathTooLong.limit
     if excess > 0:
         kept = name.stem.encode()[:-excess].decode(errors="ignore") or name.stem[0]

@@ -41,10 +41,10 @@ HELP = """\
 say why a device cannot be allocated, or cannot be used in its container
 
 Looks at every step of a device: its name, the plugin directory, which process listens, which plugin
-registered, the device list, health and holders, device files, permissions, SELinux, CDI files, and
-the container. Asks a `kubedevices node`, or else the kubelet of this host. Changes nothing. Run it
-as root on the node; a step without permission is reported as unknown. Exit code 1: it found a
-problem.
+registered, the device list, health and holders, DRA drivers of any vendor and their claims, device
+files, permissions, SELinux, CDI files, and the container. Asks a `kubedevices node`, or else the
+kubelet of this host. Changes nothing. Run it as root on the node; a step without permission is
+reported as unknown. Exit code 1: it found a problem.
 
 With --kubeconfig it asks the API server instead, from anywhere: what is wrong in the cluster, with
 one resource or driver, with a node, and why a pod or claim waits, with a reason for each device. It
@@ -55,6 +55,7 @@ EXAMPLES = """\
 examples:
   kubedevices explain                                      one line per resource
   kubedevices explain example.com/widget                   all about one resource
+  kubedevices explain gpu.example.com                      all about one DRA driver
   kubedevices explain example.com/widget --socket-dir ~/kd -o json
   kubedevices explain pod train-0                          asks the API server, as do:
   kubedevices explain node node1
@@ -78,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "resource",
         nargs="?",
-        metavar="RESOURCE",
+        metavar="RESOURCE|DRIVER",
         help="only this resource or driver, in detail; or pod, claim or node, before a NAME",
     )
     explain_cluster.add_arguments(parser)
@@ -151,7 +152,7 @@ def run(args: argparse.Namespace) -> int:
         return int(report.result is Outcome.PROBLEM)
     findings = [*report.findings]
     if args.resource is not None:
-        findings += report.resources[0].findings
+        findings += [found for each in report.resources for found in each.findings]
     shown = _print_findings(_in_directory(findings, report.socket_dir))
     if args.resource is None:
         shown += _print_summary(report)

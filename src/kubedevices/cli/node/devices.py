@@ -8,7 +8,9 @@ has `id`, `health`, `numa_nodes` and `held_by` (`namespace`, `pod`, `uid`, `cont
 the proxy, each with `resource` (the name that the plugin registers), `plugin` (connected, missing),
 `socket`, `healthy`, `unhealthy`, `rules` in words, `outside` (`resource`, `healthy`, `unhealthy`)
 and `cordoned` (`resource`, `id`, `reason`), and `reasons` with the same keys: at most 100 devices
-that a rule made Unhealthy. DRA drivers add `claims`, each with `driver`, `claim`
+that a rule made Unhealthy. DRA drivers add `drivers`, each with `driver`, `state` (running, not
+running) and `devices` (the names in its ResourceSlices; null if they are not known, as for drivers
+of other vendors), and `claims`, each with `driver`, `claim`
 (NAMESPACE/NAME), `devices`, `held_by` and `state`. For drivers of kubedevices on this host, `state`
 is prepared, begun, or why the claim was refused. The claims of other drivers are those that a
 kubelet reports: prepared and in a container. `devices_cluster` has the keys with `--cluster`.
@@ -17,10 +19,9 @@ kubelet reports: prepared and in a container. `devices_cluster` has the keys wit
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kubedevices.cli.node import devices_cluster
+from kubedevices.cli.node import devices_cluster, dra_listing
 from kubedevices.cli.shared.node_client import (
     add_host_root_argument,
     add_node_arguments,
@@ -55,9 +56,9 @@ list devices: health, NUMA node, holder
 Asks the `kubedevices node` of the socket directory, or else the kubelet that serves the directory.
 A kubelet lists only healthy and allocated devices. If a `kubedevices proxy` stands before the
 kubelet, the verb also lists the plugins behind the proxy, and the devices that the kubelet gets.
-Last come the claims of DRA drivers: the devices of each claim and the containers that have them, or
-why a driver of kubedevices on this host refused the claim. A kubelet names the claims of all
-drivers, a node of kubedevices none.
+Last come the DRA drivers on this host and their claims: the devices of each claim and the
+containers that have them, or why a driver of kubedevices on this host refused the claim. A kubelet
+names the claims of all drivers, a node of kubedevices none.
 
 With --cluster it asks the API server instead, from anywhere, for the devices of all nodes, of
 device plugins and DRA drivers: health, taints, and the pods that hold them. It needs the rights to
@@ -179,16 +180,19 @@ def run(args: argparse.Namespace) -> int:
     document = _ask(args) | asyncio.run(_ask_proxy(args))
     domain = (args.resource or "").partition("/")[0]
     held = [each for each in document.pop("claims", ()) if domain in ("", each["driver"])]
-    claims = _with_holders(_claims(args.socket_dir.parent, domain), held)
-    if claims and args.resource is not None and _lacks(document, args.resource):
+    drivers, ours = dra_listing.look(args.socket_dir.parent, domain)
+    claims = dra_listing.with_holders(ours, held)
+    if (claims or drivers) and args.resource is not None and _lacks(document, args.resource):
         document |= {"resources": []}
     elif args.resource is not None:
         document = _only(document, args.resource)
+    document |= {"drivers": drivers} if drivers else {}
     document |= {"claims": claims} if claims else {}
     rows = [*_rows(document)]
     resources = document["resources"]
     empty = _EMPTY if not resources else "no devices"
-    print_listing(rows, _DEVICE_COLUMNS, args.output, document=document, empty=empty)
+    if rows or resources or not drivers or args.output != "table":
+        print_listing(rows, _DEVICE_COLUMNS, args.output, document=document, empty=empty)
     if args.output == "table":
         _print_other_tables(document, has_rows=bool(rows))
     return 0
@@ -205,62 +209,13 @@ def _print_other_tables(document: dict[str, Any], *, has_rows: bool) -> None:
             print_line()
             print_line(f"pod {pod} is left behind: {each['reason']}; kubedevices release {pod}")
     has_above = bool(resources)
-    for key, columns in (("proxied", _PROXIED), ("claims", _CLAIMS)):
+    tables = {"proxied": _PROXIED, "drivers": dra_listing.DRIVER_COLUMNS, "claims": _CLAIMS}
+    for key, columns in tables.items():
         if found := document.get(key):
             if has_above:
                 print_line()
             print_listing(found, columns, "table")
             has_above = True
-
-
-def _claims(kubelet_dir: Path, domain: str) -> list[dict[str, Any]]:
-    """Return the claims of DRA drivers of kubedevices, read from their files.
-
-    `domain` chooses one driver; if empty, all drivers.
-    """
-    try:
-        (kubelet_dir / "plugins").stat()
-    except PermissionError:
-        print_to_stderr(f"no permission to look into {kubelet_dir}: claims are not listed")
-        return []
-    except OSError:
-        return []
-    from kubedevices.explain.look_drivers import look_at_drivers
-
-    found: list[dict[str, Any]] = []
-    for driver in look_at_drivers([kubelet_dir], ()):
-        if domain in ("", driver.name):
-            found += [
-                {"driver": driver.name, "claim": each.name, "devices": list(each.devices)}
-                | {"state": "prepared" if each.is_ready else "begun"}
-                for each in driver.claims
-            ]
-            found += [
-                {"driver": driver.name, "claim": f"{each.namespace}/{each.name}", "devices": []}
-                | {"state": f"refused: {each.reason}"}
-                for each in driver.refused
-            ]
-    return found
-
-
-def _with_holders(
-    claims: Sequence[Mapping[str, Any]], held: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
-    """Return `claims`, from the files of our drivers, with the kubelet's answer about all drivers.
-
-    A claim that only the kubelet knows is of another driver, or of a driver whose files this user
-    cannot read.
-    """
-    holders = {(each["driver"], each["claim"]): each["held_by"] for each in held}
-    found = [
-        {key: each[key] for key in ("driver", "claim", "devices")}
-        | {"held_by": holders.pop((each["driver"], each["claim"]), []), "state": each["state"]}
-        for each in claims
-    ]
-    found += [
-        {**each, "state": "prepared"} for each in held if (each["driver"], each["claim"]) in holders
-    ]
-    return found
 
 
 def _lacks(document: dict[str, Any], resource: str) -> bool:

@@ -1,12 +1,16 @@
 """The prepared claims with their pods, as values and as JSON; the check of a driver's answer. Pure.
 
-The JSON does not say which claims are prepared: after its start a kubelet calls Prepare again.
+The JSON is that of a kubelet's checkpoint. It does not say which claims are prepared: after its
+start a kubelet calls Prepare again.
 """
 
+import json
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kubedevices.config.documents.json_text import read_json
 from kubedevices.values.allocation import ClaimDevice, ClaimReference
 
 ClaimKey = tuple[str, str]
@@ -61,29 +65,66 @@ class ClaimCache:
             del self._claims[_key(claim.reference)]
 
     def to_document(self) -> dict[str, Any]:
-        """Return the claims as a JSON document, for the next start of the kubelet."""
-        claims = [
-            {"reference": each.reference, "devices": each.devices, "pods": sorted(each.pods)}
-            for each in self
-        ]
-        return {"claims": claims}
+        """Return the claims as the checkpoint of a kubelet, for its next start."""
+        data = json.dumps(
+            {
+                "kind": "DRACheckpoint",
+                "apiVersion": "checkpoint.dra.kubelet.k8s.io/v1",
+                "ClaimInfoStateList": [_entry_of(each) for each in self],
+            }
+        )
+        return {"Data": data, "Checksum": zlib.crc32(data.encode())}
 
     @classmethod
     def from_document(cls, document: Any) -> "ClaimCache":
-        """Return the claims in a document; raises an error of Python if it has another form."""
-        # Before versions the document was the list.
-        return cls(map(_claim_of, document["claims"] if isinstance(document, dict) else document))
+        """Return the claims of a checkpoint; raises an error of Python if it has another form."""
+        data = document["Data"].encode()
+        if zlib.crc32(data) != document["Checksum"]:
+            raise ValueError("its checksum is wrong")
+        found = read_json(data, limit=len(data))
+        return cls(map(_claim_of, found["ClaimInfoStateList"] or ()))
+
+
+def _entry_of(claim: ClaimInfo) -> dict[str, Any]:
+    return {
+        "ClaimUID": claim.reference.uid,
+        "ClaimName": claim.reference.name,
+        "Namespace": claim.reference.namespace,
+        "PodUIDs": {uid: {} for uid in sorted(claim.pods)},
+        "DriverState": {
+            driver: {
+                "Devices": [
+                    {
+                        "PoolName": each.pool,
+                        "DeviceName": each.device,
+                        "ShareID": each.share_id or None,
+                        "RequestNames": [*each.requests],
+                        "CDIDeviceIDs": [*each.cdi_ids],
+                    }
+                    for each in devices
+                ]
+            }
+            for driver, devices in claim.devices.items()
+        },
+    }
 
 
 def _claim_of(content: Mapping[str, Any]) -> ClaimInfo:
     devices = {
         driver: tuple(
-            ClaimDevice(tuple(requests), pool, device, tuple(cdi_ids), share_id)
-            for requests, pool, device, cdi_ids, share_id in found
+            ClaimDevice(
+                tuple(each["RequestNames"]),
+                each["PoolName"],
+                each["DeviceName"],
+                tuple(each["CDIDeviceIDs"]),
+                each["ShareID"] or "",
+            )
+            for each in found["Devices"]
         )
-        for driver, found in content["devices"].items()
+        for driver, found in content["DriverState"].items()
     }
-    return ClaimInfo(ClaimReference(*content["reference"]), devices, set(content["pods"]))
+    reference = ClaimReference(content["Namespace"], content["ClaimUID"], content["ClaimName"])
+    return ClaimInfo(reference, devices, set(content["PodUIDs"]))
 
 
 def _key(claim: ClaimReference) -> ClaimKey:

@@ -5,14 +5,15 @@ needs a claim whose unprepare is under way waits for that call, and then the cla
 again. The calls for one pod come one after the other. A failed unprepare is tried again every
 minute. After a stop in the middle of a call, the next start repeats the call.
 
-The state is in a file with the name `dra_manager_state`, as in a kubelet, but with another content.
+The state is in a file with the name `dra_manager_state` and the content that a kubelet writes.
 """
 
 import asyncio
 import contextlib
+import json
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Protocol
 
@@ -184,9 +185,13 @@ class ClaimManager:
         """Return a claim that a pod on this node uses, prepared or not."""
         return self._cache.get(namespace, name)
 
+    def claims_of(self, pod_uid: str) -> Iterator[ClaimInfo]:
+        """Yield the claims that the kubelet has for a pod."""
+        return (each for each in self._cache if pod_uid in each.pods)
+
     def holds(self, pod_uid: str) -> bool:
         """Whether a claim of the pod is not unprepared yet."""
-        return any(pod_uid in each.pods for each in self._cache)
+        return any(self.claims_of(pod_uid))
 
     def statuses(self, namespace: str, name: str, request: str = "") -> tuple[DeviceStatus, ...]:
         """Return the health of a claim's devices, as the status of its pod shows it."""
@@ -315,7 +320,7 @@ class ClaimManager:
             self._health.update(driver, devices, asyncio.get_running_loop().time())
 
     def _save(self) -> None:
-        self._file.write(self._cache.to_document())
+        self._file.store(json.dumps(self._cache.to_document()).encode())
 
 
 def _is_for(reservation: Mapping[str, Any], pod: DraPod) -> bool:

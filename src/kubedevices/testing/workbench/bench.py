@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -44,6 +44,7 @@ from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR, POD_RESOURCES, PO
 
 if TYPE_CHECKING:
     from kubedevices.dra.options import DraOptions
+    from kubedevices.kubelet_api.pod_resources import PodEntry
     from kubedevices.testing.workbench.dra_node import DriverPlugin
 
 __tracebackhide__ = True  # a failing test shows its own lines, not ours
@@ -82,7 +83,7 @@ class Bench(ClaimCalls, FaultCalls):
     Every method returns when it is done, and raises errors of `kubedevices.errors`.
     `grace_period` is the time in seconds for which the devices of a lost plugin stay in the
     capacity. `pod_resources` is the path of a podresources socket, for tools that ask a kubelet
-    which pod holds which device; the claims of DRA drivers are not in its answers.
+    which pod holds which device and which claim.
     """
 
     def __init__(
@@ -92,7 +93,9 @@ class Bench(ClaimCalls, FaultCalls):
         topology: TopologySettings = DEFAULTS.topology,
     ) -> None:
         self._root = _short_directory()
-        self.socket_dir, self.cdi_dir = self._root / "plugins", self._root / "cdi"
+        # As below the root directory of a kubelet.
+        self.socket_dir = self._root / DEVICE_PLUGIN_DIR.name
+        self.cdi_dir = self._root / "cdi"
         self.pod_resources = self._root / POD_RESOURCES
         self._settings = NodeSettings(grace_period=grace_period, topology=topology)
         self._registrations = Registrations()
@@ -369,9 +372,12 @@ class Bench(ClaimCalls, FaultCalls):
     async def _start_node(self, wipe: Wipe) -> BenchNode:
         node = BenchNode(self.socket_dir, settings=self._settings)
         node.registrations, node.wipe = self._registrations, wipe
-        node.pod_resources = self.pod_resources
+        node.pod_resources, node.pods_with_claims = self.pod_resources, self._pods_with_claims
         await node.start()
         return node
+
+    def _pods_with_claims(self) -> "Iterable[PodEntry]":
+        return self._dra.pod_entries() if self._dra is not None else ()
 
     def wipe(self) -> None:
         """Restart and remove all files in the plugin directory, like a kubelet before 1.33."""

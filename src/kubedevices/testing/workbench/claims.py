@@ -45,7 +45,7 @@ class ClaimCalls:
                 if error.name != "h11":
                     raise
                 raise UsageError("mode dra needs h11: pip install 'kubedevices[dra]'") from error
-            node = DraNode(self._root / "k", self.cdi_dir)
+            node = DraNode(self._root, self.cdi_dir)
             self._thread.call(node.start())
             self._dra = node
         return self._dra
@@ -53,6 +53,7 @@ class ClaimCalls:
     def _start_driver(
         self, scanner: "Scanner", domain: str, options: "DraOptions | Any"
     ) -> "DriverPlugin":
+        from kubedevices.dra.device_plugin_guard import GuardTiming  # noqa: PLC0415 - with h11
         from kubedevices.testing.workbench.dra_node import NODE_NAME, DriverPlugin  # noqa: PLC0415
 
         node = self.dra
@@ -60,6 +61,8 @@ class ClaimCalls:
         options.setdefault("node_name", NODE_NAME)
         options.setdefault("kubeconfig", node.kubeconfig)
         options.setdefault("cdi_dir", self.cdi_dir)
+        # This kubelet knows all its pods at once.
+        options.setdefault("guard_timing", GuardTiming(pending=0.05, young=0))
         return DriverPlugin(self._thread, scanner, domain, options)
 
     def device_class(self, wanted: "str | Object") -> str:

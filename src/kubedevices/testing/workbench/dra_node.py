@@ -6,7 +6,7 @@ API server and kubelet are stand-ins, see `kubedevices.testing.api_server` and
 
 import asyncio
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -17,6 +17,12 @@ from kubedevices.dra.driver import DraDriver
 from kubedevices.dra.options import DraOptions
 from kubedevices.errors import ApiRefused, DynamicResourcesFailed, NotInTime, UsageError
 from kubedevices.host.cdi_specs import read_registry
+from kubedevices.kubelet_api.pod_resources import (
+    ClaimedDevice,
+    ClaimEntry,
+    ContainerEntry,
+    PodEntry,
+)
 from kubedevices.node.arrival.plugin_watcher import WatcherTiming
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.testing.api_server import ApiServer
@@ -262,6 +268,22 @@ class DraNode:
             self.api.put("resourceclaims", claim)
         elif reserved:
             self.api.delete("resourceclaims", claim["metadata"]["name"])
+
+    def pod_entries(self) -> Iterator[PodEntry]:
+        """Yield the pods with their claims, as a kubelet lists them at its podresources socket."""
+        for pod in self.pods.values():
+            claims = tuple(
+                ClaimEntry(
+                    each.reference.name,
+                    each.reference.namespace,
+                    tuple(
+                        ClaimedDevice(driver, device.pool, device.device, device.share_id)
+                        for driver, device in each.devices_for()
+                    ),
+                )
+                for each in self.kubelet.claims_of(pod.uid)
+            )
+            yield PodEntry(pod.name, pod.namespace, (ContainerEntry("main", (), claims),))
 
     def health(self, claimed: Claimed) -> dict[str, str]:
         """Return `Healthy`, `Unhealthy` or `Unknown` for each device of a claim."""

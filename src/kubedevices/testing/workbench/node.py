@@ -7,10 +7,12 @@ directory at a start can differ. It serves a podresources socket while it runs.
 import asyncio
 import contextlib
 from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from kubedevices.errors import RegistrationError
 from kubedevices.host import deadlines
+from kubedevices.kubelet_api.pod_resources import PodEntry, pod_to_wire
 from kubedevices.node.arrival.plugin_directory import make_directory
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.services.pod_resources import PodResourcesServer
@@ -56,6 +58,20 @@ class Registrations:
         return self.attempts[resource] >= number
 
 
+class BenchPodResources(PodResourcesServer):
+    """The podresources service with the claims of pods, which a kubelet lists too."""
+
+    def __init__(
+        self, node: DeviceManager, socket: Path, pods_with_claims: Callable[[], Iterable[PodEntry]]
+    ) -> None:
+        super().__init__(node, socket)
+        self._pods_with_claims = pods_with_claims
+
+    async def list_pods(self) -> Iterable[bytes]:
+        """Answer v1.List; a pod with devices and claims has two entries."""
+        return [*await super().list_pods(), *map(pod_to_wire, self._pods_with_claims())]
+
+
 class BenchNode(DeviceManager):
     """A device manager that answers Register as `registrations` says.
 
@@ -65,12 +81,13 @@ class BenchNode(DeviceManager):
     registrations: Registrations
     wipe: Wipe = "sockets"
     pod_resources: Path
+    pods_with_claims: Callable[[], Iterable[PodEntry]]
     _who_holds_what: PodResourcesServer | None = None
 
     async def start(self) -> None:
         """Start, then serve the podresources socket; raises `CannotAsk`."""
         await super().start()
-        self._who_holds_what = PodResourcesServer(self, self.pod_resources)
+        self._who_holds_what = BenchPodResources(self, self.pod_resources, self.pods_with_claims)
         await self._who_holds_what.start()
 
     async def stop(self) -> None:

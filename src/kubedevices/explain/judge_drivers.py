@@ -1,0 +1,290 @@
+"""Judges DRA drivers of any vendor: whether they run, and their claims. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from kubedevices.errors.words import closest, counted, some_of
+from kubedevices.explain.commands import restart_of
+from kubedevices.explain.driver_facts import ClaimFacts, DraFacts, DriverFacts, KubeletClaims
+from kubedevices.explain.facts import (
+    MISSING,
+    NO_PERMISSION,
+    UNSEEN,
+    RegistrySocket,
+    ResourceState,
+)
+from kubedevices.explain.finding import Finding, Step, ok, problem, unknown, warning
+from kubedevices.explain.join_claims import held_twice
+
+_FIND_PODS = "kubectl get pods --all-namespaces --field-selector spec.nodeName=NODE"
+
+
+def judge_drivers(dra: DraFacts, wanted: str = "") -> Iterator[Finding]:
+    """Judge every driver, or the driver `wanted`, and what the kubelet says of claims."""
+    if wanted and wanted not in dra.by_name:
+        yield _judge_unknown(wanted, [each.name for each in dra.drivers])
+        return
+    for driver in dra.drivers:
+        if wanted in ("", driver.name):
+            yield from _judge_driver(driver)
+            yield from _judge_claims(driver)
+    if dra.drivers:
+        yield from _judge_kubelet(dra.kubelet)
+    for device, claims in held_twice(dra.drivers):
+        if wanted in ("", device.partition("/")[0]):
+            yield _judge_twice(device, claims)
+    if not wanted and dra.leftover:
+        yield warning(
+            Step.CDI,
+            some_of(str(each.path) for each in dra.leftover),
+            f"{counted(len(dra.leftover), 'CDI file')} of claims that are gone: a driver was "
+            "killed or removed while it unprepared them",
+            "no container needs these files; a driver that starts removes its own",
+            "kubedevices explain --fix",
+        )
+
+
+def judge_served(driver: DriverFacts, state: ResourceState | None) -> Iterator[Finding]:
+    """Say that a driver has the devices of a resource, and which pods still have old ones."""
+    yield ok(
+        Step.REGISTRATION,
+        f"driver {driver.name}",
+        f"no device plugin offers it: the DRA driver {driver.name} serves it, to claims; "
+        f"`kubedevices explain {driver.name}` says more",
+    )
+    held = [each for each in state.devices if each.held_by] if state else []
+    if held:
+        holders = dict.fromkeys(name for each in held for name in each.held_by)
+        found = f"{counted(len(held), 'device')} of the device plugin held by {some_of(holders)}"
+        yield ok(Step.HELD, f"driver {driver.name}", f"{found}, until these pods end")
+
+
+def _judge_unknown(wanted: str, known: Sequence[str]) -> Finding:
+    meant = closest(wanted, known)
+    return problem(
+        Step.DRIVER,
+        f"driver {wanted}",
+        "no driver of this name has a registration socket, a claim or files here; known drivers: "
+        f"{some_of(known) or 'none'}",
+        f"did you mean {meant}?"
+        if meant
+        else "start the driver; look at its DaemonSet. Until then its claims stay unprepared, and "
+        "their pods in ContainerCreating",
+        f"kubedevices explain {meant}" if meant else _FIND_PODS,
+    )
+
+
+# ---------------------------------------------------------------- does it run?
+
+
+def _judge_driver(driver: DriverFacts) -> Iterator[Finding]:
+    at = f"driver {driver.name}"
+    if not driver.runs:
+        yield from _judge_absent(driver, at)
+    elif driver.dead:
+        yield warning(
+            Step.DRIVER,
+            some_of(each.path.name for each in driver.dead),
+            f"no process listens on it: an instance of {driver.name} was killed, another one runs",
+            "remove it: the kubelet dials it again and again",
+            "kubedevices explain --fix" if driver.files else _remove(driver.dead),
+        )
+    if len(driver.instances) > 1:
+        yield ok(
+            Step.DRIVER,
+            at,
+            f"{len(driver.instances)} instances are registered, as during an update: the kubelet "
+            "calls the instance that registered last",
+        )
+    for each in driver.instances:
+        yield from _judge_instance(at, each)
+    if driver.files and driver.files.problem:
+        yield problem(
+            Step.CLAIM,
+            at,
+            driver.files.problem,
+            "a driver that starts keeps the file under another name, and finds the held devices "
+            "in the CDI files: see its log",
+        )
+
+
+def _remove(sockets: Iterable[RegistrySocket]) -> str:
+    return " ".join(["rm", *(str(each.path) for each in sockets)])
+
+
+def _judge_absent(driver: DriverFacts, at: str) -> Iterator[Finding]:
+    prepared = [each for each in driver.claims if not each.unused]
+    is_killed = f"; no process listens on {driver.dead[0].path.name}" if driver.dead else ""
+    if driver.claims and not prepared:
+        prepared = [*driver.claims]
+    if not driver.is_seen:
+        found = "the plugin registry cannot be read, so it is not known whether the driver runs"
+        yield unknown(Step.DRIVER, at, found, "run this again as root of the host")
+    elif prepared:
+        yield problem(
+            Step.DRIVER,
+            at,
+            f"the driver does not run, but has {counted(len(prepared), 'prepared claim')}: "
+            f"their pods cannot end{is_killed}",
+            "start the driver again: a pod ends when the driver has unprepared its claims",
+            _FIND_PODS,
+        )
+    elif driver.dead:
+        yield problem(
+            Step.DRIVER,
+            at,
+            f"the driver does not run: no process listens on {driver.dead[0].path.name}, so it was "
+            "killed",
+            "start the driver again; if it was uninstalled, remove the socket",
+            _remove(driver.dead),
+        )
+    elif driver.files and driver.files.has_slices:
+        yield warning(
+            Step.DRIVER,
+            at,
+            "the driver does not run; the kubelet deletes its ResourceSlices after 30 seconds",
+            "start the driver again",
+        )
+
+
+def _judge_instance(at: str, instance: RegistrySocket) -> Iterator[Finding]:
+    assert instance.info is not None
+    service, versions = instance.service, some_of(instance.info.supported_versions) or "no version"
+    name = instance.path.name
+    if not instance.has_known_api:
+        yield problem(
+            Step.DRIVER,
+            at,
+            f"{name} offers {versions}, which this kubelet cannot use: it refuses the driver",
+            "update the driver: kubelets need v1.DRAPlugin or v1beta1.DRAPlugin",
+        )
+        return
+    if service is None or service.refusal == NO_PERMISSION:
+        yield unknown(Step.DRIVER, at, f"no permission to connect to {instance.info.endpoint}")
+        return
+    if service.refusal:
+        why = "does not exist" if service.refusal == MISSING else "has no listener"
+        yield problem(
+            Step.DRIVER,
+            at,
+            f"{name} answers, but the socket for calls, {service.path}, {why}: the kubelet cannot "
+            "call the driver, and no claim is prepared or unprepared",
+            "restart the driver; its pod must mount the directory of this socket from the host",
+            restart_of(instance.socket.listener if instance.socket else None),
+        )
+        return
+    who = service.listener or UNSEEN
+    if service.listener and service.listener.state.upper() == "T":
+        yield problem(
+            Step.DRIVER,
+            at,
+            f"{who} listens, but is stopped: it prepares no claim until it continues",
+            "a debugger or a signal (SIGSTOP) stopped it; after a signal, this continues it",
+            f"kill -CONT {service.listener.pid}",
+        )
+        return
+    found = f"{who} serves {versions}"
+    if service.connections:
+        found += ", and the kubelet is connected"
+    yield ok(Step.DRIVER, at, found)
+
+
+# ---------------------------------------------------------------- claims
+
+
+def _judge_claims(driver: DriverFacts) -> Iterator[Finding]:
+    at = f"driver {driver.name}"
+    ready = [each for each in driver.claims if each.is_ready]
+    if driver.runs or not driver.claims or not driver.is_seen:
+        held = "; ".join(map(_told, ready))
+        yield ok(Step.CLAIM, at, f"{counted(len(ready), 'claim')} prepared{held and f': {held}'}")
+    for claim in driver.claims:
+        yield from _judge_files(at, claim, runs=driver.runs)
+    unused = [each for each in driver.claims if each.unused]
+    for claim in unused:
+        yield _judge_unused(at, claim)
+    for each in driver.files.refused if driver.files else ():
+        holder = next((claim for claim in unused if f" {claim.name} " in each.reason), None)
+        advice = "the kubelet tries again by itself; the events of the pod have the same reason"
+        command = f"kubectl --namespace {each.namespace} describe resourceclaim {each.name}"
+        if holder is not None:
+            advice = f"no container has {holder.name}: if its pod is gone, free its devices"
+            command = f"kubedevices release --claim {holder.name}"
+        yield problem(
+            Step.CLAIM,
+            at,
+            f"{each.namespace}/{each.name} is not prepared: {each.reason}",
+            advice,
+            command,
+        )
+
+
+def _told(claim: ClaimFacts) -> str:
+    holders = f", held by {', '.join(claim.held_by)}" if claim.held_by else ""
+    return f"{claim.name} has {', '.join(claim.devices) or 'no device'}{holders}"
+
+
+def _judge_files(at: str, claim: ClaimFacts, *, runs: bool) -> Iterator[Finding]:
+    if claim.lacks_file:
+        yield problem(
+            Step.CLAIM,
+            at,
+            f"{claim.name} is prepared, but its CDI file is missing: its containers do not start",
+            "a driver that runs writes the file again within a second: see its log"
+            if runs
+            else "start the driver: it writes the file again",
+        )
+    for name, why in claim.unresolved:
+        yield problem(
+            Step.CDI,
+            name,
+            f"claim {claim.name} needs it, but {why}: its containers end in CreateContainerError",
+            "the driver wrote no file for it, or another program deleted or overwrote the file; "
+            "delete the pod, so that the claim is prepared again",
+            f"kubedevices cdi resolve {name}",
+        )
+
+
+def _judge_unused(at: str, claim: ClaimFacts) -> Finding:
+    found = f"{claim.name} is prepared and has {', '.join(claim.devices) or 'no device'}, but "
+    found += claim.unused
+    if not claim.is_ours:
+        return problem(
+            Step.CLAIM,
+            at,
+            found,
+            "the kubelet calls the driver each minute to unprepare it, so the driver does not "
+            "answer or refuses: the logs of the driver and of the kubelet say why",
+            "journalctl --unit kubelet --grep NodeUnprepareResources",
+        )
+    advice = (
+        "if its pod is gone, the driver asks the API server and frees the devices within minutes; "
+        "to free them now:"
+    )
+    command = f"kubedevices release --claim {claim.name}"
+    if not claim.is_certain:
+        return warning(Step.CLAIM, at, found, advice, command)
+    return problem(Step.CLAIM, at, f"{found}: no other claim gets its devices", advice, command)
+
+
+def _judge_kubelet(kubelet: KubeletClaims) -> Iterator[Finding]:
+    if kubelet.problem:
+        yield problem(
+            Step.CLAIM,
+            str(kubelet.path),
+            f"it cannot be read: {kubelet.problem}",
+            "a kubelet does not start with a damaged file. Without the file it forgets all claims: "
+            "drain the node before you move it away",
+            f"mv {kubelet.path} {kubelet.path}.damaged && systemctl restart kubelet",
+        )
+
+
+def _judge_twice(device: str, claims: Sequence[ClaimFacts]) -> Finding:
+    return problem(
+        Step.CLAIM,
+        device,
+        f"one device is held by {len(claims)} claims: {'; '.join(map(_told, claims))}",
+        "end all but one of their pods, unless the claims have admin access; a driver must refuse "
+        "to prepare a device twice",
+        f"kubectl --namespace {claims[-1].name.partition('/')[0]} describe resourceclaim "
+        f"{claims[-1].name.partition('/')[2]}",
+    )

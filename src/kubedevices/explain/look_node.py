@@ -1,0 +1,203 @@
+"""Gathers all facts about a node: looks at its files and processes, and asks. asyncio."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from kubedevices.errors import NotPermitted
+from kubedevices.explain import ask
+from kubedevices.explain.driver_facts import DraFacts, KubeletClaims
+from kubedevices.explain.facts import (
+    NO_PERMISSION,
+    Directory,
+    HeldClaim,
+    Kubelet,
+    ProcessFacts,
+    RegistrySocket,
+    ResourceFacts,
+)
+from kubedevices.explain.host_paths import HostPaths, below_kubelet_root
+from kubedevices.explain.join_claims import ClaimSources, drivers_of
+from kubedevices.explain.look_claims import STATE_FILE, look_at_claims
+from kubedevices.explain.look_directory import look_at_directory, look_at_registry
+from kubedevices.explain.look_drivers import claim_file_name, claim_files, look_at_drivers
+from kubedevices.explain.look_files import processes_of_pods
+from kubedevices.explain.look_processes import kubelets, pod_names
+from kubedevices.explain.look_sockets import OpenSockets, open_sockets
+from kubedevices.host.cdi_specs import read_registry
+from kubedevices.values.cdi import CdiRegistry
+from kubedevices.values.socket_paths import CHECKPOINT_NAME, DEVICE_PLUGIN_DIR, POD_RESOURCES
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """All facts about a node.
+
+    By the uid of a pod, `pods` has the processes of pods with devices and `names` the names of all
+    pods. `kubelet_roots` are the root directories in which drivers were looked for.
+    """
+
+    places: HostPaths
+    running: Sequence[Kubelet]
+    directory: Directory
+    watched: tuple[RegistrySocket, ...]
+    answers: ResourceFacts
+    dra: DraFacts
+    pods: Mapping[str, Sequence[ProcessFacts]]
+    names: Mapping[str, str]
+    pod_resources: Path
+    kubelet_roots: tuple[Path, ...]
+
+    @cached_property
+    def cdi(self) -> CdiRegistry:
+        """The CDI files; blocks at the first use."""
+        return read_registry(self.places.cdi_dirs)
+
+
+async def look_at_node(
+    places: HostPaths, wanted: str = "", *, ask_plugins: bool = False
+) -> NodeFacts:
+    """Look and ask; `wanted` is a driver that must be in the result. Raises `CannotAsk`."""
+    host = await asyncio.to_thread(_look_at_host, places)
+    directory, names = host.directory, host.names
+    pod_resources = places.pod_resources or host.find(POD_RESOURCES)
+    answers = await ask.ask(
+        places.socket_dir,
+        places.state_dir,
+        pod_resources,
+        places.socket_dir / CHECKPOINT_NAME,
+        places.proxy_state_dir,
+    )
+    watched = await ask.ask_registry(places.plugin_registry or host.find("plugins_registry"))
+    if directory.refusal == NO_PERMISSION and not answers.source:
+        raise NotPermitted(f"look into {places.socket_dir}")
+    if answers.topology_policy is None and answers.is_kubelet:
+        answers = replace(answers, topology_policy=policy_of(directory, host.running))
+    if ask_plugins:
+        directory = await _with_plugins_asked(directory)
+    held = await ask.ask_held_claims(answers, pod_resources)
+    if watched is not None:
+        watched = await asyncio.to_thread(
+            look_at_registry, watched, host.opened, names, places.on_host
+        )
+    dra = await asyncio.to_thread(_DraLook(host, watched, held, wanted).facts)
+    uids = {each.pod_uid for each in answers.allocations}
+    pods = await asyncio.to_thread(processes_of_pods, uids, places.proc_root, names)
+    return NodeFacts(
+        places,
+        host.running,
+        directory,
+        watched or (),
+        answers,
+        dra,
+        pods,
+        names,
+        pod_resources,
+        host.kubelet_roots,
+    )
+
+
+@dataclass(frozen=True)
+class _Host:
+    """What is known before anybody is asked.
+
+    A kubelet with another --root-dir still has its plugin directory at the usual path, so then its
+    other directories are looked for below `roots`.
+    """
+
+    places: HostPaths
+    running: Sequence[Kubelet]
+    roots: tuple[Path, ...]
+    names: Mapping[str, str]
+    opened: OpenSockets
+    directory: Directory
+
+    @property
+    def kubelet_roots(self) -> tuple[Path, ...]:
+        is_usual = self.places.socket_dir == self.places.on_host(DEVICE_PLUGIN_DIR)
+        return (self.places.socket_dir.parent, *(self.roots if is_usual else ()))
+
+    def find(self, name: str) -> Path:
+        """Return the path of a file in the kubelet's root directory."""
+        return below_kubelet_root(self.places.socket_dir, self.kubelet_roots, name)
+
+
+def _look_at_host(places: HostPaths) -> _Host:
+    running = kubelets(places.proc_root, places.host_root)
+    ways = (*places.kubelet_roots, *(places.on_host(each.root_dir) for each in running))
+    roots = tuple(dict.fromkeys(ways))
+    names = pod_names(places.pod_logs)
+    opened = open_sockets(places.proc_root)  # before we connect anywhere
+    directory = look_at_directory(
+        places.socket_dir,
+        proc_root=places.proc_root,
+        elsewhere=[root / DEVICE_PLUGIN_DIR.name for root in roots],
+        pods=names,
+        opened=opened,
+    )
+    return _Host(places, running, roots, names, opened, directory)
+
+
+@dataclass(frozen=True)
+class _DraLook:
+    """Reads the files of drivers and of the kubelet. Blocking."""
+
+    host: _Host
+    watched: tuple[RegistrySocket, ...] | None
+    held: tuple[HeldClaim, ...] | None
+    wanted: str
+
+    def facts(self) -> DraFacts:
+        places = self.host.places
+        files = look_at_drivers(self.host.kubelet_roots, places.cdi_dirs)
+        kubelet = look_at_claims(self.host.find(STATE_FILE), proc_root=places.proc_root)
+        sources = ClaimSources(files, self.watched, kubelet, self.held, self._why_unresolved)
+        drivers = drivers_of(sources, self.wanted)
+        known = {
+            claim_file_name(each.name, claim.reference.uid)
+            for each in files
+            for claim in each.claims
+        }
+        unknown = {each.name for each in files if each.problem}
+        leftover = tuple(
+            each
+            for each in claim_files(places.cdi_dirs)
+            if each.path.name not in known | self._known_to(kubelet, each.driver)
+            and each.driver not in unknown
+        )
+        return DraFacts(drivers, kubelet, leftover)
+
+    def _known_to(self, kubelet: KubeletClaims, driver: str) -> set[str]:
+        uids = {each.reference.uid for each in kubelet.claims or ()}
+        return {claim_file_name(driver, uid) for uid in uids}
+
+    @cached_property
+    def _registry(self) -> CdiRegistry:
+        return read_registry(self.host.places.cdi_dirs)
+
+    def _why_unresolved(self, name: str) -> str:
+        explained = self._registry.explain(name)
+        return "" if explained.resolves else explained.reason
+
+
+def policy_of(directory: Directory, running: Sequence[Kubelet]) -> str | None:
+    """Return the topology policy of the kubelet that serves the directory.
+
+    Other kubelets may run in containers of this host.
+    """
+    listener = directory.kubelet.listener if directory.kubelet else None
+    policies = [
+        each.topology_policy
+        for each in running
+        if len(running) == 1 or (listener is not None and each.process.pid == listener.pid)
+    ]
+    return policies[0] if policies else None
+
+
+async def _with_plugins_asked(directory: Directory) -> Directory:
+    paths = [each.path for each in directory.plugins if not each.refusal]
+    said = await ask.ask_plugins(paths)
+    plugins = tuple(replace(each, answer=said.get(each.path)) for each in directory.plugins)
+    return replace(directory, plugins=plugins)
