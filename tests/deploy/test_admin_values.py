@@ -358,7 +358,7 @@ def test_texts_are_quoted_for_every_yaml_reader(
 
 
 def test_the_page_has_every_key() -> None:
-    from kubedevices.config.yaml_config import schema_fields
+    from kubedevices.config.keys import schema_fields
     from kubedevices.manifests.values import AdminValues
 
     page = (ROOT / "docs/deploy.md").read_text()

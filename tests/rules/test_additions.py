@@ -104,5 +104,5 @@ def test_the_rule_wins_against_the_plugin() -> None:
 )
 def test_a_rule_that_cannot_be_is_an_error(keys: dict[str, Any], text: str) -> None:
     """When it is made."""
-    with pytest.raises(UsageError, match=f"inject: .*{text}"):
+    with pytest.raises(UsageError, match=f"InjectRule: .*{text}"):
         InjectRule(**keys)

@@ -1,11 +1,10 @@
 """The schema of `match` in expose's YAML file: devices by path, directory, USB or PCI."""
 
-# ruff: noqa: RUF009  # `key` makes a field, not a value
-
 from dataclasses import dataclass
 from typing import ClassVar
 
-from kubedevices.config.yaml_config import key
+from kubedevices.config.checks import some_text
+from kubedevices.config.keys import key
 from kubedevices.expose import checks
 from kubedevices.expose.path_patterns import PathPattern
 
@@ -28,7 +27,7 @@ class UsbMatch:
         check=checks.hex_pattern,
     )
     serial: str | None = key(
-        meaning="serial number; wildcards allowed", default=None, check=checks.some_text
+        meaning="serial number; wildcards allowed", default=None, check=some_text
     )
     class_: str | None = key(
         meaning="class of the device or of an interface, or its beginning: 0e is every camera",
@@ -65,7 +64,7 @@ class PciMatch:
         meaning="the driver it is bound to; wildcards allowed. Without it, functions of vfio-pci "
         "are left out",
         default=None,
-        check=checks.some_text,
+        check=some_text,
     )
     vfio: str = key(
         meaning="which files a function of vfio-pci has: group, cdev (iommufd), or both, as far as "

@@ -5,14 +5,12 @@ from the file, such as the directories that a pod must see, are values too; `kub
 --as-values` prints them.
 """
 
-# ruff: noqa: RUF009  # `key` makes a field, not a value
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, get_args
 
-from kubedevices.config.yaml_config import key, key_names
+from kubedevices.config.keys import key, key_names
 from kubedevices.manifests.deployment import (
     DEV,
     EXTENDED_RESOURCE_NAME,

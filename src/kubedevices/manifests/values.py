@@ -4,14 +4,12 @@ The defaults are what `kubedevices manifests` prints without such a file. Values
 Kubernetes, such as an affinity, are not checked here: the API server checks them.
 """
 
-# ruff: noqa: RUF009  # `key` makes a field, not a value
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from kubedevices.config.yaml_config import Complain, key
+from kubedevices.config.keys import Complain, key
 from kubedevices.manifests.affinity import shape_problem
 from kubedevices.manifests.secret_directories import ADVICE, is_secret
 from kubedevices.values.resource_name import DOMAIN, LABEL_LIMIT, LABEL_VALUE

@@ -6,38 +6,26 @@ it; `hold` decides near the end what a node gets of it.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.proxy.proxy_config import ProxyRule, renamed
-from kubedevices.proxy.rule_keys import (
-    CheckKey,
-    FaultsKey,
-    HealthKey,
-    PciKey,
-    ShareKey,
-    SplitKey,
-    make_inject_rule,
-)
 from kubedevices.rules.absence import HoldRule
 from kubedevices.rules.cordon import FILE_NAME, Cordoned
-from kubedevices.rules.device_selector import PciRule
-from kubedevices.rules.faults import FaultRule, Faulty, HealthChange, PreStart
-from kubedevices.rules.filter import Filtered, FilterRule
-from kubedevices.rules.health import Damped, HealthRule
-from kubedevices.rules.health_gate import Check
+from kubedevices.rules.faults import Faulty
+from kubedevices.rules.filter import Filtered
+from kubedevices.rules.health import Damped
 from kubedevices.rules.hold import Held, Holders
 from kubedevices.rules.inject import Injected
 from kubedevices.rules.middleware import Middleware, RuledMiddleware
 from kubedevices.rules.record import Recorded
 from kubedevices.rules.rename import Renamed
 from kubedevices.rules.repair import Repaired
-from kubedevices.rules.share import Shared, ShareOf, ShareRule
-from kubedevices.rules.split import Split, SplitPart, SplitRule
-from kubedevices.values.device import Health
+from kubedevices.rules.share import Shared
+from kubedevices.rules.split import Split
 from kubedevices.values.resource_name import ResourceName
 
 
@@ -123,72 +111,6 @@ def make_chain(
     return MiddlewareChain(scanner, domain, rule, layers)
 
 
-def _share_rule(share: ShareKey) -> ShareRule:
-    return ShareRule(
-        replicas=share.replicas,
-        rules=tuple(ShareOf(each.ids, each.replicas) for each in share.rules),
-        per_container=share.per_container,
-        distinct=share.distinct,
-        allocation="pack" if share.allocation == "pack" else "spread",
-    )
-
-
-def _health_rule(health: HealthKey) -> HealthRule:
-    return HealthRule(
-        unhealthy_after=health.unhealthy_after,
-        healthy_after=health.healthy_after,
-        max_flaps=health.max_flaps,
-        recover_after=health.recover_after,
-        checks=tuple(map(_check, health.checks)),
-        ignore=health.ignore,
-        recover=None if health.recover is None else _check(health.recover),
-    )
-
-
-def _check(check: CheckKey) -> Check:
-    said = {each.name: getattr(check, each.name) for each in fields(Check)}
-    if check.sysfs is not None:
-        said["file"] = f"/sys/bus/pci/devices/{{address}}/{check.sysfs}"
-    return Check(**said)
-
-
-def _fault_rule(faults: FaultsKey) -> FaultRule:
-    plain = {each.name for each in fields(FaultRule)} - {"pre_start", "timeline"}
-    start = faults.pre_start
-    return FaultRule(
-        **{name: getattr(faults, name) for name in plain},
-        pre_start=None
-        if start is None
-        else PreStart(delay=start.delay, fail_every=start.fail_every),
-        timeline=tuple(
-            HealthChange(each.at, each.id, Health(each.health)) for each in faults.timeline
-        ),
-    )
-
-
-def _split_rule(split: SplitKey) -> SplitRule:
-    parts = [
-        SplitPart(
-            to=part.to,
-            ids=part.ids,
-            numa=part.numa,
-            pci=None if part.pci is None else _pci_rule(part.pci),
-        )
-        for part in split.rules
-    ]
-    return SplitRule(rules=tuple(parts), rest="drop" if split.rest == "drop" else "keep")
-
-
-def _pci_rule(pci: PciKey) -> PciRule:
-    return PciRule(
-        vendor=pci.vendor,
-        device=pci.device,
-        device_class=pci.class_,
-        driver=pci.driver,
-        address=pci.address,
-    )
-
-
 def _make_renamed(scanner: Scanner, name: str, place: ChainContext) -> Renamed:
     """Rename device types only: the runner renames the domain."""
     inside = place.inside
@@ -231,13 +153,13 @@ _LAYERS = (
     ),
     _Layer(
         "filter",
-        lambda rule: rule.filter and FilterRule(ids=rule.filter.ids, numa=rule.filter.numa),
+        lambda rule: rule.filter,
         lambda scanner, rule, _: Filtered(scanner, rule),
         lambda filtered, rule: filtered.use(rule),
     ),
     _Layer(
         "split",
-        lambda rule: rule.split and _split_rule(rule.split),
+        lambda rule: rule.split,
         lambda scanner, rule, place: Split(scanner, {place.inside.device_type: rule}),
     ),
     _Layer("rename", lambda rule: rule.rename, _make_renamed),
@@ -248,19 +170,19 @@ _LAYERS = (
     ),
     _Layer(
         "health",
-        lambda rule: rule.health and _health_rule(rule.health),
+        lambda rule: rule.health,
         lambda scanner, rule, _: Damped(scanner, rule),
         lambda damped, rule: damped.use(rule),
     ),
     _Layer(
         "share",
-        lambda rule: None if rule.share is None else _share_rule(rule.share),
+        lambda rule: rule.share,
         lambda scanner, rule, _: Shared(scanner, rule),
         lambda shared, rule: shared.use(rule),
     ),
     _Layer(
         "inject",
-        lambda rule: rule.inject and make_inject_rule(rule.inject),
+        lambda rule: rule.inject,
         lambda scanner, rule, place: Injected(scanner, rule, domain=place.domain),
         lambda injected, rule: injected.use(rule),
     ),
@@ -274,7 +196,7 @@ _LAYERS = (
         "faults",
         lambda rule: rule.faults,
         lambda scanner, faults, _: Faulty(
-            scanner, _fault_rule(faults), control=Path(faults.control) if faults.control else None
+            scanner, faults, control=Path(faults.control) if faults.control else None
         ),
     ),
 )

@@ -6,6 +6,9 @@
 from dataclasses import dataclass
 from enum import Enum
 
+from kubedevices.config.durations import duration
+from kubedevices.config.keys import Declared
+
 
 class AwayOffer(Enum):
     """What a node gets of the last list of a plugin that is away."""
@@ -17,19 +20,21 @@ class AwayOffer(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HoldRule:
-    """What happens while a plugin is away; times in seconds since it left."""
+class HoldRule(Declared):
+    """What happens while a plugin is away; times since it left.
 
-    hold: float | None = None
-    """So long the list stays; then its devices are Unhealthy. None: the resource is withdrawn."""
+    Without `hold` the resource is withdrawn. After `hold` its devices are Unhealthy; after
+    `allocate_wait` only devices that pods hold stay Healthy.
+    """
 
-    allocate_wait: float = 10.0
-    """So long calls wait for the plugin's return; then only devices that pods hold stay Healthy."""
-
-    def __post_init__(self) -> None:
-        """Refuse negative times."""
-        if not (self.allocate_wait >= 0 and (self.hold is None or self.hold >= 0)):
-            raise ValueError("hold and allocate_wait are seconds, 0 or more")
+    hold: float | None = duration(
+        meaning="how long the last list stays in force while the plugin is disconnected",
+        default=None,
+    )
+    allocate_wait: float = duration(
+        meaning="how long calls wait for a disconnected plugin, all calls of one absence together",
+        default=10.0,
+    )
 
     def calls_wait_until(self, since: float) -> float:
         """Return until when calls wait for a plugin that is away since `since`."""

@@ -5,37 +5,21 @@ absent, and a number may stand for text. `simulator_settings` checks the values,
 source may still replace them.
 """
 
-# ruff: noqa: RUF009  # `key` makes a field, not a value
-
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
-from kubedevices.config.durations import parse_duration
-from kubedevices.config.yaml_config import key, key_names, load_config
-from kubedevices.config.yaml_source import KeyPath, SourceProblems
-from kubedevices.expose.checks import allocation
+from kubedevices.config.checks import absolute
+from kubedevices.config.keys import KeyPath, key, key_names
+from kubedevices.config.yaml_config import load_config
+from kubedevices.config.yaml_source import SourceProblems
 from kubedevices.plugin.allocation_policy import POLICIES
-from kubedevices.rules.faults import PreStart
+from kubedevices.rules.faults import FaultRule, PreStart
 from kubedevices.simulate.settings import FileSettings, Timeline
-from kubedevices.simulate.steps import DURATION, FaultKey, TimedStep, check_every
+from kubedevices.simulate.steps import NOT_HERE, TimedStep
 
 PRESETS = Path(__file__).parent / "presets"
-
-
-def _check_directory(path: str) -> str:
-    return "" if path.startswith("/") else f"{path!r} must be an absolute path"
-
-
-@dataclass(frozen=True, kw_only=True)
-class PreStartKey:
-    """Faults of PreStartContainer."""
-
-    HINT: ClassVar[str] = "write 'preStart: {delay: 1s, failEvery: 3}'"
-
-    delay: float = key(default=0.0, parse=parse_duration, hint=DURATION)
-    fail_every: int = key(default=0, check=check_every)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,10 +40,10 @@ class _ResourceKeys:
         default=None, hint="[0, 1] in turn, or {0: 0, 1: 1} by index"
     )
     cdi: bool | None = key(default=None)
-    create_device_files: str | None = key(default=None, check=_check_directory)
-    preferred: str | None = key(default=None, check=allocation, choices=(*POLICIES,))
-    pre_start: PreStartKey | None = key(default=None)
-    faults: FaultKey | None = key(default=None)
+    create_device_files: str | None = key(default=None, check=absolute)
+    preferred: str | None = key(default=None, choices=(*POLICIES,))
+    pre_start: PreStart | None = key(default=None)
+    faults: FaultRule | None = key(default=None, without=NOT_HERE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,10 +88,6 @@ def _settings(content: _ResourceKeys, report: SourceProblems, at: KeyPath) -> Fi
     }
     keys = key_names(_ResourceKeys)
     places = {name: report.place((*at, keys[name])) for name in values}
-    if isinstance(rule := values.get("pre_start"), PreStartKey):
-        values["pre_start"] = PreStart(delay=rule.delay, fail_every=rule.fail_every)
-    if isinstance(rule := values.get("faults"), FaultKey):
-        values["faults"] = rule.rule
     return FileSettings(values, places)
 
 

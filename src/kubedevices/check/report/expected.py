@@ -17,7 +17,8 @@ from kubedevices.check.check import Status
 from kubedevices.check.checks import ALL
 from kubedevices.check.drivers import known_rules
 from kubedevices.check.results import CheckResult
-from kubedevices.config.yaml_config import key, load_config, load_node
+from kubedevices.config.keys import key
+from kubedevices.config.yaml_config import load_config, load_node
 from kubedevices.errors.words import did_you_mean
 
 LEVELS = {"fail": (Status.FAIL,), "warn": (Status.FAIL, Status.WARN), "never": ()}
