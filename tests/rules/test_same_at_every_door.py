@@ -13,6 +13,7 @@ from kubedevices.config.keys import Declared, schema_fields
 from kubedevices.errors import ConfigError, UsageError
 from kubedevices.expose.config import load_expose_config
 from kubedevices.proxy.proxy_config import ProxyFaults, ProxyRule, load_proxy_config
+from kubedevices.rules.absence import HoldRule
 from kubedevices.rules.additions import InjectRule
 from kubedevices.rules.device_selector import PciRule
 from kubedevices.rules.faults import FaultRule, HealthChange, PreStart
@@ -87,6 +88,7 @@ DOORS: dict[type, list[Door]] = {
     HealthChange: [proxy("faults: {timeline: [RULE]}")],
     SetRule: [simulate("timeline: [{at: 1s, set: RULE}]"), control_socket("set")],
     ProxyFaults: [proxy("faults: RULE")],
+    HoldRule: [proxy("RULE")],
     ProxyRule: [proxy("RULE")],
 }
 
@@ -113,6 +115,7 @@ RIGHT: list[tuple[type, dict[str, Any], str]] = [
     (PreStart, {"delay": 60.0, "fail_every": 1}, "{delay: 1m, failEvery: 1}"),
     (HealthChange, {"at": 0.0, "id": "a", **UNHEALTHY}, "{at: 0s, id: a, health: Unhealthy}"),
     (SetRule, UNHEALTHY, "{health: Unhealthy}"),
+    (HoldRule, {"hold": 0.0, "allocate_wait": 0.5}, "{hold: 0s, allocateWait: 500ms}"),
     (ProxyRule, {"hold": 60.0, "rename": "a.com/{name}"}, "{hold: 1m, rename: 'a.com/{name}'}"),
 ]
 
@@ -175,9 +178,13 @@ WRONG: list[tuple[type, dict[str, Any], str]] = [
     (HealthChange, {"at": 0.0, "id": "", **UNHEALTHY}, "{at: 0s, id: '', health: Unhealthy}"),
     (SetRule, {"health": "Sick"}, "{health: Sick}"),
     (SetRule, {"id": "", **UNHEALTHY}, "{id: '', health: Unhealthy}"),
+    (HoldRule, {"hold": -1.0}, "{hold: -1s}"),
+    (HoldRule, {"hold": 1.0, "allocate_wait": -1.0}, "{hold: 1s, allocateWait: -1s}"),
+    (HoldRule, {"allocate_wait": 1.0}, "{allocateWait: 1s}"),
     (ProxyRule, {"hold": -1.0}, "{hold: -1s}"),
     (ProxyRule, {"hold": 1.0, "allocate_wait": -1.0}, "{hold: 1s, allocateWait: -1s}"),
     (ProxyRule, {"allocate_wait": 1.0}, "{allocateWait: 1s}"),
+    (ProxyRule, {"hold_over_reboot": True}, "{holdOverReboot: true}"),
     (ProxyRule, {"rename": "a.com/{no}"}, "{rename: 'a.com/{no}'}"),
     (
         ProxyRule,

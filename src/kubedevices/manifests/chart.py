@@ -22,7 +22,7 @@ from kubedevices.manifests.deployment import (
     Plugin,
 )
 from kubedevices.manifests.scheduling import as_toleration
-from kubedevices.manifests.values import CommonValues, config_name, one_of, plain
+from kubedevices.manifests.values import CommonValues, config_name, plain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class ChartValues(CommonValues):
     plugin: str = key(
         meaning="simulate, expose, proxy, or run for a plugin of your own",
         default="expose",
-        **one_of(*get_args(Plugin)),
+        choices=get_args(Plugin),
     )
     name_override: str = key(
         meaning="name of all objects, at most 57 characters; by default that of the release",
@@ -110,7 +110,7 @@ class ChartValues(CommonValues):
         default=INSIDE_DIR,
     )
     mode: str = key(
-        meaning="device-plugin, dra or split", default="device-plugin", **one_of(*get_args(Mode))
+        meaning="device-plugin, dra or split", default="device-plugin", choices=get_args(Mode)
     )
     mode_file: str = key(
         meaning="file of each node with the mode, or configmap: the plugin follows a change of it",

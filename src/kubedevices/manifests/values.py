@@ -22,15 +22,6 @@ _OUR_LABELS = ("app.kubernetes.io/", "kubedevices-namespace")
 _TOO_MUCH = ("/dev", "/sys", "/usr")
 
 
-def one_of(*words: str) -> dict[str, Any]:
-    """Return the arguments of `key` for a value that is one of `words`."""
-
-    def check(text: str) -> str:
-        return "" if text in words else f"must be one of {', '.join(filter(None, words))}"
-
-    return {"choices": words, "check": check}
-
-
 def label_key(text: str) -> str:
     """Return why a text is no key of a label or annotation; empty if it is one."""
     prefix, slash, name = text.rpartition("/")
@@ -174,7 +165,7 @@ class CommonValues:
     image_pull_policy: str = key(
         meaning="Always, IfNotPresent or Never",
         default="",
-        **one_of("", "Always", "IfNotPresent", "Never"),
+        choices=("", "Always", "IfNotPresent", "Never"),
     )
     image_pull_secrets: tuple[str, ...] = key(
         meaning="names of Secrets for the registry of the image", default=()
@@ -216,7 +207,7 @@ class CommonValues:
         meaning="further arguments of kubedevices, such as --log-level=debug", default=()
     )
     log_format: str = key(
-        meaning="text (default) or json", default="", **one_of("", "text", "json")
+        meaning="text (default) or json", default="", choices=("", "text", "json")
     )
     metrics: MonitoringValues = key(
         meaning="objects and annotations for Prometheus and Grafana", default=MonitoringValues()

@@ -106,11 +106,9 @@ class ProxyRule(Declared):
         if values.get("split") and "{name}" not in (values.get("rename") or "{name}"):
             text = "only devices that are not split off would have this name"
             complain(("rename",), text, "write {name} where the old name belongs")
-        if values.get("hold") is None:
-            for name in ("allocateWait", "holdOverReboot"):
-                field = "allocate_wait" if name == "allocateWait" else "hold_over_reboot"
-                if field in values:
-                    complain((name,), "no effect without hold", "add 'hold: 5m'")
+        HoldRule.validate(values, complain)
+        if values.get("hold") is None and "hold_over_reboot" in values:
+            complain(("holdOverReboot",), "no effect without hold", "add 'hold: 5m'")
 
 
 _PLAIN = ProxyRule()

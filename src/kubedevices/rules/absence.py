@@ -3,11 +3,13 @@
 `presence` knows since when the plugin is away; `hold` acts.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from kubedevices.config.durations import duration
-from kubedevices.config.keys import Declared
+from kubedevices.config.keys import Complain, Declared
 
 
 class AwayOffer(Enum):
@@ -35,6 +37,12 @@ class HoldRule(Declared):
         meaning="how long calls wait for a disconnected plugin, all calls of one absence together",
         default=10.0,
     )
+
+    @classmethod
+    def validate(cls, values: Mapping[str, Any], complain: Complain) -> None:
+        """Check that calls wait only for a list that stays."""
+        if values.get("hold") is None and "allocate_wait" in values:
+            complain(("allocateWait",), "no effect without hold", "add 'hold: 5m'")
 
     def calls_wait_until(self, since: float) -> float:
         """Return until when calls wait for a plugin that is away since `since`."""
