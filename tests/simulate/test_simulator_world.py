@@ -64,6 +64,7 @@ def test_each_kind_of_step_changes_the_devices() -> None:
     assert health(devices) == {"g-n-0": "H", "g-n-1": "H", "g-n-2": "U", "g-n-3": "H"}
     assert devices.apply(step(resource="gpu", count=3)) == 1
     assert devices.apply(step(remove="g-n-[01]")) == 2
+    assert str(step(remove="😀")) == "😀 removed"
     assert health(devices) == {"g-n-2": "U"}
     assert devices.apply(step(resource="gpu", add=["spare", "other"])) == 2
     assert health(devices) == {"g-n-2": "U", "spare": "H", "other": "H"}
@@ -132,6 +133,8 @@ def test_a_count_leaves_the_first_and_adds_what_is_missing() -> None:
         ),
         ({"add": "x"}, "add: must be a list, not text .a list of IDs."),
         ({"at": "3s", "count": 1}, "at: unknown key"),
+        ({"remove": "\ud800"}, "this is not UTF-8 text"),
+        ({"count": "x", "remove": 5}, "the step: count: .*; the step: remove: "),
         ({"faults": 5}, "must be keys and values, not a number"),
         ({"faults": {"failAllocate": 2}}, "failAllocate: unknown key .did you mean 'failAlloc"),
         ({"faults": {"failAllocateEvery": 0}}, "must be 1 or more, not 0"),

@@ -90,7 +90,7 @@ class _Walker:
         if origin is tuple:
             return self._sequence(node, get_args(kind)[0], path, rules)
         if dataclasses.is_dataclass(kind) and not rules.parse:
-            return self._object(node, kind, path, rules.without)
+            return self._object(node, kind, path, rules)
         if isinstance(origin, type) and issubclass(origin, Mapping):
             return self._mapping(node, get_args(kind), path, rules)
         return self._scalar(node, kind, path, rules)
@@ -120,12 +120,10 @@ class _Walker:
             return _BROKEN
         return found
 
-    def _object(
-        self, node: yaml.Node, schema: Any, path: KeyPath, without: tuple[str, ...] = ()
-    ) -> Any:
+    def _object(self, node: yaml.Node, schema: Any, path: KeyPath, rules: FieldRules) -> Any:
         if not isinstance(node, yaml.MappingNode):
             return self._wrong(node, path, "keys and values", getattr(schema, "HINT", ""))
-        known = {k: each for k, each in schema_fields(schema).items() if k not in without}
+        known = {k: each for k, each in schema_fields(schema).items() if k not in rules.without}
         before = self._report.mistakes
         values: dict[str, Any] = {}
         seen: set[str] = set()
@@ -155,8 +153,9 @@ class _Walker:
             return _BROKEN
         try:
             made = schema(**values)
-            return made.value() if hasattr(made, "value") else made
+            return made.value() if rules.written else made
         except UsageError as error:
+            # A `Declared` checks once more what was checked here, and maybe more than its keys say.
             if self._report.mistakes == before:
                 text = str(error).removeprefix(f"{schema.__name__}: ")
                 self._report.mistake(node, path, text)

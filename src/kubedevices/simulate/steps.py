@@ -21,7 +21,7 @@ from kubedevices.config.checks import some_text
 from kubedevices.config.keys import Declared, key, varied_key
 from kubedevices.config.yaml_config import load_node
 from kubedevices.config.yaml_source import parse_yaml
-from kubedevices.errors import ConfigError
+from kubedevices.errors import ConfigError, UsageError
 from kubedevices.errors.words import counted
 from kubedevices.rules.faults import FaultRule, HealthChange
 from kubedevices.simulate.config import check_count
@@ -81,10 +81,11 @@ class TimedStep(SimulatorStep):
 
 
 def step_of(request: Mapping[str, Any]) -> SimulatorStep:
-    """Return the step of a JSON object; raises `ConfigError`."""
+    """Return the step of a JSON object; raises `UsageError`."""
     try:
-        text = json.dumps(request).encode()
+        # Unescaped: YAML does not know the two escapes by which JSON writes an emoji.
+        text = json.dumps(request, ensure_ascii=False).encode(errors="surrogatepass")
         return load_node(parse_yaml(text, Path()), SimulatorStep, "")[0]
     except ConfigError as error:
-        problems = [each._replace(file="the step", line=0) for each in error.problems]
-        raise ConfigError(problems) from error
+        problems = (str(each._replace(file="the step", line=0)) for each in error.problems)
+        raise UsageError("; ".join(problems)) from error
