@@ -71,11 +71,12 @@ def key(*, default: Any = dataclasses.MISSING, default_factory: Any = None, **ru
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def varied_key(schema: type, name: str, **changes: Any) -> Any:
-    """Declare a field as the field `name` of another schema is declared, with other rules."""
-    found = next(each for each in dataclasses.fields(schema) if each.name == name)
+def varied_key(schema: type, field: str, /, *, default: Any = ..., **changes: Any) -> Any:
+    """Declare a field as `field` of another schema is declared, with other rules."""
+    found = next(each for each in dataclasses.fields(schema) if each.name == field)
     rules = dataclasses.replace(found.metadata["rules"], **changes)
-    return dataclasses.field(default=found.default, metadata={"rules": rules})
+    default = found.default if default is ... else default
+    return dataclasses.field(default=default, metadata={"rules": rules})
 
 
 class SchemaKey(NamedTuple):
@@ -149,7 +150,7 @@ class Declared:
         given, keys = self.given, schema_fields(schema)
         for name, value in given.items():
             rules = keys[name].rules
-            if problem := _problem(value, _annotations(schema)[keys[name].field.name], rules):
+            if problem := value_problem(value, _annotations(schema)[keys[name].field.name], rules):
                 self._refuse(problem, keys[name].field.name)
         if problem := number_problem(schema, [*given]):
             self._refuse(problem)
@@ -173,27 +174,27 @@ class Declared:
         raise UsageError(f"{cls.__name__}{'.' * bool(field)}{field}: {problem}")
 
 
-def _problem(value: Any, kind: Any, rules: FieldRules) -> str:
+def value_problem(value: Any, kind: Any, rules: FieldRules) -> str:
     """Return what is wrong with a value of Python code, or an empty string."""
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is Any or (value is None and types.NoneType in arguments):
         return ""
     if origin in (Union, types.UnionType):
         members = [each for each in arguments if each is not types.NoneType]
-        problems = [_problem(value, each, rules) for each in members]
+        problems = [value_problem(value, each, rules) for each in members]
         return "" if "" in problems else problems[0]
     if origin is tuple:
         if not isinstance(value, Sequence) or isinstance(value, str):
             return f"must be a list, not {value!r}"
         if rules.not_empty and not value:
             return "this list is empty"
-        return next(filter(None, (_problem(each, arguments[0], rules) for each in value)), "")
+        return next(filter(None, (value_problem(each, arguments[0], rules) for each in value)), "")
     if isinstance(origin, type) and issubclass(origin, Mapping):
         if not isinstance(value, Mapping):
             return f"must be keys and values, not {value!r}"
         names = FieldRules(check=rules.check_key)
-        problems = [_problem(each, arguments[0], names) for each in value]
-        problems += [_problem(each, arguments[1], rules) for each in value.values()]
+        problems = [value_problem(each, arguments[0], names) for each in value]
+        problems += [value_problem(each, arguments[1], rules) for each in value.values()]
         return next(filter(None, problems), "")
     kind = str if origin is Literal else kind
     wanted = (int, float) if kind is float else kind

@@ -24,11 +24,8 @@ from kubedevices.config.yaml_source import parse_yaml
 from kubedevices.errors import ConfigError, UsageError
 from kubedevices.errors.words import counted
 from kubedevices.rules.faults import FaultRule, HealthChange
-from kubedevices.simulate.config import check_count
+from kubedevices.simulate.config import SimulatorConfig
 from kubedevices.values.device import Health
-
-NOT_HERE = ("preStart", "timeline")
-"""Keys of faults that a simulated resource has beside its faults."""
 
 
 def _check_id(text: str) -> str:
@@ -55,10 +52,10 @@ class SimulatorStep:
 
     resource: str | None = key(default=None)
     set_: SetRule | None = key(name="set", default=None)
-    count: int | None = key(default=None, check=check_count)
+    count: int | None = varied_key(SimulatorConfig, "number_devices", default=None, name="count")
     remove: str | None = key(default=None, check=some_text)
     add: tuple[str, ...] = key(default=(), not_empty=True, check=_check_id, hint="a list of IDs")
-    faults: FaultRule | None = key(default=None, without=NOT_HERE)
+    faults: FaultRule | None = varied_key(SimulatorConfig, "faults", default=None)
 
     def __str__(self) -> str:
         where = f" of {self.resource}" if self.resource else ""
