@@ -155,7 +155,10 @@ def test_the_exact_name_comes_before_patterns(tmp_path: Path) -> None:
             "resources:\n  a.com/*: {record: {file: /r.jsonl}}",
             "2:28: resources.a.com/*.record.file: every resource of this pattern would be",
         ),
-        ("resources:\n  a.com/b: {inject: {env: {A: '{no}'}}}", "2:21: resources.a.com/b.inject:"),
+        (
+            "resources:\n  a.com/b: {inject: {env: {A: '{no}'}}}",
+            "2:31: resources.a.com/b.inject.env.A: unknown placeholder",
+        ),
         ("resources:\n  a.com/b: {inject: {mounts: [{host: a, container: /b}]}}", "absolute path"),
         ("unlisted: drop", "must be pass or hide"),
         ("resources:\n  a.com/b: {health: {maxFlaps: -1}}", "maxFlaps: must be 0 or more"),

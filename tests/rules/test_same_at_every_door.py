@@ -159,6 +159,12 @@ WRONG: list[tuple[type, dict[str, Any], str]] = [
     (InjectRule, {"env": {"A": "{no}"}}, "{env: {A: '{no}'}}"),
     (InjectRule, {"env": {"A=B": "1"}}, "{env: {A=B: '1'}}"),
     (InjectRule, {"annotations": {"a": "{"}}, "{annotations: {a: '{'}}"),
+    (InjectRule, {"cdi_devices": ("v.com/x={no}",)}, "{cdiDevices: ['v.com/x={no}']}"),
+    (
+        InjectRule,
+        {"mounts": (Mount("/{no}", "/b"),)},
+        "{mounts: [{host: '/{no}', container: /b}]}",
+    ),
     (InjectRule, {"mounts": (Mount("a", "/b"),)}, "{mounts: [{host: a, container: /b}]}"),
     (InjectRule, {"devices": (DeviceSpec("/a", "b"),)}, "{devices: [{host: /a, container: b}]}"),
     (

@@ -326,8 +326,8 @@ async def test_policies_see_numa_nodes_as_physical_devices() -> None:
         return response.containers
 
     config = replace(GPU, number_devices=4, numa_nodes={0: 0, 1: 0, 2: 1, 3: 1})
-    assert await preferred(replace(config, preferred="none")) == (("g-n-0", "g-n-2"),)
-    assert await preferred(replace(config, preferred="packed")) == (("g-n-0", "g-n-1"),)
+    assert await preferred(replace(config, preferred="none")) == (["g-n-0", "g-n-2"],)
+    assert await preferred(replace(config, preferred="packed")) == (["g-n-0", "g-n-1"],)
 
 
 # ---------------------------------------------------------------- running

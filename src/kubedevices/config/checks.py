@@ -67,7 +67,11 @@ def template(*known: str) -> Callable[[str], str]:
     def check(text: str) -> str:
         if "\0" in text:
             return f"{text!r} contains a NUL character, which no text may contain"
-        for name in placeholders(text):
+        try:
+            names = placeholders(text)
+        except ValueError as error:
+            return str(error)
+        for name in names:
             if name not in known and not ("1" in known and _OF_A_WILDCARD.fullmatch(name)):
                 meant = closest(name, known)
                 listed = ", ".join(f"{{{each}}}" for each in known)

@@ -22,8 +22,8 @@ def parse_duration(text: str) -> float:
 
 
 def duration(
-    *,
     meaning: str,
+    *,
     default: Any = dataclasses.MISSING,
     least: float = 0.0,
     hint: str = "for example 30s or 5m",
@@ -36,4 +36,4 @@ def duration(
         is_right = 0 <= seconds <= _LONGEST
         return "" if is_right else f"must be from 0 s to a year, not {seconds:g} s"
 
-    return key(meaning=meaning, default=default, parse=parse_duration, check=check, hint=hint)
+    return key(meaning, default=default, parse=parse_duration, check=check, hint=hint)

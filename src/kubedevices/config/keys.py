@@ -63,9 +63,15 @@ class FieldRules:
     """Every allowed text; a `Literal` or an enum has them in the annotation."""
 
 
-def key(*, default: Any = dataclasses.MISSING, default_factory: Any = None, **rules: Any) -> Any:
+def key(
+    meaning: str = "",
+    *,
+    default: Any = dataclasses.MISSING,
+    default_factory: Any = None,
+    **rules: Any,
+) -> Any:
     """Declare a field of a schema; without a default the key is required. See `FieldRules`."""
-    metadata = {"rules": FieldRules(**rules)}
+    metadata = {"rules": FieldRules(meaning=meaning, **rules)}
     if default_factory:
         return dataclasses.field(default_factory=default_factory, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -99,7 +105,7 @@ def schema_fields(schema: type) -> Mapping[str, SchemaKey]:
     for field in dataclasses.fields(schema):
         rules = field.metadata["rules"]
         kind = rules.written or _annotations(schema)[field.name]
-        found[rules.name or _camel_case(field.name)] = SchemaKey(field, kind, rules)
+        found[rules.name or camel_case(field.name)] = SchemaKey(field, kind, rules)
     return found
 
 
@@ -202,10 +208,7 @@ def value_problem(value: Any, kind: Any, rules: FieldRules) -> str:
         return f"must be {SCALARS.get(kind) or f'a {kind.__name__}'}, not {value!r}"
     if isinstance(value, str) and (choices := arguments or rules.choices):
         return choice_problem(value, choices)
-    try:
-        return rules.check(value) if rules.check else ""
-    except ValueError as error:
-        return str(error)
+    return rules.check(value) if rules.check else ""
 
 
 def format_key(path: KeyPath) -> str:
@@ -234,6 +237,7 @@ def _words(schema: type, attribute: str) -> tuple[str, ...]:
     return getattr(schema, attribute, ())
 
 
-def _camel_case(name: str) -> str:
+def camel_case(name: str) -> str:
+    """Return the key of a field: `allocateDelay` for `allocate_delay`."""
     head, *rest = name.split("_")
     return head + "".join(part.title() for part in rest)

@@ -36,12 +36,12 @@ class ContainerSide:
     HINT: ClassVar[str] = "write 'container: {path: /dev/...}'"
 
     path: str = key(
-        meaning="where the container sees the device",
+        "where the container sees the device",
         default="{path}",
         check=path_template(*checks.BEFORE_CONTAINER_PATH),
     )
     permissions: str = key(
-        meaning="one or more of r, w and m (mknod)", default="rw", check=checks.permissions
+        "one or more of r, w and m (mknod)", default="rw", check=checks.permissions
     )
 
 
@@ -51,13 +51,13 @@ class MountRule:
 
     HINT: ClassVar[str] = "write '- host: /path'"
 
-    host: str = key(meaning="path on the host", check=path_template(*PLACEHOLDERS))
+    host: str = key("path on the host", check=path_template(*PLACEHOLDERS))
     container: str = key(
-        meaning="path in the container, by default that of the host",
+        "path in the container, by default that of the host",
         default="",
         check=path_template(*PLACEHOLDERS),
     )
-    read_only: bool = key(meaning="whether the container may only read it", default=False)
+    read_only: bool = key("whether the container may only read it", default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,21 +70,19 @@ class Companion:
     HINT: ClassVar[str] = "write '- /dev/...' or '- {path: /dev/..., container: /dev/...}'"
 
     path: str = key(
-        meaning="path on the host; * ? and [...] match any number of files", check=checks.companion
+        "path on the host; * ? and [...] match any number of files", check=checks.companion
     )
     container: str = key(
-        meaning="path in the container, by default that of the host; of a glob, the directory",
+        "path in the container, by default that of the host; of a glob, the directory",
         default="",
         check=path_template(*OF_THE_NODE),
     )
     permissions: str = key(
-        meaning="one or more of r, w and m, by default those of the device",
+        "one or more of r, w and m, by default those of the device",
         default="",
         check=checks.permissions,
     )
-    optional: bool | None = key(
-        meaning="true: a device exists even if this file is missing", default=None
-    )
+    optional: bool | None = key("true: a device exists even if this file is missing", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,80 +103,65 @@ class ResourceRule:
     HINT: ClassVar[str] = "write '- name: ...' and 'match: [...]'"
 
     name: str = key(
-        meaning="the part of the resource name after the slash; with {name}, {n} or {address} each "
+        "the part of the resource name after the slash; with {name}, {n} or {address} each "
         "match becomes a resource",
         check=checks.resource_template,
     )
     match: tuple[Match, ...] = key(
-        meaning="alternatives; each match becomes a device",
-        not_empty=True,
-        hint="write '- path: /dev/...'",
+        "alternatives; each match becomes a device", not_empty=True, hint="write '- path: /dev/...'"
     )
     exclude: tuple[PathPattern, ...] = key(
-        meaning="globs of paths to leave out",
+        "globs of paths to leave out",
         default=(),
         parse=PathPattern,
         hint="a list of paths, wildcards allowed",
     )
     id: str = key(
-        meaning="how a device is named: by a name that survives unplugging, by its path, or by a "
-        "number",
+        "how a device is named: by a name that survives unplugging, by its path, or by a number",
         default="stable",
         choices=checks.ID_STYLES,
     )
-    container: ContainerSide = key(
-        meaning="how a container sees the device", default_factory=ContainerSide
-    )
+    container: ContainerSide = key("how a container sees the device", default_factory=ContainerSide)
     env: Mapping[str, str] = key(
-        meaning="variables of the container; placeholders allowed",
+        "variables of the container; placeholders allowed",
         default_factory=dict,
         check=template(*PLACEHOLDERS),
         check_key=checks.env_name,
     )
     mounts: tuple[MountRule, ...] = key(
-        meaning="files and directories that a container gets with each device", default=()
+        "files and directories that a container gets with each device", default=()
     )
     with_: tuple[str | Companion, ...] = key(
-        meaning="further device files that a container gets with each device",
+        "further device files that a container gets with each device",
         name="with",
         default=(),
         check=checks.companion,
         hint=Companion.HINT,
     )
-    optional: bool = key(
-        meaning="true: a device exists even if a file of 'with' is missing", default=False
-    )
+    optional: bool = key("true: a device exists even if a file of 'with' is missing", default=False)
     replicas: int = key(
-        meaning="number of containers that may share each device",
-        default=1,
-        check=replicas,
+        "number of containers that may share each device", default=1, check=replicas
     )
-    rename_shared: bool = key(
-        meaning="with replicas, the resource has the name NAME.shared", default=False
-    )
+    rename_shared: bool = key("with replicas, the resource has the name NAME.shared", default=False)
     fail_requests_greater_than_one: bool = key(
-        meaning="refuse a container that asks for several devices", default=False
+        "refuse a container that asks for several devices", default=False
     )
-    allocation: str = key(
-        meaning="which devices to allocate first",
-        default="none",
-        choices=(*POLICIES,),
-    )
+    allocation: str = key("which devices to allocate first", default="none", choices=(*POLICIES,))
     topology: str | tuple[int, ...] = key(
-        meaning="NUMA nodes: auto asks the kernel, none, or a list of numbers",
+        "NUMA nodes: auto asks the kernel, none, or a list of numbers",
         default="auto",
         check=checks.topology,
         choices=checks.TOPOLOGY,
         hint="auto, none, or a list such as [0]",
     )
     health: ExposedHealthRule | None = key(
-        meaning="a check of whether a device works", default=None, without=("sysfs",)
+        "a check of whether a device works", default=None, without=("sysfs",)
     )
     gone_grace: float | None = duration(
-        meaning="how long a removed device stays in the list as Unhealthy", default=None
+        "how long a removed device stays in the list as Unhealthy", default=None
     )
     inject: str | None = key(
-        meaning="how a container gets the device: as device files, as a CDI device, or both",
+        "how a container gets the device: as device files, as a CDI device, or both",
         default=None,
         choices=checks.INJECT,
     )
@@ -261,24 +244,24 @@ class ExposeConfig:
     HINT: ClassVar[str] = "version, namespace and resources"
 
     version: int = key(
-        meaning="the version of this format: 1", check=checks.version, hint="write 'version: 1'"
+        "the version of this format: 1", check=checks.version, hint="write 'version: 1'"
     )
     namespace: str = key(
-        meaning="the part of every resource name before the slash",
+        "the part of every resource name before the slash",
         check=checks.namespace,
         hint="your domain, for example example.com",
     )
     scan_interval: float = duration(
-        meaning="pause between two looks, such as 5s",
+        "pause between two looks, such as 5s",
         default=5.0,
         least=SHORTEST_INTERVAL,
         hint="for example 5s or 500ms",
     )
     gone_grace: float = duration(
-        meaning="how long a removed device stays in the list as Unhealthy", default=30.0
+        "how long a removed device stays in the list as Unhealthy", default=30.0
     )
     resources: tuple[ResourceRule, ...] = key(
-        meaning="the resources to serve", unique="name", not_empty=True
+        "the resources to serve", unique="name", not_empty=True
     )
 
     def gone_grace_of(self, rule: ResourceRule) -> float:

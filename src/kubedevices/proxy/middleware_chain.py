@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from kubedevices.plugin.scanner import Scanner
-from kubedevices.proxy.proxy_config import ProxyRule, renamed
+from kubedevices.proxy.proxy_config import ProxyFaults, ProxyRule, renamed
 from kubedevices.rules.absence import HoldRule
 from kubedevices.rules.cordon import FILE_NAME, Cordoned
 from kubedevices.rules.faults import Faulty
@@ -22,6 +22,7 @@ from kubedevices.rules.hold import Held, Holders
 from kubedevices.rules.inject import Injected
 from kubedevices.rules.middleware import Middleware, RuledMiddleware
 from kubedevices.rules.record import Recorded
+from kubedevices.rules.record_file import RecordRule
 from kubedevices.rules.rename import Renamed
 from kubedevices.rules.repair import Repaired
 from kubedevices.rules.share import Shared
@@ -44,12 +45,11 @@ class MiddlewareChain:
         changed = [each for each in _LAYERS if each.value(self.rule) != each.value(rule)]
         for layer in changed:
             is_there = layer.name in self.layers
-            if layer.use is None or not is_there or layer.value(rule) is None:
+            if not layer.is_live or not is_there or layer.value(rule) is None:
                 return False
         for layer in changed:
             # Only after all checks: a partly changed chain would serve by a mix of two rules.
-            assert layer.use is not None
-            layer.use(self.layers[layer.name], layer.value(rule))
+            cast("_Live", self.layers[layer.name]).use(layer.value(rule))
         self.rule = rule
         return True
 
@@ -70,17 +70,29 @@ class ChainContext(NamedTuple):
     """Domain outside -> the function that asks which of its devices pods hold."""
 
 
+class _Live(Protocol):
+    """Middleware that can go on with another value."""
+
+    def use(self, rules: Any) -> None: ...
+
+
 class _Layer(NamedTuple):
     """How to create one kind of middleware from a rule.
 
-    `value` returns the layer's part of a rule, None if the rule does not use the layer. `use`
-    gives another value to existing middleware; without `use` the chain must be created again.
+    The value of the layer is what the rule has under its name; without a value there is no layer.
+    The middleware of a live layer can go on with another value; for the other layers the chain must
+    be created again.
     """
 
     name: str
-    value: Callable[[ProxyRule], Any]
     make: Callable[[Scanner, Any, ChainContext], Middleware]
-    use: Callable[[Any, Any], None] | None = None
+    is_live: bool = False
+
+    def value(self, rule: ProxyRule) -> Any:
+        """Return the layer's part of `rule`, None if the rule does not use the layer."""
+        if self.name == "hold":
+            return HoldRule(hold=rule.hold, allocate_wait=rule.allocate_wait)
+        return getattr(rule, self.name) or None
 
 
 def make_chain(
@@ -123,6 +135,21 @@ def _filled(text: str, inside: ResourceName) -> str:
     return text.replace("{domain}", inside.domain).replace("{name}", inside.device_type)
 
 
+def _make_recorded(scanner: Scanner, rule: RecordRule, place: ChainContext) -> Recorded:
+    return Recorded(
+        scanner,
+        place.inside.domain,
+        _filled(rule.file, place.inside),
+        max_size=rule.max_size,
+        files=rule.files,
+        redact_env=rule.redact_env,
+    )
+
+
+def _make_faulty(scanner: Scanner, faults: ProxyFaults, _: ChainContext) -> Faulty:
+    return Faulty(scanner, faults, control=Path(faults.control) if faults.control else None)
+
+
 def _make_held(scanner: Scanner, rule: HoldRule, place: ChainContext) -> Held:
     holders = place.holders and place.holders(place.domain)
     return Held(scanner, rule, domain=place.domain, holders=holders)
@@ -134,69 +161,20 @@ def _make_held(scanner: Scanner, rule: HoldRule, place: ChainContext) -> Held:
 # above `share`: which replicas are free is known only outside. It is there without `hold`, too:
 # it withdraws the resource while the plugin is away.
 _LAYERS = (
-    _Layer(
-        "record",
-        lambda rule: rule.record,
-        lambda scanner, record, place: Recorded(
-            scanner,
-            place.inside.domain,
-            Path(_filled(record.file, place.inside)),
-            max_size=record.max_size,
-            files=record.files,
-            redact_env=record.redact_env,
-        ),
-    ),
-    _Layer(
-        "repair",
-        lambda rule: rule.repair or None,
-        lambda scanner, is_on, _: Repaired(scanner, is_on),
-    ),
-    _Layer(
-        "filter",
-        lambda rule: rule.filter,
-        lambda scanner, rule, _: Filtered(scanner, rule),
-        lambda filtered, rule: filtered.use(rule),
-    ),
-    _Layer(
-        "split",
-        lambda rule: rule.split,
-        lambda scanner, rule, place: Split(scanner, {place.inside.device_type: rule}),
-    ),
-    _Layer("rename", lambda rule: rule.rename, _make_renamed),
+    _Layer("record", _make_recorded),
+    _Layer("repair", lambda scanner, is_on, _: Repaired(scanner, is_on)),
+    _Layer("filter", lambda scanner, rule, _: Filtered(scanner, rule), is_live=True),
+    _Layer("split", lambda scanner, rule, at: Split(scanner, {at.inside.device_type: rule})),
+    _Layer("rename", _make_renamed),
     _Layer(
         "cordon",
-        lambda rule: rule.cordon or None,
         lambda scanner, _, place: Cordoned(scanner, place.domain, place.state_dir / FILE_NAME),
     ),
+    _Layer("health", lambda scanner, rule, _: Damped(scanner, rule), is_live=True),
+    _Layer("share", lambda scanner, rule, _: Shared(scanner, rule), is_live=True),
     _Layer(
-        "health",
-        lambda rule: rule.health,
-        lambda scanner, rule, _: Damped(scanner, rule),
-        lambda damped, rule: damped.use(rule),
+        "inject", lambda scanner, rule, at: Injected(scanner, rule, domain=at.domain), is_live=True
     ),
-    _Layer(
-        "share",
-        lambda rule: rule.share,
-        lambda scanner, rule, _: Shared(scanner, rule),
-        lambda shared, rule: shared.use(rule),
-    ),
-    _Layer(
-        "inject",
-        lambda rule: rule.inject,
-        lambda scanner, rule, place: Injected(scanner, rule, domain=place.domain),
-        lambda injected, rule: injected.use(rule),
-    ),
-    _Layer(
-        "hold",
-        lambda rule: HoldRule(hold=rule.hold, allocate_wait=rule.allocate_wait),
-        _make_held,
-        lambda held, rule: held.use(rule),
-    ),
-    _Layer(
-        "faults",
-        lambda rule: rule.faults,
-        lambda scanner, faults, _: Faulty(
-            scanner, faults, control=Path(faults.control) if faults.control else None
-        ),
-    ),
+    _Layer("hold", _make_held, is_live=True),
+    _Layer("faults", _make_faulty),
 )

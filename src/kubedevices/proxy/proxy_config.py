@@ -56,7 +56,7 @@ class ProxyFaults(FaultRule):
     """Faults on purpose, also by a socket."""
 
     control: str | None = key(
-        meaning="a socket for `kubedevices simulate --tell`, which sets the health of devices",
+        "a socket for `kubedevices simulate --tell`, which sets the health of devices",
         default=None,
         check=absolute,
     )
@@ -68,37 +68,34 @@ class ProxyRule(Declared):
 
     HINT: ClassVar[str] = "write 'example.com/gpu: {hold: 5m}'"
 
-    record: RecordRule | None = key(meaning="record all lists and calls in a file", default=None)
+    record: RecordRule | None = key("record all lists and calls in a file", default=None)
     repair: bool = key(
-        meaning="whether faults in the plugin's lists and answers are repaired", default=True
+        "whether faults in the plugin's lists and answers are repaired", default=True
     )
-    filter: FilterRule | None = key(meaning="devices that are left out", default=None)
-    split: SplitRule | None = key(meaning="several resources from one", default=None)
+    filter: FilterRule | None = key("devices that are left out", default=None)
+    split: SplitRule | None = key("several resources from one", default=None)
     rename: str | None = key(
-        meaning="another name; {name} and {domain} stand for the parts of the old name",
+        "another name; {name} and {domain} stand for the parts of the old name",
         default=None,
         check=_new_name,
         hint='for example "example.com/{name}"',
     )
-    cordon: bool = key(
-        meaning="whether `kubedevices cordon` can cordon devices",
-        default=True,
-    )
+    cordon: bool = key("whether `kubedevices cordon` can cordon devices", default=True)
     health: HealthRule | None = key(
-        meaning="damping of health changes, and checks beside the plugin's health", default=None
+        "damping of health changes, and checks beside the plugin's health", default=None
     )
-    share: ShareRule | None = key(meaning="several containers per device", default=None)
+    share: ShareRule | None = key("several containers per device", default=None)
     hold: float | None = varied_key(HoldRule, "hold")
     allocate_wait: float = varied_key(HoldRule, "allocate_wait")
     hold_over_reboot: bool = key(
-        meaning="whether the last list is offered after a reboot, before the plugin registers",
+        "whether the last list is offered after a reboot, before the plugin registers",
         default=False,
     )
 
     inject: InjectRule | None = key(
-        meaning="additions to the plugin's answer, for every container", default=None
+        "additions to the plugin's answer, for every container", default=None
     )
-    faults: ProxyFaults | None = key(meaning="faults on purpose, for tests", default=None)
+    faults: ProxyFaults | None = key("faults on purpose, for tests", default=None)
 
     @classmethod
     def validate(cls, values: Mapping[str, Any], complain: Complain) -> None:
@@ -121,11 +118,10 @@ class ProxyConfig(Declared):
     HINT: ClassVar[str] = "resources"
 
     unlisted: Literal["pass", "hide"] = key(
-        meaning="whether resources that no key below `resources` matches are served",
-        default="pass",
+        "whether resources that no key below `resources` matches are served", default="pass"
     )
     resources: Mapping[str, ProxyRule] = key(
-        meaning="rules by resource name; a name may have wildcards",
+        "rules by resource name; a name may have wildcards",
         default_factory=dict,
         check_key=_pattern,
     )

@@ -30,11 +30,10 @@ class HoldRule(Declared):
     """
 
     hold: float | None = duration(
-        meaning="how long the last list stays in force while the plugin is disconnected",
-        default=None,
+        "how long the last list stays in force while the plugin is disconnected", default=None
     )
     allocate_wait: float = duration(
-        meaning="how long calls wait for a disconnected plugin, all calls of one absence together",
+        "how long calls wait for a disconnected plugin, all calls of one absence together",
         default=10.0,
     )
 

@@ -5,21 +5,19 @@ The number of a device within a container is known only when Allocate is answere
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from kubedevices.config.checks import absolute
+from kubedevices.config.checks import absolute, template
 from kubedevices.config.keys import Declared, key
 from kubedevices.config.placeholders import fill, placeholders
 from kubedevices.errors import ConflictingDevices
 from kubedevices.values.allocation import AllocateResponse, ContainerAllocateResponse
 from kubedevices.values.device import DeviceSpec, Mount, is_name_of_text, natural_key
 
-PLACEHOLDERS: Mapping[str, str] = {
-    "id": "the device's ID, as the plugin lists it",
-    "index": "0, 1, 2 ...: the device's number within the container",
-    "numa": "the device's NUMA nodes with commas",
-}
 JOINT = ","
+
+_text = template("id", "index", "numa")
+"""Checks a text. `{index}` is the number of a device within the container: 0, 1, 2 …"""
 
 _Part = TypeVar("_Part", DeviceSpec, Mount)
 
@@ -37,15 +35,22 @@ def renumber(response: AllocateResponse, prefix: str) -> None:
         container.env.update({f"{prefix}{i}": value for i, value in enumerate(values)})
 
 
+_TEXTS: Mapping[str, Any] = {"default_factory": dict, "check": _text, "check_key": _text}
+
+
+def _path(text: str) -> str:
+    return _text(text) or absolute(text)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _WrittenMount:
     """A directory or file of the host."""
 
     HINT: ClassVar[str] = "write '{host: /opt/gpu, container: /opt/gpu}'"
 
-    host: str = key(meaning="path on the host", check=absolute)
-    container: str = key(meaning="path in the container", check=absolute)
-    read_only: bool = key(meaning="whether the container cannot write", default=True)
+    host: str = key("path on the host", check=_path)
+    container: str = key("path in the container", check=_path)
+    read_only: bool = key("whether the container cannot write", default=True)
 
     def value(self) -> Mount:
         return Mount(self.host, self.container, self.read_only)
@@ -57,11 +62,9 @@ class _WrittenDevice:
 
     HINT: ClassVar[str] = "write '{host: /dev/gpuctl}'"
 
-    host: str = key(meaning="path on the host", check=absolute)
-    container: str | None = key(
-        meaning="path in the container, if another", default=None, check=absolute
-    )
-    permissions: str = key(meaning="one or more of r, w and m (mknod)", default="rw")
+    host: str = key("path on the host", check=_path)
+    container: str | None = key("path in the container, if another", default=None, check=_path)
+    permissions: str = key("one or more of r, w and m (mknod)", default="rw")
 
     def value(self) -> DeviceSpec:
         return DeviceSpec(self.host, self.container, self.permissions)
@@ -78,31 +81,28 @@ class InjectRule(Declared):
 
     HINT: ClassVar[str] = "write 'inject: {env: {GPU_IDS: \"{id}\"}}'"
 
-    env: Mapping[str, str] = key(meaning="environment variables", default_factory=dict)
+    env: Mapping[str, str] = key("environment variables", **_TEXTS)
     mounts: tuple[Mount, ...] = key(
-        meaning="files and directories", default=(), written=tuple[_WrittenMount, ...]
+        "files and directories", default=(), written=tuple[_WrittenMount, ...]
     )
     devices: tuple[DeviceSpec, ...] = key(
-        meaning="device files", default=(), written=tuple[_WrittenDevice, ...]
+        "device files", default=(), written=tuple[_WrittenDevice, ...]
     )
-    annotations: Mapping[str, str] = key(meaning="annotations", default_factory=dict)
-    cdi_devices: tuple[str, ...] = key(meaning="qualified names of CDI devices", default=())
+    annotations: Mapping[str, str] = key("annotations", **_TEXTS)
+    cdi_devices: tuple[str, ...] = key("qualified names of CDI devices", default=(), check=_text)
     cdi: bool = key(
-        meaning="whether containers get device files and mounts by a CDI device of the proxy",
-        default=False,
+        "whether containers get device files and mounts by a CDI device of the proxy", default=False
     )
 
     def __post_init__(self) -> None:
         """Raise `UsageError` also if no container can be started with these additions."""
         super().__post_init__()
+        if problem := next(filter(None, map(_text, self.texts)), ""):
+            self._refuse(problem)
         try:
-            for text in self.texts:
-                placeholders(text)
             # Try with an example device: so a mistake is reported at the start, not by the first
             # pod.
             added = additions(self, [PlaceholderValues("id", "0")])
-        except (ValueError, KeyError) as error:
-            self._refuse(_placeholder_problem(error))
         except ConflictingDevices as error:
             self._refuse(error.problem)
         for texts, is_variable in ((added.env, True), (added.annotations, False)):
@@ -205,10 +205,3 @@ def _over(parts: list[_Part], more: list[_Part]) -> tuple[list[_Part], list[str]
         if places.get(each.container_path, each).host_path != each.host_path
     ]
     return kept + more, lost
-
-
-def _placeholder_problem(error: Exception) -> str:
-    if isinstance(error, KeyError):
-        known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
-        return f"{{{error.args[0]}}} has no value; known: {known}"
-    return str(error)

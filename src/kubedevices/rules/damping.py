@@ -21,18 +21,18 @@ class DampingRule(Declared):
     """When a change of health counts."""
 
     unhealthy_after: float = duration(
-        meaning="how long a device must be unhealthy without a break", default=0.0
+        "how long a device must be unhealthy without a break", default=0.0
     )
     healthy_after: float = duration(
-        meaning="how long a device must be healthy again without a break", default=0.0
+        "how long a device must be healthy again without a break", default=0.0
     )
     max_flaps: int | None = key(
-        meaning="how often a device may turn Unhealthy within an hour; once more cordons it",
+        "how often a device may turn Unhealthy within an hour; once more cordons it",
         default=None,
         check=at_least(0),
     )
     recover_after: float | None = duration(
-        meaning="how long until a cordoned device comes back by itself", default=None
+        "how long until a cordoned device comes back by itself", default=None
     )
 
 

@@ -50,13 +50,13 @@ class PciRule(Declared):
     HINT: ClassVar[str] = """write 'pci: {vendor: "10de", device: "20*"}'"""
     ANY_OF: ClassVar[tuple[str, ...]] = ("vendor", "device", "class", "driver", "address")
 
-    vendor: str | None = key(meaning="vendor ID in hexadecimal, a glob", default=None)
-    device: str | None = key(meaning="device ID in hexadecimal, a glob", default=None)
+    vendor: str | None = key("vendor ID in hexadecimal, a glob", default=None)
+    device: str | None = key("device ID in hexadecimal, a glob", default=None)
     device_class: str | None = key(
-        meaning="class or its beginning: 03 is every display controller", name="class", default=None
+        "class or its beginning: 03 is every display controller", name="class", default=None
     )
-    driver: str | None = key(meaning="the driver it is bound to, a glob", default=None)
-    address: str | None = key(meaning="such as 0000:3b:00.0, a glob", default=None)
+    driver: str | None = key("the driver it is bound to, a glob", default=None)
+    address: str | None = key("such as 0000:3b:00.0, a glob", default=None)
 
     def fits(self, function: PciFunction | None) -> bool:
         """Whether `function` fits; False for None."""

@@ -47,8 +47,8 @@ class PreStart(Declared):
 
     HINT: ClassVar[str] = "write 'preStart: {delay: 1s, failEvery: 3}'"
 
-    delay: float = duration(meaning="how long it takes", default=0.0)
-    fail_every: int = key(meaning="every n-th fails", default=0, check=at_least(1))
+    delay: float = duration("how long it takes", default=0.0)
+    fail_every: int = key("every n-th fails", default=0, check=at_least(1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +57,9 @@ class HealthChange(Declared):
 
     HINT: ClassVar[str] = "write '{at: 30s, id: \"GPU-1*\", health: Unhealthy}'"
 
-    at: float = duration(meaning="when, after the start")
-    id: str = key(meaning="glob of device IDs", default="*", check=some_text)
-    health: Health = key(meaning="Healthy or Unhealthy")
+    at: float = duration("when, after the start")
+    id: str = key("glob of device IDs", default="*", check=some_text)
+    health: Health = key("Healthy or Unhealthy")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,36 +68,28 @@ class FaultRule(Declared):
 
     HINT: ClassVar[str] = "write 'faults: {allocateDelay: 1s}'"
 
-    allocate_delay: float = duration(
-        meaning="by how much each answer to Allocate is delayed", default=0.0
-    )
-    fail_allocate_every: int = key(
-        meaning="every n-th Allocate fails", default=0, check=at_least(1)
-    )
+    allocate_delay: float = duration("by how much each answer to Allocate is delayed", default=0.0)
+    fail_allocate_every: int = key("every n-th Allocate fails", default=0, check=at_least(1))
     hang_allocate_every: int = key(
-        meaning="every n-th Allocate is never answered", default=0, check=at_least(1)
+        "every n-th Allocate is never answered", default=0, check=at_least(1)
     )
     refuse: tuple[str, ...] = key(
-        meaning="globs of IDs: Allocate of such a device fails",
+        "globs of IDs: Allocate of such a device fails",
         default=(),
         check=some_text,
         hint="a list of IDs, wildcards allowed",
     )
     drop_stream_every: float = duration(
-        meaning="time after which each ListAndWatch stream is closed", default=0.0, least=0.001
+        "time after which each ListAndWatch stream is closed", default=0.0, least=0.001
     )
-    never_list: bool = key(meaning="whether ListAndWatch never sends a list", default=False)
+    never_list: bool = key("whether ListAndWatch never sends a list", default=False)
     wrong_ids: bool = key(
-        meaning="whether GetPreferredAllocation answers with IDs of no device",
+        "whether GetPreferredAllocation answers with IDs of no device",
         default=False,
         name="wrongIDs",
     )
-    pre_start: PreStart | None = key(
-        meaning="delays and failures of PreStartContainer", default=None
-    )
-    timeline: tuple[HealthChange, ...] = key(
-        meaning="when the health of devices changes", default=()
-    )
+    pre_start: PreStart | None = key("delays and failures of PreStartContainer", default=None)
+    timeline: tuple[HealthChange, ...] = key("when the health of devices changes", default=())
 
 
 class Faulty(RuledMiddleware[FaultRule]):

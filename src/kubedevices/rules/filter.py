@@ -25,8 +25,8 @@ class FilterRule(Declared):
     HINT: ClassVar[str] = "write 'filter: {ids: [\"GPU-bad*\"]}'"
     ANY_OF: ClassVar[tuple[str, ...]] = ("ids", "numa")
 
-    ids: tuple[str, ...] = key(meaning="globs of device IDs", default=())
-    numa: tuple[int, ...] = key(meaning="NUMA nodes", default=(), check=numa_node)
+    ids: tuple[str, ...] = key("globs of device IDs", default=())
+    numa: tuple[int, ...] = key("NUMA nodes", default=(), check=numa_node)
 
     def fits(self, device: Device) -> bool:
         """Whether `device`, whose NUMA nodes are known, is left out."""

@@ -41,15 +41,14 @@ class HealthRule(DampingRule):
     HINT: ClassVar[str] = "write 'health: {unhealthyAfter: 5s, healthyAfter: 30s}'"
 
     checks: tuple[Check, ...] = key(
-        meaning="a device is healthy if the plugin says Healthy and all of these checks succeed",
-        default=(),
+        "a device is healthy if the plugin says Healthy and all of these checks succeed", default=()
     )
     ignore: tuple[str, ...] = key(
-        meaning="globs of IDs of devices that are always Healthy, whatever plugin and checks say",
+        "globs of IDs of devices that are always Healthy, whatever plugin and checks say",
         default=(),
     )
     recover: Check | None = key(
-        meaning="while the plugin says Unhealthy, this check alone decides", default=None
+        "while the plugin says Unhealthy, this check alone decides", default=None
     )
 
     @property

@@ -36,31 +36,27 @@ class Check(Declared):
     ONE_OF: ClassVar[tuple[str, ...]] = ("file", "command", "sysfs")
 
     file: str | None = key(
-        meaning="a file that must exist, or contain the text of 'equals'",
+        "a file that must exist, or contain the text of 'equals'",
         default=None,
         check=path_template("id", "address"),
     )
     sysfs: str | None = key(
-        meaning="the same for a file of the device's PCI function, for example enable",
+        "the same for a file of the device's PCI function, for example enable",
         default=None,
         check=_below,
     )
-    equals: str | None = key(meaning="text that the file must contain", default=None)
+    equals: str | None = key("text that the file must contain", default=None)
     command: tuple[str, ...] = key(
-        meaning="a program and its arguments; exit code 0 means healthy",
+        "a program and its arguments; exit code 0 means healthy",
         default=(),
         not_empty=True,
         check=template("id", "address"),
         hint="a list: the program and its arguments",
     )
-    interval: float = duration(
-        meaning="pause between two checks", default=30.0, least=SHORTEST_INTERVAL
-    )
-    fail_after: int = key(
-        meaning="failures in a row that make a device unhealthy", default=2, check=times
-    )
+    interval: float = duration("pause between two checks", default=30.0, least=SHORTEST_INTERVAL)
+    fail_after: int = key("failures in a row that make a device unhealthy", default=2, check=times)
     ok_after: int = key(
-        meaning="successes in a row that make a device healthy again", default=3, check=times
+        "successes in a row that make a device healthy again", default=3, check=times
     )
 
     @classmethod

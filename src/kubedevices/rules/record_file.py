@@ -71,15 +71,15 @@ class RecordRule(Declared):
     HINT: ClassVar[str] = "write 'record: {file: /var/log/gpu.jsonl}'"
 
     file: str = key(
-        meaning="where the lines are written; {name} and {domain} stand for the parts of the name",
+        "where the lines are written; {name} and {domain} stand for the parts of the name",
         check=absolute,
     )
     max_size: int = key(
-        meaning="bytes after which the next file begins", default=10 * MIB, check=at_least(1)
+        "bytes after which the next file begins", default=10 * MIB, check=at_least(1)
     )
-    files: int = key(meaning="how many files are kept", default=5, check=at_least(1))
+    files: int = key("how many files are kept", default=5, check=at_least(1))
     redact_env: bool = key(
-        meaning="whether the values of environment variables are left out", default=False
+        "whether the values of environment variables are left out", default=False
     )
 
 

@@ -55,8 +55,8 @@ class ShareOf(Declared):
 
     HINT: ClassVar[str] = "write '{ids: \"GPU-a*\", replicas: 8}'"
 
-    ids: str = key(meaning="glob of device IDs")
-    replicas: int = key(meaning="replicas of each of these devices", check=check_replicas)
+    ids: str = key("glob of device IDs")
+    replicas: int = key("replicas of each of these devices", check=check_replicas)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,19 +66,19 @@ class ShareRule(Declared):
     HINT: ClassVar[str] = "write 'share: {replicas: 4}'"
 
     replicas: int = key(
-        meaning="replicas of each device that no rule names", default=1, check=check_replicas
+        "replicas of each device that no rule names", default=1, check=check_replicas
     )
     rules: tuple[ShareOf, ...] = key(
-        meaning="replicas of some devices; the first rule that matches counts", default=()
+        "replicas of some devices; the first rule that matches counts", default=()
     )
     per_container: int | None = key(
-        meaning="the most replicas that one container may have", default=None, check=at_least(1)
+        "the most replicas that one container may have", default=None, check=at_least(1)
     )
     distinct: bool = key(
-        meaning="whether replicas of one container must be of different devices", default=False
+        "whether replicas of one container must be of different devices", default=False
     )
     allocation: Spreading = key(
-        meaning="whether the least or the most used devices are allocated first", default="spread"
+        "whether the least or the most used devices are allocated first", default="spread"
     )
 
     def count_of(self, device_id: str) -> int:

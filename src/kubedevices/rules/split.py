@@ -18,16 +18,9 @@ from kubedevices.rules.device_selector import (
 )
 from kubedevices.rules.filter import FilterRule
 from kubedevices.rules.middleware import Relay, RuledMiddleware
-from kubedevices.rules.rename import TypeNames
+from kubedevices.rules.rename import TypeNames, type_problem
 from kubedevices.values.device import Device
 from kubedevices.values.device_tree import DeviceTree
-from kubedevices.values.resource_name import explain_resource_name
-
-
-def _type(text: str) -> str:
-    if "/" in text:
-        return f"{text!r}: write only the part after the slash; the domain stays, or is renamed"
-    return explain_resource_name(f"example.com/{text}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +33,10 @@ class SplitPart(Declared):
     HINT: ClassVar[str] = "write '{to: gpu-a100, ids: [\"GPU-a*\"]}'"
     ANY_OF: ClassVar[tuple[str, ...]] = ("ids", "numa", "pci")
 
-    to: str = key(meaning="the resource's name after the slash", check=_type)
+    to: str = key("the resource's name after the slash", check=type_problem)
     ids: tuple[str, ...] = varied_key(FilterRule, "ids")
     numa: tuple[int, ...] = varied_key(FilterRule, "numa")
-    pci: PciRule | None = key(meaning="what the PCI function of the device is", default=None)
+    pci: PciRule | None = key("what the PCI function of the device is", default=None)
 
     def fits(self, device: Device, find_pci: FindPci) -> bool:
         """Whether `device` fits; `find_pci` is called only if the answer depends on it."""
@@ -61,11 +54,10 @@ class SplitRule(Declared):
     HINT: ClassVar[str] = "write 'split: {rules: [{to: gpu-a100, ids: [\"GPU-a*\"]}]}'"
 
     rules: tuple[SplitPart, ...] = key(
-        meaning="the first rule that matches a device says its resource", not_empty=True
+        "the first rule that matches a device says its resource", not_empty=True
     )
     rest: Literal["keep", "drop"] = key(
-        meaning="whether devices that match no rule stay in the resource or are left out",
-        default="keep",
+        "whether devices that match no rule stay in the resource or are left out", default="keep"
     )
 
 

@@ -61,71 +61,61 @@ class SimulatorConfig(Declared):
     """The settings of one simulated resource."""
 
     resource_name: str = key(
-        meaning="full name of the resource",
-        default="example.com/simple-device",
-        check=_resource_name,
+        "full name of the resource", default="example.com/simple-device", check=_resource_name
     )
     number_devices: int = key(
-        meaning="number of devices, may be 0",
-        default=2,
-        name="numberDevicesOnNode",
-        check=check_count,
+        "number of devices, may be 0", default=2, name="numberDevicesOnNode", check=check_count
     )
     plugin_name: str = key(
-        meaning="the socket is called PLUGIN_NAME.sock",
-        default="simple-device-plugin",
-        check=_file_name,
+        "the socket is called PLUGIN_NAME.sock", default="simple-device-plugin", check=_file_name
     )
     device_id_prefix: str = key(
-        meaning="device IDs are PREFIX-NODE-0, PREFIX-NODE-1 ...",
+        "device IDs are PREFIX-NODE-0, PREFIX-NODE-1 ...",
         default="simple-device",
         name="deviceIDPrefix",
         check=_prefix,
     )
     annotation_prefix: str = key(
-        meaning="annotation PREFIX-ID for each device of a container", default="", check=_prefix
+        "annotation PREFIX-ID for each device of a container", default="", check=_prefix
     )
     env_prefix: str = key(
-        meaning="variable PREFIX_ID for each device of a container", default="", check=_env_prefix
+        "variable PREFIX_ID for each device of a container", default="", check=_env_prefix
     )
     device_file_prefix: str = key(
-        meaning="device file /dev/PREFIX-0 for each device of a container",
-        default="",
-        check=_prefix,
+        "device file /dev/PREFIX-0 for each device of a container", default="", check=_prefix
     )
     node_name: str = key(
-        meaning="part of the device IDs, by default the host's name",
+        "part of the device IDs, by default the host's name",
         default_factory=platform.node,
         check=_prefix,
     )
     device_path_style: Literal["index", "id"] = key(
-        meaning="variables and device files name a device by its 'index' or its 'id'",
-        default="index",
+        "variables and device files name a device by its 'index' or its 'id'", default="index"
     )
     numa_nodes: NumaNodes = key(
-        meaning="NUMA nodes in turn (0,1), or by index (0=0,1=1)",
+        "NUMA nodes in turn (0,1), or by index (0=0,1=1)",
         default=(),
         check=_numa_node,
         check_key=_numa_node,
         hint="[0, 1] in turn, or {0: 0, 1: 1} by index",
     )
     cdi: bool = key(
-        meaning="devices are CDI devices too, in a file that follows every change: true or false",
+        "devices are CDI devices too, in a file that follows every change: true or false",
         default=False,
     )
     namespace: str = key(
-        meaning="Kubernetes namespace of a deployment; the simulator itself does not use it",
+        "Kubernetes namespace of a deployment; the simulator itself does not use it",
         default="simple-device-plugin",
     )
     create_device_files: str = key(
-        meaning="directory in which device files are created", default="", check=absolute
+        "directory in which device files are created", default="", check=absolute
     )
     preferred: str | None = key(
-        meaning="which devices to allocate first", default=None, choices=(*POLICIES,)
+        "which devices to allocate first", default=None, choices=(*POLICIES,)
     )
-    pre_start: PreStart | None = key(meaning="faults of PreStartContainer", default=None)
+    pre_start: PreStart | None = key("faults of PreStartContainer", default=None)
     faults: FaultRule = key(
-        meaning="faults on purpose", default_factory=FaultRule, without=("preStart", "timeline")
+        "faults on purpose", default_factory=FaultRule, without=("preStart", "timeline")
     )
 
     @property
