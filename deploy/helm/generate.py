@@ -12,7 +12,7 @@ import yaml
 
 from kubedevices import __version__
 from kubedevices.config.json_schema import make_schema
-from kubedevices.config.yaml_config import schema_fields
+from kubedevices.config.keys import schema_fields
 from kubedevices.manifests.alerts import ALERTS
 from kubedevices.manifests.chart import ChartValues, as_written
 from kubedevices.manifests.dashboard import dashboard

@@ -96,7 +96,7 @@ async def test_the_simulator_registers_again_after_a_kubelet_restart(short_dir: 
         (["--plugin-name", "../x", "--device-path-style", "x"], 2,
          ["kubedevices: 2 mistakes",
           "  command line: --plugin-name: '../x' cannot be the name of a socket",
-          "  command line: --device-path-style: 'x' must be 'index' or 'id'"]),
+          "  command line: --device-path-style: 'x' is not known, must be index or id"]),
         (["--cdi", "maybe"], 2, ["kubedevices: command line: --cdi: 'maybe' is neither true nor"]),
         (["--cdi", "--inject", "nodes"], 2,
          ["kubedevices: cdi and --inject nodes contradict each other: use one of them"]),

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kubedevices.config.yaml_config import Complain, key, key_names, load_config
+from kubedevices.config.keys import Complain, key, key_names
+from kubedevices.config.yaml_config import load_config
 from kubedevices.errors import CannotRead, ConfigError
 
 

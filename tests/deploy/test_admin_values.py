@@ -251,7 +251,7 @@ MISTAKES = {
     "labels: {kubedevices-namespace: x}": "kubedevices sets this label",
     "labels: {'a b': x}": "not a key of a label",
     "labels: {a: 'x y'}": "not a value of a label",
-    "imagePullPolicy: always": "must be one of Always, IfNotPresent, Never",
+    "imagePullPolicy: always": "'always' is not known, did you mean 'Always'?",
     "affinity: {nodeAffinity: x}": "1:26: affinity.nodeAffinity: must be keys and values, as in",
     f"affinity: {{nodeAffinity: {{{REQUIRED}: [a]}}}}": "must be keys and values, as in a pod",
     f"affinity: {{nodeAffinity: {{{REQUIRED}: {{nodeSelectorTerms: x}}}}}}": "must be a list, as",
@@ -358,7 +358,7 @@ def test_texts_are_quoted_for_every_yaml_reader(
 
 
 def test_the_page_has_every_key() -> None:
-    from kubedevices.config.yaml_config import schema_fields
+    from kubedevices.config.keys import schema_fields
     from kubedevices.manifests.values import AdminValues
 
     page = (ROOT / "docs/deploy.md").read_text()

@@ -197,7 +197,7 @@ def test_faults_are_named_and_left_out(capsys: pytest.CaptureFixture[str]) -> No
     assert main(["manifests", "kwok", "--preset", "slow-allocate"]) == 0
     found = capsys.readouterr()
     assert [each["kind"] for each in yaml.safe_load_all(found.out)] == ["Node"]
-    assert "faults: fail_allocate_every (at 60 s): a fake node has no plugin" in found.err
+    assert "faults: failAllocateEvery (at 60 s): a fake node has no plugin" in found.err
 
 
 def test_braces_in_an_id_are_no_template(

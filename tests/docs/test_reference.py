@@ -4,6 +4,7 @@ import re
 
 import kubedevices
 from kubedevices.cli import VERBS
+from kubedevices.config.keys import Declared, key_names
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs" / "reference.md").read_text()
@@ -24,6 +25,17 @@ def test_the_page_has_exactly_the_public_names() -> None:
     assert set(kubedevices.__all__) <= set(dir(kubedevices))
     for name in kubedevices.__all__:
         assert getattr(kubedevices, name) is not None
+
+
+def test_the_row_of_a_rule_names_its_fields() -> None:
+    """A rule is declared in its class; a new key of a rule is a new word in its row."""
+    rules = [getattr(kubedevices, name) for name in kubedevices.__all__]
+    rules = [each for each in rules if isinstance(each, type) and issubclass(each, Declared)]
+    assert len(rules) >= 10
+    for rule in rules:
+        (row,) = (line for line in PAGE.splitlines() if line.startswith(f"| `{rule.__name__}` |"))
+        missing = [name for name in key_names(rule) if f"`{name}`" not in row.replace("=True", "")]
+        assert not missing, rule.__name__
 
 
 def test_the_page_has_exactly_the_commands() -> None:

@@ -52,7 +52,7 @@ async def test_policies_count_replicas_as_their_device(
     answer: Any = await abilities.get_preferred_allocation(  # type: ignore[misc]
         PreferredAllocationRequest((ContainerPreferredRequest(ids, (), 2),))
     )
-    assert answer.containers == (tuple(f"card-{name}" for name in chosen),)
+    assert answer.containers == ([f"card-{name}" for name in chosen],)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from kubedevices.expose.path_patterns import PathPattern, path_problem
+from kubedevices.config.checks import file_path
+from kubedevices.expose.path_patterns import PathPattern
 
 
 @pytest.mark.parametrize(
@@ -74,4 +75,4 @@ def test_an_impossible_pattern_is_refused(glob: str, problem: str) -> None:
 
 def test_paths_are_checked_without_file_access() -> None:
     """An ordinary path is fine, whether it exists or not."""
-    assert path_problem("/dev/nothing there") == ""
+    assert file_path("/dev/nothing there") == ""

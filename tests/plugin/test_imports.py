@@ -151,7 +151,8 @@ PARTS = {
         "simulate --number-devices 1",
         """
         _frames _limits _output _session cli cli.ready_plugins cli.ready_plugins.simulate
-        cli.shared cli.shared.dra_serving plugin.log_lines cli.shared.serving errors
+        cli.shared cli.shared.dra_serving plugin.log_lines cli.shared.serving
+        config config.checks config.durations config.keys config.placeholders errors
         errors.check errors.container errors.dra errors.node errors.plugin errors.proxy
         errors.safe_text errors.shared errors.watcher errors.words expose host host.deadlines
         host.file_watch host.heap host.inotify host.listing host.private_directory
@@ -189,9 +190,8 @@ PARTS = {
     "settings from YAML": Part(
         "simulate --config {d}/settings.yaml",
         """
-        config config.documents config.documents.yaml_text config.durations config.placeholders
-        config.yaml_config config.yaml_source expose expose.checks expose.path_patterns simulate
-        simulate.simulation_file simulate.steps
+        config config.documents config.documents.yaml_text config.yaml_config config.yaml_source
+        simulate simulate.simulation_file simulate.steps
         """,
         "yaml",
         "datetime",
@@ -209,7 +209,8 @@ PARTS = {
         """
         cli cli.ready_plugins cli.ready_plugins.expose cli.shared cli.shared.output config
         config.documents config.documents.json_text config.documents.nesting expose
-        expose.abilities expose.config expose.host expose.identity expose.kept_names expose.match
+        expose.abilities expose.checks expose.config expose.host expose.identity expose.kept_names
+        expose.match expose.path_patterns
         expose.memory expose.names expose.found expose.naming_holds expose.scanner expose.tree
         expose.witnesses host host.device_files host.device_names_file host.lock_holder host.pci
         host.programs

@@ -9,13 +9,13 @@ from typing import Any, get_args
 import pytest
 
 from kubedevices.cli import main
-from kubedevices.config.yaml_config import schema_fields
+from kubedevices.config.keys import schema_fields
 from kubedevices.errors import ConfigError
 from kubedevices.proxy.dra_rules import NOT_IN_DRA
 from kubedevices.proxy.live_rules import LiveRules
 from kubedevices.proxy.proxy import Proxy
 from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
-from kubedevices.proxy.rule_keys import ShareKey
+from kubedevices.rules.share import ShareRule
 
 REFUSED = {
     "share: {replicas: 2, perContainer: 1}": "share.perContainer: not in mode dra: a claim says",
@@ -97,7 +97,7 @@ def test_names_of_cdi_devices_among_annotations_work(tmp_path: Path) -> None:
 
 def test_a_proxy_in_mode_dra_does_not_start_with_such_a_rule(tmp_path: Path) -> None:
     """A rule without a file has no line, but a key and the reason."""
-    rule = ProxyRule(share=ShareKey(replicas=2, distinct=True))
+    rule = ProxyRule(share=ShareRule(replicas=2, distinct=True))
     rules = LiveRules(ProxyConfig(resources={"example.com/gpu": rule}))
     with pytest.raises(ConfigError, match=r"share\.distinct: not in mode dra"):
         Proxy(socket_dir=tmp_path, state_dir=tmp_path, rules=rules, dra={})

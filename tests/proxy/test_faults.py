@@ -62,7 +62,10 @@ async def test_streams_are_dropped(short_dir: Path) -> None:
     [
         ("faults: {failAllocateEvery: 0}", "failAllocateEvery: must be 1 or more"),
         ("faults: {timeline: [{at: 1s, health: Sick}]}", "must be Healthy or Unhealthy"),
-        ("health: {checks: [{file: '/x/{name}'}]}", "{name} has no value; known: {id} and"),
+        (
+            "health: {checks: [{file: '/x/{name}'}]}",
+            "unknown placeholder {name}, known: {id},",
+        ),
         ("health: {checks: [{command: ['{']}]}", "a single '{'"),
         ("health: {checks: [{sysfs: ../../x}]}", "write a name below /sys/bus/pci/devices"),
         ("health: {checks: [{sysfs: enable, file: /x}]}", "use only one of"),
@@ -80,14 +83,12 @@ def test_a_mistake_has_its_line(tmp_path: Path, rule: str, problem: str) -> None
 
 def test_a_check_in_sysfs_is_a_file_of_the_pci_function(tmp_path: Path) -> None:
     """Of the device that is checked."""
-    from kubedevices.proxy.middleware_chain import _check
-
     file = tmp_path / "proxy.yaml"
     file.write_text(
         "resources: {a.com/b: {health: {checks: [{sysfs: enable, equals: '1', okAfter: 2}]}}}\n"
     )
     health = load_proxy_config(file)[0].resources["a.com/b"].health
     assert health is not None
-    check = _check(health.checks[0])
-    assert check.file == "/sys/bus/pci/devices/{address}/enable"
+    check = health.checks[0]
+    assert check.path == "/sys/bus/pci/devices/{address}/enable"
     assert (check.equals, check.ok_after) == ("1", 2)

@@ -8,9 +8,12 @@ import pytest
 from kubedevices.errors import RpcError
 from kubedevices.proxy.live_rules import LiveRules
 from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
-from kubedevices.proxy.rule_keys import CheckKey, FilterKey, HealthKey, ShareKey
 from kubedevices.rules.cordon import FILE_NAME
 from kubedevices.rules.cordon_file import add_cordoned
+from kubedevices.rules.filter import FilterRule
+from kubedevices.rules.health import HealthRule
+from kubedevices.rules.health_gate import Check
+from kubedevices.rules.share import ShareRule
 from kubedevices.values.allocation import AllocateRequest, ContainerAllocateRequest, PluginOptions
 from tests.fake_kubelet import Connected
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
@@ -134,8 +137,8 @@ async def test_rules_that_change_while_the_plugin_is_away_keep_its_list(short_di
         await until(lambda: rig.proxy.inside.scanners[RESOURCE].presence.is_away)
         halves = ("a::0", "b::0", "a::1", "b::1")
         for further, ids in (
-            ({"filter": FilterKey(ids=("a",))}, ["b"]),
-            ({"share": ShareKey(replicas=2)}, halves),
+            ({"filter": FilterRule(ids=("a",))}, ["b"]),
+            ({"share": ShareRule(replicas=2)}, halves),
         ):
             changed = ProxyRule(hold=3600.0, allocate_wait=3600.0, **further)
             rules.config = ProxyConfig(resources={RESOURCE: changed})
@@ -162,8 +165,8 @@ async def test_the_result_of_a_check_survives_a_restart_of_the_plugin(short_dir:
     """A device that its check found bad is never Healthy in between, and does not flap."""
     bad = short_dir / "bad"
     bad.touch()
-    check = CheckKey(command=("test", "!", "-e", str(bad)), interval=3600.0, fail_after=1)
-    rules = ruled(health=HealthKey(checks=(check,), max_flaps=1))
+    check = Check(command=("test", "!", "-e", str(bad)), interval=3600.0, fail_after=1)
+    rules = ruled(health=HealthRule(checks=(check,), max_flaps=1))
     async with proxied(short_dir, rules=rules) as rig:
         plugin = await rig.plugin(*healthy("a"))
         await rig.kubelet.wait_for(RESOURCE, {"a": "Unhealthy"})

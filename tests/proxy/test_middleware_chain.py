@@ -274,7 +274,7 @@ async def test_a_dry_run_shows_both_sides(
         await rig.plugin(*healthy("a", "bad"))
         await rig.served(2)
         file = short_dir.parent / "other.yaml"
-        file.write_text(EVERYTHING)
+        file.write_text(f"{EVERYTHING}    allocateWait: 1s\n    holdOverReboot: true\n")
         words = ["proxy", "--dry-run", "--config", str(file), "--state-dir", str(rig.state)]
         await until((rig.state / "proxy-sockets.json").exists)
         code = await asyncio.to_thread(main, [*words, "-o", "json"])

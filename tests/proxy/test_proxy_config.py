@@ -13,8 +13,8 @@ from kubedevices.proxy.proxy_config import (
     load_proxy_config,
     served_names,
 )
-from kubedevices.proxy.rule_keys import CheckKey, make_inject_rule
 from kubedevices.rules.additions import InjectRule
+from kubedevices.rules.health_gate import Check
 from kubedevices.values.device import DeviceSpec, Mount
 
 
@@ -84,7 +84,7 @@ def test_every_key(tmp_path: Path) -> None:
     )  # fmt: skip
     assert rule.split is not None
     assert rule.split.rules[0].pci is not None
-    assert rule.split.rules[0].pci.class_ == "03"
+    assert rule.split.rules[0].pci.device_class == "03"
     assert rule.share is not None
     assert (rule.share.per_container, rule.share.rules[0].replicas) == (1, 8)
     assert served_names("nvidia.com/gpu", rule) == ("example.com/gpu-big",)
@@ -92,10 +92,9 @@ def test_every_key(tmp_path: Path) -> None:
     assert (rule.health.unhealthy_after, rule.health.max_flaps) == (5.0, 3)
     assert (rule.health.checks[0].interval, rule.health.recover) == (
         5.0,
-        CheckKey(file="/sys/{id}", equals="ok", ok_after=1),
+        Check(file="/sys/{id}", equals="ok", ok_after=1),
     )
-    assert rule.inject is not None
-    assert make_inject_rule(rule.inject) == InjectRule(
+    assert rule.inject == InjectRule(
         env={"GPU_IDS": "{id}"},
         mounts=(Mount("/opt/gpu", "/opt"),),
         devices=(DeviceSpec("/dev/gpuctl", permissions="rwm"),),
@@ -156,7 +155,10 @@ def test_the_exact_name_comes_before_patterns(tmp_path: Path) -> None:
             "resources:\n  a.com/*: {record: {file: /r.jsonl}}",
             "2:28: resources.a.com/*.record.file: every resource of this pattern would be",
         ),
-        ("resources:\n  a.com/b: {inject: {env: {A: '{no}'}}}", "2:21: resources.a.com/b.inject:"),
+        (
+            "resources:\n  a.com/b: {inject: {env: {A: '{no}'}}}",
+            "2:31: resources.a.com/b.inject.env.A: unknown placeholder",
+        ),
         ("resources:\n  a.com/b: {inject: {mounts: [{host: a, container: /b}]}}", "absolute path"),
         ("unlisted: drop", "must be pass or hide"),
         ("resources:\n  a.com/b: {health: {maxFlaps: -1}}", "maxFlaps: must be 0 or more"),

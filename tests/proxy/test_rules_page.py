@@ -6,7 +6,7 @@ from dataclasses import MISSING, is_dataclass
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
-from kubedevices.config.yaml_config import FieldRules, key_names, schema_fields
+from kubedevices.config.keys import FieldRules, choices_of, key_names, schema_fields
 from kubedevices.proxy.dra_rules import NOT_IN_DRA
 from kubedevices.proxy.proxy_config import ProxyRule
 
@@ -42,8 +42,8 @@ def value(kind: Any, rules: FieldRules) -> str:
         return "names and texts"
     if is_dataclass(kind):
         return "keys"
-    if rules.choices:
-        return " or ".join(f"`{each}`" for each in rules.choices)
+    if choices := choices_of(kind, rules):
+        return " or ".join(f"`{each}`" for each in choices)
     return "duration" if rules.parse else WORDS[kind]
 
 

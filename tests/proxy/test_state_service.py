@@ -11,9 +11,11 @@ from kubedevices.kubelet_api import proxy_client
 from kubedevices.kubelet_api.proxy_client import ask_proxy
 from kubedevices.proxy.live_rules import LiveRules
 from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
-from kubedevices.proxy.rule_keys import CheckKey, HealthKey, ShareKey
 from kubedevices.proxy.state_service import serving_state
 from kubedevices.rules.cordon import FILE_NAME
+from kubedevices.rules.health import HealthRule
+from kubedevices.rules.health_gate import Check
+from kubedevices.rules.share import ShareRule
 from kubedevices.values.proxied_plugin import ProxiedPlugin, UnhealthyDevice
 from kubedevices.values.socket_paths import PROXY_SOCKET_NAME
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
@@ -39,7 +41,7 @@ async def test_the_state_has_both_sides(short_dir: Path) -> None:
     (short_dir / "state").mkdir()
     (short_dir / "state" / FILE_NAME).write_text(json.dumps({"version": 1, "devices": cordoned}))
     (short_dir / "state" / FILE_NAME).chmod(0o600)
-    rules = ruled(rename=OUTSIDE, share=ShareKey(replicas=2), hold=600.0)
+    rules = ruled(rename=OUTSIDE, share=ShareRule(replicas=2), hold=600.0)
     async with proxied(short_dir, rules=rules) as rig:
         plugin = await rig.plugin(*healthy("a", "b"), *unhealthy("c"))
         await rig.served(6, OUTSIDE)
@@ -59,8 +61,8 @@ async def test_the_state_has_both_sides(short_dir: Path) -> None:
 
 async def test_the_state_says_which_rule_makes_devices_unhealthy(short_dir: Path) -> None:
     """The names are those that the kubelet knows."""
-    check = CheckKey(file=f"{short_dir}/none", interval=0.1, fail_after=1)
-    rules = ruled(rename=OUTSIDE, health=HealthKey(checks=(check,)))
+    check = Check(file=f"{short_dir}/none", interval=0.1, fail_after=1)
+    rules = ruled(rename=OUTSIDE, health=HealthRule(checks=(check,)))
     async with proxied(short_dir, rules=rules) as rig:
         await rig.plugin(*healthy("a"))
         await rig.served(1, OUTSIDE)

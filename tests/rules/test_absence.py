@@ -2,6 +2,7 @@
 
 import pytest
 
+from kubedevices.errors import UsageError
 from kubedevices.rules.absence import AwayOffer, HoldRule
 
 RULE = HoldRule(hold=300.0, allocate_wait=10.0)
@@ -46,6 +47,6 @@ def test_hold_of_zero_seconds_keeps_the_resource_with_unhealthy_devices() -> Non
 
 @pytest.mark.parametrize("times", [{"hold": -1.0}, {"allocate_wait": -0.1}])
 def test_negative_times_are_refused(times: dict[str, float]) -> None:
-    """A rule with a negative time raises `ValueError`."""
-    with pytest.raises(ValueError, match="0 or more"):
+    """A rule with a negative time raises `UsageError`."""
+    with pytest.raises(UsageError, match="must be from 0 s to a year"):
         HoldRule(**times)

@@ -94,7 +94,7 @@ def test_the_rule_wins_against_the_plugin() -> None:
 @pytest.mark.parametrize(
     ("keys", "text"),
     [
-        ({"env": {"A": "{path}"}}, r"\{path\} has no value; known: \{id\}, \{index\}"),
+        ({"env": {"A": "{path}"}}, r"unknown placeholder \{path\}, known: \{id\}, \{index\}"),
         ({"env": {"A": "{id"}}, "a single '{'"),
         ({"env": {"A=B": "1"}}, "'A=B' cannot be a name"),
         ({"mounts": (kd.Mount("run", "/run"),)}, "'run' must be absolute"),
@@ -104,5 +104,5 @@ def test_the_rule_wins_against_the_plugin() -> None:
 )
 def test_a_rule_that_cannot_be_is_an_error(keys: dict[str, Any], text: str) -> None:
     """When it is made."""
-    with pytest.raises(UsageError, match=f"inject: .*{text}"):
+    with pytest.raises(UsageError, match=f"InjectRule.*: .*{text}"):
         InjectRule(**keys)

@@ -120,7 +120,7 @@ def test_a_check_that_waits_for_a_thread_is_not_late(monkeypatch: pytest.MonkeyP
     until_sync(lambda: blocker.is_running)
     checks = HealthChecks(lambda: None, clock=lambda: now[0], first_look=0)
     asked: dict[CheckId, DeviceCheck] = {
-        ("r", "a", "0"): DeviceCheck(Check(file="/", fail_after=1), {})
+        ("r", "a", "0"): DeviceCheck(Check(file="/etc", fail_after=1), {})
     }
     checks.update(asked)
     now[0] += 1000

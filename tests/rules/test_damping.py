@@ -2,6 +2,7 @@
 
 import pytest
 
+from kubedevices.errors import UsageError
 from kubedevices.rules.damping import Damper, DampingRule
 
 
@@ -95,5 +96,5 @@ def test_unplugging_does_not_end_that_a_device_is_out() -> None:
 
 def test_negative_values_are_refused() -> None:
     """Negative times."""
-    with pytest.raises(ValueError, match="0 or more"):
+    with pytest.raises(UsageError, match="must be from 0 s to a year"):
         DampingRule(healthy_after=-1)

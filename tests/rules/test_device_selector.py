@@ -9,11 +9,11 @@ import kubedevices as kd
 from kubedevices.errors import UsageError
 from kubedevices.host.pci import PciDevice
 from kubedevices.rules.device_selector import (
-    DeviceSelector,
     PciRule,
     UnusedGlobs,
     selector_text,
 )
+from kubedevices.rules.split import SplitPart
 
 GPU = PciDevice("0000:3b:00.0", Path("/"), "10de", "20b0", "030200", driver="nvidia")
 
@@ -21,7 +21,6 @@ GPU = PciDevice("0000:3b:00.0", Path("/"), "10de", "20b0", "030200", driver="nvi
 @pytest.mark.parametrize(
     ("selector", "fits"),
     [
-        ({}, True),
         ({"ids": ("GPU-?", "GPU-1*")}, True),
         ({"ids": ("gpu-*",)}, False),
         ({"numa": (0, 1)}, True),
@@ -36,26 +35,26 @@ GPU = PciDevice("0000:3b:00.0", Path("/"), "10de", "20b0", "030200", driver="nvi
 def test_everything_that_is_given_must_fit(selector: dict[str, Any], fits: bool) -> None:
     """A device with two NUMA nodes is on neither of them alone."""
     device = kd.Device("GPU-12", numa_nodes=[0, 1])
-    assert DeviceSelector(**selector).fits(device, lambda _: GPU) is fits
+    assert SplitPart(to="x", **selector).fits(device, lambda _: GPU) is fits
 
 
 def test_an_unknown_property_matches_no_rule() -> None:
     """A device without NUMA nodes, one that no PCI function is known of."""
     device = kd.Device("a", numa_nodes=())
-    assert not DeviceSelector(numa=(0,)).fits(device, lambda _: GPU)
-    assert not DeviceSelector(pci=PciRule()).fits(device, lambda _: None)
+    assert not SplitPart(to="x", numa=(0,)).fits(device, lambda _: GPU)
+    assert not SplitPart(to="x", pci=PciRule(vendor="*")).fits(device, lambda _: None)
 
 
 def test_the_pci_function_is_looked_up_only_if_it_matters() -> None:
     """It may mean to read files."""
-    selector = DeviceSelector(ids=("b",), pci=PciRule())
+    selector = SplitPart(to="x", ids=("b",), pci=PciRule(vendor="*"))
     assert not selector.fits(kd.Device("a"), lambda _: pytest.fail("not needed"))
 
 
 def test_a_text_is_no_list() -> None:
     """Its letters would be taken for globs."""
-    with pytest.raises(UsageError, match="list of globs"):
-        DeviceSelector(ids="a*")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="ids: must be a list, not 'a"):
+        SplitPart(to="x", ids="a*")  # type: ignore[arg-type]
 
 
 def test_a_selector_in_words() -> None:

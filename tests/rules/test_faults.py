@@ -143,8 +143,8 @@ async def test_streams_end_or_stay_empty() -> None:
 async def test_a_timeline_sets_health() -> None:
     """The last that was set counts; new rules begin anew."""
     turns = (
-        HealthChange(0.0, "*", kd.Health.UNHEALTHY),
-        HealthChange(0.01, "a", kd.Health.HEALTHY),
+        HealthChange(at=0.0, health=kd.Health.UNHEALTHY),
+        HealthChange(at=0.01, id="a", health=kd.Health.HEALTHY),
     )
     faulty = Faulty(Plugin(), FaultRule(timeline=turns))
     async with scanned(faulty) as served:
@@ -187,7 +187,7 @@ async def test_a_socket_sets_health(short_dir: Path) -> None:
 
 def test_negative_values_are_refused() -> None:
     """Negative times."""
-    with pytest.raises(ValueError, match="0 or more"):
+    with pytest.raises(UsageError, match="must be from 0 s to a year"):
         FaultRule(allocate_delay=-1)
 
 

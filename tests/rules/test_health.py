@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import kubedevices as kd
+from kubedevices.errors import UsageError
 from kubedevices.rules.cordon import Cordoned
 from kubedevices.rules.cordon_file import add_cordoned, change_cordoned, read_cordoned
 from kubedevices.rules.device_facts import DeviceFacts
@@ -56,7 +57,7 @@ async def test_a_health_report_takes_effect_by_a_timer() -> None:
 
 def test_a_rule_concerns_its_type_and_can_change() -> None:
     """Devices of other types pass; a new rule knows what was before."""
-    damped = Damped(Widgets(), {"gadget": HealthRule(healthy_after=1e9)})
+    damped = Damped(Widgets(), {"gadget": HealthRule(healthy_after=1e7)})
     for unhealthy in ("a", ""):
         assert sick(damped.change(tree(unhealthy), 0.0)) == unhealthy
     damped.use({"widget": HealthRule(unhealthy_after=60)})
@@ -246,7 +247,7 @@ def test_without_the_rule_cordon_a_device_is_out_until_its_time_or_a_restart() -
 
 def test_a_check_has_placeholders_of_its_device_only() -> None:
     """Another would be found out by a thread, later."""
-    with pytest.raises(ValueError, match=r"\{name\} has no value"):
+    with pytest.raises(UsageError, match=r"unknown placeholder \{name\}, known: \{id\}"):
         HealthRule(recover=Check(command=("test", "{name}")))
 
 

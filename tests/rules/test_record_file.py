@@ -10,7 +10,7 @@ import pytest
 import kubedevices as kd
 from kubedevices.errors import UsageError
 from kubedevices.rules import record_file
-from kubedevices.rules.record_file import RecordFile
+from kubedevices.rules.record_file import RecordFile, RecordRule
 from kubedevices.rules.record_format import ALLOCATE, call_parts
 from tests.waiting import until_sync
 
@@ -40,7 +40,7 @@ def call(file: RecordFile, text: str) -> None:
 def test_each_file_can_be_read_alone(tmp_path: Path) -> None:
     """It begins with the options and lists as they are then; old files go."""
     path = tmp_path / "gpu.jsonl"
-    file = RecordFile(path, max_size=600, files=2)
+    file = RecordFile(RecordRule(file=str(path), max_size=600, files=2))
     file.start()
     file.add_options(RESOURCE, {"preStartRequired": True})
     file.add_list(RESOURCE, gpus("g0", "g1"))
@@ -64,7 +64,7 @@ def test_each_file_can_be_read_alone(tmp_path: Path) -> None:
 def test_a_list_of_any_size_fits(tmp_path: Path) -> None:
     """It is larger than a file, and still each line of a call does not begin a new file."""
     path = tmp_path / "gpu.jsonl"
-    file = RecordFile(path, max_size=500, files=9)
+    file = RecordFile(RecordRule(file=str(path), max_size=500, files=9))
     file.start()
     file.add_list(RESOURCE, gpus(*(f"g{number}" for number in range(100))))
     for _ in range(3):
@@ -79,7 +79,7 @@ def test_a_disk_that_refuses_delays_no_call_and_is_logged(
 ) -> None:
     """The lines are counted; afterwards the record says how many, and the list as it is by then."""
     lost: list[int] = []
-    file = RecordFile(tmp_path / "later" / "gpu.jsonl", on_lost=lost.append)
+    file = RecordFile(RecordRule(file=f"{tmp_path}/later/gpu.jsonl"), on_lost=lost.append)
     with caplog.at_level(logging.INFO):
         file.start()
         file.add_list(RESOURCE, gpus("g0"))
@@ -105,7 +105,7 @@ def test_a_disk_that_hangs_delays_no_call_and_is_logged(
 ) -> None:
     """What waits is bounded; of the lists the newest is kept. Before `start` nothing is written."""
     lost: list[int] = []
-    file = RecordFile(tmp_path / "gpu.jsonl", on_lost=lost.append)
+    file = RecordFile(RecordRule(file=f"{tmp_path}/gpu.jsonl"), on_lost=lost.append)
     some = gpus(*(f"g{number}" for number in range(100)))
     for number in range(50):
         call(file, "x" * 2**17)
@@ -124,8 +124,8 @@ def test_a_disk_that_hangs_delays_no_call_and_is_logged(
 @pytest.mark.parametrize("options", [{"max_size": 0}, {"files": 0}])
 def test_a_record_limit_of_zero_is_refused(tmp_path: Path, options: dict[str, int]) -> None:
     """Before anything is written."""
-    with pytest.raises(UsageError):
-        RecordFile(tmp_path / "f", **options)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="must be 1 or more, not 0"):
+        RecordRule(file=f"{tmp_path}/f", **options)  # type: ignore[arg-type]
 
 
 def test_lists_that_were_lost_are_in_the_next_file(
@@ -133,7 +133,7 @@ def test_lists_that_were_lost_are_in_the_next_file(
 ) -> None:
     """The plugin may never send them again; all wait when the disk refuses the first line."""
     later = tmp_path / "later"
-    file = RecordFile(later / "gpu.jsonl")
+    file = RecordFile(RecordRule(file=f"{later}/gpu.jsonl"))
     file.add_options(RESOURCE, {"preStartRequired": True})
     file.add_list(RESOURCE, gpus("g0"))
     file.add_list("example.com/nic", gpus("n0"))

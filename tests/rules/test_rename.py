@@ -57,7 +57,7 @@ async def test_of_two_types_with_one_name_the_first_is_listed(
     ("names", "text"),
     [
         ("card", r"needs \{name\}, 'card' has none"),
-        ({"gpu": "example.com/card"}, "belongs to the runner"),
+        ({"gpu": "example.com/card"}, "only the part after the slash"),
         ({"gpu": "a card"}, "rename gpu to 'a card'"),
         ({"gpu": "card", "xpu": "card"}, "gpu and xpu would both be card"),
     ],

@@ -192,11 +192,11 @@ async def test_limits_change_without_a_restart() -> None:
 @pytest.mark.parametrize(
     ("keys", "text"),
     [
-        ({"replicas": 0}, "replicas must be between 1 and 1000, not 0"),
+        ({"replicas": 0}, "ShareRule.replicas: must be from 1 to 1000, not 0"),
         ({"replicas": 1001}, "not 1001"),
-        ({"rules": (ShareOf("*", 0),)}, "not 0"),
-        ({"per_container": 0}, "per_container must be 1 or more, not 0"),
-        ({"allocation": "best"}, "allocation must be spread or pack, not 'best'"),
+        ({"rules": ("*",)}, "rules: must be a ShareOf, not"),
+        ({"per_container": 0}, "per_container: must be 1 or more, not 0"),
+        ({"allocation": "best"}, "allocation: 'best' is not known, must be spread or pack"),
     ],
 )
 def test_a_rule_that_cannot_be_is_an_error(keys: dict[str, Any], text: str) -> None:

@@ -89,10 +89,11 @@ async def test_a_name_that_another_type_has_is_not_taken(caplog: pytest.LogCaptu
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: kd.SplitRule(rules=()), "at least one rule"),
-        (lambda: kd.SplitRule(rules=(SMALL,), rest="gone"), "rest must be keep or drop"),  # type: ignore[arg-type]
-        (lambda: kd.SplitPart(to="a.b/c"), "belongs to the runner"),
-        (lambda: kd.SplitPart(to=""), "split to ''"),
+        (lambda: kd.SplitRule(rules=()), "rules: this list is empty"),
+        (lambda: kd.SplitRule(rules=(SMALL,), rest="x"), "'x' is not known, must be keep or"),  # type: ignore[arg-type]
+        (lambda: kd.SplitPart(to="a.b/c", ids=("a",)), "only the part after the slash"),
+        (lambda: kd.SplitPart(to="", ids=("a",)), "SplitPart.to: there must be something"),
+        (lambda: kd.SplitPart(to="x"), "one of ids, numa, pci is needed"),
     ],
 )
 def test_a_rule_that_cannot_be_is_an_error(make: Any, text: str) -> None:
@@ -103,5 +104,7 @@ def test_a_rule_that_cannot_be_is_an_error(make: Any, text: str) -> None:
 
 def test_the_line_of_the_start_shows_the_rules() -> None:
     """Part by part."""
-    scanner = kd.Split(Widgets(), {"gpu": kd.SplitRule(rules=(LARGE, kd.SplitPart(to="all")))})
-    assert scanner.line() == "splits gpu into large (b*), all (all), the rest stays"
+    scanner = kd.Split(
+        Widgets(), {"gpu": kd.SplitRule(rules=(LARGE, kd.SplitPart(to="all", ids=("*",))))}
+    )
+    assert scanner.line() == "splits gpu into large (b*), all (*), the rest stays"

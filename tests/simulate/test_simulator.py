@@ -164,7 +164,7 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
         ("ENV_PREFIX", "A=B", "'A=B' cannot be part of a variable's name"),
         ("DEVICE_FILE_PREFIX", "a/b", "must not contain '/'"),
         ("NODE_NAME", "a/b", "must not contain '/'"),
-        ("DEVICE_PATH_STYLE", "name", "'name' must be 'index' or 'id'"),
+        ("DEVICE_PATH_STYLE", "name", "'name' is not known, must be index or id"),
         ("NUMA_NODES", "0;1", "'0;1' must be like 0,1 or like 0=0,1=1"),
         ("NUMA_NODES", "0,-1", "-1 is negative"),
         ("NUMA_NODES", "0=0,2=0", "there is no device 2, only 2 devices"),

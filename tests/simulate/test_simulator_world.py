@@ -28,7 +28,7 @@ from kubedevices.simulate.files import StandInFiles, make_device_file
 from kubedevices.simulate.settings import Timeline, check_timeline, merge_resources
 from kubedevices.simulate.simulation_file import preset_file, preset_names, read_simulator_file
 from kubedevices.simulate.simulator import Simulator
-from kubedevices.simulate.steps import FaultKey, TimedStep, step_of
+from kubedevices.simulate.steps import TimedStep, step_of
 from kubedevices.values.allocation import (
     ContainerPreferredRequest,
     PreferredAllocationRequest,
@@ -64,6 +64,7 @@ def test_each_kind_of_step_changes_the_devices() -> None:
     assert health(devices) == {"g-n-0": "H", "g-n-1": "H", "g-n-2": "U", "g-n-3": "H"}
     assert devices.apply(step(resource="gpu", count=3)) == 1
     assert devices.apply(step(remove="g-n-[01]")) == 2
+    assert str(step(remove="😀")) == "😀 removed"
     assert health(devices) == {"g-n-2": "U"}
     assert devices.apply(step(resource="gpu", add=["spare", "other"])) == 2
     assert health(devices) == {"g-n-2": "U", "spare": "H", "other": "H"}
@@ -113,30 +114,35 @@ def test_a_count_leaves_the_first_and_adds_what_is_missing() -> None:
 @pytest.mark.parametrize(
     ("request_", "problem"),
     [
-        ({}, "exactly one of set, count, remove, add, faults is needed"),
-        ({"count": 1, "remove": "x"}, "exactly one of"),
-        ({"count": -1}, "-1 is not a number of devices"),
-        ({"count": 3_000_000}, "3000000 is not a number of devices"),
-        ({"count": None}, "None is not a number of devices"),
-        ({"remove": 5}, "remove must be a text, not 5"),
-        ({"remove": ""}, "remove must be a text, not ''"),
-        ({"resource": 5, "count": 1}, "resource must be a text, not 5"),
-        ({"set": None}, "write 'set:"),
-        ({"add": []}, "add must be a list of IDs"),
+        ({}, "one of set, count, remove, add, faults is needed"),
+        ({"count": 1, "remove": "x"}, "use only one of count and remove"),
+        ({"count": -1}, "count: -1 is negative"),
+        ({"count": 3_000_000}, "count: 3000000 is more than any list holds"),
+        ({"count": None}, "one of set, count"),
+        ({"remove": 5}, "remove: must be text, not a number"),
+        ({"remove": ""}, "remove: this text is empty"),
+        ({"resource": 5, "count": 1}, "resource: must be text, not a number"),
+        ({"set": None}, "one of set, count"),
+        ({"add": []}, "add: this list is empty .a list of IDs."),
         ({"add": ["a\0b"]}, r"'a\\x00b' cannot be the ID of a device"),
-        ({"count": True}, "True is not a number of devices"),
+        ({"count": True}, "count: must be a whole number, not true or false"),
         ({"set": "x"}, "write 'set:"),
-        ({"set": {"health": "Sick"}}, "health must be one of Healthy, Unhealthy"),
-        ({"add": "x"}, "add must be a list of IDs"),
-        ({"at": "3s", "count": 1}, "unknown: at"),
+        (
+            {"set": {"health": "Sick"}},
+            "'Sick' is not known, must be Healthy or",
+        ),
+        ({"add": "x"}, "add: must be a list, not text .a list of IDs."),
+        ({"at": "3s", "count": 1}, "at: unknown key"),
+        ({"remove": "\ud800"}, "this is not UTF-8 text"),
+        ({"count": "x", "remove": 5}, "the step: count: .*; the step: remove: "),
         ({"faults": 5}, "must be keys and values, not a number"),
         ({"faults": {"failAllocate": 2}}, "failAllocate: unknown key .did you mean 'failAlloc"),
-        ({"faults": {"failAllocateEvery": 0}}, "0 must be at least 1"),
+        ({"faults": {"failAllocateEvery": 0}}, "must be 1 or more, not 0"),
     ],
 )
 def test_a_step_that_makes_no_sense_is_refused(request_: dict[str, Any], problem: str) -> None:
     """Before anything happens."""
-    with pytest.raises(ValueError, match=problem):
+    with pytest.raises(UsageError, match=problem):
         step_of(request_)
 
 
@@ -195,7 +201,7 @@ def test_resources_override_the_keys_of_the_file(tmp_path: Path) -> None:
         ("{0: 1}", "{7: 1}", ":7:14: resources[1].numaNodes: there is no device 7, only 2"),
         ("OnNode: 8", "OnNode: -8", "resources[0].numberDevicesOnNode: -8 is negative"),
         ("packed", "pack", "resources[0].preferred: 'pack' is not known, did you mean 'packed'?"),
-        ("failEvery: 2", "failEvery: 0", "preStart.failEvery: 0 must be at least 1"),
+        ("failEvery: 2", "failEvery: 0", "preStart.failEvery: must be 1 or more, not 0"),
         ("/tmp/x", "tmp", "createDeviceFiles: 'tmp' must be an absolute path"),
         ("at: 1s", "at: 1", "timeline[1].at: '1' is not a duration"),
         ("Unhealthy", "Broken", "timeline[0].set.health: 'Broken' is not known"),
@@ -320,8 +326,8 @@ async def test_policies_see_numa_nodes_as_physical_devices() -> None:
         return response.containers
 
     config = replace(GPU, number_devices=4, numa_nodes={0: 0, 1: 0, 2: 1, 3: 1})
-    assert await preferred(replace(config, preferred="none")) == (("g-n-0", "g-n-2"),)
-    assert await preferred(replace(config, preferred="packed")) == (("g-n-0", "g-n-1"),)
+    assert await preferred(replace(config, preferred="none")) == (["g-n-0", "g-n-2"],)
+    assert await preferred(replace(config, preferred="packed")) == (["g-n-0", "g-n-1"],)
 
 
 # ---------------------------------------------------------------- running
@@ -393,8 +399,8 @@ async def test_faults_are_switched_by_the_timeline() -> None:
     told: list[dict[str, FaultRule]] = []
     timeline = Timeline(
         (
-            TimedStep(at=0.02, resource="gpu", faults=FaultKey(fail_allocate_every=2)),
-            TimedStep(at=0.04, faults=FaultKey()),
+            TimedStep(at=0.02, resource="gpu", faults=FaultRule(fail_allocate_every=2)),
+            TimedStep(at=0.04, faults=FaultRule()),
         ),
         loop=True,
     )
@@ -423,7 +429,7 @@ async def test_steps_come_through_the_control_socket(short_dir: Path) -> None:
             "nic": {"e-n-0": "Healthy"},
         }
         assert await tell(socket, {"resource": "gpu", "faults": {"allocateDelay": "1s"}}) == 3
-        with pytest.raises(UsageError, match="exactly one of"):
+        with pytest.raises(UsageError, match="one of set, count"):
             await tell(socket, {})
         with pytest.raises(UsageError, match="unknown resource 'x'"):
             await tell(socket, {"resource": "x", "count": 1})

@@ -8,7 +8,7 @@ import types
 from collections.abc import Mapping
 from typing import Any, Union, get_args, get_origin
 
-from kubedevices.config.yaml_config import FieldRules, is_required, schema_fields
+from kubedevices.config.keys import FieldRules, choices_of, schema_fields
 
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 DIALECT = "http://json-schema.org/draft-07/schema#"
@@ -19,17 +19,17 @@ def make_schema(schema: type, title: str) -> dict[str, Any]:
     return {"$schema": DIALECT, "title": title, **_object(schema)}
 
 
-def _object(schema: type) -> dict[str, Any]:
-    fields = schema_fields(schema)
+def _object(schema: type, without: tuple[str, ...] = ()) -> dict[str, Any]:
+    fields = {name: each for name, each in schema_fields(schema).items() if name not in without}
     found: dict[str, Any] = {
         "type": "object",
         "additionalProperties": False,
         "properties": {
-            name: _described(_value(kind, rules), rules)
-            for name, (_, kind, rules) in fields.items()
+            name: _described(_value(each.kind, each.rules), each.rules)
+            for name, each in fields.items()
         },
     }
-    if required := [name for name, (field, _, _) in fields.items() if is_required(field)]:
+    if required := [name for name, each in fields.items() if each.is_required]:
         found["required"] = required
     for attribute, word in (("ONE_OF", "oneOf"), ("ANY_OF", "anyOf")):
         if choices := getattr(schema, attribute, ()):
@@ -56,6 +56,7 @@ def _value(kind: Any, rules: FieldRules) -> dict[str, Any]:
     if rules.parse:
         return {"type": "string"}
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        return _object(kind)
-    enum = {"enum": [*rules.choices]} if rules.choices and kind is str else {}
-    return {"type": _TYPES[kind], **enum}
+        return _object(kind, rules.without)
+    if choices := choices_of(kind, rules):
+        return {"type": "string", "enum": [*choices]}
+    return {"type": _TYPES[kind]}

@@ -1,34 +1,32 @@
-"""Checks a YAML file against dataclasses and creates instances of them.
+"""Checks a YAML file against a schema (`keys`) and creates its instances.
 
 One run finds all mistakes. Each has file, line, column, key and, if possible, a suggestion. Not for
 Kubernetes manifests, which may have keys that we do not know.
-
-A schema is a frozen dataclass whose fields are declared by `key()`. A field name becomes a
-camelCase key. Its annotation is the accepted type: text, numbers, booleans, tuples, mappings, other
-schemas, unions of these, or `Any` for a value that other code checks. `FieldRules` has further
-checks. A schema may also have
-
-HINT                        what to write if the value has the wrong shape
-ONE_OF                      keys of which exactly one must be given
-ANY_OF                      keys of which at least one must be given
-validate(values, complain)  checks that concern several keys
 """
 
 import dataclasses
+import enum
 import re
 import types
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 
 from kubedevices.config.documents.yaml_text import construct
-from kubedevices.config.yaml_source import (
+from kubedevices.config.keys import (
+    SCALARS,
+    Complain,
+    FieldRules,
     KeyPath,
+    choice_problem,
+    choices_of,
+    number_problem,
+    schema_fields,
+)
+from kubedevices.config.yaml_source import (
     SourceProblems,
     entries,
     find,
@@ -36,15 +34,9 @@ from kubedevices.config.yaml_source import (
     json_problem,
     read_yaml,
 )
-from kubedevices.errors import NotYaml
+from kubedevices.errors import NotYaml, UsageError
 
 T = TypeVar("T")
-
-ValueCheck = Callable[[Any], str]
-"""Gets a value of the right type; returns what is wrong with the value, or an empty string."""
-
-Complain = Callable[[KeyPath, str, str], None]
-"""Records a mistake at a key path below the object: path, problem, suggestion."""
 
 _BROKEN = object()
 _STR, _INT, _FLOAT, _BOOL, _NULL = (
@@ -54,7 +46,6 @@ _TAG_OF = {str: _STR, int: _INT, float: _FLOAT, bool: _BOOL}
 _PLAIN = re.compile("[-+]?(0|[1-9][0-9]*)")
 """Decimal whole numbers. YAML 1.1 has other forms: `010` is octal, `1:30` is to the base of 60."""
 
-_WANTED = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 _NAMES = {
     _STR: "text",
     _INT: "a number",
@@ -62,31 +53,6 @@ _NAMES = {
     _BOOL: "true or false",
     _NULL: "nothing",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class FieldRules:
-    """The rules of a field beyond its type; `check` gets every single value below the field."""
-
-    name: str = ""
-    check: ValueCheck | None = None
-    check_key: ValueCheck | None = None
-    parse: Callable[[str], Any] | None = None
-    unique: str = ""
-    not_empty: bool = False
-    hint: str = ""
-    meaning: str = ""
-    """The description of the key in a JSON schema."""
-    choices: tuple[str, ...] = ()
-    """Every allowed text, for the JSON schema only; `check` must refuse other texts."""
-
-
-def key(*, default: Any = dataclasses.MISSING, default_factory: Any = None, **rules: Any) -> Any:
-    """Declare a field of a schema; without a default the key is required. See `FieldRules`."""
-    metadata = {"rules": FieldRules(**rules)}
-    if default_factory:
-        return dataclasses.field(default_factory=default_factory, metadata=metadata)
-    return dataclasses.field(default=default, metadata=metadata)
 
 
 def load_config(file: Path, schema: type[T], *, lenient: bool = False) -> tuple[T, SourceProblems]:
@@ -108,27 +74,6 @@ def load_node(
     return value, report
 
 
-def key_names(schema: type) -> Mapping[str, str]:
-    """Return field name to key, as it is written in a file."""
-    return {field.name: name for name, (field, _, _) in schema_fields(schema).items()}
-
-
-@cache
-def schema_fields(schema: type) -> dict[str, tuple[dataclasses.Field[Any], Any, FieldRules]]:
-    """Return key, as it is written in a file, to field, type and rules."""
-    annotations = get_type_hints(schema)
-    found = {}
-    for field in dataclasses.fields(schema):
-        rules = field.metadata["rules"]
-        found[rules.name or _camel_case(field.name)] = (field, annotations[field.name], rules)
-    return found
-
-
-def _camel_case(name: str) -> str:
-    head, *rest = name.split("_")
-    return head + "".join(part.title() for part in rest)
-
-
 class _Walker:
     """Checks the nodes of one file; every method returns a value, or `_BROKEN` for a mistake."""
 
@@ -145,7 +90,7 @@ class _Walker:
         if origin is tuple:
             return self._sequence(node, get_args(kind)[0], path, rules)
         if dataclasses.is_dataclass(kind) and not rules.parse:
-            return self._object(node, kind, path)
+            return self._object(node, kind, path, rules)
         if isinstance(origin, type) and issubclass(origin, Mapping):
             return self._mapping(node, get_args(kind), path, rules)
         return self._scalar(node, kind, path, rules)
@@ -160,7 +105,7 @@ class _Walker:
                 dataclasses.is_dataclass(kind) or (origin and origin is not tuple)
             ):
                 return kind
-            if isinstance(node, yaml.ScalarNode) and kind in _TAG_OF:
+            if isinstance(node, yaml.ScalarNode) and (kind in _TAG_OF or origin is Literal):
                 return kind
         return kinds[0]
 
@@ -175,46 +120,46 @@ class _Walker:
             return _BROKEN
         return found
 
-    def _object(self, node: yaml.Node, schema: Any, path: KeyPath) -> Any:
+    def _object(self, node: yaml.Node, schema: Any, path: KeyPath, rules: FieldRules) -> Any:
         if not isinstance(node, yaml.MappingNode):
             return self._wrong(node, path, "keys and values", getattr(schema, "HINT", ""))
-        known = schema_fields(schema)
+        known = {k: each for k, each in schema_fields(schema).items() if k not in rules.without}
+        before = self._report.mistakes
         values: dict[str, Any] = {}
         seen: set[str] = set()
         is_broken = False
         for name, key_node, value_node in entries(node, path, self._report):
             here = (*path, name)
             if name not in known:
-                seen.add(self._unknown(key_node, here, schema))
+                seen.add(self._unknown(key_node, here, known))
                 continue
-            field, kind, rules = known[name]
-            if _is_null(value_node) and not is_required(field):
+            found = known[name]
+            if _is_null(value_node) and not found.is_required:
                 continue
             seen.add(name)
-            value = self.value(value_node, kind, here, rules)
+            value = self.value(value_node, found.kind, here, found.rules)
             is_broken = is_broken or value is _BROKEN
             if value is not _BROKEN:
-                values[field.name] = value
-        self._check_choice(node, path, schema, seen)
-        required = {name for name, (field, _, _) in known.items() if is_required(field)}
-        for name in sorted(required - seen):
-            self._report.mistake(node, (*path, name), "this key is missing", known[name][2].hint)
+                values[found.field.name] = value
+        if problem := number_problem(schema, [*seen]):
+            self._report.mistake(node, path, problem, getattr(schema, "HINT", ""))
+        required = {name: each for name, each in known.items() if each.is_required}
+        for name in sorted(required.keys() - seen):
+            hint = required[name].rules.hint
+            self._report.mistake(node, (*path, name), "this key is missing", hint)
         if validate := getattr(schema, "validate", None):
             validate(values, self._complain(node, path))
-        if is_broken or not {known[name][0].name for name in required} <= values.keys():
+        if is_broken or not {each.field.name for each in required.values()} <= values.keys():
             return _BROKEN
-        return schema(**values)
-
-    def _check_choice(self, node: yaml.Node, path: KeyPath, schema: Any, seen: set[str]) -> None:
-        """Check `ONE_OF` and `ANY_OF` of a schema."""
-        only_one: tuple[str, ...] = getattr(schema, "ONE_OF", ())
-        choices = only_one or getattr(schema, "ANY_OF", ())
-        given = [name for name in choices if name in seen]
-        hint = getattr(schema, "HINT", "")
-        if choices and not given:
-            self._report.mistake(node, path, f"one of {', '.join(choices)} is needed", hint)
-        elif only_one and len(given) > 1:
-            self._report.mistake(node, path, f"use only one of {' and '.join(given)}", "")
+        try:
+            made = schema(**values)
+            return made.value() if rules.written else made
+        except UsageError as error:
+            # A `Declared` checks once more what was checked here, and maybe more than its keys say.
+            if self._report.mistakes == before:
+                text = str(error).removeprefix(f"{schema.__name__}: ")
+                self._report.mistake(node, path, text)
+            return _BROKEN
 
     def _complain(self, node: yaml.Node, path: KeyPath) -> Complain:
         def complain(below: KeyPath, text: str, suggestion: str = "") -> None:
@@ -222,9 +167,9 @@ class _Walker:
 
         return complain
 
-    def _unknown(self, node: yaml.Node, path: KeyPath, schema: Any) -> str:
+    def _unknown(self, node: yaml.Node, path: KeyPath, known: Iterable[str]) -> str:
         """Report an unknown key; return the key that was probably meant, or an empty string."""
-        meant, hint = guess_key(str(path[-1]), schema_fields(schema))
+        meant, hint = guess_key(str(path[-1]), known)
         if self._lenient:
             self._report.warning(node, path, "unknown key, ignored", hint)
             return ""
@@ -276,18 +221,24 @@ class _Walker:
         return _BROKEN if broken else MappingProxyType(found)
 
     def _scalar(self, node: yaml.Node, kind: Any, path: KeyPath, rules: FieldRules) -> Any:
-        wanted = str if rules.parse else kind
+        choices = choices_of(kind, rules)
+        wanted = str if rules.parse or choices else kind
         if not isinstance(node, yaml.ScalarNode):
-            return self._wrong(node, path, _WANTED[wanted], rules.hint)
+            return self._wrong(node, path, SCALARS[wanted], rules.hint)
         if _is_null(node):
             self._report.mistake(node, path, "this key has no value", rules.hint)
             return _BROKEN
         if not self._has_type(node, wanted):
-            return self._wrong(node, path, _WANTED[wanted], rules.hint)
+            return self._wrong(node, path, SCALARS[wanted], rules.hint)
         if node.tag == _INT and not self._lenient and not _PLAIN.fullmatch(node.value):
             meant = f"YAML reads {node.value} as {_convert(node, int)}"
             self._report.mistake(node, path, meant, "write a number without leading zeros")
             return _BROKEN
+        if choices and (problem := choice_problem(node.value, choices)):
+            self._report.mistake(node, path, problem, rules.hint)
+            return _BROKEN
+        if isinstance(kind, type) and issubclass(kind, enum.Enum):
+            return kind(node.value)
         return self._judge(node, node.value, path, rules, wanted)
 
     def _judge(
@@ -321,11 +272,6 @@ class _Walker:
             got = "a list" if isinstance(node, yaml.SequenceNode) else "keys and values"
         self._report.mistake(node, path, f"must be {wanted}, not {got}", hint)
         return _BROKEN
-
-
-def is_required(field: "dataclasses.Field[Any]") -> bool:
-    """Whether a key is required."""
-    return field.default is field.default_factory is dataclasses.MISSING
 
 
 def _is_null(node: yaml.Node) -> bool:

@@ -13,10 +13,9 @@ from typing import Any, NoReturn
 import yaml
 
 from kubedevices.config.documents.yaml_text import USER, compose, compose_all, construct
+from kubedevices.config.keys import KeyPath, format_key
 from kubedevices.errors import CannotRead, ConfigError, ConfigProblem, NotYaml
 from kubedevices.errors.words import closest
-
-KeyPath = tuple[str | int, ...]
 
 _MERGE = "tag:yaml.org,2002:merge"
 
@@ -78,17 +77,6 @@ def guess_key(name: str, known: Iterable[str]) -> tuple[str, str]:
     known = list(known)
     meant = closest(name, known)
     return meant, f"did you mean {meant!r}?" if meant else f"known: {', '.join(known)}"
-
-
-def format_key(path: KeyPath) -> str:
-    """Return `resources[0].match` for `("resources", 0, "match")`."""
-    text = ""
-    for step in path:
-        if isinstance(step, int):
-            text += f"[{step}]"
-        else:
-            text += ("." if text else "") + (step if step.isprintable() else repr(step))
-    return text
 
 
 def read_yaml(file: Path) -> yaml.Node:

@@ -11,10 +11,10 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from kubedevices.config.keys import SCALARS, camel_case
 from kubedevices.errors import UsageError
 from kubedevices.errors.words import did_you_mean
 
-_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 _LISTS = (list, tuple)
 _BROKEN = object()
 
@@ -37,7 +37,7 @@ def decode(schema: type, given: Mapping[str, Any]) -> Any:
     The keys `kind` and `apiVersion` are allowed even if the class has no such fields: `kind` must
     be the name of the class, `apiVersion` may be any value.
     """
-    known = {_key(name) for name in _fields(schema)}
+    known = {camel_case(name) for name in _fields(schema)}
     plain = {key: value for key, value in given.items() if key != "apiVersion" or key in known}
     problems: list[str] = []
     if "kind" not in known and (kind := plain.pop("kind", schema.__name__)) != schema.__name__:
@@ -46,11 +46,6 @@ def decode(schema: type, given: Mapping[str, Any]) -> Any:
     if problems:
         raise ParametersInvalid("; ".join(problems))
     return value
-
-
-def _key(name: str) -> str:
-    head, *rest = name.split("_")
-    return head + "".join(part.title() for part in rest)
 
 
 @cache
@@ -72,7 +67,7 @@ def _check_kind(kind: Any, name: str) -> None:
     elif isinstance(kind, type) and dataclasses.is_dataclass(kind):
         check_schema(kind)
     elif not (
-        kind in (*_WORDS, NoneType, Any)
+        kind in (*SCALARS, NoneType, Any)
         or origin is Literal
         or (isinstance(kind, type) and issubclass(kind, enum.Enum))
     ):
@@ -109,9 +104,9 @@ def _value(kind: Any, given: Any, path: str, problems: list[str]) -> Any:
         return given
     if kind is float and type(given) is int:
         return float(given)
-    if kind in _WORDS and type(given) is kind:
+    if kind in SCALARS and type(given) is kind:
         return given
-    wanted = _WORDS.get(kind) or ("a list" if origin in _LISTS else "keys and values")
+    wanted = SCALARS.get(kind) or ("a list" if origin in _LISTS else "keys and values")
     return _wrong("null" if kind is NoneType else wanted, given, path, problems)
 
 
@@ -132,7 +127,7 @@ def _first_of(kinds: tuple[Any, ...], given: Any, path: str, problems: list[str]
 
 def _object(schema: type, given: Mapping[str, Any], path: str, problems: list[str]) -> Any:
     fields, values = _fields(schema), {}
-    names = {_key(name): name for name in fields}
+    names = {camel_case(name): name for name in fields}
     before = len(problems)
     above = f"{path}." if path else ""
     for key, value in given.items():
@@ -143,7 +138,7 @@ def _object(schema: type, given: Mapping[str, Any], path: str, problems: list[st
     for each in dataclasses.fields(schema):
         is_optional = each.default is not each.default_factory  # both are MISSING
         if each.name in fields and each.name not in values and not is_optional:
-            problems.append(f"{above}{_key(each.name)}: is missing")
+            problems.append(f"{above}{camel_case(each.name)}: is missing")
     if len(problems) > before:
         return _BROKEN
     try:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from kubedevices.expose.config import ResourceRule
-from kubedevices.plugin.allocation_policy import choose
+from kubedevices.plugin.allocation_policy import choose_all
 from kubedevices.plugin.capabilities import (
     USE_DEFAULT,
     AllocateAnswer,
@@ -48,21 +48,7 @@ class _ResourceWithPreference(ExposedResource, PreferredAllocator):
         rule = self._get_rule()
         policy = rule.allocation if rule is not None else "none"
         total = Counter(map(device_of, self._list_ids()))
-        return PreferredAllocationResponse(
-            tuple(
-                tuple(
-                    choose(
-                        policy,
-                        container.available,
-                        container.must_include,
-                        container.size,
-                        physical=device_of,
-                        total=total,
-                    )
-                )
-                for container in request.containers
-            )
-        )
+        return choose_all(policy, request, physical=device_of, total=total)
 
 
 def abilities_for(

@@ -10,30 +10,23 @@
 This module only checks the file. `expose_host` and `expose_tree` look at the host.
 """
 
-# ruff: noqa: RUF009  # `key` makes a field, not a value
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from kubedevices.config.durations import parse_duration
+from kubedevices.config.checks import path_template, replicas, template
+from kubedevices.config.durations import duration
+from kubedevices.config.keys import Complain, KeyPath, key, varied_key
 from kubedevices.config.placeholders import placeholders
-from kubedevices.config.yaml_config import Complain, key, load_config
-from kubedevices.config.yaml_source import KeyPath, SourceProblems
+from kubedevices.config.yaml_config import load_config
+from kubedevices.config.yaml_source import SourceProblems
 from kubedevices.expose import checks
 from kubedevices.expose.checks import OF_THE_NODE, PLACEHOLDERS
 from kubedevices.expose.match import Match
 from kubedevices.expose.path_patterns import PathPattern
 from kubedevices.plugin.allocation_policy import POLICIES
 from kubedevices.rules.health_gate import SHORTEST_INTERVAL, Check
-
-_DURATION_HINT = "for example 30s or 5m"
-
-
-def _interval(seconds: float) -> str:
-    """Check the pause between two looks."""
-    return "" if seconds >= SHORTEST_INTERVAL else "shorter than 100ms"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,12 +36,12 @@ class ContainerSide:
     HINT: ClassVar[str] = "write 'container: {path: /dev/...}'"
 
     path: str = key(
-        meaning="where the container sees the device",
+        "where the container sees the device",
         default="{path}",
-        check=checks.path_template(*checks.BEFORE_CONTAINER_PATH),
+        check=path_template(*checks.BEFORE_CONTAINER_PATH),
     )
     permissions: str = key(
-        meaning="one or more of r, w and m (mknod)", default="rw", check=checks.permissions
+        "one or more of r, w and m (mknod)", default="rw", check=checks.permissions
     )
 
 
@@ -58,13 +51,13 @@ class MountRule:
 
     HINT: ClassVar[str] = "write '- host: /path'"
 
-    host: str = key(meaning="path on the host", check=checks.path_template(*PLACEHOLDERS))
+    host: str = key("path on the host", check=path_template(*PLACEHOLDERS))
     container: str = key(
-        meaning="path in the container, by default that of the host",
+        "path in the container, by default that of the host",
         default="",
-        check=checks.path_template(*PLACEHOLDERS),
+        check=path_template(*PLACEHOLDERS),
     )
-    read_only: bool = key(meaning="whether the container may only read it", default=False)
+    read_only: bool = key("whether the container may only read it", default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,21 +70,19 @@ class Companion:
     HINT: ClassVar[str] = "write '- /dev/...' or '- {path: /dev/..., container: /dev/...}'"
 
     path: str = key(
-        meaning="path on the host; * ? and [...] match any number of files", check=checks.companion
+        "path on the host; * ? and [...] match any number of files", check=checks.companion
     )
     container: str = key(
-        meaning="path in the container, by default that of the host; of a glob, the directory",
+        "path in the container, by default that of the host; of a glob, the directory",
         default="",
-        check=checks.path_template(*OF_THE_NODE),
+        check=path_template(*OF_THE_NODE),
     )
     permissions: str = key(
-        meaning="one or more of r, w and m, by default those of the device",
+        "one or more of r, w and m, by default those of the device",
         default="",
         check=checks.permissions,
     )
-    optional: bool | None = key(
-        meaning="true: a device exists even if this file is missing", default=None
-    )
+    optional: bool | None = key("true: a device exists even if this file is missing", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,47 +92,8 @@ class ExposedHealthRule(Check):
     HINT: ClassVar[str] = "write 'health: {file: /sys/..., equals: ok}' or {command: [...]}"
     ONE_OF: ClassVar[tuple[str, ...]] = ("file", "command")
 
-    file: str | None = key(
-        meaning="a file that must exist, or contain the text of 'equals'",
-        default=None,
-        check=checks.path_template(*PLACEHOLDERS),
-    )
-    equals: str | None = key(
-        meaning="text that the file must contain; white space around the text is ignored",
-        default=None,
-    )
-    command: tuple[str, ...] = key(
-        meaning="a program and its arguments; exit code 0 means healthy",
-        default=(),
-        not_empty=True,
-        check=checks.template(*PLACEHOLDERS),
-        hint="a list: the program and its arguments",
-    )
-    interval: float = key(
-        meaning="pause between two checks, such as 30s",
-        default=Check.interval,
-        parse=parse_duration,
-        check=_interval,
-        hint=_DURATION_HINT,
-    )
-    fail_after: int = key(
-        meaning="failures in a row that make a device Unhealthy",
-        default=Check.fail_after,
-        check=checks.times,
-    )
-    ok_after: int = key(
-        meaning="successes in a row that make it Healthy again",
-        default=Check.ok_after,
-        check=checks.times,
-    )
-
-    @classmethod
-    def validate(cls, values: Mapping[str, Any], complain: Complain) -> None:
-        """Check that `equals` has a file, and that a command has a program."""
-        if values.get("command", ("x",))[0] == "":
-            complain(("command", 0), "this text is empty", "the program's name comes first")
-        if "equals" in values and "command" in values:
-            complain(("equals",), "only the exit code of a command counts", "remove 'equals'")
+    file: str | None = varied_key(Check, "file", check=path_template(*PLACEHOLDERS))
+    command: tuple[str, ...] = varied_key(Check, "command", check=template(*PLACEHOLDERS))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,87 +103,66 @@ class ResourceRule:
     HINT: ClassVar[str] = "write '- name: ...' and 'match: [...]'"
 
     name: str = key(
-        meaning="the part of the resource name after the slash; with {name}, {n} or {address} each "
+        "the part of the resource name after the slash; with {name}, {n} or {address} each "
         "match becomes a resource",
         check=checks.resource_template,
     )
     match: tuple[Match, ...] = key(
-        meaning="alternatives; each match becomes a device",
-        not_empty=True,
-        hint="write '- path: /dev/...'",
+        "alternatives; each match becomes a device", not_empty=True, hint="write '- path: /dev/...'"
     )
     exclude: tuple[PathPattern, ...] = key(
-        meaning="globs of paths to leave out",
+        "globs of paths to leave out",
         default=(),
         parse=PathPattern,
         hint="a list of paths, wildcards allowed",
     )
     id: str = key(
-        meaning="how a device is named: by a name that survives unplugging, by its path, or by a "
-        "number",
+        "how a device is named: by a name that survives unplugging, by its path, or by a number",
         default="stable",
-        check=checks.one_of(*checks.ID_STYLES),
         choices=checks.ID_STYLES,
     )
-    container: ContainerSide = key(
-        meaning="how a container sees the device", default_factory=ContainerSide
-    )
+    container: ContainerSide = key("how a container sees the device", default_factory=ContainerSide)
     env: Mapping[str, str] = key(
-        meaning="variables of the container; placeholders allowed",
+        "variables of the container; placeholders allowed",
         default_factory=dict,
-        check=checks.template(*PLACEHOLDERS),
+        check=template(*PLACEHOLDERS),
         check_key=checks.env_name,
     )
     mounts: tuple[MountRule, ...] = key(
-        meaning="files and directories that a container gets with each device", default=()
+        "files and directories that a container gets with each device", default=()
     )
     with_: tuple[str | Companion, ...] = key(
-        meaning="further device files that a container gets with each device",
+        "further device files that a container gets with each device",
         name="with",
         default=(),
         check=checks.companion,
         hint=Companion.HINT,
     )
-    optional: bool = key(
-        meaning="true: a device exists even if a file of 'with' is missing", default=False
-    )
+    optional: bool = key("true: a device exists even if a file of 'with' is missing", default=False)
     replicas: int = key(
-        meaning="number of containers that may share each device",
-        default=1,
-        check=checks.replicas,
+        "number of containers that may share each device", default=1, check=replicas
     )
-    rename_shared: bool = key(
-        meaning="with replicas, the resource has the name NAME.shared", default=False
-    )
+    rename_shared: bool = key("with replicas, the resource has the name NAME.shared", default=False)
     fail_requests_greater_than_one: bool = key(
-        meaning="refuse a container that asks for several devices", default=False
+        "refuse a container that asks for several devices", default=False
     )
-    allocation: str = key(
-        meaning="which devices to allocate first",
-        default="none",
-        check=checks.allocation,
-        choices=(*POLICIES,),
-    )
+    allocation: str = key("which devices to allocate first", default="none", choices=(*POLICIES,))
     topology: str | tuple[int, ...] = key(
-        meaning="NUMA nodes: auto asks the kernel, none, or a list of numbers",
+        "NUMA nodes: auto asks the kernel, none, or a list of numbers",
         default="auto",
         check=checks.topology,
-        choices=("auto", "none"),
+        choices=checks.TOPOLOGY,
         hint="auto, none, or a list such as [0]",
     )
     health: ExposedHealthRule | None = key(
-        meaning="a check of whether a device works", default=None
+        "a check of whether a device works", default=None, without=("sysfs",)
     )
-    gone_grace: float | None = key(
-        meaning="how long a removed device stays in the list as Unhealthy",
-        default=None,
-        parse=parse_duration,
-        hint=_DURATION_HINT,
+    gone_grace: float | None = duration(
+        "how long a removed device stays in the list as Unhealthy", default=None
     )
     inject: str | None = key(
-        meaning="how a container gets the device: as device files, as a CDI device, or both",
+        "how a container gets the device: as device files, as a CDI device, or both",
         default=None,
-        check=checks.inject,
         choices=checks.INJECT,
     )
 
@@ -313,28 +244,24 @@ class ExposeConfig:
     HINT: ClassVar[str] = "version, namespace and resources"
 
     version: int = key(
-        meaning="the version of this format: 1", check=checks.version, hint="write 'version: 1'"
+        "the version of this format: 1", check=checks.version, hint="write 'version: 1'"
     )
     namespace: str = key(
-        meaning="the part of every resource name before the slash",
+        "the part of every resource name before the slash",
         check=checks.namespace,
         hint="your domain, for example example.com",
     )
-    scan_interval: float = key(
-        meaning="pause between two looks, such as 5s",
+    scan_interval: float = duration(
+        "pause between two looks, such as 5s",
         default=5.0,
-        parse=parse_duration,
-        check=_interval,
+        least=SHORTEST_INTERVAL,
         hint="for example 5s or 500ms",
     )
-    gone_grace: float = key(
-        meaning="how long a removed device stays in the list as Unhealthy",
-        default=30.0,
-        parse=parse_duration,
-        hint=_DURATION_HINT,
+    gone_grace: float = duration(
+        "how long a removed device stays in the list as Unhealthy", default=30.0
     )
     resources: tuple[ResourceRule, ...] = key(
-        meaning="the resources to serve", unique="name", not_empty=True
+        "the resources to serve", unique="name", not_empty=True
     )
 
     def gone_grace_of(self, rule: ResourceRule) -> float:

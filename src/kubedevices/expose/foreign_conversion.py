@@ -11,7 +11,8 @@ from typing import Any
 
 import yaml
 
-from kubedevices.config.yaml_source import KeyPath, SourceProblems, construct_value, find, guess_key
+from kubedevices.config.keys import KeyPath
+from kubedevices.config.yaml_source import SourceProblems, construct_value, find, guess_key
 from kubedevices.errors import ConfigProblem
 
 DIRECTORIES = frozenset({"dri", "input", "mapper", "net", "snd", "vfio"})

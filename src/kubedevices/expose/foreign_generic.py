@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import yaml
 
-from kubedevices.config.yaml_source import KeyPath, entries, find
+from kubedevices.config.keys import KeyPath
+from kubedevices.config.yaml_source import entries, find
 from kubedevices.expose.checks import permissions as permissions_problem
 from kubedevices.expose.foreign_conversion import DIRECTORIES, Conversion, is_map
 from kubedevices.expose.path_patterns import WILDCARD, PathPattern

@@ -1,13 +1,15 @@
 """The schema of `match` in expose's YAML file: devices by path, directory, USB or PCI."""
 
-# ruff: noqa: RUF009  # `key` makes a field, not a value
-
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from kubedevices.config.yaml_config import key
+from kubedevices.config.checks import some_text
+from kubedevices.config.keys import key
 from kubedevices.expose import checks
 from kubedevices.expose.path_patterns import PathPattern
+
+_HEX: Mapping[str, Any] = {"default": None, "check": checks.hex_pattern}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,24 +19,13 @@ class UsbMatch:
     HINT: ClassVar[str] = """write 'usb: {vendor: "0403", product: "6001"}'"""
     ANY_OF: ClassVar[tuple[str, ...]] = ("vendor", "product", "serial", "class")
 
-    vendor: str | None = key(
-        meaning="vendor ID in hexadecimal, in quotes; wildcards allowed",
-        default=None,
-        check=checks.hex_pattern,
-    )
-    product: str | None = key(
-        meaning="product ID in hexadecimal, in quotes; wildcards allowed",
-        default=None,
-        check=checks.hex_pattern,
-    )
-    serial: str | None = key(
-        meaning="serial number; wildcards allowed", default=None, check=checks.some_text
-    )
+    vendor: str | None = key("vendor ID in hexadecimal, in quotes; wildcards allowed", **_HEX)
+    product: str | None = key("product ID in hexadecimal, in quotes; wildcards allowed", **_HEX)
+    serial: str | None = key("serial number; wildcards allowed", default=None, check=some_text)
     class_: str | None = key(
-        meaning="class of the device or of an interface, or its beginning: 0e is every camera",
+        "class of the device or of an interface, or its beginning: 0e is every camera",
         name="class",
-        default=None,
-        check=checks.hex_pattern,
+        **_HEX,
     )
 
 
@@ -45,30 +36,19 @@ class PciMatch:
     HINT: ClassVar[str] = """write 'pci: {vendor: "8086", driver: vfio-pci}'"""
     ANY_OF: ClassVar[tuple[str, ...]] = ("vendor", "device", "class", "driver")
 
-    vendor: str | None = key(
-        meaning="vendor ID in hexadecimal, in quotes; wildcards allowed",
-        default=None,
-        check=checks.hex_pattern,
-    )
-    device: str | None = key(
-        meaning="device ID in hexadecimal, in quotes; wildcards allowed",
-        default=None,
-        check=checks.hex_pattern,
-    )
+    vendor: str | None = key("vendor ID in hexadecimal, in quotes; wildcards allowed", **_HEX)
+    device: str | None = key("device ID in hexadecimal, in quotes; wildcards allowed", **_HEX)
     class_: str | None = key(
-        meaning="class or its beginning: 03 is every display controller",
-        name="class",
-        default=None,
-        check=checks.hex_pattern,
+        "class or its beginning: 03 is every display controller", name="class", **_HEX
     )
     driver: str | None = key(
-        meaning="the driver it is bound to; wildcards allowed. Without it, functions of vfio-pci "
+        "the driver it is bound to; wildcards allowed. Without it, functions of vfio-pci "
         "are left out",
         default=None,
-        check=checks.some_text,
+        check=some_text,
     )
     vfio: str = key(
-        meaning="which files a function of vfio-pci has: group, cdev (iommufd), or both, as far as "
+        "which files a function of vfio-pci has: group, cdev (iommufd), or both, as far as "
         "the host has them",
         default="both",
         choices=checks.VFIO,
@@ -83,17 +63,17 @@ class Match:
     ONE_OF: ClassVar[tuple[str, ...]] = ("path", "directory", "usb", "pci")
 
     path: PathPattern | None = key(
-        meaning="glob of device files: *, ? and [...] within one directory level",
+        "glob of device files: *, ? and [...] within one directory level",
         default=None,
         parse=PathPattern,
     )
     directory: PathPattern | None = key(
-        meaning="glob of directories; all device files below a directory are one device",
+        "glob of directories; all device files below a directory are one device",
         default=None,
         parse=PathPattern,
     )
-    usb: UsbMatch | None = key(meaning="USB devices that match all given values", default=None)
-    pci: PciMatch | None = key(meaning="PCI functions that match all given values", default=None)
+    usb: UsbMatch | None = key("USB devices that match all given values", default=None)
+    pci: PciMatch | None = key("PCI functions that match all given values", default=None)
 
     @property
     def wildcards(self) -> int:

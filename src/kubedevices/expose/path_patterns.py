@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from kubedevices.config.checks import file_path
+
 WILDCARD = re.compile(r"[*?\[]")
 """A character with which a wildcard begins."""
 
@@ -22,7 +24,7 @@ class PathPattern:
 
     def __post_init__(self) -> None:
         """Refuse patterns that match nothing, or that match other paths than their author meant."""
-        if problem := path_problem(self.text):
+        if problem := file_path(self.text):
             raise ValueError(problem)
         if "**" in self.text:
             raise ValueError("'**' is not supported, name every directory level")
@@ -52,17 +54,6 @@ class PathPattern:
     @cached_property
     def _regex(self) -> "re.Pattern[str]":
         return re.compile(_translate(self.text)[0], re.DOTALL)
-
-
-def path_problem(path: str) -> str:
-    """Return why `path` cannot be the path of a file, or an empty string."""
-    if not path.startswith("/"):
-        return f"{path!r} must be an absolute path" if path else "a path must not be empty"
-    if path.endswith("/"):
-        return f"{path!r} is a directory, but a file is needed"
-    if {"", ".", ".."} & set(path.split("/")[1:]):
-        return f"{path!r} must not contain '//', '.' or '..'"
-    return "" if path.isprintable() else f"{path!r} contains characters that cannot be printed"
 
 
 def _translate(glob: str) -> tuple[str, int]:

@@ -5,14 +5,12 @@ from the file, such as the directories that a pod must see, are values too; `kub
 --as-values` prints them.
 """
 
-# ruff: noqa: RUF009  # `key` makes a field, not a value
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, get_args
 
-from kubedevices.config.yaml_config import key, key_names
+from kubedevices.config.keys import key, key_names
 from kubedevices.manifests.deployment import (
     DEV,
     EXTENDED_RESOURCE_NAME,
@@ -24,7 +22,7 @@ from kubedevices.manifests.deployment import (
     Plugin,
 )
 from kubedevices.manifests.scheduling import as_toleration
-from kubedevices.manifests.values import CommonValues, config_name, one_of, plain
+from kubedevices.manifests.values import CommonValues, config_name, plain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +31,9 @@ class Image:
 
     HINT: ClassVar[str] = "write '{repository: lab.example.com/kubedevices, tag: \"1\"}'"
 
-    repository: str = key(meaning="name with its registry", default="localhost/kubedevices")
-    tag: str = key(meaning="by default the version of the chart", default="")
-    digest: str = key(meaning="such as sha256:…; used instead of the tag", default="")
+    repository: str = key("name with its registry", default="localhost/kubedevices")
+    tag: str = key("by default the version of the chart", default="")
+    digest: str = key("such as sha256:…; used instead of the tag", default="")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +42,9 @@ class ChartMount:
 
     HINT: ClassVar[str] = "write '- {path: /run/widgets}'"
 
-    path: str = key(meaning="path on the host")
-    inside: str = key(meaning="path in the container, by default the same", default="")
-    read_only: bool = key(meaning="false: the container may write there", default=True)
+    path: str = key("path on the host")
+    inside: str = key("path in the container, by default the same", default="")
+    read_only: bool = key("false: the container may write there", default=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +53,11 @@ class ChartNodeConfig:
 
     HINT: ClassVar[str] = "write '- {name: big, config: ...}'"
 
-    name: str = key(meaning="value of the label of these nodes", check=config_name)
-    config: str = key(meaning="text of the configuration")
-    host_dirs: tuple[str, ...] = key(meaning="as above", default=())
-    writes_cdi: bool = key(meaning="as above", default=False)
-    devices: int = key(meaning="as above", default=0)
+    name: str = key("value of the label of these nodes", check=config_name)
+    config: str = key("text of the configuration")
+    host_dirs: tuple[str, ...] = key("as above", default=())
+    writes_cdi: bool = key("as above", default=False)
+    devices: int = key("as above", default=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,78 +65,63 @@ class ChartValues(CommonValues):
     """Every value of the chart."""
 
     plugin: str = key(
-        meaning="simulate, expose, proxy, or run for a plugin of your own",
+        "simulate, expose, proxy, or run for a plugin of your own",
         default="expose",
-        **one_of(*get_args(Plugin)),
+        choices=get_args(Plugin),
     )
     name_override: str = key(
-        meaning="name of all objects, at most 57 characters; by default that of the release",
-        default="",
+        "name of all objects, at most 57 characters; by default that of the release", default=""
     )
-    image: Image = key(meaning="the image of the plugin", default=Image())
+    image: Image = key("the image of the plugin", default=Image())
     config: str = key(
-        meaning="text of the configuration file; expose without a text gives /dev/null, as an "
-        "example",
+        "text of the configuration file; expose without a text gives /dev/null, as an example",
         default="",
     )
     env: Mapping[str, str] = key(
-        meaning="variables of the container, such as RESOURCE_NAME for simulate",
-        default_factory=dict,
+        "variables of the container, such as RESOURCE_NAME for simulate", default_factory=dict
     )
     arguments: tuple[str, ...] = key(
-        meaning="run: arguments such as [widgets:Widgets, --domain, example.com]", default=()
+        "run: arguments such as [widgets:Widgets, --domain, example.com]", default=()
     )
     mounts: tuple[ChartMount, ...] = key(
-        meaning="directories of the host that a plugin of your own or a health check needs",
-        default=(),
+        "directories of the host that a plugin of your own or a health check needs", default=()
     )
-    cdi: bool = key(meaning="expose: give devices to containers only by CDI", default=False)
+    cdi: bool = key("expose: give devices to containers only by CDI", default=False)
     writes_cdi: bool = key(
-        meaning="true if the configuration asks for CDI: the pod may write CDI files",
-        default=False,
+        "true if the configuration asks for CDI: the pod may write CDI files", default=False
     )
-    dev_dirs: tuple[str, ...] = key(
-        meaning="expose: directories of /dev that the pod sees", default=(DEV,)
-    )
+    dev_dirs: tuple[str, ...] = key("expose: directories of /dev that the pod sees", default=(DEV,))
     host_dirs: tuple[str, ...] = key(
-        meaning="expose, proxy: other directories of the host that the configuration looks into",
-        default=(),
+        "expose, proxy: other directories of the host that the configuration looks into", default=()
     )
-    devices: int = key(meaning="simulate: number of devices; the memory follows from it", default=0)
-    kubelet_dir: str = key(meaning="the kubelet's --root-dir", default=KUBELET_DIR)
-    plugin_dir: str = key(meaning="plugin directory of the kubelet", default=PLUGIN_DIR)
+    devices: int = key("simulate: number of devices; the memory follows from it", default=0)
+    kubelet_dir: str = key("the kubelet's --root-dir", default=KUBELET_DIR)
+    plugin_dir: str = key("plugin directory of the kubelet", default=PLUGIN_DIR)
     inside_dir: str = key(
-        meaning="proxy: directory of the host in which the other plugins register",
-        default=INSIDE_DIR,
+        "proxy: directory of the host in which the other plugins register", default=INSIDE_DIR
     )
-    mode: str = key(
-        meaning="device-plugin, dra or split", default="device-plugin", **one_of(*get_args(Mode))
-    )
+    mode: str = key("device-plugin, dra or split", default="device-plugin", choices=get_args(Mode))
     mode_file: str = key(
-        meaning="file of each node with the mode, or configmap: the plugin follows a change of it",
+        "file of each node with the mode, or configmap: the plugin follows a change of it",
         default="",
     )
     mode_label: str = key(
-        meaning="label of the node with the mode, instead of a file: the plugin follows a change "
-        "of it",
+        "label of the node with the mode, instead of a file: the plugin follows a change of it",
         default="",
     )
-    dra_devices: tuple[str, ...] = key(
-        meaning="split: globs of the devices that are in DRA", default=()
-    )
-    domain: str = key(meaning="DRA: name of the driver", default="")
+    dra_devices: tuple[str, ...] = key("split: globs of the devices that are in DRA", default=())
+    domain: str = key("DRA: name of the driver", default="")
     device_types: tuple[str, ...] = key(
-        meaning="DRA: device types, each of which gets a DeviceClass", default=()
+        "DRA: device types, each of which gets a DeviceClass", default=()
     )
     extended_resource_name: str = key(
-        meaning="DRA: pattern of the name that pods write under limits; an empty text for none, so "
+        "DRA: pattern of the name that pods write under limits; an empty text for none, so "
         "that pods can only use claims",
         default=EXTENDED_RESOURCE_NAME,
     )
-    selinux: bool = key(meaning="true: SELinux type container_device_plugin_t", default=False)
+    selinux: bool = key("true: SELinux type container_device_plugin_t", default=False)
     node_configs: tuple[ChartNodeConfig, ...] = key(
-        meaning="configurations of nodes with the label `nodeConfigLabel`; all other nodes get "
-        "`config`",
+        "configurations of nodes with the label `nodeConfigLabel`; all other nodes get `config`",
         default=(),
         unique="name",
     )

@@ -4,14 +4,13 @@ The defaults are what `kubedevices manifests` prints without such a file. Values
 Kubernetes, such as an affinity, are not checked here: the API server checks them.
 """
 
-# ruff: noqa: RUF009  # `key` makes a field, not a value
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from kubedevices.config.yaml_config import Complain, key
+from kubedevices.config.checks import at_least
+from kubedevices.config.keys import Complain, key
 from kubedevices.manifests.affinity import shape_problem
 from kubedevices.manifests.secret_directories import ADVICE, is_secret
 from kubedevices.values.resource_name import DOMAIN, LABEL_LIMIT, LABEL_VALUE
@@ -22,15 +21,6 @@ CONFIG_NAME_LIMIT = 20
 
 _OUR_LABELS = ("app.kubernetes.io/", "kubedevices-namespace")
 _TOO_MUCH = ("/dev", "/sys", "/usr")
-
-
-def one_of(*words: str) -> dict[str, Any]:
-    """Return the arguments of `key` for a value that is one of `words`."""
-
-    def check(text: str) -> str:
-        return "" if text in words else f"must be one of {', '.join(filter(None, words))}"
-
-    return {"choices": words, "check": check}
 
 
 def label_key(text: str) -> str:
@@ -66,14 +56,6 @@ def _capability(text: str) -> str:
     return f"{text!r} is not a capability: write SYS_ADMIN, without CAP_"
 
 
-def _positive(number: int) -> str:
-    return "" if number > 0 else "must be 1 or more"
-
-
-def _not_negative(number: int) -> str:
-    return "" if number >= 0 else "must be 0 or more"
-
-
 def config_name(text: str) -> str:
     """Return what is wrong with the name of a node configuration; empty if nothing is."""
     if re.fullmatch("[a-z0-9]([a-z0-9-]*[a-z0-9])?", text) and len(text) <= CONFIG_NAME_LIMIT:
@@ -95,23 +77,21 @@ class ProbeTimes:
     HINT: ClassVar[str] = "write '{periodSeconds: 5}'"
 
     initial_delay_seconds: int | None = key(
-        meaning="seconds from the start of the container to the first probe",
+        "seconds from the start of the container to the first probe",
         default=None,
-        check=_not_negative,
+        check=at_least(0),
     )
-    period_seconds: int | None = key(
-        meaning="seconds between two probes", default=None, check=_positive
-    )
+    period_seconds: int | None = key("seconds between two probes", default=None, check=at_least(1))
     timeout_seconds: int | None = key(
-        meaning="seconds to wait for an answer", default=None, check=_positive
+        "seconds to wait for an answer", default=None, check=at_least(1)
     )
     failure_threshold: int | None = key(
-        meaning="failures in a row until the probe counts as failed", default=None, check=_positive
+        "failures in a row until the probe counts as failed", default=None, check=at_least(1)
     )
     success_threshold: int | None = key(
-        meaning="successes in a row until the probe counts as passed; 1 for the liveness probe",
+        "successes in a row until the probe counts as passed; 1 for the liveness probe",
         default=None,
-        check=_positive,
+        check=at_least(1),
     )
 
 
@@ -122,23 +102,22 @@ class MonitoringValues:
     HINT: ClassVar[str] = "write '{enabled: true}'"
 
     enabled: bool = key(
-        meaning="true: the metrics also say which pod holds which device, and the pods have "
+        "true: the metrics also say which pod holds which device, and the pods have "
         "annotations that ask Prometheus to scrape them",
         default=False,
     )
     annotations: bool = key(
-        meaning="false: no such annotations, for example beside a PodMonitor", default=True
+        "false: no such annotations, for example beside a PodMonitor", default=True
     )
-    pod_monitor: bool = key(meaning="true: a PodMonitor for the Prometheus operator", default=False)
+    pod_monitor: bool = key("true: a PodMonitor for the Prometheus operator", default=False)
     prometheus_rule: bool = key(
-        meaning="true: a PrometheusRule with the alerts of docs/observe.md", default=False
+        "true: a PrometheusRule with the alerts of docs/observe.md", default=False
     )
     dashboard: bool = key(
-        meaning="true: a ConfigMap with the dashboard, labelled for the sidecar of Grafana",
-        default=False,
+        "true: a ConfigMap with the dashboard, labelled for the sidecar of Grafana", default=False
     )
     labels: Mapping[str, str] = key(
-        meaning="labels of these three objects, by which an operator selects them", **_LABELS
+        "labels of these three objects, by which an operator selects them", **_LABELS
     )
 
 
@@ -149,14 +128,14 @@ class NetworkPolicy:
     HINT: ClassVar[str] = "write '{enabled: true, from: [...]}'"
 
     enabled: bool = key(
-        meaning="true: only the peers in `from` may connect to the pods; the kubelet's probes come "
+        "true: only the peers in `from` may connect to the pods; the kubelet's probes come "
         "from the node, which network plugins always allow",
         default=False,
     )
     peers: tuple[Mapping[str, Any], ...] = key(
+        "peers of a NetworkPolicy, such as {namespaceSelector: {matchLabels: {name: monitoring}}}; "
+        "none for an empty list",
         name="from",
-        meaning="peers of a NetworkPolicy, such as {namespaceSelector: {matchLabels: {name: "
-        "monitoring}}}; none for an empty list",
         default=(),
     )
 
@@ -165,98 +144,90 @@ class NetworkPolicy:
 class CommonValues:
     """Values that `manifests --values` and the chart have in common."""
 
-    labels: Mapping[str, str] = key(meaning="further labels of all objects", **_LABELS)
+    labels: Mapping[str, str] = key("further labels of all objects", **_LABELS)
     annotations: Mapping[str, str] = key(
-        meaning="further annotations of all objects", default_factory=dict, check_key=label_key
+        "further annotations of all objects", default_factory=dict, check_key=label_key
     )
-    pod_labels: Mapping[str, str] = key(meaning="further labels of the pods", **_LABELS)
+    pod_labels: Mapping[str, str] = key("further labels of the pods", **_LABELS)
     pod_annotations: Mapping[str, str] = key(
-        meaning="further annotations of the pods", default_factory=dict, check_key=label_key
+        "further annotations of the pods", default_factory=dict, check_key=label_key
     )
     image_pull_policy: str = key(
-        meaning="Always, IfNotPresent or Never",
-        default="",
-        **one_of("", "Always", "IfNotPresent", "Never"),
+        "Always, IfNotPresent or Never", default="", choices=("", "Always", "IfNotPresent", "Never")
     )
     image_pull_secrets: tuple[str, ...] = key(
-        meaning="names of Secrets for the registry of the image", default=()
+        "names of Secrets for the registry of the image", default=()
     )
-    node_selector: Mapping[str, str] = key(meaning="labels of the nodes that get a pod", **_LABELS)
+    node_selector: Mapping[str, str] = key("labels of the nodes that get a pod", **_LABELS)
     arch: tuple[str, ...] = key(
-        meaning="architectures of the nodes that get a pod, such as [amd64, arm64]; all by default",
+        "architectures of the nodes that get a pod, such as [amd64, arm64]; all by default",
         default=(),
         check=_label_value,
     )
-    affinity: Mapping[str, Any] = key(
-        meaning="affinity of the pods, as in a pod", default_factory=dict
-    )
+    affinity: Mapping[str, Any] = key("affinity of the pods, as in a pod", default_factory=dict)
     tolerations: tuple[Mapping[str, Any], ...] = key(
-        meaning="tolerations of the pods, as in a pod", default=()
+        "tolerations of the pods, as in a pod", default=()
     )
     tolerate_control_plane: bool = key(
-        meaning="false: no pods on nodes with the taint of the control plane", default=True
+        "false: no pods on nodes with the taint of the control plane", default=True
     )
     priority_class_name: str = key(
-        meaning="priority class of the pods; an empty text for none", default=PRIORITY_CLASS
+        "priority class of the pods; an empty text for none", default=PRIORITY_CLASS
     )
     update_strategy: Mapping[str, Any] = key(
-        meaning="update strategy of the DaemonSet; by default a new pod starts before the old pod "
+        "update strategy of the DaemonSet; by default a new pod starts before the old pod "
         "ends, unless a node must not have two pods",
         default_factory=dict,
     )
     termination_grace_period_seconds: int | None = key(
-        meaning="seconds that a pod has to end after SIGTERM", default=None, check=_positive
+        "seconds that a pod has to end after SIGTERM", default=None, check=at_least(1)
     )
     resources: Mapping[str, Any] = key(
-        meaning="requests and limits of the container; by default they follow from the number of "
-        "devices",
+        "requests and limits of the container; by default they follow from the number of devices",
         default_factory=dict,
     )
-    readiness_probe: ProbeTimes = key(meaning="times of the readiness probe", default=ProbeTimes())
-    liveness_probe: ProbeTimes = key(meaning="times of the liveness probe", default=ProbeTimes())
+    readiness_probe: ProbeTimes = key("times of the readiness probe", default=ProbeTimes())
+    liveness_probe: ProbeTimes = key("times of the liveness probe", default=ProbeTimes())
     extra_arguments: tuple[str, ...] = key(
-        meaning="further arguments of kubedevices, such as --log-level=debug", default=()
+        "further arguments of kubedevices, such as --log-level=debug", default=()
     )
-    log_format: str = key(
-        meaning="text (default) or json", default="", **one_of("", "text", "json")
-    )
+    log_format: str = key("text (default) or json", default="", choices=("", "text", "json"))
     metrics: MonitoringValues = key(
-        meaning="objects and annotations for Prometheus and Grafana", default=MonitoringValues()
+        "objects and annotations for Prometheus and Grafana", default=MonitoringValues()
     )
     network_policy: NetworkPolicy = key(
-        meaning="which peers may connect to the HTTP pages of the pods", default=NetworkPolicy()
+        "which peers may connect to the HTTP pages of the pods", default=NetworkPolicy()
     )
     resource_quota: bool = key(
-        meaning="false: no ResourceQuota; clusters that restrict priority classes need it",
-        default=True,
+        "false: no ResourceQuota; clusters that restrict priority classes need it", default=True
     )
     privileged: bool = key(
-        meaning="true: the container may open every device file of the host, for commands of "
+        "true: the container may open every device file of the host, for commands of "
         "health checks such as nvidia-smi",
         default=False,
     )
     capabilities: tuple[str, ...] = key(
-        meaning="capabilities of the container, for commands of health checks, such as SYS_ADMIN",
+        "capabilities of the container, for commands of health checks, such as SYS_ADMIN",
         default=(),
         check=_capability,
     )
     openshift: bool = key(
-        meaning="true: SecurityContextConstraints for the plugin's account, and the SELinux type "
+        "true: SecurityContextConstraints for the plugin's account, and the SELinux type "
         "of device plugins",
         default=False,
     )
     control_socket_dir: str = key(
-        meaning="simulate: directory of the host for the control socket, control.sock",
+        "simulate: directory of the host for the control socket, control.sock",
         default="",
         check=_own_directory,
     )
     versioned_config: bool = key(
-        meaning="true: each text of the configuration gets its own ConfigMap, so that `kubectl "
+        "true: each text of the configuration gets its own ConfigMap, so that `kubectl "
         "rollout undo` or `helm rollback` also restores the configuration",
         default=False,
     )
     node_config_label: str = key(
-        meaning="label of nodes; its value is the name of one of `nodeConfigs`",
+        "label of nodes; its value is the name of one of `nodeConfigs`",
         default="kubedevices-config",
         check=label_key,
     )
@@ -284,20 +255,20 @@ class NodeConfig:
 
     HINT: ClassVar[str] = "write '- {name: big, configFile: big.yaml}'"
 
-    name: str = key(meaning="value of the label of these nodes", check=config_name)
-    config_file: str = key(meaning="configuration file, beside the file of values")
+    name: str = key("value of the label of these nodes", check=config_name)
+    config_file: str = key("configuration file, beside the file of values")
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdminValues(CommonValues):
     """The file of `manifests`, `deploy` and `undeploy --values`."""
 
-    create_namespace: bool = key(meaning="false: do not create the namespace", default=True)
+    create_namespace: bool = key("false: do not create the namespace", default=True)
     pod_security_labels: bool = key(
-        meaning="false: create the namespace without the labels of Pod Security", default=True
+        "false: create the namespace without the labels of Pod Security", default=True
     )
     node_configs: tuple[NodeConfig, ...] = key(
-        meaning="configurations of nodes with the label; all other nodes get that of --config",
+        "configurations of nodes with the label; all other nodes get that of --config",
         default=(),
         unique="name",
     )

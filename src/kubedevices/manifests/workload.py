@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
-from kubedevices.config.yaml_config import key_names
+from kubedevices.config.keys import key_names
 from kubedevices.manifests import memory
 from kubedevices.manifests.deployment import (
     CONFIG_DIR,

@@ -51,6 +51,24 @@ def choose(
     return picked + sorted(chosen, key=natural_key)
 
 
+def choose_all(
+    policy: str,
+    request: PreferredAllocationRequest,
+    *,
+    physical: Physical,
+    total: Mapping[str, int] | None = None,
+) -> PreferredAllocationResponse:
+    """Return the answer to `request` by `choose`, for each container."""
+    return PreferredAllocationResponse(
+        tuple(
+            choose(
+                policy, each.available, each.must_include, each.size, physical=physical, total=total
+            )
+            for each in request.containers
+        )
+    )
+
+
 def _check_policy(name: str) -> None:
     if name not in POLICIES:
         raise UsageError(f"unknown allocation policy {name!r} (one of {', '.join(POLICIES)})")
@@ -156,17 +174,9 @@ class PolicyAllocator(PreferredAllocator):
         self, request: PreferredAllocationRequest
     ) -> PreferredAllocationResponse:
         """Choose for every container of `request`."""
-        total = self.count_shares()
-        return PreferredAllocationResponse(
-            tuple(
-                choose(
-                    self.allocation_policy,
-                    container.available,
-                    container.must_include,
-                    container.size,
-                    physical=self.physical_device,
-                    total=total,
-                )
-                for container in request.containers
-            )
+        return choose_all(
+            self.allocation_policy,
+            request,
+            physical=self.physical_device,
+            total=self.count_shares(),
         )

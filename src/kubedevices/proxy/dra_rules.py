@@ -6,8 +6,8 @@ A test compares this table with all keys of a rule: a new key works in DRA, or h
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from kubedevices.config.yaml_config import key_names
-from kubedevices.config.yaml_source import KeyPath, SourceProblems, format_key
+from kubedevices.config.keys import KeyPath, format_key, key_names
+from kubedevices.config.yaml_source import SourceProblems
 from kubedevices.dra.names import check_driver_name
 from kubedevices.errors import ConfigError, ConfigProblem, InvalidResourceName
 from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule, has_placeholder, is_pattern

@@ -6,38 +6,27 @@ it; `hold` decides near the end what a node gets of it.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from kubedevices.plugin.scanner import Scanner
-from kubedevices.proxy.proxy_config import ProxyRule, renamed
-from kubedevices.proxy.rule_keys import (
-    CheckKey,
-    FaultsKey,
-    HealthKey,
-    PciKey,
-    ShareKey,
-    SplitKey,
-    make_inject_rule,
-)
+from kubedevices.proxy.proxy_config import ProxyFaults, ProxyRule, renamed
 from kubedevices.rules.absence import HoldRule
 from kubedevices.rules.cordon import FILE_NAME, Cordoned
-from kubedevices.rules.device_selector import PciRule
-from kubedevices.rules.faults import FaultRule, Faulty, HealthChange, PreStart
-from kubedevices.rules.filter import Filtered, FilterRule
-from kubedevices.rules.health import Damped, HealthRule
-from kubedevices.rules.health_gate import Check
+from kubedevices.rules.faults import Faulty
+from kubedevices.rules.filter import Filtered
+from kubedevices.rules.health import Damped
 from kubedevices.rules.hold import Held, Holders
 from kubedevices.rules.inject import Injected
 from kubedevices.rules.middleware import Middleware, RuledMiddleware
 from kubedevices.rules.record import Recorded
+from kubedevices.rules.record_file import RecordRule
 from kubedevices.rules.rename import Renamed
 from kubedevices.rules.repair import Repaired
-from kubedevices.rules.share import Shared, ShareOf, ShareRule
-from kubedevices.rules.split import Split, SplitPart, SplitRule
-from kubedevices.values.device import Health
+from kubedevices.rules.share import Shared
+from kubedevices.rules.split import Split
 from kubedevices.values.resource_name import ResourceName
 
 
@@ -56,12 +45,11 @@ class MiddlewareChain:
         changed = [each for each in _LAYERS if each.value(self.rule) != each.value(rule)]
         for layer in changed:
             is_there = layer.name in self.layers
-            if layer.use is None or not is_there or layer.value(rule) is None:
+            if not layer.is_live or not is_there or layer.value(rule) is None:
                 return False
         for layer in changed:
             # Only after all checks: a partly changed chain would serve by a mix of two rules.
-            assert layer.use is not None
-            layer.use(self.layers[layer.name], layer.value(rule))
+            cast("_Live", self.layers[layer.name]).use(layer.value(rule))
         self.rule = rule
         return True
 
@@ -82,17 +70,29 @@ class ChainContext(NamedTuple):
     """Domain outside -> the function that asks which of its devices pods hold."""
 
 
+class _Live(Protocol):
+    """Middleware that can go on with another value."""
+
+    def use(self, rules: Any) -> None: ...
+
+
 class _Layer(NamedTuple):
     """How to create one kind of middleware from a rule.
 
-    `value` returns the layer's part of a rule, None if the rule does not use the layer. `use`
-    gives another value to existing middleware; without `use` the chain must be created again.
+    The value of the layer is what the rule has under its name; without a value there is no layer.
+    The middleware of a live layer can go on with another value; for the other layers the chain must
+    be created again.
     """
 
     name: str
-    value: Callable[[ProxyRule], Any]
     make: Callable[[Scanner, Any, ChainContext], Middleware]
-    use: Callable[[Any, Any], None] | None = None
+    is_live: bool = False
+
+    def value(self, rule: ProxyRule) -> Any:
+        """Return the layer's part of `rule`, None if the rule does not use the layer."""
+        if self.name == "hold":
+            return HoldRule(hold=rule.hold, allocate_wait=rule.allocate_wait)
+        return getattr(rule, self.name) or None
 
 
 def make_chain(
@@ -123,72 +123,6 @@ def make_chain(
     return MiddlewareChain(scanner, domain, rule, layers)
 
 
-def _share_rule(share: ShareKey) -> ShareRule:
-    return ShareRule(
-        replicas=share.replicas,
-        rules=tuple(ShareOf(each.ids, each.replicas) for each in share.rules),
-        per_container=share.per_container,
-        distinct=share.distinct,
-        allocation="pack" if share.allocation == "pack" else "spread",
-    )
-
-
-def _health_rule(health: HealthKey) -> HealthRule:
-    return HealthRule(
-        unhealthy_after=health.unhealthy_after,
-        healthy_after=health.healthy_after,
-        max_flaps=health.max_flaps,
-        recover_after=health.recover_after,
-        checks=tuple(map(_check, health.checks)),
-        ignore=health.ignore,
-        recover=None if health.recover is None else _check(health.recover),
-    )
-
-
-def _check(check: CheckKey) -> Check:
-    said = {each.name: getattr(check, each.name) for each in fields(Check)}
-    if check.sysfs is not None:
-        said["file"] = f"/sys/bus/pci/devices/{{address}}/{check.sysfs}"
-    return Check(**said)
-
-
-def _fault_rule(faults: FaultsKey) -> FaultRule:
-    plain = {each.name for each in fields(FaultRule)} - {"pre_start", "timeline"}
-    start = faults.pre_start
-    return FaultRule(
-        **{name: getattr(faults, name) for name in plain},
-        pre_start=None
-        if start is None
-        else PreStart(delay=start.delay, fail_every=start.fail_every),
-        timeline=tuple(
-            HealthChange(each.at, each.id, Health(each.health)) for each in faults.timeline
-        ),
-    )
-
-
-def _split_rule(split: SplitKey) -> SplitRule:
-    parts = [
-        SplitPart(
-            to=part.to,
-            ids=part.ids,
-            numa=part.numa,
-            pci=None if part.pci is None else _pci_rule(part.pci),
-        )
-        for part in split.rules
-    ]
-    return SplitRule(rules=tuple(parts), rest="drop" if split.rest == "drop" else "keep")
-
-
-def _pci_rule(pci: PciKey) -> PciRule:
-    return PciRule(
-        vendor=pci.vendor,
-        device=pci.device,
-        device_class=pci.class_,
-        driver=pci.driver,
-        address=pci.address,
-    )
-
-
 def _make_renamed(scanner: Scanner, name: str, place: ChainContext) -> Renamed:
     """Rename device types only: the runner renames the domain."""
     inside = place.inside
@@ -199,6 +133,21 @@ def _make_renamed(scanner: Scanner, name: str, place: ChainContext) -> Renamed:
 
 def _filled(text: str, inside: ResourceName) -> str:
     return text.replace("{domain}", inside.domain).replace("{name}", inside.device_type)
+
+
+def _make_recorded(scanner: Scanner, rule: RecordRule, place: ChainContext) -> Recorded:
+    return Recorded(
+        scanner,
+        place.inside.domain,
+        _filled(rule.file, place.inside),
+        max_size=rule.max_size,
+        files=rule.files,
+        redact_env=rule.redact_env,
+    )
+
+
+def _make_faulty(scanner: Scanner, faults: ProxyFaults, _: ChainContext) -> Faulty:
+    return Faulty(scanner, faults, control=Path(faults.control) if faults.control else None)
 
 
 def _make_held(scanner: Scanner, rule: HoldRule, place: ChainContext) -> Held:
@@ -212,69 +161,20 @@ def _make_held(scanner: Scanner, rule: HoldRule, place: ChainContext) -> Held:
 # above `share`: which replicas are free is known only outside. It is there without `hold`, too:
 # it withdraws the resource while the plugin is away.
 _LAYERS = (
-    _Layer(
-        "record",
-        lambda rule: rule.record,
-        lambda scanner, record, place: Recorded(
-            scanner,
-            place.inside.domain,
-            Path(_filled(record.file, place.inside)),
-            max_size=record.max_size,
-            files=record.files,
-            redact_env=record.redact_env,
-        ),
-    ),
-    _Layer(
-        "repair",
-        lambda rule: rule.repair or None,
-        lambda scanner, is_on, _: Repaired(scanner, is_on),
-    ),
-    _Layer(
-        "filter",
-        lambda rule: rule.filter and FilterRule(ids=rule.filter.ids, numa=rule.filter.numa),
-        lambda scanner, rule, _: Filtered(scanner, rule),
-        lambda filtered, rule: filtered.use(rule),
-    ),
-    _Layer(
-        "split",
-        lambda rule: rule.split and _split_rule(rule.split),
-        lambda scanner, rule, place: Split(scanner, {place.inside.device_type: rule}),
-    ),
-    _Layer("rename", lambda rule: rule.rename, _make_renamed),
+    _Layer("record", _make_recorded),
+    _Layer("repair", lambda scanner, is_on, _: Repaired(scanner, is_on)),
+    _Layer("filter", lambda scanner, rule, _: Filtered(scanner, rule), is_live=True),
+    _Layer("split", lambda scanner, rule, at: Split(scanner, {at.inside.device_type: rule})),
+    _Layer("rename", _make_renamed),
     _Layer(
         "cordon",
-        lambda rule: rule.cordon or None,
         lambda scanner, _, place: Cordoned(scanner, place.domain, place.state_dir / FILE_NAME),
     ),
+    _Layer("health", lambda scanner, rule, _: Damped(scanner, rule), is_live=True),
+    _Layer("share", lambda scanner, rule, _: Shared(scanner, rule), is_live=True),
     _Layer(
-        "health",
-        lambda rule: rule.health and _health_rule(rule.health),
-        lambda scanner, rule, _: Damped(scanner, rule),
-        lambda damped, rule: damped.use(rule),
+        "inject", lambda scanner, rule, at: Injected(scanner, rule, domain=at.domain), is_live=True
     ),
-    _Layer(
-        "share",
-        lambda rule: None if rule.share is None else _share_rule(rule.share),
-        lambda scanner, rule, _: Shared(scanner, rule),
-        lambda shared, rule: shared.use(rule),
-    ),
-    _Layer(
-        "inject",
-        lambda rule: rule.inject and make_inject_rule(rule.inject),
-        lambda scanner, rule, place: Injected(scanner, rule, domain=place.domain),
-        lambda injected, rule: injected.use(rule),
-    ),
-    _Layer(
-        "hold",
-        lambda rule: HoldRule(hold=rule.hold, allocate_wait=rule.allocate_wait),
-        _make_held,
-        lambda held, rule: held.use(rule),
-    ),
-    _Layer(
-        "faults",
-        lambda rule: rule.faults,
-        lambda scanner, faults, _: Faulty(
-            scanner, _fault_rule(faults), control=Path(faults.control) if faults.control else None
-        ),
-    ),
+    _Layer("hold", _make_held, is_live=True),
+    _Layer("faults", _make_faulty),
 )

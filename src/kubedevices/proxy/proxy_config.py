@@ -11,31 +11,27 @@ The order of the middleware is fixed (`proxy.middleware_chain`), so the order of
 matter.
 """
 
-# ruff: noqa: RUF009  # `key` makes a field, not a value
-
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
-from kubedevices.config.durations import parse_duration
-from kubedevices.config.yaml_config import Complain, key, load_config
-from kubedevices.config.yaml_source import KeyPath, SourceProblems
+from kubedevices.config.checks import absolute
+from kubedevices.config.keys import Complain, Declared, KeyPath, key, varied_key
+from kubedevices.config.yaml_config import load_config
+from kubedevices.config.yaml_source import SourceProblems
 from kubedevices.errors import ConfigError, ConfigProblem
-from kubedevices.proxy.rule_keys import (
-    DURATION_HINT,
-    FaultsKey,
-    FilterKey,
-    HealthKey,
-    InjectKey,
-    RecordKey,
-    ShareKey,
-    SplitKey,
-    one_of,
-)
+from kubedevices.rules.absence import HoldRule
+from kubedevices.rules.additions import InjectRule
+from kubedevices.rules.faults import FaultRule
+from kubedevices.rules.filter import FilterRule
+from kubedevices.rules.health import HealthRule
+from kubedevices.rules.record_file import RecordRule
+from kubedevices.rules.share import ShareRule
+from kubedevices.rules.split import SplitRule
 from kubedevices.values.resource_name import ResourceName, explain_resource_name
 
 _WILDCARDS = re.compile(r"\*|\?|\[[^]/]*\]")
@@ -56,52 +52,50 @@ def _new_name(text: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProxyRule:
+class ProxyFaults(FaultRule):
+    """Faults on purpose, also by a socket."""
+
+    control: str | None = key(
+        "a socket for `kubedevices simulate --tell`, which sets the health of devices",
+        default=None,
+        check=absolute,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProxyRule(Declared):
     """The rule of one resource, or of each resource that a pattern matches."""
 
     HINT: ClassVar[str] = "write 'example.com/gpu: {hold: 5m}'"
 
-    record: RecordKey | None = key(meaning="record all lists and calls in a file", default=None)
+    record: RecordRule | None = key("record all lists and calls in a file", default=None)
     repair: bool = key(
-        meaning="whether faults in the plugin's lists and answers are repaired", default=True
+        "whether faults in the plugin's lists and answers are repaired", default=True
     )
-    filter: FilterKey | None = key(meaning="devices that are left out", default=None)
-    split: SplitKey | None = key(meaning="several resources from one", default=None)
+    filter: FilterRule | None = key("devices that are left out", default=None)
+    split: SplitRule | None = key("several resources from one", default=None)
     rename: str | None = key(
-        meaning="another name; {name} and {domain} stand for the parts of the old name",
+        "another name; {name} and {domain} stand for the parts of the old name",
         default=None,
         check=_new_name,
         hint='for example "example.com/{name}"',
     )
-    cordon: bool = key(
-        meaning="whether `kubedevices cordon` can cordon devices",
-        default=True,
+    cordon: bool = key("whether `kubedevices cordon` can cordon devices", default=True)
+    health: HealthRule | None = key(
+        "damping of health changes, and checks beside the plugin's health", default=None
     )
-    health: HealthKey | None = key(
-        meaning="damping of health changes, and checks beside the plugin's health", default=None
-    )
-    share: ShareKey | None = key(meaning="several containers per device", default=None)
-    hold: float | None = key(
-        meaning="how long the last list stays in force while the plugin is disconnected",
-        default=None,
-        parse=parse_duration,
-        hint=DURATION_HINT,
-    )
-    allocate_wait: float = key(
-        meaning="how long calls wait for a disconnected plugin, all calls of one absence together",
-        default=10.0,
-        parse=parse_duration,
-        hint=DURATION_HINT,
-    )
+    share: ShareRule | None = key("several containers per device", default=None)
+    hold: float | None = varied_key(HoldRule, "hold")
+    allocate_wait: float = varied_key(HoldRule, "allocate_wait")
     hold_over_reboot: bool = key(
-        meaning="whether the last list is offered after a reboot, before the plugin registers",
+        "whether the last list is offered after a reboot, before the plugin registers",
         default=False,
     )
 
-    inject: InjectKey | None = key(
-        meaning="additions to the plugin's answer, for every container", default=None
+    inject: InjectRule | None = key(
+        "additions to the plugin's answer, for every container", default=None
     )
-    faults: FaultsKey | None = key(meaning="faults on purpose, for tests", default=None)
+    faults: ProxyFaults | None = key("faults on purpose, for tests", default=None)
 
     @classmethod
     def validate(cls, values: Mapping[str, Any], complain: Complain) -> None:
@@ -109,30 +103,25 @@ class ProxyRule:
         if values.get("split") and "{name}" not in (values.get("rename") or "{name}"):
             text = "only devices that are not split off would have this name"
             complain(("rename",), text, "write {name} where the old name belongs")
-        if values.get("hold") is None:
-            for name in ("allocateWait", "holdOverReboot"):
-                field = "allocate_wait" if name == "allocateWait" else "hold_over_reboot"
-                if field in values:
-                    complain((name,), "no effect without hold", "add 'hold: 5m'")
+        HoldRule.validate(values, complain)
+        if values.get("hold") is None and "hold_over_reboot" in values:
+            complain(("holdOverReboot",), "no effect without hold", "add 'hold: 5m'")
 
 
 _PLAIN = ProxyRule()
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProxyConfig:
+class ProxyConfig(Declared):
     """The whole file."""
 
     HINT: ClassVar[str] = "resources"
 
-    unlisted: str = key(
-        meaning="whether resources that no key below `resources` matches are served",
-        default="pass",
-        check=one_of("pass", "hide"),
-        choices=("pass", "hide"),
+    unlisted: Literal["pass", "hide"] = key(
+        "whether resources that no key below `resources` matches are served", default="pass"
     )
     resources: Mapping[str, ProxyRule] = key(
-        meaning="rules by resource name; a name may have wildcards",
+        "rules by resource name; a name may have wildcards",
         default_factory=dict,
         check_key=_pattern,
     )

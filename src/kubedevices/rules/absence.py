@@ -3,8 +3,13 @@
 `presence` knows since when the plugin is away; `hold` acts.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
+
+from kubedevices.config.durations import duration
+from kubedevices.config.keys import Complain, Declared
 
 
 class AwayOffer(Enum):
@@ -17,19 +22,26 @@ class AwayOffer(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HoldRule:
-    """What happens while a plugin is away; times in seconds since it left."""
+class HoldRule(Declared):
+    """What happens while a plugin is away; times since it left.
 
-    hold: float | None = None
-    """So long the list stays; then its devices are Unhealthy. None: the resource is withdrawn."""
+    Without `hold` the resource is withdrawn. After `hold` its devices are Unhealthy; after
+    `allocate_wait` only devices that pods hold stay Healthy.
+    """
 
-    allocate_wait: float = 10.0
-    """So long calls wait for the plugin's return; then only devices that pods hold stay Healthy."""
+    hold: float | None = duration(
+        "how long the last list stays in force while the plugin is disconnected", default=None
+    )
+    allocate_wait: float = duration(
+        "how long calls wait for a disconnected plugin, all calls of one absence together",
+        default=10.0,
+    )
 
-    def __post_init__(self) -> None:
-        """Refuse negative times."""
-        if not (self.allocate_wait >= 0 and (self.hold is None or self.hold >= 0)):
-            raise ValueError("hold and allocate_wait are seconds, 0 or more")
+    @classmethod
+    def validate(cls, values: Mapping[str, Any], complain: Complain) -> None:
+        """Check that calls wait only for a list that stays."""
+        if values.get("hold") is None and "allocate_wait" in values:
+            complain(("allocateWait",), "no effect without hold", "add 'hold: 5m'")
 
     def calls_wait_until(self, since: float) -> float:
         """Return until when calls wait for a plugin that is away since `since`."""

@@ -4,20 +4,20 @@ The number of a device within a container is known only when Allocate is answere
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
+from kubedevices.config.checks import absolute, template
+from kubedevices.config.keys import Declared, key
 from kubedevices.config.placeholders import fill, placeholders
-from kubedevices.errors import ConflictingDevices, UsageError
+from kubedevices.errors import ConflictingDevices
 from kubedevices.values.allocation import AllocateResponse, ContainerAllocateResponse
 from kubedevices.values.device import DeviceSpec, Mount, is_name_of_text, natural_key
 
-PLACEHOLDERS: Mapping[str, str] = {
-    "id": "the device's ID, as the plugin lists it",
-    "index": "0, 1, 2 ...: the device's number within the container",
-    "numa": "the device's NUMA nodes with commas",
-}
 JOINT = ","
+
+_text = template("id", "index", "numa")
+"""Checks a text. `{index}` is the number of a device within the container: 0, 1, 2 …"""
 
 _Part = TypeVar("_Part", DeviceSpec, Mount)
 
@@ -35,44 +35,84 @@ def renumber(response: AllocateResponse, prefix: str) -> None:
         container.env.update({f"{prefix}{i}": value for i, value in enumerate(values)})
 
 
+_TEXTS: Mapping[str, Any] = {"default_factory": dict, "check": _text, "check_key": _text}
+
+
+def _path(text: str) -> str:
+    return _text(text) or absolute(text)
+
+
 @dataclass(frozen=True, kw_only=True)
-class InjectRule:
-    """What every container gets in addition to the plugin's answer.
+class _WrittenMount:
+    """A directory or file of the host."""
+
+    HINT: ClassVar[str] = "write '{host: /opt/gpu, container: /opt/gpu}'"
+
+    host: str = key("path on the host", check=_path)
+    container: str = key("path in the container", check=_path)
+    read_only: bool = key("whether the container cannot write", default=True)
+
+    def value(self) -> Mount:
+        return Mount(self.host, self.container, self.read_only)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _WrittenDevice:
+    """A device file of the host."""
+
+    HINT: ClassVar[str] = "write '{host: /dev/gpuctl}'"
+
+    host: str = key("path on the host", check=_path)
+    container: str | None = key("path in the container, if another", default=None, check=_path)
+    permissions: str = key("one or more of r, w and m (mknod)", default="rw")
+
+    def value(self) -> DeviceSpec:
+        return DeviceSpec(self.host, self.container, self.permissions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InjectRule(Declared):
+    """Additions to the plugin's answer, for every container.
 
     Texts may have the placeholders `{id}`, `{index}` and `{numa}`, which are filled for each device
     of the container. If several devices give a variable or annotation different values, its value
-    is all of them, joined by commas. `cdi_devices` are qualified names of CDI devices. With `cdi`
-    the container gets all device files and mounts, also those of the plugin, by a CDI device that
-    we define.
+    is all of them, joined by commas. With `cdi` a CDI device has also the files of the plugin.
     """
 
-    env: Mapping[str, str] = field(default_factory=dict)
-    mounts: tuple[Mount, ...] = ()
-    devices: tuple[DeviceSpec, ...] = ()
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    cdi_devices: tuple[str, ...] = ()
-    cdi: bool = False
+    HINT: ClassVar[str] = "write 'inject: {env: {GPU_IDS: \"{id}\"}}'"
+
+    env: Mapping[str, str] = key("environment variables", **_TEXTS)
+    mounts: tuple[Mount, ...] = key(
+        "files and directories", default=(), written=tuple[_WrittenMount, ...]
+    )
+    devices: tuple[DeviceSpec, ...] = key(
+        "device files", default=(), written=tuple[_WrittenDevice, ...]
+    )
+    annotations: Mapping[str, str] = key("annotations", **_TEXTS)
+    cdi_devices: tuple[str, ...] = key("qualified names of CDI devices", default=(), check=_text)
+    cdi: bool = key(
+        "whether containers get device files and mounts by a CDI device of the proxy", default=False
+    )
 
     def __post_init__(self) -> None:
-        """Raise `UsageError` if no container can be started with these additions."""
+        """Raise `UsageError` also if no container can be started with these additions."""
+        super().__post_init__()
+        if problem := next(filter(None, map(_text, self.texts)), ""):
+            self._refuse(problem)
         try:
-            for text in self.texts:
-                placeholders(text)
             # Try with an example device: so a mistake is reported at the start, not by the first
             # pod.
             added = additions(self, [PlaceholderValues("id", "0")])
-        except (ValueError, KeyError) as error:
-            raise UsageError(f"inject: {_placeholder_problem(error)}") from None
         except ConflictingDevices as error:
-            raise UsageError(f"inject: {error.problem}") from None
+            self._refuse(error.problem)
         for texts, is_variable in ((added.env, True), (added.annotations, False)):
             for name in texts:
                 if not is_name_of_text(name, is_variable=is_variable):
-                    raise UsageError(f"inject: {name!r} cannot be a name")
+                    self._refuse(f"{name!r} cannot be a name")
         parts: list[DeviceSpec | Mount] = [*added.devices, *added.mounts]
         for part in parts:
             if problem := part.problem():
-                raise UsageError(f"inject: {problem}")
+                self._refuse(problem)
 
     @property
     def texts(self) -> Iterable[str]:
@@ -165,10 +205,3 @@ def _over(parts: list[_Part], more: list[_Part]) -> tuple[list[_Part], list[str]
         if places.get(each.container_path, each).host_path != each.host_path
     ]
     return kept + more, lost
-
-
-def _placeholder_problem(error: Exception) -> str:
-    if isinstance(error, KeyError):
-        known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
-        return f"{{{error.args[0]}}} has no value; known: {known}"
-    return str(error)

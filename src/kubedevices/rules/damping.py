@@ -4,33 +4,36 @@
 reports health at any time; `health_gate` counts the results of regular checks.
 """
 
+# `key` makes a field, not a value
+
 from collections.abc import Collection
 from dataclasses import dataclass, field
+
+from kubedevices.config.checks import at_least
+from kubedevices.config.durations import duration
+from kubedevices.config.keys import Declared, key
 
 HOUR = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class DampingRule:
-    """When a change of health counts; times in seconds."""
+class DampingRule(Declared):
+    """When a change of health counts."""
 
-    unhealthy_after: float = 0.0
-    """A device must be unhealthy for so long without a break, then it is reported Unhealthy."""
-
-    healthy_after: float = 0.0
-    """A device must be healthy for so long without a break, then it is reported Healthy again."""
-
-    max_flaps: int | None = None
-    """How often a device may turn Unhealthy within an hour; one more time takes it out."""
-
-    recover_after: float | None = None
-    """A device that is out comes back after so long; None: not by itself."""
-
-    def __post_init__(self) -> None:
-        """Refuse negative values."""
-        times = (self.unhealthy_after, self.healthy_after, self.recover_after or 0.0)
-        if min(*times, self.max_flaps or 0) < 0:
-            raise ValueError("times and numbers of flaps are 0 or more")
+    unhealthy_after: float = duration(
+        "how long a device must be unhealthy without a break", default=0.0
+    )
+    healthy_after: float = duration(
+        "how long a device must be healthy again without a break", default=0.0
+    )
+    max_flaps: int | None = key(
+        "how often a device may turn Unhealthy within an hour; once more cordons it",
+        default=None,
+        check=at_least(0),
+    )
+    recover_after: float | None = duration(
+        "how long until a cordoned device comes back by itself", default=None
+    )
 
 
 @dataclass

@@ -7,9 +7,9 @@ address, or if a device file belongs to it; the caller looks it up (`device_fact
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
-from kubedevices.errors import UsageError
+from kubedevices.config.keys import Declared, key
 from kubedevices.values.device import Device
 
 
@@ -41,18 +41,22 @@ FindPci: TypeAlias = Callable[[Device], PciFunction | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PciRule:
-    """Globs that a PCI function must all fit; None fits every function.
+class PciRule(Declared):
+    """A PCI function; all given values must match.
 
-    IDs are hexadecimal, with or without 0x, as `lspci -n` shows them. `device_class` may be the
-    beginning of a class: `03` is every display controller. `driver: ""` means no driver.
+    IDs are hexadecimal, with or without 0x, as `lspci -n` shows them. `driver: ""` means no driver.
     """
 
-    vendor: str | None = None
-    device: str | None = None
-    device_class: str | None = None
-    driver: str | None = None
-    address: str | None = None
+    HINT: ClassVar[str] = """write 'pci: {vendor: "10de", device: "20*"}'"""
+    ANY_OF: ClassVar[tuple[str, ...]] = ("vendor", "device", "class", "driver", "address")
+
+    vendor: str | None = key("vendor ID in hexadecimal, a glob", default=None)
+    device: str | None = key("device ID in hexadecimal, a glob", default=None)
+    device_class: str | None = key(
+        "class or its beginning: 03 is every display controller", name="class", default=None
+    )
+    driver: str | None = key("the driver it is bound to, a glob", default=None)
+    address: str | None = key("such as 0000:3b:00.0, a glob", default=None)
 
     def fits(self, function: PciFunction | None) -> bool:
         """Whether `function` fits; False for None."""
@@ -62,33 +66,6 @@ class PciRule:
             and _fits_hex(function.device_class, self.device_class, more="*")
             and _fits(function.driver or "", self.driver)
             and _fits(function.address, self.address)
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeviceSelector:
-    """The devices that fit one of the globs `ids`, and are on `numa` nodes, and fit `pci`.
-
-    A condition that is not given fits every device. A device is on `numa` nodes if it has NUMA
-    nodes and all of them are among `numa`.
-    """
-
-    ids: tuple[str, ...] = ()
-    numa: tuple[int, ...] = ()
-    pci: PciRule | None = None
-
-    def __post_init__(self) -> None:
-        """Raise `UsageError` if `ids` is one text instead of several."""
-        ids: object = self.ids
-        if isinstance(ids, str):
-            raise UsageError(f"ids is a list of globs: ({ids!r},)")
-
-    def fits(self, device: Device, find_pci: FindPci) -> bool:
-        """Whether `device` fits; `find_pci` is called only if the answer depends on it."""
-        return (
-            (not self.ids or fits_any(device.id, self.ids))
-            and (not self.numa or is_on_nodes(device, self.numa))
-            and (self.pci is None or self.pci.fits(find_pci(device)))
         )
 
 
@@ -134,7 +111,7 @@ def selector_text(ids: Iterable[str], numa: Iterable[int], pci: PciRule | None =
     """Return the conditions in words: `a*, b*, NUMA node 0`."""
     words = [*ids, *(f"NUMA node {node}" for node in numa)]
     if pci is not None:
-        words += [f"{name} {value}" for name, value in vars(pci).items() if value is not None]
+        words += [f"{name} {value}" for name, value in pci.given.items()]
     return ", ".join(words)
 
 

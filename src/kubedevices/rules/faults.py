@@ -11,8 +11,11 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, ClassVar, NoReturn
 
+from kubedevices.config.checks import at_least, some_text
+from kubedevices.config.durations import duration
+from kubedevices.config.keys import Declared, key
 from kubedevices.errors import RpcError, StatusCode
 from kubedevices.errors.words import counted
 from kubedevices.host import deadlines
@@ -39,60 +42,54 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PreStart:
-    """Faults of PreStartContainer: `delay` in seconds; every `fail_every`-th call fails."""
+class PreStart(Declared):
+    """Faults of PreStartContainer."""
 
-    delay: float = 0.0
-    fail_every: int = 0
+    HINT: ClassVar[str] = "write 'preStart: {delay: 1s, failEvery: 3}'"
 
-
-class HealthChange(NamedTuple):
-    """From `at` (seconds after the start) on, the devices that fit the glob `id` have `health`."""
-
-    at: float
-    id: str
-    health: Health
+    delay: float = duration("how long it takes", default=0.0)
+    fail_every: int = key("every n-th fails", default=0, check=at_least(1))
 
 
 @dataclass(frozen=True, kw_only=True)
-class FaultRule:
-    """The faults; 0, False and () switch a fault off. Times in seconds."""
+class HealthChange(Declared):
+    """A change of the health of devices at a given time."""
 
-    allocate_delay: float = 0.0
-    """Delay of each answer to Allocate."""
+    HINT: ClassVar[str] = "write '{at: 30s, id: \"GPU-1*\", health: Unhealthy}'"
 
-    fail_allocate_every: int = 0
-    """Every n-th Allocate fails."""
+    at: float = duration("when, after the start")
+    id: str = key("glob of device IDs", default="*", check=some_text)
+    health: Health = key("Healthy or Unhealthy")
 
-    hang_allocate_every: int = 0
-    """Every n-th Allocate is never answered."""
 
-    refuse: tuple[str, ...] = ()
-    """Globs of IDs: Allocate of such a device fails, and the plugin gets no call."""
+@dataclass(frozen=True, kw_only=True)
+class FaultRule(Declared):
+    """Faults on purpose, to test programs that depend on the plugin."""
 
-    drop_stream_every: float = 0.0
-    """Each ListAndWatch stream ends after this time."""
+    HINT: ClassVar[str] = "write 'faults: {allocateDelay: 1s}'"
 
-    never_list: bool = False
-    """Streams stay open without a list."""
-
-    wrong_ids: bool = False
-    """GetPreferredAllocation answers with IDs of no device."""
-
-    pre_start: PreStart | None = None
-    """The plugin asks for PreStartContainer, which is late or fails."""
-
-    timeline: tuple[HealthChange, ...] = ()
-    """Changes of health at fixed times after the start."""
-
-    def __post_init__(self) -> None:
-        """Refuse negative values."""
-        numbers = (
-            self.allocate_delay, self.fail_allocate_every, self.hang_allocate_every,
-            self.drop_stream_every, *(each.at for each in self.timeline),
-        )  # fmt: skip
-        if min(numbers) < 0:
-            raise ValueError("times and numbers of faults are 0 or more")
+    allocate_delay: float = duration("by how much each answer to Allocate is delayed", default=0.0)
+    fail_allocate_every: int = key("every n-th Allocate fails", default=0, check=at_least(1))
+    hang_allocate_every: int = key(
+        "every n-th Allocate is never answered", default=0, check=at_least(1)
+    )
+    refuse: tuple[str, ...] = key(
+        "globs of IDs: Allocate of such a device fails",
+        default=(),
+        check=some_text,
+        hint="a list of IDs, wildcards allowed",
+    )
+    drop_stream_every: float = duration(
+        "time after which each ListAndWatch stream is closed", default=0.0, least=0.001
+    )
+    never_list: bool = key("whether ListAndWatch never sends a list", default=False)
+    wrong_ids: bool = key(
+        "whether GetPreferredAllocation answers with IDs of no device",
+        default=False,
+        name="wrongIDs",
+    )
+    pre_start: PreStart | None = key("delays and failures of PreStartContainer", default=None)
+    timeline: tuple[HealthChange, ...] = key("when the health of devices changes", default=())
 
 
 class Faulty(RuledMiddleware[FaultRule]):
@@ -121,7 +118,7 @@ class Faulty(RuledMiddleware[FaultRule]):
     def line(self) -> str:
         """Return the types with faults, for the log: somebody may have forgotten them."""
         types = self._rules.items() if isinstance(self._rules, Mapping) else [("*", self._rules)]
-        faulty = [name for name, rule in types if rule != FaultRule()]
+        faulty = [name for name, rule in types if rule.given]
         return f"faults on purpose: {', '.join(faulty)}" if faulty else ""
 
     def use(self, rules: FaultRule | Mapping[str, FaultRule]) -> None:
@@ -179,7 +176,8 @@ class Faulty(RuledMiddleware[FaultRule]):
     async def _play(self) -> None:
         """Follow the timelines to their end, or until `use` sets other rules."""
         types = self._rules.items() if isinstance(self._rules, Mapping) else [("*", self._rules)]
-        turns = sorted((turn, name) for name, rule in types for turn in rule.timeline)
+        turns = [(turn, name) for name, rule in types for turn in rule.timeline]
+        turns.sort(key=lambda each: each[0].at)
         loop = asyncio.get_running_loop()
         started = loop.time()
         for turn, name in turns:

@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
+from kubedevices.config.checks import numa_node
+from kubedevices.config.keys import Declared, key
 from kubedevices.errors import AllocationRefused, StatusCode
 from kubedevices.plugin.capabilities import AllocateAnswer
 from kubedevices.plugin.hooks import Hooks
@@ -16,11 +19,14 @@ from kubedevices.values.device_tree import DeviceTree
 
 
 @dataclass(frozen=True, kw_only=True)
-class FilterRule:
-    """Leaves out devices that fit one of the globs `ids`, and devices on the NUMA nodes `numa`."""
+class FilterRule(Declared):
+    """Devices that the kubelet does not get."""
 
-    ids: tuple[str, ...] = ()
-    numa: tuple[int, ...] = ()
+    HINT: ClassVar[str] = "write 'filter: {ids: [\"GPU-bad*\"]}'"
+    ANY_OF: ClassVar[tuple[str, ...]] = ("ids", "numa")
+
+    ids: tuple[str, ...] = key("globs of device IDs", default=())
+    numa: tuple[int, ...] = key("NUMA nodes", default=(), check=numa_node)
 
     def fits(self, device: Device) -> bool:
         """Whether `device`, whose NUMA nodes are known, is left out."""
@@ -43,8 +49,9 @@ class Filtered(RuledMiddleware[FilterRule]):
         numa: tuple[int, ...] | list[int] = (),
         facts: DeviceFacts | None = None,
     ) -> None:
-        plain = FilterRule(ids=tuple(ids), numa=tuple(numa))
-        super().__init__(scanner, plain if rules is None else rules)
+        if rules is None:
+            rules = FilterRule(ids=tuple(ids), numa=tuple(numa))
+        super().__init__(scanner, rules)
         self._facts = facts or DeviceFacts()
         self._left_out: Mapping[str, frozenset[str]] = {}
 

@@ -11,9 +11,9 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
-from kubedevices.config.placeholders import placeholders
+from kubedevices.config.keys import key
 from kubedevices.errors import KubedevicesError
 from kubedevices.host import deadlines
 from kubedevices.plugin import hook_threads
@@ -32,35 +32,31 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class HealthRule(DampingRule):
-    """What decides about the health of the devices of a type, and when a change counts.
+    """When a change of health is reported, and which checks decide beside the plugin.
 
-    Texts of checks may have the placeholders {id} and {address}; {address} is the PCI address that
-    the ID contains or that a device file leads to.
+    The {address} in texts of checks is the PCI address that the ID of a device contains or that a
+    device file leads to.
     """
 
-    checks: tuple[Check, ...] = ()
-    """A device is healthy if the plugin says so and no check fails."""
+    HINT: ClassVar[str] = "write 'health: {unhealthyAfter: 5s, healthyAfter: 30s}'"
 
-    ignore: tuple[str, ...] = ()
-    """Globs of IDs: these devices are always reported Healthy."""
-
-    recover: Check | None = None
-    """While the plugin says Unhealthy, this check decides: some plugins never say Healthy again."""
-
-    def __post_init__(self) -> None:
-        """Refuse unknown placeholders."""
-        super().__post_init__()
-        names = {name for text in self.texts for name in placeholders(text)}
-        if unknown := names - {"id", "address"}:
-            raise ValueError(
-                f"{{{unknown.pop()}}} has no value in a check; known: {{id}}, {{address}}"
-            )
+    checks: tuple[Check, ...] = key(
+        "a device is healthy if the plugin says Healthy and all of these checks succeed", default=()
+    )
+    ignore: tuple[str, ...] = key(
+        "globs of IDs of devices that are always Healthy, whatever plugin and checks say",
+        default=(),
+    )
+    recover: Check | None = key(
+        "while the plugin says Unhealthy, this check alone decides", default=None
+    )
 
     @property
-    def texts(self) -> tuple[str, ...]:
-        """Every text of a check that may have placeholders."""
+    def needs_address(self) -> bool:
+        """Whether a check has the placeholder {address}."""
         checks = (*self.checks, self.recover) if self.recover else self.checks
-        return tuple(text for check in checks for text in (check.file or "", *check.command))
+        texts = (text for check in checks for text in (check.path or "", *check.command))
+        return any("{address}" in text for text in texts)
 
 
 class Damped(RuledMiddleware[HealthRule]):
@@ -241,9 +237,7 @@ class Damped(RuledMiddleware[HealthRule]):
         self, device_type: str, rule: HealthRule, device: Device
     ) -> Iterator[tuple[CheckId, DeviceCheck]]:
         values = {"id": device.id, "address": ""}
-        if any("{address}" in text for text in rule.texts) and (
-            function := self._facts.pci_function(device)
-        ):
+        if rule.needs_address and (function := self._facts.pci_function(device)):
             values["address"] = function.address
         for i, check in enumerate(rule.checks):
             yield (device_type, device.id, str(i)), DeviceCheck(check, values)
@@ -278,7 +272,7 @@ def _rule_text(rule: HealthRule) -> str:
     if rule.checks:
         parts.append(f"{len(rule.checks)} checks")
     if rule.recover:
-        parts.append(f"{' '.join(rule.recover.command) or rule.recover.file} decides on recovery")
+        parts.append(f"{' '.join(rule.recover.command) or rule.recover.path} decides on recovery")
     if rule.ignore:
         parts.append(f"ignored: {', '.join(rule.ignore)}")
     return ", ".join(parts)

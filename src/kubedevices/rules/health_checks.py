@@ -210,8 +210,8 @@ def look(rule: Check, values: Mapping[str, str], here: Callable[[str], str] = st
     A value that does not stay in its place is a reason too: then nothing is read and nothing runs.
     """
     try:
-        if rule.file is not None:
-            path, directory = fill_path(rule.file, values), fixed_directory(rule.file)
+        if (template := rule.path) is not None:
+            path, directory = fill_path(template, values), fixed_directory(template)
             below = Path(here(directory)) if directory else None
             return _look_at_file(Path(here(path)), rule.equals, below)
         command = [fill_argument(word, values) for word in rule.command]

@@ -4,42 +4,75 @@
 health rule and of `expose`. `health_checks` runs checks. `damping` decides by seconds instead.
 """
 
-from collections.abc import Collection
-from dataclasses import dataclass
+# `key` makes a field, not a value
 
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from kubedevices.config.checks import path_template, template, times
+from kubedevices.config.durations import duration
+from kubedevices.config.keys import Complain, Declared, key
 from kubedevices.values.device import Health
 
 SHORTEST_INTERVAL = 0.1
 """Seconds between two checks at least: a shorter pause would only burn a processor."""
 
 
+def _below(text: str) -> str:
+    if text.startswith("/") or ".." in text.split("/") or "{" in text:
+        return f"{text!r}: write a name below /sys/bus/pci/devices/ADDRESS"
+    return "" if text else "a name is needed"
+
+
 @dataclass(frozen=True, kw_only=True)
-class Check:
-    """What is checked, and how often: a file, or a command. Texts may have placeholders."""
+class Check(Declared):
+    """A check of whether a device works: the content of a file, or the exit code of a command.
 
-    file: str | None = None
-    """A file that must exist; with `equals` it must also contain this text."""
+    Texts may have the placeholders {id} and {address}, which is a PCI address.
+    """
 
-    equals: str | None = None
-    command: tuple[str, ...] = ()
-    """A program and its arguments; exit code 0 means healthy."""
+    HINT: ClassVar[str] = "write '{file: /sys/..., equals: ok}' or '{command: [...]}'"
+    ONE_OF: ClassVar[tuple[str, ...]] = ("file", "command", "sysfs")
 
-    interval: float = 30.0
-    """Seconds between two checks."""
+    file: str | None = key(
+        "a file that must exist, or contain the text of 'equals'",
+        default=None,
+        check=path_template("id", "address"),
+    )
+    sysfs: str | None = key(
+        "the same for a file of the device's PCI function, for example enable",
+        default=None,
+        check=_below,
+    )
+    equals: str | None = key("text that the file must contain", default=None)
+    command: tuple[str, ...] = key(
+        "a program and its arguments; exit code 0 means healthy",
+        default=(),
+        not_empty=True,
+        check=template("id", "address"),
+        hint="a list: the program and its arguments",
+    )
+    interval: float = duration("pause between two checks", default=30.0, least=SHORTEST_INTERVAL)
+    fail_after: int = key("failures in a row that make a device unhealthy", default=2, check=times)
+    ok_after: int = key(
+        "successes in a row that make a device healthy again", default=3, check=times
+    )
 
-    fail_after: int = 2
-    """So many failures in a row make the device Unhealthy."""
+    @classmethod
+    def validate(cls, values: Mapping[str, Any], complain: Complain) -> None:
+        """Check that `equals` has a file, and that a command has a program."""
+        if values.get("command", ("x",))[0] == "":
+            complain(("command", 0), "this text is empty", "the program's name comes first")
+        if "equals" in values and "command" in values:
+            complain(("equals",), "only the exit code of a command counts", "remove 'equals'")
 
-    ok_after: int = 3
-    """So many successes in a row make it Healthy again."""
-
-    def __post_init__(self) -> None:
-        """Refuse an interval and numbers that no door may pass on."""
-        if not self.interval >= SHORTEST_INTERVAL or min(self.fail_after, self.ok_after) < 1:
-            raise ValueError(
-                f"a check needs an interval of {SHORTEST_INTERVAL:g} s or more, fail_after and "
-                "ok_after of 1 or more"
-            )
+    @property
+    def path(self) -> str | None:
+        """The file to read, with placeholders; None for a command."""
+        if self.sysfs is not None:
+            return f"/sys/bus/pci/devices/{{address}}/{self.sysfs}"
+        return self.file
 
 
 @dataclass

@@ -23,7 +23,7 @@ from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.rules.middleware import Middleware, Relay
 from kubedevices.rules.presence import presence_of
-from kubedevices.rules.record_file import MIB, RecordFile
+from kubedevices.rules.record_file import RecordFile, RecordRule
 from kubedevices.rules.record_format import (
     ALLOCATE,
     PRE_START,
@@ -66,15 +66,15 @@ class Recorded(Middleware):
         domain: str,
         file: Path | str,
         *,
-        max_size: int = 10 * MIB,
-        files: int = 5,
+        max_size: int = RecordRule.max_size,
+        files: int = RecordRule.files,
         redact_env: bool = False,
     ) -> None:
         super().__init__(scanner)
+        path = str(Path(file).absolute())
+        rule = RecordRule(file=path, max_size=max_size, files=files, redact_env=redact_env)
         self.domain, self.redact_env = domain, redact_env
-        self.file = RecordFile(
-            Path(file), max_size=max_size, files=files, redact_env=redact_env, on_lost=self._lose
-        )
+        self.file = RecordFile(rule, on_lost=self._lose)
         self.numbers = itertools.count(1)
         """Numbers that request and answer of one call have in common."""
         self._types: set[str] = set()

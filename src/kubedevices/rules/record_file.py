@@ -11,10 +11,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-from kubedevices.errors import UsageError
+from kubedevices.config.checks import absolute, at_least
+from kubedevices.config.keys import Declared, key
 from kubedevices.host.rotated_file import RotatedFile
 from kubedevices.kubelet_api.convert import device_list_to_wire, device_to_wire
 from kubedevices.rules.record_format import (
@@ -62,27 +64,38 @@ class _Waiting(NamedTuple):
         return _DEVICE_SIZE * len(self.devices)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RecordRule(Declared):
+    """A record of all lists and calls."""
+
+    HINT: ClassVar[str] = "write 'record: {file: /var/log/gpu.jsonl}'"
+
+    file: str = key(
+        "where the lines are written; {name} and {domain} stand for the parts of the name",
+        check=absolute,
+    )
+    max_size: int = key(
+        "bytes after which the next file begins", default=10 * MIB, check=at_least(1)
+    )
+    files: int = key("how many files are kept", default=5, check=at_least(1))
+    redact_env: bool = key(
+        "whether the values of environment variables are left out", default=False
+    )
+
+
 class RecordFile:
-    """A record in `path` and in older files beside it: `files` files of `max_size` bytes each.
+    """The files of a record: the file of `rule`, and older files beside it.
 
     A list may be larger than `max_size`. `on_lost` is called with the number of lost lines, from
-    any thread. Raises `UsageError`.
+    any thread.
     """
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        max_size: int = 10 * MIB,
-        files: int = 5,
-        redact_env: bool = False,
-        on_lost: Callable[[int], None] = lambda _: None,
+        self, rule: RecordRule, *, on_lost: Callable[[int], None] = lambda _: None
     ) -> None:
-        if max_size < 1 or files < 1:
-            raise UsageError("a record needs at least one file of at least one byte")
-        self._file, self._max_size = RotatedFile(path, files=files), max_size
-        self.path = self._file.path
-        self._redact_env, self._on_lost = redact_env, on_lost
+        self._file = RotatedFile(Path(rule.file), files=rule.files)
+        self.path, self._max_size = self._file.path, rule.max_size
+        self._redact_env, self._on_lost = rule.redact_env, on_lost
         # One clock for all lines: the wall clock of the start plus the monotonic clock, so that
         # times never go backwards.
         self._offset = time.time() - time.monotonic()

@@ -101,7 +101,7 @@ class Renamed(RuledMiddleware[str]):
 def type_problem(device_type: str) -> str:
     """Return why no resource can have this type, or an empty string."""
     if "/" in device_type:
-        return "the part before the slash belongs to the runner"
+        return "write only the part after the slash; the domain stays, or is renamed"
     return explain_resource_name(f"example.com/{device_type}")
 
 

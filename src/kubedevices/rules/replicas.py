@@ -17,7 +17,6 @@ from kubedevices.values.device_tree import DeviceTree
 SEPARATOR = "::"
 
 Spreading: TypeAlias = Literal["spread", "pack"]
-SPREADINGS = ("spread", "pack")
 
 
 def replicate(

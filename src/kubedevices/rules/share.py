@@ -7,9 +7,12 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple, cast
+from typing import ClassVar, NamedTuple, cast
 
-from kubedevices.errors import AllocationRefused, StatusCode, UsageError
+from kubedevices.config.checks import at_least
+from kubedevices.config.checks import replicas as check_replicas
+from kubedevices.config.keys import Declared, key
+from kubedevices.errors import AllocationRefused, StatusCode
 from kubedevices.plugin.allocate_response import explain_preference
 from kubedevices.plugin.author_errors import describe
 from kubedevices.plugin.capabilities import AllocateAnswer, Allocator, PreferredAllocator
@@ -18,7 +21,6 @@ from kubedevices.plugin.scanner import Scanner
 from kubedevices.rules.device_selector import fits_any
 from kubedevices.rules.middleware import Relay, RuledMiddleware
 from kubedevices.rules.replicas import (
-    SPREADINGS,
     EqualDevices,
     Spreading,
     check_shares,
@@ -41,7 +43,6 @@ from kubedevices.values.allocation import (
 from kubedevices.values.device import Device
 from kubedevices.values.device_tree import DeviceTree
 
-REPLICAS_LIMIT = 1000
 _MOST_HELD = 1000
 """If more devices of a type have held replicas, devices that are not listed are forgotten."""
 
@@ -49,39 +50,36 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class ShareOf:
-    """The number of replicas of devices whose ID fits the glob `ids`."""
+class ShareOf(Declared):
+    """How many replicas some devices have."""
 
-    ids: str
-    replicas: int
+    HINT: ClassVar[str] = "write '{ids: \"GPU-a*\", replicas: 8}'"
+
+    ids: str = key("glob of device IDs")
+    replicas: int = key("replicas of each of these devices", check=check_replicas)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShareRule:
-    """How devices of a type are shared.
+class ShareRule(Declared):
+    """Several containers per device."""
 
-    The first of `rules` that fits a device says how many replicas the device has, from 1 to 1000;
-    if none fits, `replicas` does. `per_container` is the most replicas that one container may have;
-    None means no limit. With `distinct` these are replicas of different devices. `allocation` says
-    which devices are preferred: `spread` the least used, `pack` the most used.
-    """
+    HINT: ClassVar[str] = "write 'share: {replicas: 4}'"
 
-    replicas: int = 1
-    rules: tuple[ShareOf, ...] = ()
-    per_container: int | None = None
-    distinct: bool = False
-    allocation: Spreading = "spread"
-
-    def __post_init__(self) -> None:
-        """Raise `UsageError` for a wrong number or an unknown `allocation`."""
-        for count in (self.replicas, *(rule.replicas for rule in self.rules)):
-            if not 1 <= count <= REPLICAS_LIMIT:
-                raise UsageError(f"replicas must be between 1 and {REPLICAS_LIMIT}, not {count}")
-        if self.per_container is not None and self.per_container < 1:
-            raise UsageError(f"per_container must be 1 or more, not {self.per_container}")
-        if self.allocation not in SPREADINGS:
-            known = " or ".join(SPREADINGS)
-            raise UsageError(f"allocation must be {known}, not {self.allocation!r}")
+    replicas: int = key(
+        "replicas of each device that no rule names", default=1, check=check_replicas
+    )
+    rules: tuple[ShareOf, ...] = key(
+        "replicas of some devices; the first rule that matches counts", default=()
+    )
+    per_container: int | None = key(
+        "the most replicas that one container may have", default=None, check=at_least(1)
+    )
+    distinct: bool = key(
+        "whether replicas of one container must be of different devices", default=False
+    )
+    allocation: Spreading = key(
+        "whether the least or the most used devices are allocated first", default="spread"
+    )
 
     def count_of(self, device_id: str) -> int:
         """Return how many replicas a device has."""

@@ -3,13 +3,20 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
-from kubedevices.errors import UsageError
+from kubedevices.config.keys import Declared, key, varied_key
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.rules.device_facts import DeviceFacts
-from kubedevices.rules.device_selector import DeviceSelector, selector_text
+from kubedevices.rules.device_selector import (
+    FindPci,
+    PciRule,
+    fits_any,
+    is_on_nodes,
+    selector_text,
+)
+from kubedevices.rules.filter import FilterRule
 from kubedevices.rules.middleware import Relay, RuledMiddleware
 from kubedevices.rules.rename import TypeNames, type_problem
 from kubedevices.values.device import Device
@@ -17,34 +24,41 @@ from kubedevices.values.device_tree import DeviceTree
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitPart(DeviceSelector):
-    """The devices that fit all given conditions (`DeviceSelector`) become the type `to`."""
+class SplitPart(Declared):
+    """Devices that become another resource; all given values must match.
 
-    to: str
+    A device is on `numa` nodes if it has NUMA nodes and all of them are among `numa`.
+    """
 
-    def __post_init__(self) -> None:
-        """Raise `UsageError` for a name that no resource can have."""
-        super().__post_init__()
-        if problem := type_problem(self.to):
-            raise UsageError(f"split to {self.to!r}: {problem}")
+    HINT: ClassVar[str] = "write '{to: gpu-a100, ids: [\"GPU-a*\"]}'"
+    ANY_OF: ClassVar[tuple[str, ...]] = ("ids", "numa", "pci")
+
+    to: str = key("the resource's name after the slash", check=type_problem)
+    ids: tuple[str, ...] = varied_key(FilterRule, "ids")
+    numa: tuple[int, ...] = varied_key(FilterRule, "numa")
+    pci: PciRule | None = key("what the PCI function of the device is", default=None)
+
+    def fits(self, device: Device, find_pci: FindPci) -> bool:
+        """Whether `device` fits; `find_pci` is called only if the answer depends on it."""
+        return (
+            (not self.ids or fits_any(device.id, self.ids))
+            and (not self.numa or is_on_nodes(device, self.numa))
+            and (self.pci is None or self.pci.fits(find_pci(device)))
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitRule:
-    """The first of `rules` that fits a device says its type.
+class SplitRule(Declared):
+    """Several resources from the devices of one."""
 
-    A device that fits no rule stays in its type (`rest="keep"`) or is not listed (`"drop"`).
-    """
+    HINT: ClassVar[str] = "write 'split: {rules: [{to: gpu-a100, ids: [\"GPU-a*\"]}]}'"
 
-    rules: tuple[SplitPart, ...]
-    rest: Literal["keep", "drop"] = "keep"
-
-    def __post_init__(self) -> None:
-        """Raise `UsageError` without rules, and for an unknown `rest`."""
-        if not self.rules:
-            raise UsageError("a split needs at least one rule")
-        if self.rest not in ("keep", "drop"):
-            raise UsageError(f"rest must be keep or drop, not {self.rest!r}")
+    rules: tuple[SplitPart, ...] = key(
+        "the first rule that matches a device says its resource", not_empty=True
+    )
+    rest: Literal["keep", "drop"] = key(
+        "whether devices that match no rule stay in the resource or are left out", default="keep"
+    )
 
 
 class Split(RuledMiddleware[SplitRule]):
@@ -152,7 +166,6 @@ class _PartRelay(Relay):
 
 def _rule_text(rule: SplitRule) -> str:
     parts: Sequence[str] = [
-        f"{part.to} ({selector_text(part.ids, part.numa, part.pci) or 'all'})"
-        for part in rule.rules
+        f"{part.to} ({selector_text(part.ids, part.numa, part.pci)})" for part in rule.rules
     ]
     return ", ".join([*parts, "the rest stays" if rule.rest == "keep" else "the rest is dropped"])

@@ -1,7 +1,7 @@
 """The answers of a simulated resource to the kubelet. Faults come from `rules.faults`."""
 
 from kubedevices.errors import RpcError, StatusCode
-from kubedevices.plugin.allocation_policy import choose
+from kubedevices.plugin.allocation_policy import choose_all
 from kubedevices.plugin.capabilities import (
     USE_DEFAULT,
     AllocateAnswer,
@@ -39,20 +39,7 @@ class _AnswersWithPreference(Answers, PreferredAllocator):
         self, request: PreferredAllocationRequest
     ) -> PreferredAllocationResponse:
         """Choose by policy; devices with the same NUMA nodes count as one physical device."""
-        return PreferredAllocationResponse(
-            tuple(
-                tuple(
-                    choose(
-                        self.config.preferred or "none",
-                        container.available,
-                        container.must_include,
-                        container.size,
-                        physical=self._node_of,
-                    )
-                )
-                for container in request.containers
-            )
-        )
+        return choose_all(self.config.preferred or "none", request, physical=self._node_of)
 
     def _node_of(self, device_id: str) -> str:
         device = self._devices.of(self.config.device_type).get(device_id)

@@ -67,9 +67,10 @@ class _Resource:
     def apply(self, step: "SimulatorStep") -> Sequence[str]:
         """Apply `step`; return the IDs of the devices that it concerned."""
         if step.set_ is not None:
-            health = Health(step.set_.health)
             chosen = fnmatch.filter(self.devices, step.set_.id)
-            self.devices |= {each: replace(self.devices[each], health=health) for each in chosen}
+            self.devices |= {
+                each: replace(self.devices[each], health=step.set_.health) for each in chosen
+            }
             return chosen
         if step.count is not None:
             return self._resize(step.count)
@@ -78,10 +79,11 @@ class _Resource:
         if step.faults is not None:  # faults change the answers, not the devices
             return [*self.devices]
         free = self._free_indexes()
-        for device_id in step.add:
+        added = [*dict.fromkeys(step.add)]
+        for device_id in added:
             known = self._indexes.get(device_id)
             self._put(device_id, next(free) if known is None else known)
-        return step.add
+        return added
 
     def _resize(self, count: int) -> Sequence[str]:
         if surplus := [*self.devices][count:]:

@@ -9,14 +9,14 @@ together, each with its source.
 itself reads two further variables, PLUGIN_SOCK_DIR and REGISTER_CONTROL_FILE.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kubedevices.config.keys import choices_of, schema_fields, value_problem
 from kubedevices.errors import ConfigError, ConfigProblem
 from kubedevices.errors.words import counted
-from kubedevices.simulate.config import NumaNodes, SimulatorConfig, check_count
+from kubedevices.simulate.config import NumaNodes, SimulatorConfig
 from kubedevices.simulate.devices import list_problem
-from kubedevices.values.resource_name import explain_resource_name
 
 if TYPE_CHECKING:
     from kubedevices.simulate.steps import TimedStep
@@ -31,19 +31,25 @@ class Setting(NamedTuple):
     variable: str
     yaml_key: str
     meaning: str
-    parse: Callable[[str], Any] = str
-    check: Callable[[Any], str] = lambda _: ""
-    is_switch: bool = False
+    kind: Any
 
     @property
     def flag(self) -> str:
         """The command line option."""
         return "--" + self.field.replace("_", "-")
 
+    @property
+    def is_switch(self) -> bool:
+        """Whether the option needs no value."""
+        return self.kind is bool
 
-def _check_resource_name(name: str) -> str:
-    problem = explain_resource_name(name)
-    return f"{name!r} is not a resource name: {problem}" if problem else ""
+    def parse(self, text: str) -> Any:
+        """Return the value of a text; raises ValueError."""
+        if self.kind is str:
+            return text
+        if self.kind is bool:
+            return _parse_switch(text)
+        return _whole_number(text) if self.kind is int else _parse_numa_nodes(text)
 
 
 def _whole_number(text: str) -> int:
@@ -51,27 +57,6 @@ def _whole_number(text: str) -> int:
         return int(text)
     except ValueError:
         raise ValueError(f"{text!r} is not a whole number") from None
-
-
-def _check_file_name(name: str) -> str:
-    if name in {"", "kubelet"} or "/" in name or not name.isprintable():
-        return f"{name!r} cannot be the name of a socket"
-    return ""
-
-
-def _check_prefix(prefix: str) -> str:
-    if "/" in prefix or not prefix.isprintable():
-        return f"{prefix!r} must not contain '/' or characters that cannot be printed"
-    return ""
-
-
-def _check_env_prefix(prefix: str) -> str:
-    ok = "=" not in prefix and prefix.isprintable()
-    return "" if ok else f"{prefix!r} cannot be part of a variable's name"
-
-
-def _check_style(style: str) -> str:
-    return "" if style in {"index", "id"} else f"{style!r} must be 'index' or 'id'"
 
 
 def _parse_numa_nodes(text: str) -> NumaNodes:
@@ -92,105 +77,20 @@ def _parse_switch(text: str) -> bool:
     return text.lower() in _TRUE
 
 
-def _check_numa_nodes(nodes: NumaNodes) -> str:
-    numbers = [*nodes, *nodes.values()] if isinstance(nodes, Mapping) else nodes
-    return next(filter(None, map(_numa_node_problem, numbers)), "")
+_KEYS = {each.field.name: each for each in schema_fields(SimulatorConfig).values()}
+_ONLY_IN_THE_FILE = {"create_device_files", "preferred", "pre_start", "faults"}
+_NOT_IN_THE_FILE = {"node_name", "namespace"}
 
-
-def _numa_node_problem(number: int) -> str:
-    if number < 0:
-        return f"{number} is negative"
-    return "" if number < 2**31 else f"{number} is not a NUMA node"
-
-
-# Each `field` is a field of `SimulatorConfig`. Its other fields can only be set in the file.
-SETTINGS = (
+SETTINGS = tuple(
     Setting(
-        "resource_name",
-        "RESOURCE_NAME",
-        "resourceName",
-        "full name of the resource",
-        check=_check_resource_name,
-    ),
-    Setting(
-        "number_devices",
-        "NUMBER_DEVICES",
-        "numberDevicesOnNode",
-        "number of devices, may be 0",
-        _whole_number,
-        check_count,
-    ),
-    Setting(
-        "plugin_name",
-        "PLUGIN_NAME",
-        "pluginName",
-        "the socket is called PLUGIN_NAME.sock",
-        check=_check_file_name,
-    ),
-    Setting(
-        "device_id_prefix",
-        "DEVICE_ID_PREFIX",
-        "deviceIDPrefix",
-        "device IDs are PREFIX-NODE-0, PREFIX-NODE-1 ...",
-        check=_check_prefix,
-    ),
-    Setting(
-        "annotation_prefix",
-        "ANNOTATION_PREFIX",
-        "annotationPrefix",
-        "annotation PREFIX-ID for each device of a container",
-        check=_check_prefix,
-    ),
-    Setting(
-        "env_prefix",
-        "ENV_PREFIX",
-        "envPrefix",
-        "variable PREFIX_ID for each device of a container",
-        check=_check_env_prefix,
-    ),
-    Setting(
-        "device_file_prefix",
-        "DEVICE_FILE_PREFIX",
-        "deviceFilePrefix",
-        "device file /dev/PREFIX-0 for each device of a container",
-        check=_check_prefix,
-    ),
-    Setting(
-        "node_name",
-        "NODE_NAME",
-        "",
-        "part of the device IDs, by default the host's name",
-        check=_check_prefix,
-    ),
-    Setting(
-        "device_path_style",
-        "DEVICE_PATH_STYLE",
-        "devicePathStyle",
-        "variables and device files name a device by its 'index' or its 'id'",
-        check=_check_style,
-    ),
-    Setting(
-        "numa_nodes",
-        "NUMA_NODES",
-        "numaNodes",
-        "NUMA nodes in turn (0,1), or by index (0=0,1=1)",
-        _parse_numa_nodes,
-        _check_numa_nodes,
-    ),
-    Setting(
-        "cdi",
-        "CDI_ENABLED",
-        "cdi",
-        "devices are CDI devices too, in a file that follows every change: true or false",
-        _parse_switch,
-        is_switch=True,
-    ),
-    Setting(
-        "namespace",
-        "NAMESPACE",
-        "",
-        "Kubernetes namespace of a deployment; the simulator itself does not use it",
-    ),
+        each.field.name,
+        "CDI_ENABLED" if each.field.name == "cdi" else each.field.name.upper(),
+        "" if each.field.name in _NOT_IN_THE_FILE else name,
+        each.rules.meaning,
+        str if choices_of(each.kind, each.rules) else each.kind,
+    )
+    for name, each in schema_fields(SimulatorConfig).items()
+    if each.field.name not in _ONLY_IN_THE_FILE
 )
 
 
@@ -269,15 +169,14 @@ def check_timeline(timeline: Timeline, configs: Sequence[SimulatorConfig]) -> No
 
 
 def _from_file(file: FileSettings) -> dict[str, _Given]:
-    checks = {setting.field: setting.check for setting in SETTINGS}
     return {
-        name: _Given(
-            value,
-            file.places[name]._replace(problem=checks[name](value) if name in checks else ""),
-            _FILE,
-        )
+        name: _Given(value, file.places[name]._replace(problem=_problem(name, value)), _FILE)
         for name, value in file.values.items()
     }
+
+
+def _problem(field: str, value: Any) -> str:
+    return value_problem(value, _KEYS[field].kind, _KEYS[field].rules)
 
 
 def _from_outside(
@@ -293,7 +192,7 @@ def _from_outside(
             continue
         try:
             value = setting.parse(text)
-            problem = setting.check(value)
+            problem = _problem(setting.field, value)
         except ValueError as error:
             value, problem = None, str(error)
         yield setting.field, _Given(value, place._replace(problem=problem), source)

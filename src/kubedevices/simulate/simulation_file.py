@@ -5,37 +5,24 @@ absent, and a number may stand for text. `simulator_settings` checks the values,
 source may still replace them.
 """
 
-# ruff: noqa: RUF009  # `key` makes a field, not a value
-
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
-from kubedevices.config.durations import parse_duration
-from kubedevices.config.yaml_config import key, key_names, load_config
-from kubedevices.config.yaml_source import KeyPath, SourceProblems
-from kubedevices.expose.checks import allocation
-from kubedevices.plugin.allocation_policy import POLICIES
-from kubedevices.rules.faults import PreStart
+from kubedevices.config.keys import KeyPath, key, key_names, varied_key
+from kubedevices.config.yaml_config import load_config
+from kubedevices.config.yaml_source import SourceProblems
+from kubedevices.rules.faults import FaultRule, PreStart
+from kubedevices.simulate.config import NumaNodes, SimulatorConfig
 from kubedevices.simulate.settings import FileSettings, Timeline
-from kubedevices.simulate.steps import DURATION, FaultKey, TimedStep, check_every
+from kubedevices.simulate.steps import TimedStep
 
 PRESETS = Path(__file__).parent / "presets"
 
 
-def _check_directory(path: str) -> str:
-    return "" if path.startswith("/") else f"{path!r} must be an absolute path"
-
-
-@dataclass(frozen=True, kw_only=True)
-class PreStartKey:
-    """Faults of PreStartContainer."""
-
-    HINT: ClassVar[str] = "write 'preStart: {delay: 1s, failEvery: 3}'"
-
-    delay: float = key(default=0.0, parse=parse_duration, hint=DURATION)
-    fail_every: int = key(default=0, check=check_every)
+def in_file(name: str) -> Any:
+    """Declare the key of a setting. `settings` checks it: another source may still replace it."""
+    return varied_key(SimulatorConfig, name, default=None, check=None, check_key=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,22 +31,20 @@ class _ResourceKeys:
 
     HINT: ClassVar[str] = "for example 'resourceName: example.com/simple-device'"
 
-    resource_name: str | None = key(default=None)
-    number_devices: int | None = key(default=None, name="numberDevicesOnNode")
-    plugin_name: str | None = key(default=None)
-    device_id_prefix: str | None = key(default=None, name="deviceIDPrefix")
-    annotation_prefix: str | None = key(default=None)
-    env_prefix: str | None = key(default=None)
-    device_file_prefix: str | None = key(default=None)
-    device_path_style: str | None = key(default=None)
-    numa_nodes: tuple[int, ...] | Mapping[int, int] | None = key(
-        default=None, hint="[0, 1] in turn, or {0: 0, 1: 1} by index"
-    )
-    cdi: bool | None = key(default=None)
-    create_device_files: str | None = key(default=None, check=_check_directory)
-    preferred: str | None = key(default=None, check=allocation, choices=(*POLICIES,))
-    pre_start: PreStartKey | None = key(default=None)
-    faults: FaultKey | None = key(default=None)
+    resource_name: str | None = in_file("resource_name")
+    number_devices: int | None = in_file("number_devices")
+    plugin_name: str | None = in_file("plugin_name")
+    device_id_prefix: str | None = in_file("device_id_prefix")
+    annotation_prefix: str | None = in_file("annotation_prefix")
+    env_prefix: str | None = in_file("env_prefix")
+    device_file_prefix: str | None = in_file("device_file_prefix")
+    device_path_style: str | None = in_file("device_path_style")
+    numa_nodes: NumaNodes | None = in_file("numa_nodes")
+    cdi: bool | None = in_file("cdi")
+    create_device_files: str | None = in_file("create_device_files")
+    preferred: str | None = in_file("preferred")
+    pre_start: PreStart | None = in_file("pre_start")
+    faults: FaultRule | None = in_file("faults")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,10 +89,6 @@ def _settings(content: _ResourceKeys, report: SourceProblems, at: KeyPath) -> Fi
     }
     keys = key_names(_ResourceKeys)
     places = {name: report.place((*at, keys[name])) for name in values}
-    if isinstance(rule := values.get("pre_start"), PreStartKey):
-        values["pre_start"] = PreStart(delay=rule.delay, fail_every=rule.fail_every)
-    if isinstance(rule := values.get("faults"), FaultKey):
-        values["faults"] = rule.rule
     return FileSettings(values, places)
 
 

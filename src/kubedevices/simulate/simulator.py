@@ -86,7 +86,7 @@ class Simulator(Scanner):
         if step.faults is not None:
             for config in self.configs:
                 if step.resource in {None, config.device_type}:
-                    rule = replace(step.faults.rule, pre_start=config.pre_start)
+                    rule = replace(step.faults, pre_start=config.pre_start)
                     self._faults[config.device_type] = rule
             self.on_faults({**self._faults})
         self._report()

@@ -17,7 +17,8 @@ from kubedevices.check.check import Status
 from kubedevices.check.checks import ALL
 from kubedevices.check.drivers import known_rules
 from kubedevices.check.results import CheckResult
-from kubedevices.config.yaml_config import key, load_config, load_node
+from kubedevices.config.keys import key
+from kubedevices.config.yaml_config import load_config, load_node
 from kubedevices.errors.words import did_you_mean
 
 LEVELS = {"fail": (Status.FAIL,), "warn": (Status.FAIL, Status.WARN), "never": ()}
@@ -31,10 +32,6 @@ def _wrong_id(name: str) -> str:
     return "" if name in ids else f"there is no check {name!r}{did_you_mean(name, ids)}"
 
 
-def _wrong_status(name: str) -> str:
-    return "" if name in _COVERED else "it must be fail or warn"
-
-
 def _no_reason(text: str) -> str:
     return "" if text.strip() else "there is no reason yet: write why the finding is accepted"
 
@@ -46,7 +43,7 @@ class Expected:
     check: str = key(check=_wrong_id)
     reason: str = key(check=_no_reason)
     resource: str = key(default="")
-    status: str = key(default="fail", check=_wrong_status)
+    status: str = key(default="fail", choices=(*_COVERED,))
 
     def concerns(self, result: CheckResult) -> bool:
         """Whether this entry is for the check and the resource of `result`."""

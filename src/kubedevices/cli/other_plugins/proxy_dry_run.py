@@ -8,7 +8,6 @@ import argparse
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,13 +21,13 @@ from kubedevices.plugin.scanner import Scanner
 from kubedevices.proxy.known_sockets import KnownSockets
 from kubedevices.proxy.middleware_chain import make_chain
 from kubedevices.proxy.plugin_scanner import PluginScanner
+from kubedevices.proxy.proxy_config import ProxyRule
 from kubedevices.proxy.record_reader import Change, read_recording
 from kubedevices.proxy.replay import tree_of
 from kubedevices.values.resource_name import ResourceName
 
 if TYPE_CHECKING:
     from kubedevices.proxy.live_rules import LiveRules
-    from kubedevices.proxy.proxy_config import ProxyRule
 
 _ANSWER_TIMEOUT = 5.0
 """Seconds for a plugin to answer."""
@@ -88,7 +87,7 @@ async def _rows(
 
 
 async def _rows_of(
-    name: str, source: Path | _LastList, rule: "ProxyRule | None", state_dir: Path
+    name: str, source: Path | _LastList, rule: ProxyRule | None, state_dir: Path
 ) -> list[Row]:
     blank: Row = {"plugin": name, "resource": None, "id": None, "health": None, "note": ""}
     if rule is None:
@@ -96,8 +95,16 @@ async def _rows_of(
     inside = ResourceName.parse(name)
     plugin = PluginScanner(inside)
     plugin.is_repaired = rule.repair
-    # Keep only rules that change the list. The others write files or change answers.
-    looking = replace(rule, record=None, hold=None, inject=None, faults=None)
+    # Only rules that change the list. The others write files or change answers.
+    looking = ProxyRule(
+        repair=rule.repair,
+        filter=rule.filter,
+        split=rule.split,
+        rename=rule.rename,
+        cordon=rule.cordon,
+        health=rule.health,
+        share=rule.share,
+    )
     try:
         scanner = source if isinstance(source, _LastList) else plugin
         chain = make_chain(scanner, inside, looking, state_dir)

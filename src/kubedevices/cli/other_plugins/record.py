@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     """Serve and record until SIGTERM or Ctrl-C."""
     from kubedevices.proxy.live_rules import LiveRules
     from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
-    from kubedevices.proxy.rule_keys import RecordKey
+    from kubedevices.rules.record_file import RecordRule
 
     directory = args.directory.absolute()
     try:
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         raise CannotAsk(f"cannot record in {directory}: {error.strerror}") from error
     if not os.access(directory, os.W_OK | os.X_OK):
         raise CannotAsk(f"cannot record in {directory}: it cannot be written to")
-    record = RecordKey(
+    record = RecordRule(
         file=f"{directory}/{{domain}}_{{name}}.jsonl",
         max_size=args.max_size * 2**20,
         redact_env=args.redact_env,
