@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kubedevices.cli.kubectl_devices import main
+from kubedevices.cli.shared.cluster_client import usual_kubeconfig
 from tests.explain.cluster_rig import DRIVER, SmallCluster
 
 
@@ -45,6 +46,18 @@ async def test_it_lists_the_devices_of_the_cluster(
     assert "ml/bert (claim bert-gpu)" in shown[0]
     assert shown[1].startswith("ok       pod ml/bert: the pod runs on node node1 with ")
     assert shown[2] == "kubedevices: unrecognized arguments: --wide (see kubectl devices --help)\n"
+
+
+def test_the_file_of_the_home_directory_comes_after_the_variable(tmp_path: Path) -> None:
+    """As for kubectl; without the file, a pod's own account is used."""
+    home = {"HOME": str(tmp_path)}
+    assert usual_kubeconfig(home) is None
+    assert usual_kubeconfig({}) is None
+    file = tmp_path / ".kube/config"
+    file.parent.mkdir()
+    file.touch()
+    assert usual_kubeconfig(home) == file
+    assert usual_kubeconfig({**home, "KUBECONFIG": "other"}) is None
 
 
 EXPLAIN, WRONG = ("explain", "pod", "bert", "-n", "ml"), ("--wide",)

@@ -205,6 +205,20 @@ async def test_missing_rights_are_named_below_the_table(
         assert f"not read: {plural}: you need the RBAC rule {{apiGroups: [" in shown
 
 
+async def test_a_cluster_without_devices(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is not said of a cluster whose devices may not be read."""
+    async with SmallCluster().running() as cluster:
+        for node in ("node1", "node2"):
+            cluster.unpublish(node)
+        assert await cluster.run(tmp_path, "devices", "--cluster") == 0
+        assert capsys.readouterr().err.startswith("no devices: no driver has published any")
+        cluster.forbid("nodes", "resourceslices")
+        assert await cluster.run(tmp_path, "devices", "--cluster") == 3
+        assert capsys.readouterr().err == "no devices may be read\n"
+
+
 async def test_one_namespace_is_read_if_not_all_may_be(
     cluster: SmallCluster, listed: Listed
 ) -> None:

@@ -49,7 +49,7 @@ examples:
 """
 
 _PAUSE = 5.0
-"""Seconds between two looks with `--watch`."""
+"""Seconds between two looks with `--watch`; five times as long as a look if that takes longer."""
 
 _EMPTY = "no devices: no driver has published any, and no device plugin has registered"
 
@@ -81,10 +81,11 @@ def run(args: argparse.Namespace) -> int:
         asyncio.run(_watch(api, namespace, args))
         return 0
     document, can_answer = asyncio.run(_look(api, namespace, args.resource or ""))
-    rows = _rows(document)
-    print_listing(rows, _COLUMNS, args.output, document=document, empty=_EMPTY, headings=2)
+    rows, empty = _rows(document), "no devices may be read" if document["unread"] else _EMPTY
+    print_listing(rows, _COLUMNS, args.output, document=document, empty=empty, headings=2)
     if args.output == "table" and (remarks := [*_remarks(document)]):
-        print_line()
+        if rows:
+            print_line()
         for each in remarks:
             print_line(each)
     return 0 if can_answer else 3
@@ -115,20 +116,23 @@ async def _watch(api: "ApiClient", namespace: str, args: argparse.Namespace) -> 
     """Look again every few seconds. An API server that is away later is asked again."""
     only, problem = args.resource or "", ""
     shown: dict[str, Any] | None = None
+    loop = asyncio.get_running_loop()
+    is_live = args.output == "table" and terminal.is_terminal()  # has a caption for what is wrong
     with LiveListing(_COLUMNS, args.output, empty=_EMPTY, headings=2) as listing:
         while True:
+            began = loop.time()
             try:
                 shown, _ = await _look(api, namespace, only, may_lack=shown is not None)
                 problem = ""
             except ApiUnreachable as error:
                 if shown is None:
                     raise
-                if not problem and not terminal.is_terminal():
+                if not problem and not is_live:
                     print_to_stderr(f"{error}; asking again")
                 problem = f"{error}; asking again"
             caption = "; ".join([problem] * bool(problem) + [*_remarks(shown)])
             listing.show(_rows(shown), document=shown, caption=caption)
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(max(_PAUSE, 5 * (loop.time() - began)))
 
 
 # ---------------------------------------------------------------- the table
