@@ -176,7 +176,7 @@ def test_resources_with_the_same_fault_share_a_paragraph(
     gone = problem(Step.REGISTRATION, "kubelet", "its plugin is gone", "start it")
     full = warning(Step.HELD, "kubelet", "all are held", "wait")
     reports = [
-        ResourceReport(f"example.com/{name}", None, (ok(Step.NAME, name, "good"), *findings))
+        ResourceReport(f"example.com/{name}", (ok(Step.NAME, name, "good"), *findings))
         for name, findings in {"a": [gone], "b": [gone], "c": [gone, full], "d": []}.items()
     ]
     shown = verb._print_summary(Diagnosis(Path("/p"), "kubelet", (), tuple(reports)))

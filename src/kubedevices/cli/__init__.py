@@ -82,10 +82,7 @@ GROUPS = {
             "replay": (
                 "serve a record as a plugin: the same lists at the same times, the same answers"
             ),
-            "cordon": (
-                "take a device from new pods: it is Unhealthy, and Allocate refuses it with the "
-                "reason"
-            ),
+            "cordon": "take a device from new pods: Unhealthy, and refused with the reason",
             "uncordon": "let new pods have a cordoned device again",
         },
     ),
@@ -337,9 +334,8 @@ def parse_words(
     verb: ModuleType, words: list[str], defaults: argparse.Namespace, called: str = ""
 ) -> argparse.Namespace:
     """Parse the words after a verb; `called` is as for `verb_parser`."""
+    is_mixed = getattr(verb, "OPTIONS_BETWEEN_WORDS", False)  # as in `explain pod -o json NAME`
     parser = verb_parser(verb, called)
-    # Then an option may stand between two words: `explain pod -o json NAME`.
-    is_mixed = getattr(verb, "OPTIONS_BETWEEN_WORDS", False)
     return (parser.parse_intermixed_args if is_mixed else parser.parse_args)(words, defaults)
 
 

@@ -31,6 +31,7 @@ judge_files      device files, links, permissions, CDI names, devices inside a c
 cluster          the objects of a cluster that decide about claims, and who holds which device
 look_cluster     reads these objects from the API server
 device_table     the devices of a cluster, of both APIs, with their holders
+bundle           a file for a bug report: what was read, and the answer
 answer           the answer about a subject of a cluster, and the reason for each device
 judge_subject    the answer about a cluster, a node, a pod or a claim
 judge_cluster    all that is wrong in a cluster, on a node, or with one resource or driver

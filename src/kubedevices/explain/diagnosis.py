@@ -5,7 +5,7 @@ Only this module of the package imports both `look_…` and `judge_…`. `kubede
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,11 +49,24 @@ from kubedevices.values.socket_paths import CHECKPOINT_NAME, is_socket_of
 
 @dataclass(frozen=True, slots=True)
 class ResourceReport:
-    """The findings about one resource, in the order of the stations."""
+    """The findings about one resource, in the order of the stations; numbers None if unknown."""
 
     resource: str
-    state: ResourceState | None
     findings: tuple[Finding, ...]
+    capacity: int | None = None
+    allocatable: int | None = None
+    held: int | None = None
+
+    @classmethod
+    def of(
+        cls, resource: str, state: ResourceState | None, findings: Iterable[Finding]
+    ) -> "ResourceReport":
+        """Return the report about a resource in this state."""
+        ordered = in_order(findings)
+        if state is None:
+            return cls(resource, ordered)
+        held = sum(bool(each.held_by) for each in state.devices)
+        return cls(resource, ordered, state.capacity, state.allocatable, held)
 
     @property
     def result(self) -> Outcome:
@@ -62,14 +75,12 @@ class ResourceReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report for JSON and YAML; the keys are public."""
-        state = self.state
-        held = None if state is None else sum(bool(each.held_by) for each in state.devices)
         return {
             "resource": self.resource,
             "result": str(self.result),
-            "capacity": state.capacity if state else None,
-            "allocatable": state.allocatable if state else None,
-            "held": held,
+            "capacity": self.capacity,
+            "allocatable": self.allocatable,
+            "held": self.held,
             "findings": [each.as_dict() for each in self.findings],
         }
 
@@ -87,6 +98,25 @@ class Diagnosis:
     def result(self) -> Outcome:
         """The worst of all findings."""
         return worst([*self.findings, *(each for r in self.resources for each in r.findings)])
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> "Diagnosis":
+        """Return the diagnosis of which `as_dict` was `found`; raises `ValueError`."""
+        return cls(
+            Path(found["socket_dir"]),
+            found["source"],
+            tuple(map(Finding.from_dict, found["findings"])),
+            tuple(
+                ResourceReport(
+                    each["resource"],
+                    tuple(map(Finding.from_dict, each["findings"])),
+                    each.get("capacity"),
+                    each.get("allocatable"),
+                    each.get("held"),
+                )
+                for each in found["resources"]
+            ),
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the diagnosis for JSON and YAML; the keys are public."""
@@ -216,7 +246,7 @@ def _explain_resource(name: str, seen: NodeFacts) -> ResourceReport:
         findings += judge_numa(state, answers.topology_policy)
     if name in answers.known:
         findings += _explain_files(name, seen)
-    return ResourceReport(name, state, in_order(findings))
+    return ResourceReport.of(name, state, findings)
 
 
 def _explain_files(name: str, seen: NodeFacts) -> list[Finding]:

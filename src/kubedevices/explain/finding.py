@@ -1,7 +1,7 @@
 """The result type of `explain`: what was looked at, what was found, and what to do about it."""
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,12 @@ class Finding:
     found: str
     advice: str = ""
     command: str = ""
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, str]) -> "Finding":
+        """Return the finding of which `as_dict` was `found`; raises `ValueError`."""
+        texts = (found.get(name, "") for name in ("looked_at", "found", "advice", "command"))
+        return cls(Step(found["step"]), Outcome(found["result"]), *texts)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the finding for JSON and YAML; the keys are public."""

@@ -36,7 +36,7 @@ from kubedevices.explain.judge_waiting import claims_of
 from kubedevices.values.scheduling.kinds import Object
 
 
-class _Found(NamedTuple):
+class _Wrong(NamedTuple):
     result: Outcome
     subject: str
     cause: Cause
@@ -119,7 +119,7 @@ def judge_node(cluster: ClusterObjects, name: str, judge: DeviceJudge) -> tuple[
 
 
 def _judged(scope: _Scope, judge: DeviceJudge, subject: str) -> tuple[Outcome, str]:
-    looks: list[Callable[[], Iterable[_Found]]] = [
+    looks: list[Callable[[], Iterable[_Wrong]]] = [
         lambda: _nodes(scope),
         lambda: _holders(scope),
         lambda: _pods(scope, judge),
@@ -151,14 +151,14 @@ def _judged(scope: _Scope, judge: DeviceJudge, subject: str) -> tuple[Outcome, s
 _ORDER = (Outcome.PROBLEM, Outcome.WARNING, Outcome.UNKNOWN, Outcome.OK)
 
 
-def _text(found: _Found) -> str:
+def _text(found: _Wrong) -> str:
     return f"{'warning: ' * (found.result is Outcome.WARNING)}{found.cause.cause}"
 
 
 # ---------------------------------------------------------------- what can be wrong
 
 
-def _nodes(scope: _Scope) -> Iterator[_Found]:
+def _nodes(scope: _Scope) -> Iterator[_Wrong]:
     offering = {each["spec"].get("nodeName") for each in scope.cluster.slices}
     for node in scope.nodes:
         name = node["metadata"]["name"]
@@ -167,10 +167,10 @@ def _nodes(scope: _Scope) -> Iterator[_Found]:
             advice = "until its kubelet answers, its devices cannot be used"
             command = ["kubectl", "describe", "node", name]
             cause = Cause(why.removeprefix("is "), advice=advice, command=command)
-            yield _Found(Outcome.PROBLEM, f"node {name}", cause)
+            yield _Wrong(Outcome.PROBLEM, f"node {name}", cause)
 
 
-def _holders(scope: _Scope) -> Iterator[_Found]:
+def _holders(scope: _Scope) -> Iterator[_Wrong]:
     here = {node for each in scope.nodes for node in [each["metadata"]["name"]]}
     for key, holders in sorted(scope.cluster.holders.items()):
         if len(holders) < 2 or key not in scope.cluster.taken or not scope.is_meant(key[0]):
@@ -185,10 +185,10 @@ def _holders(scope: _Scope) -> Iterator[_Found]:
             f"{len(holders)} holders: {who}",
             advice="only one of them may have it: delete the pods of the others",
         )
-        yield _Found(Outcome.PROBLEM, f"device {'/'.join(key)}", cause)
+        yield _Wrong(Outcome.PROBLEM, f"device {'/'.join(key)}", cause)
 
 
-def _pods(scope: _Scope, judge: DeviceJudge) -> Iterator[_Found]:
+def _pods(scope: _Scope, judge: DeviceJudge) -> Iterator[_Wrong]:
     """Yield what is the matter with pods; of those that wait, one of each owner."""
     owners, explained, left = set(), 0, 0
     for pod in scope.pods():
@@ -207,13 +207,13 @@ def _pods(scope: _Scope, judge: DeviceJudge) -> Iterator[_Found]:
         except Cause as cause:
             # It is over: another pod may have taken its place meanwhile.
             result = Outcome.WARNING if _was_refused(pod) else cause.result
-            yield _Found(result, f"pod {name}", cause)
+            yield _Wrong(result, f"pod {name}", cause)
         else:
             if result is not Outcome.OK:
-                yield _Found(result, f"pod {name}", Cause(text))
+                yield _Wrong(result, f"pod {name}", Cause(text))
     if left:
         text = f"{counted(left, 'more pod')} of other owners wait too, and were not looked at"
-        yield _Found(Outcome.PROBLEM, "pods", Cause(text))
+        yield _Wrong(Outcome.PROBLEM, "pods", Cause(text))
 
 
 def _was_refused(pod: Object) -> bool:
@@ -227,7 +227,7 @@ def _owner(pod: Object) -> str:
     return f"{pod['spec'].get('nodeName')} {uid or full_name(pod)}"
 
 
-def _pools(scope: _Scope) -> Iterator[_Found]:
+def _pools(scope: _Scope) -> Iterator[_Wrong]:
     seen = set()
     for node in scope.nodes:
         for key, pool in scope.cluster.pools_for(node).items():
@@ -242,10 +242,10 @@ def _pools(scope: _Scope) -> Iterator[_Found]:
                 "its log",
                 command=slices_of(key[0]),
             )
-            yield _Found(Outcome.PROBLEM if is_invalid else Outcome.WARNING, f"pool {pool}", cause)
+            yield _Wrong(Outcome.PROBLEM if is_invalid else Outcome.WARNING, f"pool {pool}", cause)
 
 
-def _extended(scope: _Scope) -> Iterator[_Found]:
+def _extended(scope: _Scope) -> Iterator[_Wrong]:
     for node in scope.nodes:
         status, name = node.get("status") or {}, node["metadata"]["name"]
         for resource in sorted(_resources([node])):
@@ -265,10 +265,10 @@ def _extended(scope: _Scope) -> Iterator[_Found]:
             advice = f"on node {name}, ask for more:"
             command = ["kubedevices", "explain", resource]
             cause = Cause(text, advice=advice, command=command)
-            yield _Found(result, f"resource {resource}", cause)
+            yield _Wrong(result, f"resource {resource}", cause)
 
 
-def _away(scope: _Scope) -> Iterator[_Found]:
+def _away(scope: _Scope) -> Iterator[_Wrong]:
     """Yield drivers that publish nothing for a node on which pods have their devices."""
     seen = set()
     for pod in scope.pods():
@@ -281,10 +281,10 @@ def _away(scope: _Scope) -> Iterator[_Found]:
                 text = f"has no slice for node {node}, where pod {full_name(pod)} has its devices"
                 advice = "if it is not being updated, start it: this pod cannot end without it"
                 cause = Cause(text, advice=advice, command=slices_of(driver))
-                yield _Found(Outcome.WARNING, f"driver {driver}", cause)
+                yield _Wrong(Outcome.WARNING, f"driver {driver}", cause)
 
 
-def _left_claims(scope: _Scope) -> Iterator[_Found]:
+def _left_claims(scope: _Scope) -> Iterator[_Wrong]:
     if scope.is_one_node or scope.cluster.notes:
         return
     for claim in scope.cluster.claims:
@@ -294,10 +294,10 @@ def _left_claims(scope: _Scope) -> Iterator[_Found]:
             except Cause as cause:
                 name = f"claim {full_name(claim)}"
                 cause.cause = cause.cause.removeprefix(f"the {name} is ")
-                yield _Found(Outcome.WARNING, name, cause)
+                yield _Wrong(Outcome.WARNING, name, cause)
 
 
-def _taints(scope: _Scope) -> Iterator[_Found]:
+def _taints(scope: _Scope) -> Iterator[_Wrong]:
     tainted: Counter[tuple[str, str]] = Counter()
     for node in scope.nodes:
         for each in scope.cluster.devices_for(node):
@@ -311,7 +311,7 @@ def _taints(scope: _Scope) -> Iterator[_Found]:
             advice="repair the devices; pods that tolerate the taint get them",
             command=slices_of(driver),
         )
-        yield _Found(Outcome.WARNING, f"driver {driver}", cause)
+        yield _Wrong(Outcome.WARNING, f"driver {driver}", cause)
 
 
 # ---------------------------------------------------------------- how much there is

@@ -104,7 +104,6 @@ _CLAIM: Shape = {
         "devices": {
             "requests": [{"name!": str, "exactly": _REQUEST, "firstAvailable": [_REQUEST]}],
             "constraints": [{"matchAttribute": str, "distinctAttribute": str, "requests": [str]}],
-            "config": [dict],
         }
     },
     "status": {
@@ -162,13 +161,13 @@ _NAMES_OF_SLICE: Shape = {
         "devices": [{"name!": str, "nodeName": str, "allNodes": bool, "taints": [_TAINT]}],
     },
 }
-_SHAPES: dict[str, Shape] = {
+SHAPES: dict[str, Shape] = {
     "pods": _POD,
     "resourceclaims": _CLAIM,
     "resourceclaimtemplates": {"metadata!": _META},
     "deviceclasses": {
         "metadata!": _META,
-        "spec": {"selectors": _CEL, "extendedResourceName": str, "config": [dict]},
+        "spec": {"selectors": _CEL, "extendedResourceName": str},
     },
     "resourceslices": _SLICE,
     "nodes": {
@@ -294,7 +293,7 @@ async def _read(
     kind = KINDS[plural]
     root = f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.api_version}"
     path = f"{root}/namespaces/{quote(namespace)}/{plural}" if namespace else f"{root}/{plural}"
-    items: Shape = [shape or _SHAPES[plural]]
+    items: Shape = [shape or SHAPES[plural]]
     listed: Shape = {"metadata": {"continue": str}, "items": items}
     for is_last in (False, True):
         found: list[Object] = []

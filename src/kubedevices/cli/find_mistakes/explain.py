@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kubedevices.explain.diagnosis import Diagnosis
     from kubedevices.explain.finding import Finding
     from kubedevices.explain.host_paths import HostPaths
+    from kubedevices.explain.look_node import NodeFacts
 
 NAME = "explain"
 OPTIONS_BETWEEN_WORDS = True
@@ -133,6 +134,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings; return 1 if one of them is a problem."""
+    if args.source:
+        return _run_from(args)
     if args.resource in explain_cluster.SUBJECTS:
         if not args.name:
             raise UsageError(f"the name of the {args.resource} is missing")
@@ -143,10 +146,46 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.kubeconfig or args.namespace:
         return explain_cluster.run(args)
-    from kubedevices.explain.diagnosis import explain
+    subject = args.resource or ""
+    report, facts = asyncio.run(_look(_places(args), subject, ask_plugins=args.ask_plugins))
+    if args.bundle:
+        from kubedevices.explain.bundle import write_node
+
+        write_node(args.bundle, [subject] if subject else [], report, facts)
+    return _print_report(args, report)
+
+
+async def _look(
+    places: "HostPaths", subject: str, *, ask_plugins: bool
+) -> "tuple[Diagnosis, NodeFacts]":
+    from kubedevices.explain.diagnosis import judge
+    from kubedevices.explain.look_node import look_at_node
+
+    facts = await look_at_node(places, subject, ask_plugins=ask_plugins)
+    return await asyncio.to_thread(judge, facts, subject), facts
+
+
+def _run_from(args: argparse.Namespace) -> int:
+    """Answer from a bundle: about its own subject, unless the words name another one."""
+    from kubedevices.explain.bundle import read_bundle
+
+    bundle = read_bundle(args.source)
+    words = tuple(each for each in (args.resource, args.name) if each) or bundle.subject
+    if bundle.answer is not None:
+        if words != bundle.subject:
+            known = " ".join(bundle.subject) or "the whole node"
+            raise UsageError(f"{args.source} is about {known} only, as each bundle of a node")
+        args.resource = words[0] if words else None
+        return _print_report(args, bundle.answer)
+    args.resource, args.name = (*words, None, None)[:2]
+    if args.resource in explain_cluster.SUBJECTS and not args.name:
+        raise UsageError(f"the name of the {args.resource} is missing")
+    return explain_cluster.run(args, bundle.cluster)
+
+
+def _print_report(args: argparse.Namespace, report: "Diagnosis") -> int:
     from kubedevices.explain.finding import Outcome
 
-    report = asyncio.run(explain(_places(args), args.resource or "", ask_plugins=args.ask_plugins))
     if args.output != "table":
         print_document(report.as_dict(), args.output)
         return int(report.result is Outcome.PROBLEM)

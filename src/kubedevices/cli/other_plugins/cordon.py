@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 NAME = "cordon"
 HELP = """\
-take a device from new pods: it is Unhealthy, and Allocate refuses it with the reason
+take a device from new pods: Unhealthy, and refused with the reason
 
 A device stays cordoned, also after restarts, until `kubedevices uncordon`. Pods that hold the
 device continue. The plugins that follow the list are `kubedevices expose`, `simulate` and `proxy`
