@@ -1,5 +1,6 @@
 """Draws the pictures of terminals in docs/images from the output of commands: `make pictures`."""
 
+import asyncio
 import html
 import os
 import re
@@ -11,6 +12,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from kubedevices.testing.api_server import ApiServer
 
 IMAGES = Path(__file__).parents[2] / "docs/images"
 PROGRAM = str(Path(sys.executable).parent / "kubedevices")
@@ -44,6 +47,7 @@ def pictures() -> dict[str, str]:
         directory = Path(made)
         return {
             "devices.svg": terminal("kubedevices devices", devices(directory)),
+            "cluster.svg": terminal("kubedevices devices --cluster", cluster(directory)),
             "check.svg": terminal("kubedevices check -- my-plugin", check(directory)),
         }
 
@@ -62,6 +66,44 @@ def devices(directory: Path) -> str:
                 raise SystemExit(f"no device became Unhealthy: {text}")
             time.sleep(0.1)
         return text
+
+
+def cluster(directory: Path) -> str:
+    """Return the output of `devices --cluster` for two nodes, a DRA driver and a device plugin."""
+    return asyncio.run(_cluster(directory))
+
+
+async def _cluster(directory: Path) -> str:
+    driver, resource = "gpu.example.com", "example.com/nic"
+    taint = {"key": "example.com/ecc", "effect": "NoSchedule"}
+    async with ApiServer().running() as server:
+        for node in ("node1", "node2"):
+            numbers = {"capacity": {resource: "4"}, "allocatable": {resource: "4"}}
+            server.put("nodes", {"metadata": {"name": node}, "status": numbers})
+            pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+            found: list[dict[str, object]] = [{"name": "gpu-0"}, {"name": "gpu-1"}]
+            if node == "node2":
+                found[1]["taints"] = [taint]
+            spec = {"driver": driver, "pool": pool, "nodeName": node, "devices": found}
+            server.put("resourceslices", {"metadata": {"name": f"{node}-gpu"}, "spec": spec})
+        server.put("deviceclasses", {"metadata": {"name": driver}, "spec": {}})
+        request = {"name": "gpu", "exactly": {"deviceClassName": driver}}
+        for name, node in (("train", "node1"), ("bert", "node2")):
+            metadata = {"name": name, "namespace": "ml", "uid": name}
+            spec = {"devices": {"requests": [request]}}
+            server.put("resourceclaims", {"metadata": metadata, "spec": spec})
+            limits = {"limits": {resource: "2"}} if name == "bert" else {}
+            pod = {
+                "nodeName": node,
+                "containers": [{"name": "main", "resources": limits}],
+                "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
+            }
+            running = {"phase": "Running"}
+            server.put("pods", {"metadata": metadata, "spec": pod, "status": running})
+            server.allocate(name, name, node, "ml")
+        (directory / "config").write_text(server.kubeconfig())
+        words = ("devices", "--cluster", "--kubeconfig", "config")
+        return await asyncio.to_thread(run, directory, *words)
 
 
 def check(directory: Path) -> str:

@@ -76,13 +76,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_pictures_and_names_of_files_are_visible(site: Path) -> None:
     """Each picture of a page is shown from the site itself, and each file has its name above it."""
     shown = set()
-    for page in ("index", "architecture", "conformance", "observe"):
+    for page in ("index", "architecture", "conformance", "observe", "troubleshoot"):
         text = (site / f"{page}.html").read_text()
         pictures = Links(text).pictures
         assert pictures, page
         shown |= {(site / each).resolve() for each in pictures}
     assert {each.name for each in shown} == {
         *("way-of-a-device.svg", "check.svg", "report.png", "dashboard.svg", "devices.svg"),
+        "cluster.svg",
     }
     assert all(each.is_file() for each in shown)
     named = "<p><strong><code>test_widget_driver.py</code></strong></p>"
