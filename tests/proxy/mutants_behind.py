@@ -59,6 +59,7 @@ def repaired(what: str) -> Becomes:
 BEHIND: dict[str, Becomes] = {
     "akri-never-registers-again": Becomes(REGISTERS),
     "allocate-fails": SAME,
+    "allocate-hangs": SAME,
     "allocate-says-nothing": SAME,
     "answers-mixed-up": SAME,
     "any-method-ok": Becomes(OWN_HTTP),
