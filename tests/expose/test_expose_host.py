@@ -3,6 +3,7 @@
 import os
 import stat
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -188,7 +189,10 @@ def test_a_group_is_viable_if_vfio_has_all_of_it(
     ],
 )
 def test_a_function_of_vfio_has_the_files_of_the_interface(
-    interface: str, is_new: bool, files: list[str], machine: PretendMachine
+    interface: Literal["group", "cdev", "both"],
+    is_new: bool,
+    files: list[str],
+    machine: PretendMachine,
 ) -> None:
     """The group's, or that of iommufd, which a newer kernel has for each function."""
     directory = add_pci(machine.sys, "0000:3b:00.0", driver="vfio-pci", group="42")

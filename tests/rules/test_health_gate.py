@@ -2,6 +2,7 @@
 
 import pytest
 
+from kubedevices.errors import UsageError
 from kubedevices.rules.health_gate import HealthGate
 from kubedevices.values.device import Health
 
@@ -53,7 +54,7 @@ def test_devices_are_apart_and_can_be_forgotten() -> None:
 
 def test_counts_below_one_are_refused() -> None:
     """Zero looks in a row would be always."""
-    with pytest.raises(ValueError, match="fail_after must be at least 1"):
+    with pytest.raises(UsageError, match="fail_after: must be from 1 to 1000, not 0"):
         HealthGate(0)
-    with pytest.raises(ValueError, match="ok_after must be at least 1"):
+    with pytest.raises(UsageError, match="ok_after: must be from 1 to 1000, not 0"):
         HealthGate(ok_after=0)

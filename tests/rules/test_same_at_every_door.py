@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from kubedevices.config.keys import Declared, schema_fields
+from kubedevices.config.yaml_config import load_config
 from kubedevices.errors import ConfigError, UsageError
 from kubedevices.expose.config import load_expose_config
 from kubedevices.proxy.proxy_config import ProxyFaults, ProxyRule, load_proxy_config
@@ -23,7 +24,8 @@ from kubedevices.rules.health_gate import Check
 from kubedevices.rules.record_file import RecordRule
 from kubedevices.rules.share import ShareOf, ShareRule
 from kubedevices.rules.split import SplitPart, SplitRule
-from kubedevices.simulate.simulation_file import read_simulator_file
+from kubedevices.simulate.config import SimulatorConfig
+from kubedevices.simulate.simulation_file import SimulatorFile, read_simulator_file
 from kubedevices.simulate.steps import SetRule, step_of
 from kubedevices.values.device import DeviceSpec, Health, Mount
 
@@ -223,6 +225,32 @@ def test_every_door_refuses(rule: type, values: dict[str, Any], text: str, tmp_p
             door(tmp_path / "file.yaml", text)
         if isinstance(refused.value, ConfigError):
             assert {each.line for each in refused.value.problems} == {3}
+
+
+@pytest.mark.parametrize("number", [0, 1001])
+def test_expose_has_the_replicas_of_the_proxy(number: int, tmp_path: Path) -> None:
+    """Its key is no rule of `rules`, but the same check is declared for it."""
+    with pytest.raises(UsageError) as of_python:
+        ShareRule(replicas=number)
+    with pytest.raises(ConfigError) as of_expose:
+        expose(f"replicas: {number}")(tmp_path / "expose.yaml", "")
+    (problem,) = of_expose.value.problems
+    assert str(of_python.value) == f"ShareRule.replicas: {problem.problem}"
+
+
+def test_a_key_that_a_place_does_not_have_is_refused_in_python_too(tmp_path: Path) -> None:
+    """A simulated resource has its faults of PreStartContainer beside its other faults."""
+    with pytest.raises(UsageError, match=r"SimulatorConfig\.faults: preStart is not possible here"):
+        SimulatorConfig(faults=FaultRule(pre_start=PreStart(delay=1.0)))
+    with pytest.raises(ConfigError, match=r"faults\.preStart: unknown key") as refused:
+        load_config(write(tmp_path, "faults: {preStart: {delay: 1s}}\n"), SimulatorFile)
+    assert [each.line for each in refused.value.problems] == [1]
+
+
+def write(directory: Path, text: str) -> Path:
+    file = directory / "simulate.yaml"
+    file.write_text(text)
+    return file
 
 
 def keys_below(schema: type) -> Iterator[tuple[type, str]]:

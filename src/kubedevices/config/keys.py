@@ -208,6 +208,8 @@ def value_problem(value: Any, kind: Any, rules: FieldRules) -> str:
         return f"must be {SCALARS.get(kind) or f'a {kind.__name__}'}, not {value!r}"
     if isinstance(value, str) and (choices := arguments or rules.choices):
         return choice_problem(value, choices)
+    if isinstance(value, Declared) and (wrong := [*value.given.keys() & set(rules.without)]):
+        return f"{wrong[0]} is not possible here"
     return rules.check(value) if rules.check else ""
 
 

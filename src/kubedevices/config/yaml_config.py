@@ -234,11 +234,11 @@ class _Walker:
             meant = f"YAML reads {node.value} as {_convert(node, int)}"
             self._report.mistake(node, path, meant, "write a number without leading zeros")
             return _BROKEN
-        if choices and (problem := choice_problem(node.value, choices)):
-            self._report.mistake(node, path, problem, rules.hint)
-            return _BROKEN
-        if isinstance(kind, type) and issubclass(kind, enum.Enum):
-            return kind(node.value)
+        if choices:
+            if problem := choice_problem(node.value, choices):
+                self._report.mistake(node, path, problem, rules.hint)
+                return _BROKEN
+            return kind(node.value) if isinstance(kind, enum.EnumType) else node.value
         return self._judge(node, node.value, path, rules, wanted)
 
     def _judge(

@@ -7,8 +7,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from kubedevices.config.checks import numa_node, path_template, template
-from kubedevices.config.keys import choice_problem
+from kubedevices.config.checks import path_template, template
 from kubedevices.config.placeholders import fill, placeholders
 from kubedevices.expose.path_patterns import PathPattern
 from kubedevices.values.device import DeviceSpec
@@ -28,12 +27,6 @@ PLACEHOLDERS: Mapping[str, str] = MappingProxyType(
 )
 OF_THE_NODE = ("n", "name", "path", "address", "1")
 BEFORE_CONTAINER_PATH = (*OF_THE_NODE, "index", "id")
-ID_STYLES = ("stable", "path", "index")
-VFIO = ("group", "cdev", "both")
-"""Which files a function of vfio-pci has: see `host.vfio.nodes`."""
-
-INJECT = ("nodes", "cdi", "both")
-TOPOLOGY = ("auto", "none")
 
 
 def version(number: int) -> str:
@@ -98,10 +91,3 @@ def cdi_kind(resource_name: str) -> str:
 
     problem = explain_kind(resource_name, strict=True)
     return f"no CDI device can have the name {resource_name}=...: {problem}" if problem else ""
-
-
-def topology(value: str | int) -> str:
-    """Check `auto`, `none`, or one number of a list of NUMA nodes."""
-    if isinstance(value, int):
-        return numa_node(value)
-    return choice_problem(value, TOPOLOGY)

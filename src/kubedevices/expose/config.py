@@ -13,9 +13,9 @@ This module only checks the file. `expose_host` and `expose_tree` look at the ho
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
-from kubedevices.config.checks import path_template, replicas, template
+from kubedevices.config.checks import numa_node, path_template, replicas, template
 from kubedevices.config.durations import duration
 from kubedevices.config.keys import Complain, KeyPath, key, varied_key
 from kubedevices.config.placeholders import placeholders
@@ -25,6 +25,7 @@ from kubedevices.expose import checks
 from kubedevices.expose.checks import OF_THE_NODE, PLACEHOLDERS
 from kubedevices.expose.match import Match
 from kubedevices.expose.path_patterns import PathPattern
+from kubedevices.plugin.allocate_response import Inject
 from kubedevices.plugin.allocation_policy import POLICIES
 from kubedevices.rules.health_gate import SHORTEST_INTERVAL, Check
 
@@ -116,10 +117,9 @@ class ResourceRule:
         parse=PathPattern,
         hint="a list of paths, wildcards allowed",
     )
-    id: str = key(
+    id: Literal["stable", "path", "index"] = key(
         "how a device is named: by a name that survives unplugging, by its path, or by a number",
         default="stable",
-        choices=checks.ID_STYLES,
     )
     container: ContainerSide = key("how a container sees the device", default_factory=ContainerSide)
     env: Mapping[str, str] = key(
@@ -147,11 +147,10 @@ class ResourceRule:
         "refuse a container that asks for several devices", default=False
     )
     allocation: str = key("which devices to allocate first", default="none", choices=(*POLICIES,))
-    topology: str | tuple[int, ...] = key(
+    topology: Literal["auto", "none"] | tuple[int, ...] = key(
         "NUMA nodes: auto asks the kernel, none, or a list of numbers",
         default="auto",
-        check=checks.topology,
-        choices=checks.TOPOLOGY,
+        check=numa_node,
         hint="auto, none, or a list such as [0]",
     )
     health: ExposedHealthRule | None = key(
@@ -160,10 +159,8 @@ class ResourceRule:
     gone_grace: float | None = duration(
         "how long a removed device stays in the list as Unhealthy", default=None
     )
-    inject: str | None = key(
-        "how a container gets the device: as device files, as a CDI device, or both",
-        default=None,
-        choices=checks.INJECT,
+    inject: Inject | None = key(
+        "how a container gets the device: as device files, as a CDI device, or both", default=None
     )
 
     @property

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from kubedevices.config.checks import some_text
 from kubedevices.config.keys import key
@@ -47,11 +47,10 @@ class PciMatch:
         default=None,
         check=some_text,
     )
-    vfio: str = key(
+    vfio: Literal["group", "cdev", "both"] = key(
         "which files a function of vfio-pci has: group, cdev (iommufd), or both, as far as "
         "the host has them",
         default="both",
-        choices=checks.VFIO,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from kubedevices.config.checks import path_template, template, times
 from kubedevices.config.durations import duration
 from kubedevices.config.keys import Complain, Declared, key
+from kubedevices.errors import UsageError
 from kubedevices.values.device import Health
 
 SHORTEST_INTERVAL = 0.1
@@ -92,8 +93,8 @@ class HealthGate:
 
     def __init__(self, fail_after: int = 1, ok_after: int = 3) -> None:
         for name, count in (("fail_after", fail_after), ("ok_after", ok_after)):
-            if count < 1:
-                raise ValueError(f"{name} must be at least 1, not {count}")
+            if problem := times(count):
+                raise UsageError(f"HealthGate.{name}: {problem}")
         self.fail_after, self.ok_after = fail_after, ok_after
         self._gates: dict[str, _Gate] = {}
 

@@ -44,7 +44,7 @@ class SetRule(Declared):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SimulatorStep:
+class SimulatorStep(Declared):
     """One change, of one resource or of all resources."""
 
     HINT: ClassVar[str] = "set, count, remove, add or faults"
