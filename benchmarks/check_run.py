@@ -1,7 +1,8 @@
 """The time and memory of a run of `kubedevices check`; most of the time the check waits.
 
 Three plugins: our simulator; a good plugin on grpcio whose devices a trigger changes; a plugin that
-serves for ten seconds before it registers, as kubevirt's framework does, also with a trigger.
+serves for ten seconds before it registers, as kubevirt's framework does, also with a trigger. Two
+DRA drivers: our simulator; a good driver on grpcio, also with a trigger.
 """
 
 import asyncio
@@ -15,11 +16,14 @@ import time
 from pathlib import Path
 
 from benchmarks import measure
+from tests.check.grpc_driver_rig import grpc_driver
+from tests.check.our_driver import PLACES
 from tests.check.rig import GOOD_PLUGIN, hot_plug, widgets
 from tests.interop import go_peer
 
 KUBEDEVICES = [sys.executable, "-m", "kubedevices.cli"]
 SIMULATE = ["--", *KUBEDEVICES, "simulate", "--socket-dir", "{socket_dir}"]
+DRA = ["--", *KUBEDEVICES, "simulate", "--mode", "dra", "--env-prefix", "GPU", *PLACES]
 SHORT = ["--only", "registration.version", "list.second-stream"]
 
 
@@ -41,6 +45,18 @@ def runs(directory: Path) -> dict[str, list[str]]:
     return found
 
 
+def driver_runs(directory: Path) -> dict[str, list[str]]:
+    """Return the arguments of each run of a DRA driver, by the name of its row."""
+    good = grpc_driver(directory / "devices")
+    trigger = ["--trigger", good.trigger.command, "--undo", good.trigger.undo]
+    return {
+        "simulator": DRA,
+        "simulator, --quick": ["--quick", *DRA],
+        "grpcio, --trigger": [*trigger, "--", *good.command],
+        "grpcio, --trigger --quick": ["--quick", *trigger, "--", *good.command],
+    }
+
+
 def run(arguments: list[str]) -> tuple[dict[str, object], float, float, float]:
     """Return the report of a check, its wall and CPU seconds, and its peak memory in MB."""
     began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -57,21 +73,24 @@ def run(arguments: list[str]) -> tuple[dict[str, object], float, float, float]:
 
 
 async def main(*, quick: bool = False) -> None:
-    """Print the table."""
-    rows = []
+    """Print the tables."""
     with widgets() as directory:
         chosen = {"simulator": [*SHORT, *SIMULATE]} if quick else runs(directory)
-        for name, arguments in chosen.items():
-            document, took, processor, peak = await asyncio.to_thread(run, arguments)
-            checks = document["checks"]
-            assert isinstance(checks, list)
-            done = [check for check in checks if check["status"] != "skip"]
-            rows.append([name, str(len(done)), f"{took:.0f}", f"{processor:.1f}", f"{peak:.0f}"])
-    header = [
-        "plugin",
-        "checks run",
-        "wall time in s",
-        "processor time in s",
-        "peak memory in MB",
-    ]
-    measure.table("Runs of `check`", header, rows)
+        await print_table("Runs of `check`", "plugin", chosen)
+    with widgets() as directory:
+        short = {"simulator": ["--only", "register.info", *DRA]}
+        chosen = short if quick else driver_runs(directory)
+        await print_table("Runs of `check` for DRA drivers", "driver", chosen)
+
+
+async def print_table(title: str, what: str, chosen: dict[str, list[str]]) -> None:
+    """Run the check with each of the arguments, one after another."""
+    rows = []
+    for name, arguments in chosen.items():
+        document, took, processor, peak = await asyncio.to_thread(run, arguments)
+        checks = document["checks"]
+        assert isinstance(checks, list)
+        done = [check for check in checks if check["status"] != "skip"]
+        rows.append([name, str(len(done)), f"{took:.0f}", f"{processor:.1f}", f"{peak:.0f}"])
+    seconds = ["wall time in s", "processor time in s"]
+    measure.table(title, [what, "checks run", *seconds, "peak memory in MB"], rows)

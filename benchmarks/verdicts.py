@@ -1,8 +1,8 @@
 """Compares the verdicts of `kubedevices check` on a quiet machine and on an overloaded machine.
 
-The plugins are good plugins, and faulty plugins whose faults a check finds by time. The benchmark
-runs all checks with their normal times on each plugin: first alone, then beside ten busy processes
-per processor.
+The plugins and DRA drivers are good ones, and faulty ones whose faults a check finds by time. The
+benchmark runs all checks with their normal times on each: first alone, then beside ten busy
+processes per processor.
 """
 
 import os
@@ -18,10 +18,14 @@ from pathlib import Path
 from benchmarks import measure
 from kubedevices.check.busy_machine import raised_priority
 from kubedevices.check.checks import ALL, find
+from kubedevices.check.drivers.rules import ALL as RULES
+from kubedevices.check.drivers.run import run_driver
+from kubedevices.check.drivers.target import DriverTiming
 from kubedevices.check.kubelets import Kubelets
 from kubedevices.check.runner import CheckResult, run_checks
 from kubedevices.check.target import Target
 from kubedevices.check.timing import CheckTiming
+from tests.check.grpc_driver_rig import grpc_driver
 from tests.check.mutants.registry import all_mutations
 from tests.check.rig import GOOD_PLUGIN, MUTANT, target, widgets
 from tests.interop import go_peer
@@ -34,6 +38,8 @@ MUTANTS = (  # only faulty plugins without timers that fit only the short times 
     "generic-streams-share-a-queue",
     "leaks-descriptors",
 )
+DEFECTS = ("register.socket-wiped", "slices.quiet", "slices.conflict", "prepare.concurrent")
+DRIVERS = {"driver on grpcio": "", **{f"driver, {defect}": defect for defect in DEFECTS}}
 KUBELETS = Kubelets((1, 32), (1, 36))
 
 Verdicts = dict[tuple[str, str], CheckResult]
@@ -74,10 +80,13 @@ def busy(count: int) -> Iterator[None]:
 async def verdicts_of(name: str, *, quick: bool) -> tuple[Verdicts, float]:
     """Check one plugin; return the verdicts and the seconds of the run."""
     began = time.monotonic()
-    with widgets() as directory:
-        checks = [find("registration.version")] if quick else ALL
-        plugin = plugins(directory)[name]
-        with raised_priority():  # the command `check` does the same
+    with widgets() as directory, raised_priority():  # the command `check` does the same
+        if name in DRIVERS:
+            driver = grpc_driver(directory / "devices", DRIVERS[name])
+            results = (await run_driver(driver, RULES, DriverTiming())).results
+        else:
+            checks = [find("registration.version")] if quick else ALL
+            plugin = plugins(directory)[name]
             results = await run_checks(plugin, checks, CheckTiming(), kubelets=KUBELETS)
     return {(each.check.id, each.resource): each for each in results}, time.monotonic() - began
 
@@ -100,7 +109,7 @@ def differences(quiet: Verdicts, loaded: Verdicts) -> list[str]:
 async def main(*, quick: bool = False) -> None:
     """Print the table and every verdict that differs."""
     with widgets() as directory:
-        names = [*plugins(directory)][: 1 if quick else None]
+        names = [*plugins(directory), *DRIVERS][: 1 if quick else None]
     rows, lines = [], []
     for name in names:
         quiet, alone = await verdicts_of(name, quick=quick)

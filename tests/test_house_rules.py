@@ -221,7 +221,6 @@ MAY_CHANGE_FILES = {
     "testing/workbench/plugins.py": "a temporary directory",
     "check/directories.py": "a temporary directory",
     "check/drivers/node_files.py": "a temporary directory",
-    "check/harness.py": "a temporary directory",
     "check/left_behind.py": "the directory of an earlier run",
     "check/supervisor.py": "a temporary directory",
     "check/checks/restarts.py": "a temporary directory",

@@ -80,6 +80,18 @@ async def test_the_driver_keeps_rules_with_other_triggers(short_dir: Path, rule:
     assert "fail" not in found(results).values(), found(results)
 
 
+@pytest.mark.slow
+async def test_no_copies_run_at_the_same_time(short_dir: Path) -> None:
+    """If the user does not want it, also for a rule that tries each error on a copy."""
+    good, twice = grpc_driver(short_dir / "devices"), short_dir / "twice"
+    script = f'exec 9> {short_dir}/lock; flock -n 9 || touch {twice}; exec "$@"'
+    target = replace(good, command=("sh", "-c", script, "sh", *good.command), at_once=1)
+    rules = with_needs("slices.deleted-one", "slices.conflict", "slices.unhealthy")
+    results = (await run_driver(target, rules, FAST)).results
+    assert {each.status.value for each in results} == {"pass"}, [each.verdict for each in results]
+    assert not twice.exists()
+
+
 ALIKE = {
     "process.dies/bad-claim": {"prepare.unknown-device"},
     "prepare.requests": {"prepare.twice"},

@@ -1,10 +1,12 @@
 """A plugin's private view of the file system: our directories at its fixed paths."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kubedevices.check import directories
 from kubedevices.check.directories import PathMap
 from kubedevices.check.harness_setup import open_harness
 from kubedevices.check.processes import Supervisor, SupervisorRefused
@@ -156,3 +158,27 @@ async def test_a_hidden_path_does_not_exist_in_the_view(short_dir: Path) -> None
     assert seen.split() == [f"{lib}:", "file", "plugins", f"{lib}/plugins:", "a"]
     assert names(lib) == ["file", "plugins", "registry"]
     assert PathMap(binds).outside(f"{lib}/registry/x") == lib / "registry" / "x"
+
+
+async def test_cdi_files_of_the_host_are_seen_and_not_changed(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plugin sees a copy of /etc/cdi, which is fresh at each start; --bind may show another."""
+    host, other = short_dir / "host", short_dir / "other"
+    for directory, name in ((host, "a.json"), (other, "b.json")):
+        directory.mkdir()
+        (directory / name).write_text("{}")
+    monkeypatch.setattr(directories, "STATIC_DIRECTORY", host)
+    plugin = Target(("sh", "-c", f"ls {host}; echo new > {host}/a.json; touch {host}/new.json"))
+    async with open_harness(plugin, FAST) as harness:
+        for _ in range(2):
+            process = await harness.start_fresh()
+            assert await process.wait(10)
+            assert process.output().split() == ["a.json"]
+        assert names(harness.directories.etc_cdi) == ["a.json", "new.json"]
+    assert (names(host), (host / "a.json").read_text()) == (["a.json"], "{}")
+    bound = replace(plugin, binds=(Bind(str(other), str(host)),))
+    async with open_harness(bound, FAST) as harness:
+        process = await harness.launch()
+        assert await process.wait(10)
+        assert process.output().split() == ["b.json"]

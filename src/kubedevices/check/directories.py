@@ -13,7 +13,7 @@ from typing import Self
 from kubedevices.check import left_behind
 from kubedevices.errors import NotInPlace
 from kubedevices.errors.words import some_of
-from kubedevices.host.cdi_specs import GENERATED_DIRECTORY
+from kubedevices.host.cdi_specs import GENERATED_DIRECTORY, STATIC_DIRECTORY
 from kubedevices.testing.kubelet.mounts import HIDDEN, Bind
 from kubedevices.values.socket_paths import (
     DEVICE_PLUGIN_DIR,
@@ -51,6 +51,8 @@ class RunDirectories:
         self._create_root()
         for directory in self.created():
             directory.mkdir()
+        self.etc_cdi.mkdir()
+        self.copy_etc_cdi()
 
     def created(self) -> list[Path]:
         """Return the directories that exist when a plugin starts."""
@@ -60,6 +62,24 @@ class RunDirectories:
     def of_plugin(self) -> list[Path]:
         """Return the directories in which a plugin leaves files."""
         return [each for each in (self.sockets, self.registry, self.cdi) if each.is_dir()]
+
+    def clean(self) -> None:
+        """Remove the files that a plugin left."""
+        for directory in self.of_plugin():
+            for path in directory.iterdir():
+                if not path.is_dir():
+                    path.unlink()
+        self.copy_etc_cdi()
+
+    def copy_etc_cdi(self) -> None:
+        """Copy what a plugin may name and does not write; its own files stay out of the host."""
+        if not self.etc_cdi.is_dir():
+            return
+        for each in self.etc_cdi.iterdir():
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+        for each in cdi_files_in(STATIC_DIRECTORY):
+            with contextlib.suppress(OSError):  # not for us to read: not for the plugin either
+                shutil.copyfile(each, self.etc_cdi / each.name)
 
     def _create_root(self) -> None:
         left_behind.clean_up_earlier_runs(self.root.parent)
@@ -88,6 +108,11 @@ class RunDirectories:
         return self.root / "cdi"
 
     @property
+    def etc_cdi(self) -> Path:
+        """The directory that acts as that of CDI files which stay over a reboot."""
+        return self.root / "etc-cdi"
+
+    @property
     def pod_resources(self) -> Path:
         """The socket that acts as the kubelet's podresources socket."""
         return self.root / POD_RESOURCES
@@ -105,9 +130,14 @@ class RunDirectories:
             "{pod_resources}": str(self.pod_resources),
         }
 
-    def binds(self) -> list[Bind]:
-        """Return the binds that show the directories at the usual paths."""
+    def binds(self, wanted: Sequence[Bind] = ()) -> list[Bind]:
+        """Return the binds that show the directories at the usual paths.
+
+        The user's `wanted` binds may show another /etc/cdi, but no other directory of a kubelet.
+        """
         return [
+            Bind(str(self.etc_cdi), str(STATIC_DIRECTORY)),
+            *wanted,
             Bind(str(self.sockets), str(DEVICE_PLUGIN_DIR)),
             Bind(str(self.registry) if self.has_registry else HIDDEN, str(PLUGIN_REGISTRY_DIR)),
             Bind(str(self.cdi), str(GENERATED_DIRECTORY)),
@@ -191,3 +221,11 @@ class PathMap:
                 if path == inside or path.startswith(inside.rstrip("/") + "/"):
                     return Path(bind.host + path[len(inside) :])
         return Path(path)
+
+
+def cdi_files_in(directory: Path) -> list[Path]:
+    """Return the CDI files in a directory, none if it does not exist or cannot be read."""
+    try:
+        return sorted(each for each in directory.iterdir() if each.suffix in (".json", ".yaml"))
+    except OSError:
+        return []

@@ -21,7 +21,7 @@ from kubedevices.check.target import Target
 from kubedevices.check.timing import CheckTiming
 from kubedevices.errors import PluginNotStarted, UnknownResource
 from kubedevices.errors.words import counted
-from kubedevices.host.cdi_specs import GENERATED_DIRECTORY, STATIC_DIRECTORY
+from kubedevices.host.cdi_specs import DIRECTORIES
 from kubedevices.testing.kubelet.arrival import LIKE_A_KUBELET, Arrival, RegisterBehavior
 from kubedevices.testing.kubelet.kubelet import Probe
 from kubedevices.values.socket_paths import CHECKPOINT_NAME
@@ -116,7 +116,7 @@ class Harness:
         """
         self.need_command()
         await self.end_processes()
-        self.clean_directories()
+        self.directories.clean()
         self.probe.arrivals.clear()
         self.is_suspect = False
         self.probe.behavior = behavior
@@ -143,13 +143,6 @@ class Harness:
         await self.supervisor.kill_all()
         await self.probe.stop()
         self.process = None
-
-    def clean_directories(self) -> None:
-        """Remove the files that a plugin left in the directories of this run."""
-        for directory in self.directories.of_plugin():
-            for path in directory.iterdir():
-                if not path.is_dir():
-                    path.unlink()
 
     # ------------------------------------------------------------ registration
 
@@ -347,11 +340,11 @@ class Harness:
     # ------------------------------------------------------------ looking
 
     def cdi_dirs(self) -> tuple[Path, ...]:
-        """Return the CDI directories of the plugin's path_map, lowest priority first."""
+        """Return the CDI directories of the plugin, lowest priority first."""
+        static, generated = map(self.path_map.outside, map(str, DIRECTORIES))
         if any("{cdi_dir}" in word for word in self.target.command):
-            return (STATIC_DIRECTORY, self.directories.cdi)
-        usual = (STATIC_DIRECTORY, GENERATED_DIRECTORY)
-        return tuple(self.path_map.outside(str(each)) for each in usual)
+            generated = self.directories.cdi
+        return static, generated
 
     def left_sockets(self) -> list[Path]:
         """Return the plugin's sockets in both directories."""

@@ -29,7 +29,7 @@ async def open_harness(
     kind = InPlaceDirectories if target.in_place else RunDirectories
     directories = kind.choose(has_registry=target.registry)
     shared = shared or SharedState(DeviceChanges(target.trigger))
-    binds = [*target.binds, *directories.binds()] if private else []
+    binds = directories.binds(target.binds) if private else []
     # Before the directories exist: the supervisor removes them even if this process is killed.
     supervisor = await Supervisor.open(directories.root)
     try:

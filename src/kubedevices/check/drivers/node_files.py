@@ -1,13 +1,13 @@
 """The files of one node: what a driver leaves there, and what the check does to them."""
 
-import contextlib
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from kubedevices.host.cdi_specs import STATIC_DIRECTORY, read_registry
+from kubedevices.check.directories import RunDirectories, cdi_files_in
+from kubedevices.host.cdi_specs import read_registry
 from kubedevices.values.cdi import ContainerEdits
 from kubedevices.values.cdi.values import to_dict
 from kubedevices.values.socket_paths import POD_RESOURCES
@@ -25,9 +25,9 @@ class NodeFiles:
     account  what a pod finds at `SERVICE_ACCOUNT`
     """
 
-    def __init__(self, root: Path, cdi: Path) -> None:
-        self.kubelet, self.cdi = root / "k", cdi
-        self.etc_cdi = root / "etc-cdi"
+    def __init__(self, directories: RunDirectories) -> None:
+        self._directories, root = directories, directories.root
+        self.kubelet, self.cdi, self.etc_cdi = root / "k", directories.cdi, directories.etc_cdi
         self.kubeconfig = self.kubelet / "kubeconfig"
         self.pod_resources = self.kubelet / POD_RESOURCES
         self.account = root / "account"
@@ -36,18 +36,10 @@ class NodeFiles:
         """Create the directories; `pods` is the podresources directory of another node."""
         for each in ("plugins", "plugins_registry", "device-plugins"):
             (self.kubelet / each).mkdir(parents=True)
-        self.etc_cdi.mkdir()
-        self._copy_of_the_host()
         if pods is None:
             self.pod_resources.parent.mkdir()
         else:
             self.pod_resources.parent.symlink_to(pods)
-
-    def _copy_of_the_host(self) -> None:
-        """Copy what a driver may name and does not write; its own files stay out of the host."""
-        for each in _cdi_files_in(STATIC_DIRECTORY):
-            with contextlib.suppress(OSError):  # not for us to read: not for the driver either
-                shutil.copyfile(each, self.etc_cdi / each.name)
 
     def deep_kubelet(self, length: int) -> Path:
         """Create one more root directory of a kubelet, with a path of this length."""
@@ -59,10 +51,10 @@ class NodeFiles:
     def wipe(self) -> None:
         """Remove all that a driver left, as on a new node."""
         sockets = (self.kubelet / "plugins_registry", self.kubelet / "plugins")
-        for directory in (*sockets, self.cdi, self.etc_cdi):
+        for directory in (*sockets, self.cdi):
             for each in directory.iterdir():
                 shutil.rmtree(each) if each.is_dir() else each.unlink()
-        self._copy_of_the_host()
+        self._directories.copy_etc_cdi()
 
     def remove(self, files: Iterable[Path]) -> None:
         """Remove files."""
@@ -102,7 +94,7 @@ class NodeFiles:
         return {
             each.name: each.read_text(errors="replace")
             for directory in (self.etc_cdi, self.cdi)
-            for each in _cdi_files_in(directory)
+            for each in cdi_files_in(directory)
         }
 
     def cdi_files_of(self, uid: str) -> list[str]:
@@ -128,10 +120,3 @@ class NodeFiles:
             if not explanation.resolves:
                 return f"{name}: {explanation.reason}"
         return ""
-
-
-def _cdi_files_in(directory: Path) -> list[Path]:
-    try:
-        return sorted(each for each in directory.iterdir() if each.suffix in (".json", ".yaml"))
-    except OSError:
-        return []

@@ -40,7 +40,7 @@ async def open_node(
     supervisor = await Supervisor.open(directories.root)
     try:
         directories.create()
-        files = NodeFiles(directories.root, directories.cdi)
+        files = NodeFiles(directories)
         files.create(None if first is None else first.files.pod_resources.parent)
         account = {"token": TOKEN, "ca.crt": CA, "namespace": "default"}
         files.write((files.account / name, text.encode()) for name, text in account.items())

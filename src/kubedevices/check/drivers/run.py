@@ -188,6 +188,7 @@ class _Run:
         return Verdict(Status.PASS, outcome)
 
 
-def _urgency(track: Sequence[PluginCheck]) -> bool:
+def _urgency(track: Sequence[PluginCheck]) -> tuple[bool, bool, int]:
     """Return the key by which tracks are sorted: those that may take longest begin first."""
-    return not any(rule.slow for rule in track)
+    starts = all(rule.starts for rule in track)
+    return (not any(rule.slow for rule in track), starts, -max(len(rule.needs) for rule in track))

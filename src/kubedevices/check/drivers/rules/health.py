@@ -65,11 +65,15 @@ async def first(node: DriverNode) -> str:
 async def stays_open(node: DriverNode) -> str:
     """The stream stays open while nothing changes."""
     await _first(node)
-    since = len(node.health) - 1
-    await node.pause(node.timing.refusing)
-    if any(devices is None for _, devices in node.health[since:]):
+
+    def has_ended() -> bool:
+        return any(devices is None for _, devices in node.health)
+
+    began = node.health[0][0]  # other rules may have taken some of the time
+    await node.until(has_ended, node.timing.refusing - node.lost_time.spent(began))
+    if has_ended():
         raise Broken("the stream ended", node.last_words())
-    return f"open for {node.timing.refusing:g} s"
+    return f"open for {node.lost_time.spent(began):.0f} s"
 
 
 @theme.check(

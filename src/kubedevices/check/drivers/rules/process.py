@@ -83,18 +83,23 @@ async def exit_code(node: DriverNode) -> str:
 async def open_files(node: DriverNode) -> str:
     """The number of open files does not grow with restarts of the kubelet."""
     assert node.process is not None
-    pid, counts = node.process.pid, []
+    pid, counts = node.process.pid, list[int]()
     for number in range(_RESTARTS + 1):
         if number:
             await node.stop_kubelet()
             await node.start_kubelet()
             if not await node.until(node.is_connected, node.timing.start):
                 raise NotTried(f"it is not connected after restart {number}")
-            await node.pause(node.timing.hold)  # for the end of what belongs to the last kubelet
-        if (found := figures_of(pid)) is None:
-            raise NotTried("the figures of the process cannot be read")
-        counts.append(found.descriptors)
+            # What belongs to the last kubelet may end a moment later.
+            await node.until(lambda: _descriptors(pid) <= counts[0], node.timing.hold)
+        counts.append(_descriptors(pid))
     more, later = counts[-1] - counts[0], counts[-1] - counts[_RESTARTS // 2]
     if more > _RESTARTS / 2 and later > _RESTARTS / 4:  # a pool grows only at first
         raise Broken(f"{more} more descriptors after {_RESTARTS} restarts of the kubelet")
     return f"{counts[0]} → {counts[-1]} over {_RESTARTS} restarts of the kubelet"
+
+
+def _descriptors(pid: int) -> int:
+    if (found := figures_of(pid)) is None:
+        raise NotTried("the figures of the process cannot be read")
+    return found.descriptors

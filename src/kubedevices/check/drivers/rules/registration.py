@@ -182,6 +182,7 @@ async def stale_socket(node: DriverNode) -> str:
 @theme.check(
     "two-instances",
     WARN,
+    starts=True,
     suffers="During an update of the DaemonSet with maxSurge, pods fail or the kubelet loses the"
     " driver.",
     source="kubelet cm/dra: several instances of a driver; kubeletplugin.RollingUpdate",
@@ -195,6 +196,7 @@ async def two_instances(node: DriverNode) -> str:
     """
     if not node.target.has_pod_uid:
         raise NotTried("needs a driver that gets the UID of its pod: {pod_uid} in the command")
+    await node.ready()
     first = node.process
     assert first is not None
     claim, other = TestClaim(node).allocate(), TestClaim(node)
@@ -275,6 +277,7 @@ async def long_path(node: DriverNode) -> str:
 @theme.check(
     "idle",
     WARN,
+    starts=True,
     suffers="On a quiet night, without a call for half an hour, the node loses its devices.",
     source="gRPC: idle connections end after 30 minutes by default; kubelet keeps one open",
     mend="Set no limit for idle connections, and keep serving without calls.",
@@ -283,6 +286,7 @@ async def idle(node: DriverNode) -> str:
     """After 35 minutes without a call the driver is still registered, and Prepare works."""
     if not node.target.long:
         raise NotTried("needs --long: it waits 35 minutes")
+    await node.ready()
     process, known = node.process, len(node.registry.arrivals)
     assert process is not None
     await node.pause(node.timing.idle)

@@ -5,6 +5,7 @@ from kubedevices.check.drivers.claims import TestClaim, cdi_ids, needs_devices
 from kubedevices.check.drivers.cluster import everywhere
 from kubedevices.check.drivers.node import DriverNode
 from kubedevices.check.drivers.target import TRIGGERED
+from kubedevices.check.drivers.trigger_record import change_of
 from kubedevices.testing.api_server.http import ApiFault
 from kubedevices.values.allocation import ClaimReference
 
@@ -113,6 +114,9 @@ async def device_gone(node: DriverNode) -> str:
     """A claim is unprepared after its device has vanished from the host, also after a restart of
     the driver.
     """
+    change = await change_of(node)
+    if change.before.devices.keys() <= change.after.devices.keys():
+        raise NotTried("the trigger takes no device away")
     gone = await _unprepare_without_device(node, restarts=False)
     await _unprepare_without_device(node, restarts=True)
     return f"the claim of {gone} is unprepared"
