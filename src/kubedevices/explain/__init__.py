@@ -2,8 +2,8 @@
 
 `explain` follows a device from its plugin into a container. For each station on this way it says
 what was found and what to do. The modules `look_…` and `ask` gather facts. The modules `judge_…`
-turn facts into findings; they are pure. Only `diagnosis` imports both. Nothing here changes the
-host. A pod or a claim that waits is judged from the objects of its cluster alone.
+turn facts into findings; they are pure. Only `diagnosis` imports both. Only `do_repairs` changes
+the host. A pod or a claim that waits is judged from the objects of its cluster alone.
 
 finding          one station: ok, unknown, warning or problem, and what to do about it
 facts            the facts, as values
@@ -28,6 +28,8 @@ judge_holders    a device that is held under two IDs, or in both device APIs
 judge_drivers    DRA drivers and their claims
 plugin_lists     which plugin serves which resource, and which resource has two plugins
 judge_files      device files, links, permissions, CDI names, devices inside a container
+repairs          which repairs of a node are safe
+do_repairs       does them, each after another look
 cluster          the objects of a cluster that decide about claims, and who holds which device
 look_cluster     reads these objects from the API server
 answer           the answer about a pod or a claim, and the reason for each device

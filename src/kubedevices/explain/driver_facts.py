@@ -99,8 +99,8 @@ class ClaimFacts:
 
     `is_ours` says that our driver has prepared it, or began to (not `is_ready`). `held_by` lists
     containers as `namespace/pod (container)`. `unused` says why nobody will use the claim any
-    more, and `is_certain` that the kubelet has forgotten it. `unresolved` are CDI names that no
-    file has, with the reason.
+    more, and `is_certain` that the kubelet says so too; `is_forgotten` that its checkpoint does not
+    have the claim. `unresolved` are CDI names that no file has, with the reason.
     """
 
     name: str
@@ -112,6 +112,7 @@ class ClaimFacts:
     held_by: tuple[str, ...] = ()
     unused: str = ""
     is_certain: bool = False
+    is_forgotten: bool = False
     unresolved: tuple[tuple[str, str], ...] = ()
     files: frozenset[str] = frozenset()
 

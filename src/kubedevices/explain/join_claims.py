@@ -20,7 +20,7 @@ from kubedevices.explain.driver_facts import (
     PreparedFacts,
 )
 from kubedevices.explain.facts import NOBODY, HeldClaim, RegistrySocket
-from kubedevices.values.socket_paths import InstanceSocket
+from kubedevices.values.socket_paths import InstanceSocket, is_socket_of
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _USUAL_NAME = re.compile(rf"(.+?)(-{_UUID})?-reg\.sock")
@@ -78,8 +78,8 @@ def is_dead(socket: RegistrySocket) -> bool:
 
 def is_ours(socket: RegistrySocket) -> bool:
     """Whether a registration socket has the name that a driver of kubedevices gives it."""
-    found = InstanceSocket.parse(socket.path.name)
-    return found is not None and found.stem.endswith("-reg")
+    name = socket.path.name
+    return is_socket_of(name, driver_of_socket(name))
 
 
 def driver_of_socket(name: str) -> str:
@@ -100,11 +100,15 @@ def _claims_of(
         held.pop(str(each.reference), None)
     for state in states.values():
         parts = tuple(part for part in state.parts if part.driver == driver)
-        if parts:
-            yield _foreign_claim(state, parts, held.pop(str(state.reference), None), sources)
-    for name, claim in held.items():
-        parts = tuple(ClaimedPart(driver, "", device) for device in claim.devices)
-        yield ClaimFacts(name, parts, held_by=claim.held_by)
+        if not parts:
+            continue
+        claim = _foreign_claim(state, parts, held.pop(str(state.reference), None), sources)
+        # Our driver has unprepared it, so the kubelet forgets it within a minute.
+        if not (claim.unused and files and not files.problem):
+            yield claim
+    for name, holder in held.items():
+        parts = tuple(ClaimedPart(driver, "", device) for device in holder.devices)
+        yield ClaimFacts(name, parts, held_by=holder.held_by)
 
 
 def _our_claim(
@@ -131,6 +135,7 @@ def _our_claim(
         held_by=holder.held_by if holder else (),
         unused=unused,
         is_certain=is_certain,
+        is_forgotten=is_certain and state is None,
         unresolved=_unresolved(names, sources) if state else (),
         files=claim.files,
     )

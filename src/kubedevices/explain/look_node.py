@@ -1,12 +1,13 @@
 """Gathers all facts about a node: looks at its files and processes, and asks. asyncio."""
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from kubedevices.errors import NotPermitted
+from kubedevices.errors import CannotRead, NotPermitted
 from kubedevices.explain import ask
 from kubedevices.explain.driver_facts import DraFacts, KubeletClaims
 from kubedevices.explain.facts import (
@@ -26,9 +27,16 @@ from kubedevices.explain.look_drivers import claim_file_name, claim_files, look_
 from kubedevices.explain.look_files import processes_of_pods
 from kubedevices.explain.look_processes import kubelets, pod_names
 from kubedevices.explain.look_sockets import OpenSockets, open_sockets
+from kubedevices.host import listing
 from kubedevices.host.cdi_specs import read_registry
+from kubedevices.rules.cordon import FILE_NAME
+from kubedevices.rules.cordon_file import read_cordoned
 from kubedevices.values.cdi import CdiRegistry
+from kubedevices.values.proxied_plugin import CordonedDevice
 from kubedevices.values.socket_paths import CHECKPOINT_NAME, DEVICE_PLUGIN_DIR, POD_RESOURCES
+
+_UNITS = Path("/etc/systemd/system")
+_UNIT = re.compile(r"kubedevices-[A-Za-z0-9._@-]+\.service")
 
 
 @dataclass(frozen=True)
@@ -36,7 +44,8 @@ class NodeFacts:
     """All facts about a node.
 
     By the uid of a pod, `pods` has the processes of pods with devices and `names` the names of all
-    pods. `kubelet_roots` are the root directories in which drivers were looked for.
+    pods. `units` are the systemd units of kubedevices. `kubelet_roots` are the root directories in
+    which drivers were looked for.
     """
 
     places: HostPaths
@@ -45,6 +54,8 @@ class NodeFacts:
     watched: tuple[RegistrySocket, ...]
     answers: ResourceFacts
     dra: DraFacts
+    cordoned: tuple[CordonedDevice, ...]
+    units: tuple[str, ...]
     pods: Mapping[str, Sequence[ProcessFacts]]
     names: Mapping[str, str]
     pod_resources: Path
@@ -92,6 +103,8 @@ async def look_at_node(
         watched or (),
         answers,
         dra,
+        await asyncio.to_thread(_cordoned, places.state_dir),
+        await asyncio.to_thread(_units, places.on_host(_UNITS)),
         pods,
         names,
         pod_resources,
@@ -151,6 +164,8 @@ class _DraLook:
 
     def facts(self) -> DraFacts:
         places = self.host.places
+        # Before the checkpoints: a driver writes its checkpoint first, then the CDI file.
+        written = claim_files(places.cdi_dirs)
         files = look_at_drivers(self.host.kubelet_roots, places.cdi_dirs)
         kubelet = look_at_claims(self.host.find(STATE_FILE), proc_root=places.proc_root)
         sources = ClaimSources(files, self.watched, kubelet, self.held, self._why_unresolved)
@@ -163,7 +178,7 @@ class _DraLook:
         unknown = {each.name for each in files if each.problem}
         leftover = tuple(
             each
-            for each in claim_files(places.cdi_dirs)
+            for each in written
             if each.path.name not in known | self._known_to(kubelet, each.driver)
             and each.driver not in unknown
         )
@@ -180,6 +195,22 @@ class _DraLook:
     def _why_unresolved(self, name: str) -> str:
         explained = self._registry.explain(name)
         return "" if explained.resolves else explained.reason
+
+
+def _cordoned(state_dir: Path) -> tuple[CordonedDevice, ...]:
+    """Return the cordoned devices; none if the list cannot be read."""
+    try:
+        found = read_cordoned(state_dir / FILE_NAME)
+    except CannotRead:
+        return ()
+    return tuple(CordonedDevice(each.resource, each.id, each.reason) for each in found)
+
+
+def _units(directory: Path) -> tuple[str, ...]:
+    try:
+        return tuple(listing.names(directory, _UNIT.fullmatch))
+    except OSError:
+        return ()
 
 
 def policy_of(directory: Directory, running: Sequence[Kubelet]) -> str | None:

@@ -59,6 +59,12 @@ async def ask_held(socket: Path, *, timeout: float = DEADLINE) -> set[tuple[str,
     return {(entry.resource, device) for entry in entries for device in entry.device_ids}
 
 
+async def ask_pods(socket: Path, *, timeout: float = DEADLINE) -> tuple[PodEntry, ...]:
+    """Return the pods of the kubelet with devices and claims; raises `CannotAsk`."""
+    async with _podresources(socket, timeout) as client:
+        return tuple(await _ask_with_retries(client.list_pods, timeout))
+
+
 @contextlib.asynccontextmanager
 async def _podresources(socket: Path, timeout: float) -> AsyncIterator[PodResourcesClient]:
     """Connect to the kubelet; raises `CannotAsk` in place of every error of a call."""

@@ -4,7 +4,8 @@ The keys of `-o json` and `-o yaml` are stable: `socket_dir`, `source` (the node
 answered, empty if none did), `result` (the worst of all), `findings` and `resources`, each resource
 with `resource`, `result`, `capacity`, `allocatable`, `held` (null if unknown) and `findings`. A
 finding has `step`, `result` (ok, unknown, warning, problem), `looked_at`, `found`, `advice` and
-`command`.
+`command`. `--fix` adds `repairs`, each with `what`, `why`, `changes`, `command`, `automatic`,
+`done` and `problem`.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kubedevices.cli.find_mistakes import explain_cluster
+from kubedevices.cli.find_mistakes import explain_cluster, explain_fix
 from kubedevices.cli.shared.node_client import absolute_path, add_node_arguments, add_proxy_argument
 from kubedevices.cli.shared.output import (
     Column,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from kubedevices.explain.diagnosis import Diagnosis
     from kubedevices.explain.finding import Finding
     from kubedevices.explain.host_paths import HostPaths
+    from kubedevices.explain.repairs import Repair
 
 NAME = "explain"
 HELP = """\
@@ -42,8 +44,9 @@ say why a device cannot be allocated, or cannot be used in its container
 Looks at every step of a device: its name, the plugin directory, which process listens, which plugin
 registered, the device list, health and holders, DRA drivers of any vendor and their claims, device
 files, permissions, SELinux, CDI files, and the container. Asks a `kubedevices node`, or else the
-kubelet of this host. Changes nothing. Run it as root on the node; a step without permission is
-reported as unknown. Exit code 1: it found a problem.
+kubelet of this host. Run it as root on the node; a step without permission is reported as unknown.
+Exit code 1: it found a problem. Changes nothing, except with --fix --yes: then the exit code is
+that of another look after the repairs.
 
 `explain pod NAME` and `explain claim NAME` ask the API server instead, from anywhere: why a pod
 waits, and for each device of the cluster why it does not serve. They need the rights to list pods,
@@ -56,6 +59,7 @@ examples:
   kubedevices explain example.com/widget                   all about one resource
   kubedevices explain gpu.example.com                      all about one DRA driver
   kubedevices explain example.com/widget --socket-dir ~/kd -o json
+  kubedevices explain --fix                                what could be repaired, and how
   kubedevices explain pod train-0 --kubeconfig ~/.kube/config
 """
 
@@ -87,6 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also ask the plugins for their devices (off by default: some plugins lose an update "
         "when a second client reads their list)",
     )
+    explain_fix.add_arguments(parser)
     add_node_arguments(parser)
     places = parser.add_argument_group("where to look")
     add_proxy_argument(places)
@@ -133,27 +138,51 @@ def run(args: argparse.Namespace) -> int:
     if args.resource in explain_cluster.SUBJECTS:
         if not args.name:
             raise UsageError(f"the name of the {args.resource} is missing: [NAMESPACE/]NAME")
+        if args.fix or args.yes:
+            raise UsageError("--fix repairs a node: leave out the pod or claim")
         return explain_cluster.run(args)
     if args.name or args.kubeconfig:
         raise UsageError(
             "a NAME and --kubeconfig need the word pod or claim before the name: "
             "kubedevices explain pod NAME"
         )
-    from kubedevices.explain.diagnosis import explain
+    explain_fix.check_arguments(args)
     from kubedevices.explain.finding import Outcome
 
-    report = asyncio.run(explain(_places(args), args.resource or "", ask_plugins=args.ask_plugins))
+    places = _places(args)
+    report, repairs = asyncio.run(_look(args, places))
+    if args.output == "table":
+        _print_report(report, args.resource)
+    document = report.as_dict()
+    if args.fix:
+        document |= {"repairs": explain_fix.carry_out(args, places, repairs)}
     if args.output != "table":
-        print_document(report.as_dict(), args.output)
-        return int(report.result is Outcome.PROBLEM)
+        print_document(document, args.output)
+    if args.yes and any(each["done"] for each in document["repairs"]):
+        report, _ = asyncio.run(_look(args, places))
+    return 1 if report.result is Outcome.PROBLEM else 0
+
+
+async def _look(
+    args: argparse.Namespace, places: "HostPaths"
+) -> "tuple[Diagnosis, tuple[Repair, ...]]":
+    from kubedevices.explain.diagnosis import judge
+    from kubedevices.explain.look_node import look_at_node
+
+    subject = args.resource or ""
+    facts = await look_at_node(places, subject, ask_plugins=args.ask_plugins)
+    report = await asyncio.to_thread(judge, facts, subject)
+    return report, await explain_fix.find(args, facts)
+
+
+def _print_report(report: "Diagnosis", subject: str | None) -> None:
     findings = [*report.findings]
-    if args.resource is not None:
+    if subject is not None:
         findings += [found for each in report.resources for found in each.findings]
     shown = _print_findings(_in_directory(findings, report.socket_dir))
-    if args.resource is None:
+    if subject is None:
         shown += _print_summary(report)
     _print_count(shown)
-    return 1 if report.result is Outcome.PROBLEM else 0
 
 
 def _places(args: argparse.Namespace) -> "HostPaths":
