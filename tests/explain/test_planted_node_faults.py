@@ -48,6 +48,7 @@ def dead_socket(path: Path) -> None:
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
+    os.utime(path, (0, 0))
 
 
 async def started(host: NodeHost, *devices: kd.Device) -> None:

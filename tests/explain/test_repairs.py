@@ -174,6 +174,16 @@ async def test_the_state_of_others_is_never_changed(host: NodeHost) -> None:
         assert (tree(host), shown.code) == (before, 1)
 
 
+async def test_a_name_of_a_stranger_is_quoted_in_commands(host: NodeHost) -> None:
+    """A socket may be called as a shell would understand it."""
+    async with host.stack:
+        await host.on_bench(lambda: host.bench.dra)
+        dead_socket(host.registry / "x;reboot\n-reg.sock")
+        shown = await host.explain("--fix")
+        commands = {line.strip() for line in shown.out.splitlines() if line.strip()[:5] == "$ rm "}
+        assert commands == {f"$ rm $'{host.registry}/x;reboot\\012-reg.sock'"}
+
+
 async def test_a_foreign_driver_that_is_away_has_no_repair(host: NodeHost) -> None:
     """The findings say what to do."""
     async with host.stack:

@@ -20,7 +20,7 @@ look_drivers     the files of our DRA drivers: their claims and the claims that 
 look_claims      the kubelet's checkpoint of claims
 join_claims      puts together what files and sockets say about drivers and claims
 look_names       which device file each ID of `expose` means
-commands         shell commands about a process, for the advice of a finding
+commands         shell commands about a process or claim, for the advice of a finding
 judge_directory  the plugin directory: kubelet.sock and the sockets of plugins
 judge_proxy      a proxy between plugin and kubelet
 judge_resource   name, registration, health, holders, NUMA nodes

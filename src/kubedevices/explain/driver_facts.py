@@ -158,11 +158,17 @@ class ClaimFile:
 
 @dataclass(frozen=True, slots=True)
 class DraFacts:
-    """All about DRA on a host. `leftover` are CDI files of claims that are gone."""
+    """All about DRA on a host.
+
+    `leftover` are CDI files of claims that are gone, `astray` drivers with a registration socket
+    where the kubelet does not look: it looks in `registry`.
+    """
 
     drivers: tuple[DriverFacts, ...] = ()
     kubelet: KubeletClaims = field(default_factory=lambda: KubeletClaims(Path()))
     leftover: tuple[ClaimFile, ...] = ()
+    astray: tuple[RegistrySocket, ...] = ()
+    registry: Path = Path()
 
     @property
     def by_name(self) -> Mapping[str, DriverFacts]:

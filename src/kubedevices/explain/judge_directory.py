@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kubedevices.errors import SocketPathTooLong
+from kubedevices.errors.safe_text import shell_line
 from kubedevices.errors.words import counted, some_of
 from kubedevices.explain.commands import log_of, restart_of
 from kubedevices.explain.facts import (
@@ -214,7 +215,7 @@ def _judge_mute(watched: RegistrySocket) -> Finding:
     if socket is not None and socket.refusal == NOBODY:
         found = "no process listens on it: its driver or plugin was killed or uninstalled"
         advice = "start it again, or remove the socket if it was uninstalled"
-        return problem(Step.PLUGIN_SOCKET, path, found, advice, f"rm {path}")
+        return problem(Step.PLUGIN_SOCKET, path, found, advice, shell_line(["rm", path]))
     advice = "start its plugin again, or remove the socket if the plugin was uninstalled"
     return warning(Step.PLUGIN_SOCKET, path, watched.problem, advice)
 

@@ -35,6 +35,7 @@ from kubedevices.values.cdi import CdiRegistry
 from kubedevices.values.proxied_plugin import CordonedDevice
 from kubedevices.values.socket_paths import CHECKPOINT_NAME, DEVICE_PLUGIN_DIR, POD_RESOURCES
 
+_REGISTRY = "plugins_registry"
 _UNITS = Path("/etc/systemd/system")
 _UNIT = re.compile(r"kubedevices-[A-Za-z0-9._@-]+\.service")
 
@@ -81,7 +82,9 @@ async def look_at_node(
         places.socket_dir / CHECKPOINT_NAME,
         places.proxy_state_dir,
     )
-    watched = await ask.ask_registry(places.plugin_registry or host.find("plugins_registry"))
+    registry = places.plugin_registry or host.find(_REGISTRY)
+    watched = await ask.ask_registry(registry)
+    others = await asyncio.gather(*map(ask.ask_registry, host.other_registries(registry)))
     if directory.refusal == NO_PERMISSION and not answers.source:
         raise NotPermitted(f"look into {places.socket_dir}")
     if answers.topology_policy is None and answers.is_kubelet:
@@ -94,6 +97,8 @@ async def look_at_node(
             look_at_registry, watched, host.opened, names, places.on_host
         )
     dra = await asyncio.to_thread(_DraLook(host, watched, held, wanted).facts)
+    astray = tuple(each for found in others for each in found or () if each.is_driver)
+    dra = replace(dra, astray=astray, registry=registry)
     uids = {each.pod_uid for each in answers.allocations}
     pods = await asyncio.to_thread(processes_of_pods, uids, places.proc_root, names)
     return NodeFacts(
@@ -132,9 +137,24 @@ class _Host:
         is_usual = self.places.socket_dir == self.places.on_host(DEVICE_PLUGIN_DIR)
         return (self.places.socket_dir.parent, *(self.roots if is_usual else ()))
 
+    @property
+    def known_root(self) -> Path | None:
+        """The root directory of the kubelet that serves the directory; None if it is not seen."""
+        is_known = len(self.kubelet_roots) > 1 and len(self.running) == 1
+        return self.places.on_host(self.running[0].root_dir) if is_known else None
+
     def find(self, name: str) -> Path:
         """Return the path of a file in the kubelet's root directory."""
+        if self.known_root is not None and (self.known_root / name).exists():
+            return self.known_root / name
         return below_kubelet_root(self.places.socket_dir, self.kubelet_roots, name)
+
+    def other_registries(self, registry: Path) -> list[Path]:
+        """Return the registries of other roots, in which this kubelet finds no driver."""
+        if self.known_root is None or registry.parent != self.known_root:
+            return []
+        found = [root / _REGISTRY for root in self.kubelet_roots]
+        return [each for each in found if each.is_dir() and not each.samefile(registry)]
 
 
 def _look_at_host(places: HostPaths) -> _Host:

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kubedevices.dra.names import may_be_label
+from kubedevices.errors.safe_text import shell_line
 from kubedevices.errors.words import some_of
-from kubedevices.explain.commands import restart_of
+from kubedevices.explain.commands import release_of, restart_of
 from kubedevices.explain.driver_facts import ClaimFacts, DraFacts, DriverFacts
 from kubedevices.explain.facts import RegistrySocket, ResourceFacts, ResourceState
 from kubedevices.explain.join_claims import is_dead, is_ours
@@ -116,7 +117,7 @@ def _unprepare(
     what = f"unprepare the claim {claim.name} of the driver {driver.name}"
     devices = ", ".join(claim.devices) or "its devices"
     changes = f"the driver frees {devices} for other claims, and removes its CDI file"
-    command = f"kubedevices release --claim {claim.name}"
+    command = release_of(claim.name)
     if not claim.is_ours:
         why = "the driver is of another vendor; the kubelet calls it again after a restart"
         processes = (each.socket.listener for each in driver.instances if each.socket)
@@ -172,7 +173,7 @@ def _remove_files(dra: DraFacts) -> Iterator[Repair]:
             if is_known
             else "neither the driver nor the kubelet says which claims there are",
             "runtimes do not read the file any more",
-            f"rm {each.path}",
+            shell_line(["rm", str(each.path)]),
             each.driver,
             Action.REMOVE_FILE if is_known else Action.NONE,
             (str(each.path),),
@@ -191,7 +192,7 @@ def _remove_sockets(seen: RepairFacts) -> Iterator[Repair]:
             if ours
             else "it is not of kubedevices: is its driver or plugin uninstalled?",
             "the kubelet does not dial it any more",
-            f"rm {each.path}",
+            shell_line(["rm", str(each.path)]),
             names.get(each.path, ""),
             Action.REMOVE_SOCKET if ours else Action.NONE,
             (str(each.path),),
@@ -209,7 +210,7 @@ def _uncordon(seen: RepairFacts) -> Iterator[Repair]:
                 f"uncordon {name} ({each.reason})",
                 f"{why}: the entry takes no device from a pod",
                 "if the device comes back, new pods may get it",
-                f"kubedevices uncordon {name}",
+                shell_line(["kubedevices", "uncordon", name]),
                 each.resource,
                 Action.UNCORDON,
                 (each.resource, each.id),

@@ -1,11 +1,11 @@
 """`kubedevices explain`: says why a device is not allocatable, or not usable in its container.
 
 The keys of `-o json` and `-o yaml` are stable: `socket_dir`, `source` (the node or kubelet that
-answered, empty if none did), `result` (the worst of all), `findings` and `resources`, each resource
-with `resource`, `result`, `capacity`, `allocatable`, `held` (null if unknown) and `findings`. A
-finding has `step`, `result` (ok, unknown, warning, problem), `looked_at`, `found`, `advice` and
-`command`. `--fix` adds `repairs`, each with `what`, `why`, `changes`, `command`, `automatic`,
-`done` and `problem`.
+answered, empty if none did), `result` (the worst of all), `findings` and `resources` (none for a
+driver), each with `resource`, `result`, `capacity`, `allocatable`, `held` (null if unknown) and
+`findings`. A finding has `step`, `result` (ok, unknown, warning, problem), `looked_at`, `found`,
+`advice` and `command`. `--fix` adds `repairs`, each with `what`, `why`, `changes`, `command`,
+`automatic`, `done` and `problem`.
 """
 
 import argparse
