@@ -96,6 +96,16 @@ async def test_the_files_of_a_driver_say_who_has_what(host: Path) -> None:
     assert "prepared.json cannot be read" in driver.problem
 
 
+async def test_a_claim_that_is_being_unprepared_lacks_no_file(
+    host: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its driver removes the file first, and the claim a moment later."""
+    checkpoint = host / "plugins" / DRIVER / FILE_NAME
+    monkeypatch.setattr("time.sleep", lambda _: checkpoint.unlink())
+    (driver,) = look_at_drivers([host], [host / "cdi"])
+    assert not driver.claims
+
+
 def test_a_claim_that_no_container_has_is_named_with_the_command_that_frees_it() -> None:
     """Also as the advice for the claim that waits for its device."""
     why = "the kubelet has no container with this claim"

@@ -114,7 +114,11 @@ async def test_a_cdi_file_of_a_claim_that_is_gone_is_removed(host: NodeHost) -> 
         await claimed(host)
         (kept,) = host.cdi_dir.iterdir()
         lone = lone_claim_file(host)
-        await repaired(host, f"remove the CDI file {lone}")
+        for subject in ("", DOMAIN):
+            told = (await host.explain(*filter(None, [subject]))).lines("warning")
+            assert f"{lone}: 1 CDI file of claims that are gone" in "".join(told)
+        assert "CDI file" not in (await host.explain(FOREIGN)).out
+        await repaired(host, f"remove the CDI file {lone}", DOMAIN)
         assert [*host.cdi_dir.iterdir()] == [kept]
 
 

@@ -19,7 +19,7 @@ from kubedevices.explain.driver_facts import (
     KubeletClaims,
     PreparedFacts,
 )
-from kubedevices.explain.facts import NOBODY, HeldClaim, RegistrySocket
+from kubedevices.explain.facts import NO_PERMISSION, NOBODY, HeldClaim, RegistrySocket
 from kubedevices.values.socket_paths import InstanceSocket, is_socket_of
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -34,7 +34,8 @@ class ClaimSources:
     """Where claims are known from.
 
     `sockets` are None if the plugin registry cannot be read, `held` is None if the kubelet did not
-    answer.
+    answer. `before` has the UIDs that the kubelet's checkpoint had before the files of drivers were
+    read: a claim that is unprepared meanwhile is not forgotten.
     """
 
     files: Sequence[DriverFiles]
@@ -42,6 +43,7 @@ class ClaimSources:
     kubelet: KubeletClaims
     held: Sequence[HeldClaim] | None
     resolve: Resolve
+    before: frozenset[str] = frozenset()
 
 
 def drivers_of(sources: ClaimSources, wanted: str = "") -> tuple[DriverFacts, ...]:
@@ -65,10 +67,14 @@ def drivers_of(sources: ClaimSources, wanted: str = "") -> tuple[DriverFacts, ..
             tuple(each for its_name, each in dead if its_name == name),
             tuple(_claims_of(name, files.get(name), sources)),
             files.get(name),
-            is_seen=sources.sockets is not None,
+            is_seen=sources.sockets is not None and not any(map(_is_closed, sockets)),
         )
         for name in sorted(names)
     )
+
+
+def _is_closed(socket: RegistrySocket) -> bool:
+    return socket.socket is not None and socket.socket.refusal == NO_PERMISSION
 
 
 def is_dead(socket: RegistrySocket) -> bool:
@@ -119,7 +125,9 @@ def _our_claim(
 ) -> ClaimFacts:
     name = str(claim.reference)
     unused, is_certain = "", False
-    if sources.held is not None and name not in {each.name for each in sources.held}:
+    is_ending = state is None and claim.reference.uid in sources.before
+    in_use = {each.name for each in sources.held or ()}
+    if sources.held is not None and name not in in_use and not is_ending:
         unused, is_certain = _why_unused(state, sources.kubelet)
     holder = held.get(name)
     names = [each for part in claim.parts for each in part.cdi_names]

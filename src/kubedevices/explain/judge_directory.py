@@ -207,6 +207,8 @@ def _judge_mute(watched: RegistrySocket) -> Finding:
     listener = socket.listener if socket else None
     if stopped := _judge_stopped(Step.PLUGIN_SOCKET, path, listener):
         return stopped
+    if socket is not None and socket.refusal == NO_PERMISSION:
+        return unknown(Step.PLUGIN_SOCKET, path, "no permission to connect", _AS_ROOT)
     if socket is not None and not socket.refusal:
         found = f"{listener or UNSEEN} listens, but does not answer, so no kubelet registers it: "
         advice = "its log may say why; restart it if it hangs"

@@ -6,7 +6,13 @@ from pathlib import Path
 from kubedevices.errors.safe_text import shell_line
 from kubedevices.errors.words import closest, counted, some_of
 from kubedevices.explain.commands import release_of, restart_of
-from kubedevices.explain.driver_facts import ClaimFacts, DraFacts, DriverFacts, KubeletClaims
+from kubedevices.explain.driver_facts import (
+    ClaimFacts,
+    ClaimFile,
+    DraFacts,
+    DriverFacts,
+    KubeletClaims,
+)
 from kubedevices.explain.facts import (
     MISSING,
     NO_PERMISSION,
@@ -22,6 +28,7 @@ _FIND_PODS = "kubectl get pods --all-namespaces --field-selector spec.nodeName=N
 
 def judge_drivers(dra: DraFacts, wanted: str = "") -> Iterator[Finding]:
     """Judge every driver, or the driver `wanted`, and what the kubelet says of claims."""
+    yield from _judge_leftover([each for each in dra.leftover if wanted in ("", each.driver)])
     astray = {each.info.name: each for each in dra.astray if each.info}
     running = {each.name for each in dra.drivers if each.runs}
     for name in astray.keys() - running:
@@ -39,12 +46,15 @@ def judge_drivers(dra: DraFacts, wanted: str = "") -> Iterator[Finding]:
     for device, claims in held_twice(dra.drivers):
         if wanted in ("", device.partition("/")[0]):
             yield _judge_twice(device, claims)
-    if not wanted and dra.leftover:
+
+
+def _judge_leftover(files: Sequence[ClaimFile]) -> Iterator[Finding]:
+    if files:
         yield warning(
             Step.CDI,
-            some_of(str(each.path) for each in dra.leftover),
-            f"{counted(len(dra.leftover), 'CDI file')} of claims that are gone: a driver was "
-            "killed or removed while it unprepared them",
+            some_of(str(each.path) for each in files),
+            f"{counted(len(files), 'CDI file')} of claims that are gone: a driver was killed or "
+            "removed while it unprepared them",
             "no container needs these files; a driver that starts removes its own",
             "kubedevices explain --fix",
         )
@@ -200,7 +210,7 @@ def _judge_instance(at: str, instance: RegistrySocket) -> Iterator[Finding]:
             f"kill -CONT {service.listener.pid}",
         )
         return
-    found = f"{who} serves {versions}"
+    found = f"{who} serves {versions} at {service.path}, found by {name}"
     if service.connections:
         found += ", and the kubelet is connected"
     yield ok(Step.DRIVER, at, found)

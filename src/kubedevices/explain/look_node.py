@@ -186,9 +186,18 @@ class _DraLook:
         places = self.host.places
         # Before the checkpoints: a driver writes its checkpoint first, then the CDI file.
         written = claim_files(places.cdi_dirs)
+        state_file = self.host.find(STATE_FILE)
+        before = look_at_claims(state_file, proc_root=places.proc_root).claims or ()
         files = look_at_drivers(self.host.kubelet_roots, places.cdi_dirs)
-        kubelet = look_at_claims(self.host.find(STATE_FILE), proc_root=places.proc_root)
-        sources = ClaimSources(files, self.watched, kubelet, self.held, self._why_unresolved)
+        kubelet = look_at_claims(state_file, proc_root=places.proc_root)
+        sources = ClaimSources(
+            files,
+            self.watched,
+            kubelet,
+            self.held,
+            self._why_unresolved,
+            frozenset(each.reference.uid for each in before),
+        )
         drivers = drivers_of(sources, self.wanted)
         known = {
             claim_file_name(each.name, claim.reference.uid)
@@ -201,6 +210,7 @@ class _DraLook:
             for each in written
             if each.path.name not in known | self._known_to(kubelet, each.driver)
             and each.driver not in unknown
+            and each.path.exists()  # its claim may have been unprepared meanwhile
         )
         return DraFacts(drivers, kubelet, leftover)
 
