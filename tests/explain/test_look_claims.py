@@ -136,6 +136,22 @@ def test_shares_of_a_device_are_not_the_same() -> None:
     assert not twice(is_admin=True)
 
 
+def test_the_list_of_containers_alone_shows_a_device_that_is_held_twice() -> None:
+    """Where the checkpoint of the kubelet cannot be read; shares are not the same here either."""
+
+    def twice(second: tuple[str, str, str]) -> bool:
+        held = [
+            HeldClaim(DRIVER, name, (part[1],), ("default/p (m)",), (part,))
+            for name, part in (("default/a", ("pool", "dev", "")), ("default/b", second))
+        ]
+        sources = replace(SOURCES, kubelet=KubeletClaims(Path()), held=held)
+        return bool([*held_twice(drivers_of(sources))])
+
+    assert twice(("pool", "dev", ""))
+    assert not twice(("pool", "dev", "share"))
+    assert not twice(("other", "dev", ""))
+
+
 @pytest.mark.parametrize(
     ("name", "driver"),
     [

@@ -113,7 +113,7 @@ def _claims_of(
         if not (claim.unused and files and not files.problem):
             yield claim
     for name, holder in held.items():
-        parts = tuple(ClaimedPart(driver, "", device) for device in holder.devices)
+        parts = tuple(ClaimedPart(driver, *part) for part in holder.parts)
         yield ClaimFacts(name, parts, held_by=holder.held_by)
 
 
@@ -199,10 +199,10 @@ def held_twice(drivers: Iterable[DriverFacts]) -> Iterator[tuple[str, list[Claim
         for driver in drivers
         for claim in driver.claims
         for part in claim.parts
-        if part.pool and not part.is_admin and not claim.unused
+        if not part.is_admin and not claim.unused
     ]
     taken.sort(key=lambda each: (each[0], each[1].name))
     for (driver, pool, device, _), found in groupby(taken, key=lambda each: each[0]):
         claims = [claim for _, claim in found]
-        if len({claim.uid for claim in claims}) > 1:
+        if len({claim.uid or claim.name for claim in claims}) > 1:
             yield f"{driver}/{pool}/{device}", claims

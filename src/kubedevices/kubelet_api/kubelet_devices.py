@@ -3,7 +3,8 @@
 For `kubedevices devices`, `kubedevices explain` and a plugin's metrics. The kubelet reports only
 healthy devices and held devices. So a held device that is not healthy has the health Unknown, and
 capacity and the state of plugins are null. `claims` are the ResourceClaims that containers have, of
-all DRA drivers: `driver`, `claim` (NAMESPACE/NAME), `devices` and `held_by`.
+all DRA drivers: `driver`, `claim` (NAMESPACE/NAME), `devices`, `held_by`, and `parts`: pool, device
+and share of each device, for `explain`.
 """
 
 import asyncio
@@ -177,7 +178,10 @@ def _claims_of(pods: Iterable[PodEntry]) -> list[dict[str, Any]]:
                 for device in claim.devices:
                     name = f"{claim.namespace}/{claim.name}"
                     new = {"driver": device.driver, "claim": name, "devices": [], "held_by": []}
+                    new["parts"] = []
                     entry = found.setdefault((device.driver, name), new)
+                    if (part := device[1:]) not in entry["parts"]:
+                        entry["parts"].append(part)
                     if device.device not in entry["devices"]:
                         entry["devices"].append(device.device)
                     if holder not in entry["held_by"]:

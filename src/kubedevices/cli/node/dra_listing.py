@@ -95,7 +95,10 @@ def with_holders(
         | {"held_by": holders.pop((each["driver"], each["claim"]), []), "state": each["state"]}
         for each in claims
     ]
+    names = ("driver", "claim", "devices", "held_by")
     found += [
-        {**each, "state": "prepared"} for each in held if (each["driver"], each["claim"]) in holders
+        {name: each[name] for name in names} | {"state": "prepared"}
+        for each in held
+        if (each["driver"], each["claim"]) in holders
     ]
     return found
