@@ -48,6 +48,7 @@ class Shown:
 
     code: int
     out: str
+    err: str
 
     def lines(self, result: str) -> list[str]:
         """The lines with this result."""
@@ -90,7 +91,7 @@ class NodeHost:
         places = ["--socket-dir", str(self.bench.socket_dir)]
         places += ["--cdi-dir", str(self.cdi_dir)] if verb == "explain" else []
         code = await asyncio.to_thread(main, [verb, *words, *places])
-        return Shown(code, self.capsys.readouterr().out)
+        return Shown(code, *self.capsys.readouterr())
 
     async def explain(self, *words: str) -> Shown:
         return await self.run("explain", *words)

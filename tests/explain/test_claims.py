@@ -25,7 +25,7 @@ from kubedevices.explain.driver_facts import (
     PreparedFacts,
     RefusedClaim,
 )
-from kubedevices.explain.facts import RegistrySocket, ResourceFacts, Socket
+from kubedevices.explain.facts import NOBODY, RegistrySocket, ResourceFacts, Socket
 from kubedevices.explain.finding import Finding, Step
 from kubedevices.explain.host_paths import HostPaths
 from kubedevices.explain.join_claims import ClaimSources, drivers_of
@@ -96,6 +96,16 @@ async def test_the_files_of_a_driver_say_who_has_what(host: Path) -> None:
     assert "prepared.json cannot be read" in driver.problem
 
 
+async def test_a_claim_that_is_being_unprepared_lacks_no_file(
+    host: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its driver removes the file first, and the claim a moment later."""
+    checkpoint = host / "plugins" / DRIVER / FILE_NAME
+    monkeypatch.setattr("time.sleep", lambda _: checkpoint.unlink())
+    (driver,) = look_at_drivers([host], [host / "cdi"])
+    assert not driver.claims
+
+
 def test_a_claim_that_no_container_has_is_named_with_the_command_that_frees_it() -> None:
     """Also as the advice for the claim that waits for its device."""
     why = "the kubelet has no container with this claim"
@@ -164,6 +174,17 @@ def test_a_driver_that_does_not_run_is_reported() -> None:
     assert found.result == "warning"
     unseen = DriverFacts(DRIVER, claims=(claim,), files=files, is_seen=False)
     assert [each.result for each in judge_drivers(DraFacts((unseen,)))] == ["unknown", "ok"]
+
+
+def test_a_dead_socket_beside_a_live_instance_is_a_warning() -> None:
+    """The kubelet uses the live one; the command depends on whose the socket is."""
+    place = Path("/r/example.com-reg.sock")
+    dead = (RegistrySocket(place, socket=Socket(place, NOBODY)),)
+    commands = ("rm /r/example.com-reg.sock", "kubedevices explain --fix")
+    for files, command in zip((None, DriverFiles(DRIVER, Path())), commands, strict=True):
+        driver = DriverFacts(DRIVER, RUNS, dead, files=files)
+        warned, fine, _ = judge_drivers(DraFacts((driver,)))
+        assert (warned.result, warned.command, fine.result) == ("warning", command, "ok")
 
 
 def test_a_missing_file_is_a_problem() -> None:

@@ -8,7 +8,12 @@ from kubedevices.explain.diagnosis import explain
 from kubedevices.explain.facts import Kubelet, ProcessFacts, RegistrySocket, Socket
 from kubedevices.explain.host_paths import HostPaths, below_kubelet_root, find_host_root
 from kubedevices.explain.look_node import policy_of
+from kubedevices.kubelet_api.dra import PLUGIN_TYPE
+from kubedevices.kubelet_api.services import plugin_registration_methods
+from kubedevices.values.allocation import PluginInfo
+from kubedevices.wire.unix_grpc import GrpcServer
 from tests.explain.test_judge_directory import GOOD, OFFER, SERVED
+from tests.explain.test_look_processes import add_process
 
 NAME = "example.com/widget"
 
@@ -67,3 +72,43 @@ def test_a_debugging_pod_is_known_by_its_mount(tmp_path: Path) -> None:
     (tmp_path / "var/lib/kubelet/device-plugins").mkdir(parents=True)
     assert find_host_root(tmp_path, tmp_path / "none") == tmp_path
     assert find_host_root(tmp_path, tmp_path / "var") == Path("/")
+
+
+async def test_a_driver_in_another_root_directory_is_not_registered(short_dir: Path) -> None:
+    """The kubelet has another --root-dir than the driver knows."""
+    proc = short_dir / "proc"
+    add_process(proc, 9, "kubelet", "--root-dir=/data/k")
+    places = HostPaths.below(short_dir, proc_root=proc)
+    for root in (short_dir / "data/k", short_dir / "var/lib/kubelet"):
+        (root / "plugins_registry").mkdir(parents=True)
+    places.socket_dir.mkdir()
+    info = PluginInfo(PLUGIN_TYPE, "gpu.vendor.org", "/p/dra.sock", ("v1.DRAPlugin",))
+    usual = short_dir / "var/lib/kubelet/plugins_registry"
+    server = GrpcServer(plugin_registration_methods(Registers(info)), name="driver")
+    await server.start(usual / "gpu.vendor.org-reg.sock")
+    try:
+        for subject in ("gpu.vendor.org", ""):
+            found = [
+                each for each in (await explain(places, subject)).findings if each.step == "driver"
+            ]
+            assert [str(each.result) for each in found] == ["problem"]
+            assert f"the kubelet of this host looks in {short_dir}/data/k" in found[0].found
+        (short_dir / "data/k/plugins_registry").rmdir()
+        (short_dir / "data/k/plugins_registry").symlink_to(usual)
+        found = [*(await explain(places, "gpu.vendor.org")).findings]
+        assert "looks in" not in str(found)
+    finally:
+        await server.stop()
+
+
+class Registers:
+    """Answers GetInfo."""
+
+    def __init__(self, info: PluginInfo) -> None:
+        self._info = info
+
+    async def get_info(self) -> PluginInfo:
+        return self._info
+
+    async def notify_registration_status(self, registered: bool, error: str) -> None:
+        raise AssertionError("only a kubelet says so")

@@ -327,6 +327,26 @@ OFFER = PluginInfo("DevicePlugin", "example.com/widget", "", ("v1beta1",))
             "no version",
         ),
         (RegistrySocket(PLACE, problem="no plugin answers"), Outcome.WARNING, "no plugin answers"),
+        (
+            RegistrySocket(PLACE, socket=Socket(PLACE, NO_PERMISSION)),
+            Outcome.UNKNOWN,
+            "no permission to connect",
+        ),
+        (
+            RegistrySocket(PLACE, socket=Socket(PLACE, NOBODY)),
+            Outcome.PROBLEM,
+            "no process listens on it",
+        ),
+        (
+            RegistrySocket(PLACE, problem="no answer", socket=Socket(PLACE)),
+            Outcome.PROBLEM,
+            "listens, but does not answer",
+        ),
+        (
+            RegistrySocket(PLACE, socket=Socket(PLACE, listener=ProcessFacts(7, "x", state="T"))),
+            Outcome.PROBLEM,
+            "is stopped",
+        ),
     ],
 )
 def test_the_plugin_registry(watched: RegistrySocket, result: Outcome, says: str) -> None:

@@ -246,6 +246,16 @@ def test_held_devices_are_not_missing() -> None:
     assert judge_held(sick, "node") == []
 
 
+def test_a_device_with_two_holders_is_a_problem() -> None:
+    """Whatever its health; two containers of one pod are one holder."""
+    one = ("lab/a (main)", "lab/a (init)")
+    twice = DeviceState("w0", "Unhealthy", held_by=(*one, "lab/b (main)"))
+    finding = only(judge_held(replace(STATE, devices=(twice,)), "node"))
+    assert (finding.result, finding.looked_at) == (Outcome.PROBLEM, f"{NAME}/w0")
+    assert "held by 2 pods: lab/a (main), lab/a (init), lab/b (main)" in finding.found
+    assert judge_held(replace(STATE, devices=(replace(twice, held_by=one),)), "node") == []
+
+
 def on(node: int, device: DeviceState, *held_by: str) -> DeviceState:
     return replace(device, numa_nodes=(node,), held_by=held_by)
 

@@ -8,7 +8,7 @@ import pytest
 
 from kubedevices.explain.driver_facts import ClaimedPart, KubeletClaim, KubeletClaims, PreparedFacts
 from kubedevices.explain.driver_facts import DriverFiles as Files
-from kubedevices.explain.facts import NOBODY, HeldClaim, RegistrySocket, Socket
+from kubedevices.explain.facts import NO_PERMISSION, NOBODY, HeldClaim, RegistrySocket, Socket
 from kubedevices.explain.join_claims import ClaimSources, driver_of_socket, drivers_of, held_twice
 from kubedevices.explain.look_claims import STATE_FILE, look_at_claims, parse_claims
 from kubedevices.values.allocation import ClaimReference, PluginInfo
@@ -99,6 +99,15 @@ def test_why_nobody_uses_a_claim(kubelet: KubeletClaims, unused: str, is_certain
         assert [each.unused for each in driver.claims] == [""]
 
 
+def test_a_claim_that_is_unprepared_while_we_look_is_not_forgotten() -> None:
+    """The checkpoint had it before the files of the driver were read."""
+    nothing = KubeletClaims(Path(), ())
+    for before in ((), (CLAIM,)):
+        sources = replace(SOURCES, files=OURS, kubelet=nothing, before=frozenset(before))
+        (driver,) = drivers_of(sources)
+        assert driver.claims[0].is_forgotten != bool(before)
+
+
 def test_a_cdi_name_is_missing_only_in_this_boot() -> None:
     """After a reboot the driver writes its files when the kubelet calls it again."""
     (driver,) = drivers_of(SOURCES)
@@ -125,6 +134,22 @@ def test_shares_of_a_device_are_not_the_same() -> None:
     assert not twice(pool="worker-2")
     assert not twice(driver="other.com")
     assert not twice(is_admin=True)
+
+
+def test_the_list_of_containers_alone_shows_a_device_that_is_held_twice() -> None:
+    """Where the checkpoint of the kubelet cannot be read; shares are not the same here either."""
+
+    def twice(second: tuple[str, str, str]) -> bool:
+        held = [
+            HeldClaim(DRIVER, name, (part[1],), ("default/p (m)",), (part,))
+            for name, part in (("default/a", ("pool", "dev", "")), ("default/b", second))
+        ]
+        sources = replace(SOURCES, kubelet=KubeletClaims(Path()), held=held)
+        return bool([*held_twice(drivers_of(sources))])
+
+    assert twice(("pool", "dev", ""))
+    assert not twice(("pool", "dev", "share"))
+    assert not twice(("other", "dev", ""))
 
 
 @pytest.mark.parametrize(
@@ -154,6 +179,14 @@ def test_a_dead_socket_alone_is_a_driver_only_if_it_is_ours_or_asked_for() -> No
     assert names("csi.vendor.org-reg.sock") == []
     assert names("gpu.vendor.org-reg.sock", "gpu.vendor.org") == ["gpu.vendor.org"]
     assert names("example.com-reg.b6fa4eb9.0000076cb335d.sock") == ["example.com"]
+
+
+def test_a_socket_that_may_not_be_asked_may_be_that_of_any_driver() -> None:
+    """So nobody says that a driver does not run."""
+    closed = RegistrySocket(Path("a"), socket=Socket(Path("a"), NO_PERMISSION))
+    assert [each.is_seen for each in drivers_of(replace(SOURCES, sockets=[closed]))] == [False]
+    assert [each.is_seen for each in drivers_of(replace(SOURCES, sockets=None))] == [False]
+    assert [each.is_seen for each in drivers_of(SOURCES)] == [True]
 
 
 def test_only_drivers_are_instances() -> None:

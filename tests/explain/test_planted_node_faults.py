@@ -16,14 +16,16 @@ from typing import Any
 import pytest
 
 import kubedevices as kd
+from kubedevices.dra.claim_log import ClaimLog
 from kubedevices.errors import DynamicResourcesFailed
 from kubedevices.explain import ask
 from kubedevices.host.device_names_file import names_file
 from kubedevices.host.shared_directory import SharedDirectory
 from kubedevices.testing.workbench import Bench
 from kubedevices.testing.workbench.dra_node import NODE_NAME
-from kubedevices.values.allocation import ClaimDevice
+from kubedevices.values.allocation import ClaimDevice, ClaimReference
 from kubedevices.values.socket_paths import CHECKPOINT_NAME, default_state_dir
+from tests.dra.test_claim_log import Service
 from tests.explain.node_rig import (
     DOMAIN,
     FOREIGN,
@@ -48,6 +50,7 @@ def dead_socket(path: Path) -> None:
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
+    os.utime(path, (0, 0))
 
 
 async def started(host: NodeHost, *devices: kd.Device) -> None:
@@ -193,6 +196,17 @@ async def driver_killed(host: NodeHost) -> str:
     return DOMAIN
 
 
+async def driver_stopped_by_a_signal(host: NodeHost) -> str:
+    dra = await host.on_bench(lambda: host.bench.dra)
+    command = (sys.executable, "-m", "kubedevices", "simulate", "--resource-name", WIDGET)
+    places = ("--kubeconfig", dra.kubeconfig, "--kubelet-dir", host.root, "--kube-node", NODE_NAME)
+    driver = host.bench.attach(*command, "--mode", "dra", *places)
+    await host.on_bench(host.bench.wait_published, DOMAIN, devices=2)
+    os.kill(driver.pid, signal.SIGSTOP)
+    host.stack.callback(os.kill, driver.pid, signal.SIGCONT)
+    return DOMAIN
+
+
 async def foreign_driver_removed(host: NodeHost) -> str:
     driver = ForeignDriver(host)
     write_cdi(host.cdi_dir, f"{FOREIGN}/gpu", "gpu-0")
@@ -250,6 +264,15 @@ async def claim_refused(host: NodeHost) -> str:
 async def kubelet_forgot_a_claim(host: NodeHost) -> str:
     await claimed(host)
     await forget_pod(host, "train", claim=True)
+    return DOMAIN
+
+
+async def forgotten_claim_holds_a_device(host: NodeHost) -> str:
+    await kubelet_forgot_a_claim(host)
+    service, waits = Service(), ClaimReference("default", "uid-2", "train-2")
+    service.refused = {"uid-2": "the claim default/train-1 still holds device w-0"}
+    log = ClaimLog(service, host.root / "plugins" / DOMAIN / "refused.json")
+    await log.prepare((waits,))
     return DOMAIN
 
 
@@ -336,6 +359,7 @@ PLUGIN_FAULTS: dict[Planted, str] = {
 }
 DRIVER_FAULTS: dict[Planted, str] = {
     driver_killed: f"driver {DOMAIN}: the driver does not run, but has 1 prepared claim",
+    driver_stopped_by_a_signal: "listens, but is stopped: it does not answer until it continues",
     foreign_driver_removed: f"driver {FOREIGN}: the driver does not run, but has 1 prepared claim",
     registration_socket_dead: "no process listens on",
     registration_never_answers: "listens, but does not answer, so no kubelet registers it",
@@ -344,6 +368,7 @@ DRIVER_FAULTS: dict[Planted, str] = {
     driver_is_unknown: "no driver of this name has a registration socket",
     claim_refused: "default/train-1 is not prepared: ",
     kubelet_forgot_a_claim: "default/train-1 is prepared and has w-0, but the kubelet does",
+    forgotten_claim_holds_a_device: "default/train-1 is prepared and has w-0, but the kubelet does",
     pod_is_gone: "default/train-1 is prepared and has gpu-0, but the pod that it was prepared for",
     cdi_file_of_a_claim_deleted: f"{FOREIGN}/gpu=gpu-0: claim default/train-1 needs it,",
     cdi_file_of_a_claim_broken: "vendor.json is invalid",

@@ -187,6 +187,13 @@ def test_claims_are_listed_by_driver_with_all_devices_and_holders() -> None:
             "claim": "lab/c1",
             "devices": ["gpu-0", "gpu-10"],
             "held_by": [a, b],
+            "parts": [("node1", "gpu-10", ""), ("node1", "gpu-0", "share-1")],
         },
-        {"driver": "nic.vendor.org", "claim": "lab/c1", "devices": ["nic-0"], "held_by": [a]},
+        {
+            "driver": "nic.vendor.org",
+            "claim": "lab/c1",
+            "devices": ["nic-0"],
+            "held_by": [a],
+            "parts": [("node1", "nic-0", "")],
+        },
     ]

@@ -2,8 +2,8 @@
 
 `explain` follows a device from its plugin into a container. For each station on this way it says
 what was found and what to do. The modules `look_…` and `ask` gather facts. The modules `judge_…`
-turn facts into findings; they are pure. Only `diagnosis` imports both. Nothing here changes the
-host. A cluster, and a node, pod or claim of it, is judged from the objects of the cluster alone.
+turn facts into findings; they are pure. Only `diagnosis` imports both. Only `do_repairs` changes
+the host. A cluster, and a node, pod or claim of it, is judged from the cluster's objects alone.
 
 finding          one station: ok, unknown, warning or problem, and what to do about it
 facts            the facts, as values
@@ -20,7 +20,7 @@ look_drivers     the files of our DRA drivers: their claims and the claims that 
 look_claims      the kubelet's checkpoint of claims
 join_claims      puts together what files and sockets say about drivers and claims
 look_names       which device file each ID of `expose` means
-commands         shell commands about a process, for the advice of a finding
+commands         shell commands about a process or claim, for the advice of a finding
 judge_directory  the plugin directory: kubelet.sock and the sockets of plugins
 judge_proxy      a proxy between plugin and kubelet
 judge_resource   name, registration, health, holders, NUMA nodes
@@ -28,6 +28,8 @@ judge_holders    a device that is held under two IDs, or in both device APIs
 judge_drivers    DRA drivers and their claims
 plugin_lists     which plugin serves which resource, and which resource has two plugins
 judge_files      device files, links, permissions, CDI names, devices inside a container
+repairs          which repairs of a node are safe
+do_repairs       does them, each after another look
 cluster          the objects of a cluster that decide about claims, and who holds which device
 look_cluster     reads these objects from the API server
 device_table     the devices of a cluster, of both APIs, with their holders

@@ -115,7 +115,13 @@ async def _ask_node(socket_dir: Path, state_dir: Path) -> ResourceFacts:
 async def _ask_kubelet(socket: Path) -> ResourceFacts:
     document = await ask_kubelet(socket, timeout=DEADLINE)
     claims = tuple(
-        HeldClaim(each["driver"], each["claim"], tuple(each["devices"]), _holders(each))
+        HeldClaim(
+            each["driver"],
+            each["claim"],
+            tuple(each["devices"]),
+            _holders(each),
+            tuple(each["parts"]),
+        )
         for each in document["claims"]
     )
     resources = _resources_of(document)

@@ -1,5 +1,6 @@
-"""Shell commands about a process, in a pod or on the host itself, for the advice of a finding."""
+"""Shell commands for the advice of a finding: about a process in a pod or on the host, a claim."""
 
+from kubedevices.errors.safe_text import shell_line
 from kubedevices.explain.facts import ProcessFacts
 
 
@@ -28,6 +29,11 @@ def open_in(process: ProcessFacts, path: str) -> str:
     """
     command = f"kubectl exec {{pod}}{{container}} -- head -c 0 {path}"
     return _about(process, command) if process.pod else ""
+
+
+def release_of(claim: str) -> str:
+    """Return the command that frees the devices of a claim, NAMESPACE/NAME, by hand."""
+    return shell_line(["kubedevices", "release", "--claim", claim])
 
 
 def _about(process: ProcessFacts | None, command: str) -> str:

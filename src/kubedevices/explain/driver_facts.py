@@ -99,8 +99,8 @@ class ClaimFacts:
 
     `is_ours` says that our driver has prepared it, or began to (not `is_ready`). `held_by` lists
     containers as `namespace/pod (container)`. `unused` says why nobody will use the claim any
-    more, and `is_certain` that the kubelet has forgotten it. `unresolved` are CDI names that no
-    file has, with the reason.
+    more, and `is_certain` that the kubelet says so too; `is_forgotten` that its checkpoint does not
+    have the claim. `unresolved` are CDI names that no file has, with the reason.
     """
 
     name: str
@@ -112,6 +112,7 @@ class ClaimFacts:
     held_by: tuple[str, ...] = ()
     unused: str = ""
     is_certain: bool = False
+    is_forgotten: bool = False
     unresolved: tuple[tuple[str, str], ...] = ()
     files: frozenset[str] = frozenset()
 
@@ -157,11 +158,17 @@ class ClaimFile:
 
 @dataclass(frozen=True, slots=True)
 class DraFacts:
-    """All about DRA on a host. `leftover` are CDI files of claims that are gone."""
+    """All about DRA on a host.
+
+    `leftover` are CDI files of claims that are gone, `astray` drivers with a registration socket
+    where the kubelet does not look: it looks in `registry`.
+    """
 
     drivers: tuple[DriverFacts, ...] = ()
     kubelet: KubeletClaims = field(default_factory=lambda: KubeletClaims(Path()))
     leftover: tuple[ClaimFile, ...] = ()
+    astray: tuple[RegistrySocket, ...] = ()
+    registry: Path = Path()
 
     @property
     def by_name(self) -> Mapping[str, DriverFacts]:

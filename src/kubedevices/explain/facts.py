@@ -189,12 +189,14 @@ class HeldClaim:
     """A claim that containers have, by the kubelet; `name` is NAMESPACE/NAME.
 
     `devices` are those of one `driver`. `held_by` lists containers as `namespace/pod (container)`.
+    `parts` has pool, device and share of each device; the share is mostly empty.
     """
 
     driver: str
     name: str
     devices: tuple[str, ...]
     held_by: tuple[str, ...]
+    parts: tuple[tuple[str, str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

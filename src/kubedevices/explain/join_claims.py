@@ -19,8 +19,8 @@ from kubedevices.explain.driver_facts import (
     KubeletClaims,
     PreparedFacts,
 )
-from kubedevices.explain.facts import NOBODY, HeldClaim, RegistrySocket
-from kubedevices.values.socket_paths import InstanceSocket
+from kubedevices.explain.facts import NO_PERMISSION, NOBODY, HeldClaim, RegistrySocket
+from kubedevices.values.socket_paths import InstanceSocket, is_socket_of
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _USUAL_NAME = re.compile(rf"(.+?)(-{_UUID})?-reg\.sock")
@@ -34,7 +34,8 @@ class ClaimSources:
     """Where claims are known from.
 
     `sockets` are None if the plugin registry cannot be read, `held` is None if the kubelet did not
-    answer.
+    answer. `before` has the UIDs that the kubelet's checkpoint had before the files of drivers were
+    read: a claim that is unprepared meanwhile is not forgotten.
     """
 
     files: Sequence[DriverFiles]
@@ -42,6 +43,7 @@ class ClaimSources:
     kubelet: KubeletClaims
     held: Sequence[HeldClaim] | None
     resolve: Resolve
+    before: frozenset[str] = frozenset()
 
 
 def drivers_of(sources: ClaimSources, wanted: str = "") -> tuple[DriverFacts, ...]:
@@ -65,10 +67,14 @@ def drivers_of(sources: ClaimSources, wanted: str = "") -> tuple[DriverFacts, ..
             tuple(each for its_name, each in dead if its_name == name),
             tuple(_claims_of(name, files.get(name), sources)),
             files.get(name),
-            is_seen=sources.sockets is not None,
+            is_seen=sources.sockets is not None and not any(map(_is_closed, sockets)),
         )
         for name in sorted(names)
     )
+
+
+def _is_closed(socket: RegistrySocket) -> bool:
+    return socket.socket is not None and socket.socket.refusal == NO_PERMISSION
 
 
 def is_dead(socket: RegistrySocket) -> bool:
@@ -78,8 +84,8 @@ def is_dead(socket: RegistrySocket) -> bool:
 
 def is_ours(socket: RegistrySocket) -> bool:
     """Whether a registration socket has the name that a driver of kubedevices gives it."""
-    found = InstanceSocket.parse(socket.path.name)
-    return found is not None and found.stem.endswith("-reg")
+    name = socket.path.name
+    return is_socket_of(name, driver_of_socket(name))
 
 
 def driver_of_socket(name: str) -> str:
@@ -100,11 +106,15 @@ def _claims_of(
         held.pop(str(each.reference), None)
     for state in states.values():
         parts = tuple(part for part in state.parts if part.driver == driver)
-        if parts:
-            yield _foreign_claim(state, parts, held.pop(str(state.reference), None), sources)
-    for name, claim in held.items():
-        parts = tuple(ClaimedPart(driver, "", device) for device in claim.devices)
-        yield ClaimFacts(name, parts, held_by=claim.held_by)
+        if not parts:
+            continue
+        claim = _foreign_claim(state, parts, held.pop(str(state.reference), None), sources)
+        # Our driver has unprepared it, so the kubelet forgets it within a minute.
+        if not (claim.unused and files and not files.problem):
+            yield claim
+    for name, holder in held.items():
+        parts = tuple(ClaimedPart(driver, *part) for part in holder.parts)
+        yield ClaimFacts(name, parts, held_by=holder.held_by)
 
 
 def _our_claim(
@@ -115,7 +125,9 @@ def _our_claim(
 ) -> ClaimFacts:
     name = str(claim.reference)
     unused, is_certain = "", False
-    if sources.held is not None and name not in {each.name for each in sources.held}:
+    is_ending = state is None and claim.reference.uid in sources.before
+    in_use = {each.name for each in sources.held or ()}
+    if sources.held is not None and name not in in_use and not is_ending:
         unused, is_certain = _why_unused(state, sources.kubelet)
     holder = held.get(name)
     names = [each for part in claim.parts for each in part.cdi_names]
@@ -131,6 +143,7 @@ def _our_claim(
         held_by=holder.held_by if holder else (),
         unused=unused,
         is_certain=is_certain,
+        is_forgotten=is_certain and state is None,
         unresolved=_unresolved(names, sources) if state else (),
         files=claim.files,
     )
@@ -186,10 +199,10 @@ def held_twice(drivers: Iterable[DriverFacts]) -> Iterator[tuple[str, list[Claim
         for driver in drivers
         for claim in driver.claims
         for part in claim.parts
-        if part.pool and not part.is_admin and not claim.unused
+        if not part.is_admin and not claim.unused
     ]
     taken.sort(key=lambda each: (each[0], each[1].name))
     for (driver, pool, device, _), found in groupby(taken, key=lambda each: each[0]):
         claims = [claim for _, claim in found]
-        if len({claim.uid for claim in claims}) > 1:
+        if len({claim.uid or claim.name for claim in claims}) > 1:
             yield f"{driver}/{pool}/{device}", claims

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kubedevices.errors import SocketPathTooLong
+from kubedevices.errors.safe_text import shell_line
 from kubedevices.errors.words import counted, some_of
 from kubedevices.explain.commands import log_of, restart_of
 from kubedevices.explain.facts import (
@@ -206,6 +207,8 @@ def _judge_mute(watched: RegistrySocket) -> Finding:
     listener = socket.listener if socket else None
     if stopped := _judge_stopped(Step.PLUGIN_SOCKET, path, listener):
         return stopped
+    if socket is not None and socket.refusal == NO_PERMISSION:
+        return unknown(Step.PLUGIN_SOCKET, path, "no permission to connect", _AS_ROOT)
     if socket is not None and not socket.refusal:
         found = f"{listener or UNSEEN} listens, but does not answer, so no kubelet registers it: "
         advice = "its log may say why; restart it if it hangs"
@@ -214,7 +217,7 @@ def _judge_mute(watched: RegistrySocket) -> Finding:
     if socket is not None and socket.refusal == NOBODY:
         found = "no process listens on it: its driver or plugin was killed or uninstalled"
         advice = "start it again, or remove the socket if it was uninstalled"
-        return problem(Step.PLUGIN_SOCKET, path, found, advice, f"rm {path}")
+        return problem(Step.PLUGIN_SOCKET, path, found, advice, shell_line(["rm", path]))
     advice = "start its plugin again, or remove the socket if the plugin was uninstalled"
     return warning(Step.PLUGIN_SOCKET, path, watched.problem, advice)
 

@@ -1,10 +1,18 @@
 """Judges DRA drivers of any vendor: whether they run, and their claims. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
+from kubedevices.errors.safe_text import shell_line
 from kubedevices.errors.words import closest, counted, some_of
-from kubedevices.explain.commands import restart_of
-from kubedevices.explain.driver_facts import ClaimFacts, DraFacts, DriverFacts, KubeletClaims
+from kubedevices.explain.commands import release_of, restart_of
+from kubedevices.explain.driver_facts import (
+    ClaimFacts,
+    ClaimFile,
+    DraFacts,
+    DriverFacts,
+    KubeletClaims,
+)
 from kubedevices.explain.facts import (
     MISSING,
     NO_PERMISSION,
@@ -20,7 +28,13 @@ _FIND_PODS = "kubectl get pods --all-namespaces --field-selector spec.nodeName=N
 
 def judge_drivers(dra: DraFacts, wanted: str = "") -> Iterator[Finding]:
     """Judge every driver, or the driver `wanted`, and what the kubelet says of claims."""
-    if wanted and wanted not in dra.by_name:
+    yield from _judge_leftover([each for each in dra.leftover if wanted in ("", each.driver)])
+    astray = {each.info.name: each for each in dra.astray if each.info}
+    running = {each.name for each in dra.drivers if each.runs}
+    for name in astray.keys() - running:
+        if wanted in ("", name):
+            yield _judge_astray(name, astray[name].path, dra.registry)
+    if wanted and wanted not in {*dra.by_name, *astray}:
         yield _judge_unknown(wanted, [each.name for each in dra.drivers])
         return
     for driver in dra.drivers:
@@ -32,12 +46,15 @@ def judge_drivers(dra: DraFacts, wanted: str = "") -> Iterator[Finding]:
     for device, claims in held_twice(dra.drivers):
         if wanted in ("", device.partition("/")[0]):
             yield _judge_twice(device, claims)
-    if not wanted and dra.leftover:
+
+
+def _judge_leftover(files: Sequence[ClaimFile]) -> Iterator[Finding]:
+    if files:
         yield warning(
             Step.CDI,
-            some_of(str(each.path) for each in dra.leftover),
-            f"{counted(len(dra.leftover), 'CDI file')} of claims that are gone: a driver was "
-            "killed or removed while it unprepared them",
+            some_of(str(each.path) for each in files),
+            f"{counted(len(files), 'CDI file')} of claims that are gone: a driver was killed or "
+            "removed while it unprepared them",
             "no container needs these files; a driver that starts removes its own",
             "kubedevices explain --fix",
         )
@@ -58,6 +75,17 @@ def judge_served(driver: DriverFacts, state: ResourceState | None) -> Iterator[F
         yield ok(Step.HELD, f"driver {driver.name}", f"{found}, until these pods end")
 
 
+def _judge_astray(name: str, socket: Path, registry: Path) -> Finding:
+    return problem(
+        Step.DRIVER,
+        f"driver {name}",
+        f"its registration socket is {socket}, but the kubelet of this host looks in {registry}: "
+        "the driver is not registered",
+        f"give the driver the kubelet's root directory {registry.parent}: a hostPath in its pod; "
+        "`--kubelet-dir` for a driver of kubedevices",
+    )
+
+
 def _judge_unknown(wanted: str, known: Sequence[str]) -> Finding:
     meant = closest(wanted, known)
     return problem(
@@ -69,7 +97,7 @@ def _judge_unknown(wanted: str, known: Sequence[str]) -> Finding:
         if meant
         else "start the driver; look at its DaemonSet. Until then its claims stay unprepared, and "
         "their pods in ContainerCreating",
-        f"kubedevices explain {meant}" if meant else _FIND_PODS,
+        shell_line(["kubedevices", "explain", meant]) if meant else _FIND_PODS,
     )
 
 
@@ -108,7 +136,7 @@ def _judge_driver(driver: DriverFacts) -> Iterator[Finding]:
 
 
 def _remove(sockets: Iterable[RegistrySocket]) -> str:
-    return " ".join(["rm", *(str(each.path) for each in sockets)])
+    return shell_line(["rm", *(str(each.path) for each in sockets)])
 
 
 def _judge_absent(driver: DriverFacts, at: str) -> Iterator[Finding]:
@@ -182,7 +210,7 @@ def _judge_instance(at: str, instance: RegistrySocket) -> Iterator[Finding]:
             f"kill -CONT {service.listener.pid}",
         )
         return
-    found = f"{who} serves {versions}"
+    found = f"{who} serves {versions} at {service.path}, found by {name}"
     if service.connections:
         found += ", and the kubelet is connected"
     yield ok(Step.DRIVER, at, found)
@@ -205,10 +233,10 @@ def _judge_claims(driver: DriverFacts) -> Iterator[Finding]:
     for each in driver.files.refused if driver.files else ():
         holder = next((claim for claim in unused if f" {claim.name} " in each.reason), None)
         advice = "the kubelet tries again by itself; the events of the pod have the same reason"
-        command = f"kubectl --namespace {each.namespace} describe resourceclaim {each.name}"
+        command = _describe(each.namespace, each.name)
         if holder is not None:
             advice = f"no container has {holder.name}: if its pod is gone, free its devices"
-            command = f"kubedevices release --claim {holder.name}"
+            command = release_of(holder.name)
         yield problem(
             Step.CLAIM,
             at,
@@ -240,7 +268,7 @@ def _judge_files(at: str, claim: ClaimFacts, *, runs: bool) -> Iterator[Finding]
             f"claim {claim.name} needs it, but {why}: its containers end in CreateContainerError",
             "the driver wrote no file for it, or another program deleted or overwrote the file; "
             "delete the pod, so that the claim is prepared again",
-            f"kubedevices cdi resolve {name}",
+            shell_line(["kubedevices", "cdi", "resolve", name]),
         )
 
 
@@ -260,7 +288,7 @@ def _judge_unused(at: str, claim: ClaimFacts) -> Finding:
         "if its pod is gone, the driver asks the API server and frees the devices within minutes; "
         "to free them now:"
     )
-    command = f"kubedevices release --claim {claim.name}"
+    command = release_of(claim.name)
     if not claim.is_certain:
         return warning(Step.CLAIM, at, found, advice, command)
     return problem(Step.CLAIM, at, f"{found}: no other claim gets its devices", advice, command)
@@ -285,6 +313,9 @@ def _judge_twice(device: str, claims: Sequence[ClaimFacts]) -> Finding:
         f"one device is held by {len(claims)} claims: {'; '.join(map(_told, claims))}",
         "end all but one of their pods, unless the claims have admin access; a driver must refuse "
         "to prepare a device twice",
-        f"kubectl --namespace {claims[-1].name.partition('/')[0]} describe resourceclaim "
-        f"{claims[-1].name.partition('/')[2]}",
+        _describe(*claims[-1].name.split("/", 1)),
     )
+
+
+def _describe(namespace: str, claim: str) -> str:
+    return shell_line(["kubectl", "--namespace", namespace, "describe", "resourceclaim", claim])

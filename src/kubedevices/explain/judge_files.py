@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from kubedevices.errors.safe_text import shell_line
 from kubedevices.errors.words import some_of
 from kubedevices.explain.commands import events_of, open_in
 from kubedevices.explain.facts import Allocation, ContainerFile, FileFacts, Selinux
@@ -148,7 +149,7 @@ def judge_cdi(names: Iterable[str], registry: CdiRegistry) -> list[Finding]:
         explained = registry.explain(name)
         if not explained.resolves:
             advice = "containers end in CreateContainerError until a file defines it"
-            command = f"kubedevices cdi resolve {name}"
+            command = shell_line(["kubedevices", "cdi", "resolve", name])
             findings.append(problem(Step.CDI, name, explained.reason, advice, command))
             continue
         findings.append(ok(Step.CDI, name, explained.reason))

@@ -259,7 +259,25 @@ def _health_counts(devices: Sequence[DeviceState]) -> str:
 
 
 def judge_held(state: ResourceState, source: str) -> list[Finding]:
-    """Say whether a device is free, and which pods hold the devices if not."""
+    """Say whether a device is free, and which pods hold the devices if not.
+
+    Containers of one pod may hold a device one after the other.
+    """
+    twice = [
+        problem(
+            Step.HELD,
+            f"{state.name}/{each.device_id}",
+            f"one device is held by {counted(len(pods), 'pod')}: {', '.join(each.held_by)}",
+            "end all but one of these pods: two kubelets, or a kubelet without its checkpoint, "
+            "gave the device away twice",
+        )
+        for each in state.devices
+        if len(pods := {holder.partition(" (")[0] for holder in each.held_by}) > 1
+    ]
+    return [*twice, *_judge_free(state, source)]
+
+
+def _judge_free(state: ResourceState, source: str) -> list[Finding]:
     healthy = [each for each in state.devices if each.health == Health.HEALTHY]
     if not healthy:
         return []

@@ -1,5 +1,6 @@
 """Finds the DRA drivers of kubedevices on this host by their files. Blocking file access."""
 
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -22,6 +23,9 @@ from kubedevices.host.cdi_specs import file_name, kind_of_our_file, our_files
 from kubedevices.host.listing import names
 from kubedevices.values.cdi import from_json
 
+_PAUSE = 0.2
+"""Seconds before a claim without its CDI file is looked at again."""
+
 _CLAIM_KIND = cdi_kind("")
 
 
@@ -37,6 +41,10 @@ def look_at_drivers(
             continue
         for directory in directories:
             driver = _look_at_driver(directory, cdi_dirs)
+            if driver is not None and any(each.lacks_file for each in driver.claims):
+                # A driver that unprepares a claim removes its CDI file first.
+                time.sleep(_PAUSE)
+                driver = _look_at_driver(directory, cdi_dirs)
             if driver is not None:
                 found.setdefault(driver.name, driver)
     return tuple(found.values())

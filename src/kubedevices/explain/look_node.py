@@ -1,12 +1,13 @@
 """Gathers all facts about a node: looks at its files and processes, and asks. asyncio."""
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from kubedevices.errors import NotPermitted
+from kubedevices.errors import CannotRead, NotPermitted
 from kubedevices.explain import ask
 from kubedevices.explain.driver_facts import DraFacts, KubeletClaims
 from kubedevices.explain.facts import (
@@ -26,9 +27,17 @@ from kubedevices.explain.look_drivers import claim_file_name, claim_files, look_
 from kubedevices.explain.look_files import processes_of_pods
 from kubedevices.explain.look_processes import kubelets, pod_names
 from kubedevices.explain.look_sockets import OpenSockets, open_sockets
+from kubedevices.host import listing
 from kubedevices.host.cdi_specs import read_registry
+from kubedevices.rules.cordon import FILE_NAME
+from kubedevices.rules.cordon_file import read_cordoned
 from kubedevices.values.cdi import CdiRegistry
+from kubedevices.values.proxied_plugin import CordonedDevice
 from kubedevices.values.socket_paths import CHECKPOINT_NAME, DEVICE_PLUGIN_DIR, POD_RESOURCES
+
+_REGISTRY = "plugins_registry"
+_UNITS = Path("/etc/systemd/system")
+_UNIT = re.compile(r"kubedevices-[A-Za-z0-9._@-]+\.service")
 
 
 @dataclass(frozen=True)
@@ -36,7 +45,8 @@ class NodeFacts:
     """All facts about a node.
 
     By the uid of a pod, `pods` has the processes of pods with devices and `names` the names of all
-    pods. `kubelet_roots` are the root directories in which drivers were looked for.
+    pods. `units` are the systemd units of kubedevices. `kubelet_roots` are the root directories in
+    which drivers were looked for.
     """
 
     places: HostPaths
@@ -45,6 +55,8 @@ class NodeFacts:
     watched: tuple[RegistrySocket, ...]
     answers: ResourceFacts
     dra: DraFacts
+    cordoned: tuple[CordonedDevice, ...]
+    units: tuple[str, ...]
     pods: Mapping[str, Sequence[ProcessFacts]]
     names: Mapping[str, str]
     pod_resources: Path
@@ -70,7 +82,9 @@ async def look_at_node(
         places.socket_dir / CHECKPOINT_NAME,
         places.proxy_state_dir,
     )
-    watched = await ask.ask_registry(places.plugin_registry or host.find("plugins_registry"))
+    registry = places.plugin_registry or host.find(_REGISTRY)
+    watched = await ask.ask_registry(registry)
+    others = await asyncio.gather(*map(ask.ask_registry, host.other_registries(registry)))
     if directory.refusal == NO_PERMISSION and not answers.source:
         raise NotPermitted(f"look into {places.socket_dir}")
     if answers.topology_policy is None and answers.is_kubelet:
@@ -83,6 +97,8 @@ async def look_at_node(
             look_at_registry, watched, host.opened, names, places.on_host
         )
     dra = await asyncio.to_thread(_DraLook(host, watched, held, wanted).facts)
+    astray = tuple(each for found in others for each in found or () if each.is_driver)
+    dra = replace(dra, astray=astray, registry=registry)
     uids = {each.pod_uid for each in answers.allocations}
     pods = await asyncio.to_thread(processes_of_pods, uids, places.proc_root, names)
     return NodeFacts(
@@ -92,6 +108,8 @@ async def look_at_node(
         watched or (),
         answers,
         dra,
+        await asyncio.to_thread(_cordoned, places.state_dir),
+        await asyncio.to_thread(_units, places.on_host(_UNITS)),
         pods,
         names,
         pod_resources,
@@ -119,9 +137,24 @@ class _Host:
         is_usual = self.places.socket_dir == self.places.on_host(DEVICE_PLUGIN_DIR)
         return (self.places.socket_dir.parent, *(self.roots if is_usual else ()))
 
+    @property
+    def known_root(self) -> Path | None:
+        """The root directory of the kubelet that serves the directory; None if it is not seen."""
+        is_known = len(self.kubelet_roots) > 1 and len(self.running) == 1
+        return self.places.on_host(self.running[0].root_dir) if is_known else None
+
     def find(self, name: str) -> Path:
         """Return the path of a file in the kubelet's root directory."""
+        if self.known_root is not None and (self.known_root / name).exists():
+            return self.known_root / name
         return below_kubelet_root(self.places.socket_dir, self.kubelet_roots, name)
+
+    def other_registries(self, registry: Path) -> list[Path]:
+        """Return the registries of other roots, in which this kubelet finds no driver."""
+        if self.known_root is None or registry.parent != self.known_root:
+            return []
+        found = [root / _REGISTRY for root in self.kubelet_roots]
+        return [each for each in found if each.is_dir() and not each.samefile(registry)]
 
 
 def _look_at_host(places: HostPaths) -> _Host:
@@ -151,9 +184,20 @@ class _DraLook:
 
     def facts(self) -> DraFacts:
         places = self.host.places
+        # Before the checkpoints: a driver writes its checkpoint first, then the CDI file.
+        written = claim_files(places.cdi_dirs)
+        state_file = self.host.find(STATE_FILE)
+        before = look_at_claims(state_file, proc_root=places.proc_root).claims or ()
         files = look_at_drivers(self.host.kubelet_roots, places.cdi_dirs)
-        kubelet = look_at_claims(self.host.find(STATE_FILE), proc_root=places.proc_root)
-        sources = ClaimSources(files, self.watched, kubelet, self.held, self._why_unresolved)
+        kubelet = look_at_claims(state_file, proc_root=places.proc_root)
+        sources = ClaimSources(
+            files,
+            self.watched,
+            kubelet,
+            self.held,
+            self._why_unresolved,
+            frozenset(each.reference.uid for each in before),
+        )
         drivers = drivers_of(sources, self.wanted)
         known = {
             claim_file_name(each.name, claim.reference.uid)
@@ -163,9 +207,10 @@ class _DraLook:
         unknown = {each.name for each in files if each.problem}
         leftover = tuple(
             each
-            for each in claim_files(places.cdi_dirs)
+            for each in written
             if each.path.name not in known | self._known_to(kubelet, each.driver)
             and each.driver not in unknown
+            and each.path.exists()  # its claim may have been unprepared meanwhile
         )
         return DraFacts(drivers, kubelet, leftover)
 
@@ -180,6 +225,22 @@ class _DraLook:
     def _why_unresolved(self, name: str) -> str:
         explained = self._registry.explain(name)
         return "" if explained.resolves else explained.reason
+
+
+def _cordoned(state_dir: Path) -> tuple[CordonedDevice, ...]:
+    """Return the cordoned devices; none if the list cannot be read."""
+    try:
+        found = read_cordoned(state_dir / FILE_NAME)
+    except CannotRead:
+        return ()
+    return tuple(CordonedDevice(each.resource, each.id, each.reason) for each in found)
+
+
+def _units(directory: Path) -> tuple[str, ...]:
+    try:
+        return tuple(listing.names(directory, _UNIT.fullmatch))
+    except OSError:
+        return ()
 
 
 def policy_of(directory: Directory, running: Sequence[Kubelet]) -> str | None:

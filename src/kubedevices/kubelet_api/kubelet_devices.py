@@ -3,7 +3,8 @@
 For `kubedevices devices`, `kubedevices explain` and a plugin's metrics. The kubelet reports only
 healthy devices and held devices. So a held device that is not healthy has the health Unknown, and
 capacity and the state of plugins are null. `claims` are the ResourceClaims that containers have, of
-all DRA drivers: `driver`, `claim` (NAMESPACE/NAME), `devices` and `held_by`.
+all DRA drivers: `driver`, `claim` (NAMESPACE/NAME), `devices`, `held_by`, and `parts`: pool, device
+and share of each device, for `explain`.
 """
 
 import asyncio
@@ -57,6 +58,12 @@ async def ask_held(socket: Path, *, timeout: float = DEADLINE) -> set[tuple[str,
     containers = (container for pod in pods for container in pod.containers)
     entries = (entry for container in containers for entry in container.devices)
     return {(entry.resource, device) for entry in entries for device in entry.device_ids}
+
+
+async def ask_pods(socket: Path, *, timeout: float = DEADLINE) -> tuple[PodEntry, ...]:
+    """Return the pods of the kubelet with devices and claims; raises `CannotAsk`."""
+    async with _podresources(socket, timeout) as client:
+        return tuple(await _ask_with_retries(client.list_pods, timeout))
 
 
 @contextlib.asynccontextmanager
@@ -171,7 +178,10 @@ def _claims_of(pods: Iterable[PodEntry]) -> list[dict[str, Any]]:
                 for device in claim.devices:
                     name = f"{claim.namespace}/{claim.name}"
                     new = {"driver": device.driver, "claim": name, "devices": [], "held_by": []}
+                    new["parts"] = []
                     entry = found.setdefault((device.driver, name), new)
+                    if (part := device[1:]) not in entry["parts"]:
+                        entry["parts"].append(part)
                     if device.device not in entry["devices"]:
                         entry["devices"].append(device.device)
                     if holder not in entry["held_by"]:

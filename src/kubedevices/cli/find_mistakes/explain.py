@@ -1,10 +1,11 @@
 """`kubedevices explain`: says why a device is not allocatable, or not usable in its container.
 
 The keys of `-o json` and `-o yaml` are stable: `socket_dir`, `source` (the node or kubelet that
-answered, empty if none did), `result` (the worst of all), `findings` and `resources`, each resource
-with `resource`, `result`, `capacity`, `allocatable`, `held` (null if unknown) and `findings`. A
-finding has `step`, `result` (ok, unknown, warning, problem), `looked_at`, `found`, `advice` and
-`command`.
+answered, empty if none did), `result` (the worst of all), `findings` and `resources` (none for a
+driver), each with `resource`, `result`, `capacity`, `allocatable`, `held` (null if unknown) and
+`findings`. A finding has `step`, `result` (ok, unknown, warning, problem), `looked_at`, `found`,
+`advice` and `command`. `--fix` adds `repairs`, each with `what`, `why`, `changes`, `command`,
+`automatic`, `done` and `problem`.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kubedevices.cli.find_mistakes import explain_cluster
+from kubedevices.cli.find_mistakes import explain_cluster, explain_fix
 from kubedevices.cli.shared.node_client import absolute_path, add_node_arguments, add_proxy_argument
 from kubedevices.cli.shared.output import (
     Column,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from kubedevices.explain.finding import Finding
     from kubedevices.explain.host_paths import HostPaths
     from kubedevices.explain.look_node import NodeFacts
+    from kubedevices.explain.repairs import Repair
 
 NAME = "explain"
 OPTIONS_BETWEEN_WORDS = True
@@ -44,8 +46,9 @@ say why a device cannot be allocated, or cannot be used in its container
 Looks at every step of a device: its name, the plugin directory, which process listens, which plugin
 registered, the device list, health and holders, DRA drivers of any vendor and their claims, device
 files, permissions, SELinux, CDI files, and the container. Asks a `kubedevices node`, or else the
-kubelet of this host. Changes nothing. Run it as root on the node; a step without permission is
-reported as unknown. Exit code 1: it found a problem.
+kubelet of this host. Run it as root on the node; a step without permission is reported as unknown.
+Exit code 1: it found a problem. Changes nothing, except with --fix --yes: then the exit code is
+that of another look after the repairs.
 
 With --kubeconfig it asks the API server instead, from anywhere: what is wrong in the cluster, with
 one resource or driver, with a node, and why a pod or claim waits, with a reason for each device. It
@@ -58,6 +61,7 @@ examples:
   kubedevices explain example.com/widget                   all about one resource
   kubedevices explain gpu.example.com                      all about one DRA driver
   kubedevices explain example.com/widget --socket-dir ~/kd -o json
+  kubedevices explain --fix                                what could be repaired, and how
   kubedevices explain pod train-0                          asks the API server, as do:
   kubedevices explain node node1
   kubedevices explain --kubeconfig ~/.kube/config          all that is wrong in a cluster
@@ -91,6 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also ask the plugins for their devices (off by default: some plugins lose an update "
         "when a second client reads their list)",
     )
+    explain_fix.add_arguments(parser)
     add_node_arguments(parser)
     places = parser.add_argument_group("where to look")
     add_proxy_argument(places)
@@ -139,64 +144,84 @@ def run(args: argparse.Namespace) -> int:
     if args.resource in explain_cluster.SUBJECTS:
         if not args.name:
             raise UsageError(f"the name of the {args.resource} is missing")
+        _check_no_repair(args)
         return explain_cluster.run(args)
     if args.name:
         raise UsageError(
             "a NAME needs the word pod, claim or node before it: kubedevices explain pod NAME"
         )
     if args.kubeconfig or args.namespace:
+        _check_no_repair(args)
         return explain_cluster.run(args)
-    subject = args.resource or ""
-    report, facts = asyncio.run(_look(_places(args), subject, ask_plugins=args.ask_plugins))
+    explain_fix.check_arguments(args)
+    from kubedevices.explain.finding import Outcome
+
+    places = _places(args)
+    report, facts, repairs = asyncio.run(_look(args, places))
     if args.bundle:
         from kubedevices.explain.bundle import write_node
 
-        write_node(args.bundle, [subject] if subject else [], report, facts)
-    return _print_report(args, report)
+        write_node(args.bundle, [args.resource] if args.resource else [], report, facts)
+    if args.output == "table":
+        _print_report(report, args.resource)
+    document = report.as_dict()
+    if args.fix:
+        document |= {"repairs": explain_fix.carry_out(args, places, repairs)}
+    if args.output != "table":
+        print_document(document, args.output)
+    if args.yes and any(each["done"] for each in document["repairs"]):
+        report, _, _ = asyncio.run(_look(args, places))
+    return 1 if report.result is Outcome.PROBLEM else 0
 
 
 async def _look(
-    places: "HostPaths", subject: str, *, ask_plugins: bool
-) -> "tuple[Diagnosis, NodeFacts]":
+    args: argparse.Namespace, places: "HostPaths"
+) -> "tuple[Diagnosis, NodeFacts, tuple[Repair, ...]]":
     from kubedevices.explain.diagnosis import judge
     from kubedevices.explain.look_node import look_at_node
 
-    facts = await look_at_node(places, subject, ask_plugins=ask_plugins)
-    return await asyncio.to_thread(judge, facts, subject), facts
+    subject = args.resource or ""
+    facts = await look_at_node(places, subject, ask_plugins=args.ask_plugins)
+    report = await asyncio.to_thread(judge, facts, subject)
+    return report, facts, await explain_fix.find(args, facts)
+
+
+def _check_no_repair(args: argparse.Namespace) -> None:
+    if args.fix or args.yes:
+        raise UsageError("--fix repairs this node: use it there, without the API server")
 
 
 def _run_from(args: argparse.Namespace) -> int:
     """Answer from a bundle: about its own subject, unless the words name another one."""
     from kubedevices.explain.bundle import read_bundle
+    from kubedevices.explain.finding import Outcome
 
+    _check_no_repair(args)
     bundle = read_bundle(args.source)
     words = tuple(each for each in (args.resource, args.name) if each) or bundle.subject
-    if bundle.answer is not None:
+    if (report := bundle.answer) is not None:
         if words != bundle.subject:
             known = " ".join(bundle.subject) or "the whole node"
             raise UsageError(f"{args.source} is about {known} only, as each bundle of a node")
-        args.resource = words[0] if words else None
-        return _print_report(args, bundle.answer)
+        if args.output == "table":
+            _print_report(report, words[0] if words else None)
+        else:
+            print_document(report.as_dict(), args.output)
+        return 1 if report.result is Outcome.PROBLEM else 0
     args.resource, args.name = (*words, None, None)[:2]
     if args.resource in explain_cluster.SUBJECTS and not args.name:
         raise UsageError(f"the name of the {args.resource} is missing")
     return explain_cluster.run(args, bundle.cluster)
 
 
-def _print_report(args: argparse.Namespace, report: "Diagnosis") -> int:
-    from kubedevices.explain.finding import Outcome
-
-    if args.output != "table":
-        print_document(report.as_dict(), args.output)
-        return int(report.result is Outcome.PROBLEM)
+def _print_report(report: "Diagnosis", subject: str | None) -> None:
     findings = [*report.findings]
-    if args.resource is not None:
+    if subject is not None:
         findings += [found for each in report.resources for found in each.findings]
     shown = _print_findings(_in_directory(findings, report.socket_dir))
-    if args.resource is None:
+    if subject is None:
         shown += _print_summary(report)
     _print_count(shown)
-    return 1 if report.result is Outcome.PROBLEM else 0
 
 
 def _places(args: argparse.Namespace) -> "HostPaths":

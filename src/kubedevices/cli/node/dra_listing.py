@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kubedevices.cli.shared.output import Column
+from kubedevices.errors.words import some_of
 from kubedevices.host.terminal import print_to_stderr
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 DRIVER_COLUMNS = (
     Column("driver"),
     Column("state"),
-    Column("devices", text=lambda devices: ", ".join(devices or ()) or "-"),
+    Column("devices", text=lambda devices: some_of(devices or ()) or "-"),
 )
 
 
@@ -94,7 +95,10 @@ def with_holders(
         | {"held_by": holders.pop((each["driver"], each["claim"]), []), "state": each["state"]}
         for each in claims
     ]
+    names = ("driver", "claim", "devices", "held_by")
     found += [
-        {**each, "state": "prepared"} for each in held if (each["driver"], each["claim"]) in holders
+        {name: each[name] for name in names} | {"state": "prepared"}
+        for each in held
+        if (each["driver"], each["claim"]) in holders
     ]
     return found
