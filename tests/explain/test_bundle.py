@@ -152,6 +152,7 @@ FINDING = {"step": "held", "result": "ok", "looked_at": "x", "found": "y"}
             "'dance' is not a valid Step",
         ),
     ],
+    ids=range(11),
 )  # fmt: skip
 def test_a_file_that_is_no_bundle_is_named(
     data: bytes, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
