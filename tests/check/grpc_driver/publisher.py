@@ -49,7 +49,6 @@ class Publisher:
                 failures = 0
             except ApiError as error:
                 failures += 1
-                self.log(f"publishing: {error}")
                 self.failed(error, failures)
             else:
                 self.until_woken()
@@ -60,6 +59,7 @@ class Publisher:
 
     def failed(self, error: ApiError, failures: int) -> None:
         """Wait before the next attempt; what changes meanwhile does not make it sooner."""
+        self.log(f"publishing: {error}")
         pause = min(_FIRST_PAUSE * 2 ** (failures - 1), _LAST_PAUSE)
         self.rest(max(pause, error.retry_after))
 
@@ -138,7 +138,9 @@ class Publisher:
                     failures = 0
                     self.seen(event)
             except ApiError as error:
-                if error.status != 410:
+                if error.status == 410:
+                    self.too_old()
+                else:
                     failures += 1
                     self.log(f"watching: {error}")
             if failures:
@@ -146,6 +148,9 @@ class Publisher:
             # What happened since the watch has ended is in the next list.
             self._has_version.clear()
             self.wake()
+
+    def too_old(self) -> None:
+        """The version of the watch has expired: a new list has a newer one."""
 
     def seen(self, event: Object) -> None:
         """Compare after each change of a slice, also of our own."""

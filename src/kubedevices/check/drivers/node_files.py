@@ -103,6 +103,15 @@ class NodeFiles:
 
     def cdi_edits(self, names: Sequence[str]) -> str:
         """Return what a container gets with these CDI names, as text to compare."""
+        return json.dumps(to_dict(self._edits(names)), sort_keys=True)
+
+    def device_files(self, names: Sequence[str]) -> list[str]:
+        """Return the device files that a runtime has to look at for these CDI names."""
+        nodes = self._edits(names).device_nodes
+        looked_at = [each for each in nodes if not each.type or each.major is None]
+        return sorted({each.host_path or each.path for each in looked_at if each.type != "p"})
+
+    def _edits(self, names: Sequence[str]) -> ContainerEdits:
         found = read_registry((self.etc_cdi, self.cdi))
         edits = ContainerEdits()
         for name in names:
@@ -110,7 +119,7 @@ class NodeFiles:
                 spec, device = definition.file.spec, definition.device
                 edits = edits.plus(spec.container_edits) if spec else edits
                 edits = edits.plus(device.container_edits)
-        return json.dumps(to_dict(edits), sort_keys=True)
+        return edits
 
     def cdi_problem(self, names: Sequence[str]) -> str:
         """Return why a runtime cannot resolve CDI names, `""` if it can."""

@@ -75,3 +75,11 @@ class SaysOnlyUnhealthy(Health):
         for each in made.devices:
             each.message = ""
         return made
+
+
+@defect("health.first", "twice")
+class NamesADeviceTwice(Health):
+    def complete(self, response: Any, devices: dict[str, Device]) -> Any:
+        made = super().complete(response, devices)
+        made.devices.add().CopyFrom(made.devices[0])
+        return made

@@ -148,3 +148,20 @@ class PreparesNothingForNobody(ClaimReader):
     def read(self, claim: Object, uid: str, devices: Container[str]) -> list[Object]:
         wanted = super().read(claim, uid, devices)
         return wanted if claim["status"].get("reservedFor") else []
+
+
+@defect("prepare.answers", "no-device-file")
+class NamesNoDeviceFile(CdiFiles):
+    def edits(self, each: Prepared) -> Object:
+        edits = super().edits(each)
+        edits["deviceNodes"][0]["hostPath"] = "/dev/no-such-device"
+        return edits
+
+
+@defect("prepare.answers", "no-pool")
+class NamesNoPool(Service):
+    def answered(self, response: Any) -> Any:
+        for each in response.claims.values():
+            for device in each.devices:
+                device.pool_name = ""
+        return response

@@ -130,3 +130,10 @@ class LeavesItsSocket(Driver):
     def stop(self) -> int:
         self.log("stopped")
         return 0
+
+
+@defect("register.status-refused", "exit-0")
+class EndsAfterARefusal(Registration):
+    def refused(self, text: str) -> None:
+        super().refused(text)
+        os._exit(0)

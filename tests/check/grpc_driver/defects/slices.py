@@ -10,6 +10,7 @@ from tests.check.grpc_driver.defects.registry import defect
 from tests.check.grpc_driver.driver import CannotServe, Driver
 from tests.check.grpc_driver.inventory import Device, Inventory
 from tests.check.grpc_driver.publisher import Publisher
+from tests.check.grpc_driver.service import Service
 from tests.check.grpc_driver.slices import Pool, Writes, equal
 
 Object = dict[str, Any]
@@ -183,3 +184,26 @@ class RepeatsItsDomain(Publisher):
         for each in (device["attributes"] for devices in parts for device in devices):
             each[f"{self.pool.driver}/kind"] = each.pop("kind")
         return parts
+
+
+@defect("slices.conflict", "old-watch")
+class StopsAtAnOldWatch(Publisher):
+    def too_old(self) -> None:
+        threading.Event().wait()
+
+
+@defect("slices.refused", "silent")
+class GivesNoReasonInItsLog(Publisher):
+    def failed(self, error: ApiError, failures: int) -> None:
+        super().failed(ApiError(error.status, "", error.retry_after), failures)
+
+
+@defect("slices.api-away", "needs-the-object")
+class NeedsTheServerToUnprepare(Service):
+    def unprepare(self, claim: Any) -> None:
+        try:
+            self.api.claim(claim.namespace, claim.name, 5, lambda _: None)
+        except ApiError as error:
+            if not error.status:
+                raise
+        super().unprepare(claim)

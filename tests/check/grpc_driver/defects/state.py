@@ -1,6 +1,7 @@
 """Drivers that do not survive a reboot, a crash or a damaged file."""
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -97,3 +98,10 @@ class ForgetsAtARestart(NotesItsOwn):
     def unprepare(self, claim: Any) -> None:
         if claim.uid in self.mine:
             super().unprepare(claim)
+
+
+@defect("state.growth", "threads")
+class LeavesThreads(Service):
+    def prepare(self, claim: Any, context: Any, left: int) -> Devices:
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+        return super().prepare(claim, context, left)

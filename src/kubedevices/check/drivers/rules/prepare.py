@@ -35,7 +35,7 @@ _HELPER = "k8s.io/dynamic-resource-allocation/kubeletplugin"
 )
 async def answers(node: DriverNode) -> str:
     """The answer names each allocated device with its request, its pool and CDI IDs that a runtime
-    resolves.
+    resolves, to device files that exist.
     """
     async with TestClaim(node).allocate() as claim:
         prepared = await claim.prepare()
@@ -48,6 +48,8 @@ async def answers(node: DriverNode) -> str:
         names = [name for each in prepared for name in each.cdi_ids]
         if problem := node.files.cdi_problem(names):
             raise Broken(problem)
+        if missing := await node.supervisor.missing(node.files.device_files(names)):
+            raise Broken(f"there is no device file {missing[0]}, which a container would get")
         return in_words(prepared) + ("" if names else ", no CDI ID")
 
 

@@ -71,6 +71,7 @@ async def status_refused(node: DriverNode) -> str:
     if not node.registry.arrivals:
         raise NotTried("no registration socket appeared")
     await node.until(told, node.timing.again)
+    await node.pause(node.timing.hold)  # it may end after these words
     if process.code == 0:
         raise Broken("it ended with exit code 0")
     if not told():

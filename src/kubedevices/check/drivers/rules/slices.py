@@ -173,8 +173,8 @@ async def _recovers(
 
 async def _recovers_from_an_expired_watch(node: DriverNode) -> None:
     content = node.cluster.content()
-    node.cluster.api.forget_events()
     await node.cluster.api.delete_slices(node.node_name, "")
+    node.cluster.api.forget_events()  # before the watch has told them: it ends with 410
     await _restored(node, content, "after the watch had expired (410)", node.timing.repaired)
 
 
