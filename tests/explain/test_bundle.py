@@ -111,7 +111,7 @@ def test_a_bundle_of_a_node_has_findings_and_facts(
     assert content["answer"] == found
     assert content["facts"]["directory"]["path"] == str(directory)
     assert main(["explain", "example.com/gpu", "--from", str(file)]) == 2
-    assert "is about the whole node only" in capsys.readouterr().err
+    assert "has the answer about the whole node alone" in capsys.readouterr().err
 
 
 async def test_an_existing_file_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,7 +121,7 @@ async def test_an_existing_file_stays(tmp_path: Path, capsys: pytest.CaptureFixt
     async with SmallCluster().running() as cluster:
         assert await cluster.explain(tmp_path, "--bundle", str(file)) == 2
     assert file.read_text() == "mine"
-    assert f"{file} cannot be written: File exists" in capsys.readouterr().err
+    assert f"{file} cannot be written, choose another: File exists" in capsys.readouterr().err
 
 
 ABOUT: Mapping[str, object] = {"format": 1, "kubedevices": "0.1.0", "subject": []}

@@ -313,6 +313,7 @@ async def test_ctrl_c_ends_the_watch(cluster: SmallCluster, tmp_path: Path) -> N
     assert (tmp_path / "log").read_text() == ""
 
 
-def test_the_options_of_a_cluster_need_the_word(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["devices", "--kubeconfig", "x"]) == 2
-    assert "--kubeconfig and --namespace need --cluster" in capsys.readouterr().err
+def test_a_kubeconfig_means_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    """As for `explain`; nobody asks a node with it."""
+    assert main(["devices", "--kubeconfig", "/nowhere"]) == 3
+    assert "cannot read /nowhere" in capsys.readouterr().err

@@ -15,6 +15,8 @@ from kubedevices.cli import main
 from kubedevices.dra import api_client
 from kubedevices.errors import UsageError
 from kubedevices.explain import look_cluster
+from kubedevices.explain.judge_device import UNKNOWN_MATCHES
+from kubedevices.host import terminal
 from kubedevices.testing.api_server import HANG_UP, SILENCE, ApiFault
 from kubedevices.testing.api_server.http import ApiRequest
 from kubedevices.values.selectors import Selector
@@ -25,6 +27,7 @@ NIC = "example.com/nic"
 GPU = "request gpu of claim default/train-gpu"
 HELD = "held by pod other/bert through claim other/bert-gpu"
 CANNOT = "but the pod cannot run there"
+BOTH = "repair the device, or let the request tolerate the taint; or end a pod that holds another device"
 ZONE = "the pod's nodeSelector wants zone=2, it has 1"
 
 FAULTS: dict[plant.Planted, str] = {
@@ -208,9 +211,10 @@ FAULTS: dict[plant.Planted, str] = {
     ),
     plant.refused_by_the_kubelet: "the pod has failed: UnexpectedAdmissionError: no devices",
     plant.unhealthy_while_it_runs: (
-        "the pod runs, but has devices that are not healthy: nic-0 (Unhealthy)"
+        "the pod runs on node node1, but has devices that are not healthy: nic-0 of "
+        f"{NIC} (Unhealthy)"
     ),
-    plant.missing_pod: "the pod default/train does not exist, did you mean 'trainer'?",
+    plant.missing_pod: "it does not exist, did you mean 'trainer'?",
     plant.nobody_offers: (
         f"no node offers {NIC}, and no DeviceClass has this name; did you mean example.com/nics?"
     ),
@@ -231,7 +235,7 @@ FAULTS: dict[plant.Planted, str] = {
 FAULTS_OF_CLAIMS: dict[plant.Planted, str] = {
     plant.all_held: FAULTS[plant.all_held],
     plant.no_class: FAULTS[plant.no_class],
-    plant.no_claim: FAULTS[plant.no_claim],
+    plant.no_claim: "it does not exist",
     plant.driver_away_from_the_node: FAULTS[plant.driver_away_from_the_node],
     plant.two_holders: (
         f"{DRIVER}/node1/gpu-0 has 2 holders: pod default/train through claim default/copy; pod "
@@ -431,7 +435,7 @@ async def test_each_device_and_node_has_a_reason(
         f'  {DRIVER}/node3/gpu-0  `{model} == "A100"` is false: model is "L4"',
         "  node node2                   the node is cordoned",
         "",
-        "→ repair the device, or let the request tolerate the taint",
+        f"→ {BOTH}",
         "$ kubectl get resourceslices -o yaml",
     ]
 
@@ -543,18 +547,22 @@ async def test_without_the_runtime_of_cel_selectors_are_not_evaluated(
     def refuse(_: str) -> Selector:
         raise UsageError("device selectors need CEL")
 
-    monkeypatch.setattr(Selector, "compiled", refuse)
     async with SmallCluster().running() as cluster:
-        assert await cluster.explain(tmp_path, "pod", "train") == 3
-        first = capsys.readouterr().out.splitlines()[0]
-        assert "selectors were not evaluated (they need CEL: pip install" in first
-        monkeypatch.undo()
-        plant.all_held(cluster)
+        plant.all_held(cluster)  # its class asks for the driver alone, which needs no CEL
         monkeypatch.setattr(Selector, "compiled", refuse)
         assert await cluster.explain(tmp_path, "pod", "train") == 1
-    shown = capsys.readouterr().out
-    assert shown.startswith(f"problem  pod default/train: {FAULTS[plant.all_held]}\n")
-    assert "selectors were not evaluated" in shown
+        shown = capsys.readouterr().out
+        assert shown.startswith(f"problem  pod default/train: {FAULTS[plant.all_held]}\n")
+        monkeypatch.undo()
+        plant.wrong_model(cluster)
+        monkeypatch.setattr(Selector, "compiled", refuse)
+        for words in (["pod", "train"], ["claim", "train-gpu"], []):
+            assert await cluster.explain(tmp_path, *words) == 3
+            first, *others = capsys.readouterr().out.splitlines()
+            assert first.startswith("unknown  ")
+            assert first.endswith(UNKNOWN_MATCHES)
+            blind = "  selectors were not evaluated, for want of CEL: pip install cel-expr-python"
+            assert blind in others
 
 
 async def test_a_cluster_without_dra_is_named(
@@ -645,11 +653,11 @@ async def test_without_h11_the_message_names_the_extra(
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["pod"], "the name of the pod is missing"),
+        (["pod"], "the name is missing: kubedevices explain pod NAME"),
         (["claim", "a/b/c"], "'a/b/c' is not [NAMESPACE/]NAME"),
         (["pod", "/b"], "'/b' is not [NAMESPACE/]NAME"),
         (["node", "a/b"], "'a/b' is not NAME"),
-        (["example.com/gpu", "train"], "needs the word pod, claim or node before it"),
+        (["deployment", "train"], "'deployment' is none of pod, claim, node: "),
     ],
     ids=str,
 )
@@ -661,3 +669,45 @@ async def test_wrong_words_are_refused(
         assert await cluster.explain(tmp_path, *words) == 2
         assert not cluster.requests
     assert problem in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [["pod/train"], ["pods", "train"], ["po", "train"], ["pod", "-o", "table", "train"]]
+)
+async def test_words_are_read_as_kubectl_reads_them(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever people type about a pod."""
+    async with SmallCluster().running() as cluster:
+        plant.all_held(cluster)
+        assert await cluster.explain(tmp_path, *words) == 1
+    assert capsys.readouterr().out.startswith(
+        f"problem  pod default/train: {FAULTS[plant.all_held]}"
+    )
+
+
+async def test_a_pod_of_another_namespace_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The namespace is the usual mistake."""
+    async with SmallCluster().running() as cluster:
+        assert await cluster.explain(tmp_path, "pod", "train", "-n", "lab") == 1
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first == "problem  pod lab/train: it does not exist; there is default/train"
+
+
+@pytest.mark.parametrize("width", [60, 80])
+async def test_a_terminal_gets_lines_of_its_width(
+    width: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only names that are longer, and commands to paste, are not broken."""
+    monkeypatch.setattr(terminal, "wrap_width", lambda: width)
+    async with SmallCluster().running() as cluster:
+        plant.held_and_tainted(cluster)
+        assert await cluster.explain(tmp_path, "pod", "train") == 1
+    shown = capsys.readouterr().out
+    assert all(len(line) <= width for line in shown.splitlines() if not line.startswith("$"))
+    assert "tolerate" in shown

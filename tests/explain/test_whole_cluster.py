@@ -77,7 +77,7 @@ WRONG: dict[plant.Planted, str] = {
     two_devices_of_one_name: (
         f"problem  cluster: pool {DRIVER}/node1: currently invalid: duplicate device name gpu-0"
     ),
-    tainted: (f"warning  cluster: driver {DRIVER}: 1 device tainted ecc:NoExecute"),
+    tainted: (f"warning  cluster: driver {DRIVER}: node1/gpu-0 is tainted ecc:NoExecute"),
     no_plugin_any_more: (f"warning  cluster: resource {NIC}: {AWAY} node1: capacity 0"),
     partly_unhealthy: (f"warning  cluster: resource {NIC}: 1 of 4 on node node1 are unhealthy"),
     claim_left_behind: (
@@ -226,7 +226,7 @@ async def test_a_node_is_judged_alone(tmp_path: Path, capsys: pytest.CaptureFixt
         assert "its device plugin is away" in capsys.readouterr().out
         assert await cluster.explain(tmp_path, "node", "nod1") == 1
     first = capsys.readouterr().out.splitlines()[0]
-    assert first == "problem  node nod1: the node nod1 does not exist, did you mean 'node1'?"
+    assert first == "problem  node nod1: it does not exist, did you mean 'node1'?"
 
 
 async def test_a_resource_or_a_driver_is_judged_alone(
@@ -245,8 +245,7 @@ async def test_a_resource_or_a_driver_is_judged_alone(
         assert await cluster.explain(tmp_path, "gpus.example.com") == 1
     first = capsys.readouterr().out.splitlines()[0]
     assert first == (
-        f"problem  gpus.example.com: nobody in this cluster offers gpus.example.com, did you mean "
-        f"'{DRIVER}'?"
+        f"problem  gpus.example.com: nobody in this cluster offers it, did you mean '{DRIVER}'?"
     )
 
 

@@ -17,7 +17,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: list[str], _output: contextlib.ExitStack) -> int:
     if argv[:1] == ["explain"]:
-        verb, called, words = cli.load_verb("explain"), "kubectl devices explain", argv[1:]
+        verb, called = cli.load_verb("explain"), "kubectl devices explain"
+        words = argv[1:] if "--from" in argv else [*argv[1:], "--cluster"]
     else:
         from kubedevices.cli.node import devices_cluster as verb
 

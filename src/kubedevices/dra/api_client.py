@@ -8,6 +8,7 @@ unnoticed.
 import asyncio
 import contextlib
 import json
+import os
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
@@ -242,12 +243,13 @@ class ApiClient:
         except TimeoutError:
             raise ApiUnreachable(self._access.server, f"no answer in {seconds:g} s") from None
         except h11.RemoteProtocolError as error:
-            problem = f"its answer is not HTTP: {readable(self._token.hide_in(str(error)))}"
+            problem = "its answer is not HTTP, as from a server that wants https: "
+            problem += readable(self._token.hide_in(str(error)))
             raise ApiUnreachable(self._access.server, problem) from None
         except UnusableCredentials as error:  # the file with the token was replaced
             raise ApiUnreachable(self._access.server, str(error)) from error
         except (OSError, EOFError) as error:
-            problem = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            problem = _words_of(error)
             raise ApiUnreachable(self._access.server, problem) from error
 
     @contextlib.asynccontextmanager
@@ -326,3 +328,13 @@ async def _beginning(parts: AsyncIterator[bytes]) -> bytes:
 
 def _selector(driver: str, node: str) -> dict[str, str]:
     return {"fieldSelector": f"spec.driver={driver},spec.nodeName={node}"}
+
+
+def _words_of(error: OSError | EOFError) -> str:
+    """Return what went wrong with a connection, in the words of the system."""
+    if isinstance(error, ConnectionResetError):
+        return "it closed the connection"
+    text = getattr(error, "strerror", None) or str(error)
+    if "Connect call failed" in text and isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    return text or type(error).__name__

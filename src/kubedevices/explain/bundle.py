@@ -173,7 +173,7 @@ def _write(file: Path, name: str, content: object) -> None:
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as target:
             target.write(packed.getbuffer())
     except OSError as error:
-        raise UsageError(f"{file} cannot be written: {error.strerror}") from None
+        raise UsageError(f"{file} cannot be written, choose another: {error.strerror}") from None
 
 
 def _read(file: Path) -> tuple[str, bytes]:
@@ -190,7 +190,9 @@ def _read(file: Path) -> tuple[str, bytes]:
             if content is None:
                 raise ValueError(f"{member.name} is no file")
             return member.name, content.read()
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except gzip.BadGzipFile:
+        raise ValueError("it is not compressed with gzip") from None
+    except (tarfile.TarError, EOFError, zlib.error) as error:
         raise ValueError(str(error)) from None
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from error

@@ -7,7 +7,7 @@ from kubedevices.explain.cluster import ClusterObjects, full_name, phase_of, res
 from kubedevices.explain.finding import Outcome
 from kubedevices.explain.judge_device import DeviceJudge
 from kubedevices.explain.judge_lack import Cause, why_waiting
-from kubedevices.explain.judge_pod import not_devices
+from kubedevices.explain.judge_pod import check_end, not_devices
 from kubedevices.explain.judge_results import (
     check_holders,
     check_published,
@@ -31,6 +31,8 @@ def judge_claim(
         for pod in _pods_of(cluster, claim):
             if phase_of(pod) == "Pending" and (node := pod["spec"].get("nodeName")):
                 check_published(cluster, [claim], node)
+            if pod["metadata"].get("deletionTimestamp"):
+                check_end(cluster, pod)
         pods = users_of(claim)
         who = f"for pod {some_of(pods)}" if pods else "and no pod uses it"
         return Outcome.OK, f"the claim has {some_of(map(device_label, results))}, {who}"

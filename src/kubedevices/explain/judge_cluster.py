@@ -26,7 +26,7 @@ from kubedevices.explain.cluster import (
 )
 from kubedevices.explain.finding import Outcome
 from kubedevices.explain.judge_claim import check_users
-from kubedevices.explain.judge_device import DeviceJudge, pool_texts, taint_text
+from kubedevices.explain.judge_device import UNKNOWN_MATCHES, DeviceJudge, pool_texts, taint_text
 from kubedevices.explain.judge_fit import requests_of
 from kubedevices.explain.judge_lack import Cause
 from kubedevices.explain.judge_node import why_silent
@@ -98,7 +98,7 @@ def judge_cluster(cluster: ClusterObjects, about: str, judge: DeviceJudge) -> tu
     if about and not any(_is_known(scope)):
         known = {*cluster.drivers, *cluster.class_of, *_resources(cluster.nodes)}
         raise Cause(
-            f"nobody in this cluster offers {about}{did_you_mean(about, known)}",
+            f"nobody in this cluster offers it{did_you_mean(about, known)}",
             advice="start its driver or device plugin, or correct the name",
             command=["kubectl", "get", "resourceslices,nodes"],
         )
@@ -112,7 +112,7 @@ def judge_node(cluster: ClusterObjects, name: str, judge: DeviceJudge) -> tuple[
         if why := cluster.unread.get("nodes"):
             raise Cause(f"nodes cannot be read: {why}", result=Outcome.UNKNOWN)
         raise Cause(
-            f"the node {name} does not exist{did_you_mean(name, named(cluster.nodes))}",
+            f"it does not exist{did_you_mean(name, named(cluster.nodes))}",
             command=["kubectl", "get", "nodes"],
         )
     return _judged(_Scope(cluster, [node], is_one_node=True), judge, f"node {name}")
@@ -201,16 +201,20 @@ def _pods(scope: _Scope, judge: DeviceJudge) -> Iterator[_Wrong]:
                 continue
             owners.add(owner)
             explained += 1
-        name = full_name(pod)
+        name, judge.is_blind = full_name(pod), False
         try:
             result, text = judge_pod(scope.cluster, name, judge)
         except Cause as cause:
             # It is over: another pod may have taken its place meanwhile.
             result = Outcome.WARNING if _was_refused(pod) else cause.result
-            yield _Wrong(result, f"pod {name}", cause)
+            found = cause
+            if judge.is_blind:
+                result, found = Outcome.UNKNOWN, Cause(UNKNOWN_MATCHES)
+            yield _Wrong(result, f"pod {name}", found)
         else:
             if result is not Outcome.OK:
                 yield _Wrong(result, f"pod {name}", Cause(text))
+    judge.is_blind = False
     if left:
         text = f"{counted(left, 'more pod')} of other owners wait too, and were not looked at"
         yield _Wrong(Outcome.PROBLEM, "pods", Cause(text))
@@ -298,16 +302,18 @@ def _left_claims(scope: _Scope) -> Iterator[_Wrong]:
 
 
 def _taints(scope: _Scope) -> Iterator[_Wrong]:
-    tainted: Counter[tuple[str, str]] = Counter()
+    tainted: dict[tuple[str, str], dict[str, None]] = {}
     for node in scope.nodes:
         for each in scope.cluster.devices_for(node):
             if scope.is_meant(each.driver):
                 for taint in each.device.get("taints") or ():
                     if taint["effect"] != "None":
-                        tainted[each.driver, taint_text(taint)] += 1
-    for (driver, text), number in tainted.items():
+                        labels = tainted.setdefault((each.driver, taint_text(taint)), {})
+                        labels["/".join(each.key[1:])] = None
+    for (driver, text), labels in tainted.items():
+        are = "is" if len(labels) == 1 else "are"
         cause = Cause(
-            f"{counted(number, 'device')} tainted {text}",
+            f"{some_of(labels)} {are} tainted {text}",
             advice="repair the devices; pods that tolerate the taint get them",
             command=slices_of(driver),
         )

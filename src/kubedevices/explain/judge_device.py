@@ -1,6 +1,7 @@
 """Why a device does not serve a request: one reason for each device. Pure."""
 
 import enum
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -38,15 +39,23 @@ class Reason(NamedTuple):
     short: str = ""
 
 
+UNKNOWN_MATCHES = "which devices match is not known: selectors need CEL, which is not installed"
+
+_ONE_DRIVER = re.compile(r"""\s*device\.driver\s*==\s*(["'])([a-z0-9.-]+)\1\s*""")
+"""The selector of most classes, which needs no runtime of CEL."""
+
+
 @dataclass
 class DeviceJudge:
-    """Judges devices of one cluster. Without the runtime of CEL every selector counts as true.
+    """Judges devices of one cluster. Without the runtime of CEL most selectors count as true.
 
-    `is_blind` says that a selector could not be evaluated for that reason.
+    `is_blind` says that a selector of the present subject could not be evaluated for that reason:
+    then nothing that rests on it is known. `was_blind` is about all subjects.
     """
 
     cluster: ClusterObjects
     is_blind: bool = False
+    was_blind: bool = False
     _known: dict[tuple[str, ...], Reason | None] = field(default_factory=dict)
 
     def reason(self, wish: Wish, offered: PoolDevice, pools: dict[Any, NodePool]) -> Reason:
@@ -95,8 +104,13 @@ class DeviceJudge:
             except BadSelector as error:
                 text = f"the selector `{expression}` fails: {error.problem}"
                 return Reason(Stage.BROKEN_SELECTOR, text, text)
-            except UsageError:
-                self.is_blind = True
+            except UsageError:  # the runtime of CEL is missing
+                driver = _ONE_DRIVER.fullmatch(expression)
+                if driver is None:
+                    self.is_blind = self.was_blind = True
+                elif driver[2] != offered.driver:
+                    text = f'`{expression}` is false: device.driver is "{offered.driver}"'
+                    return Reason(Stage.SELECTOR, text, f"`{expression}`")
         return None
 
     # ------------------------------------------------------------ what others use

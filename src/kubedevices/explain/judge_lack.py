@@ -315,8 +315,7 @@ class _Lack:
             )
             if stopped:
                 what += f" ({_grouped(stopped, len(matching))})"
-        stages = {each.stage for each in stopped}
-        return _advised(Cause(what, evidence=self.evidence), self.claim, max(stages, default=None))
+        return _advised(Cause(what, evidence=self.evidence), self.claim, stopped)
 
 
 def _for_whom(spec: Object) -> str:
@@ -339,13 +338,16 @@ def _grouped(stopped: Sequence[Reason], number: int) -> str:
     return f"of {number} that match, {', '.join(parts)}"
 
 
-def _advised(cause: Cause, claim: Object, stage: Stage | None) -> Cause:
+def _advised(cause: Cause, claim: Object, reasons: Sequence[Reason]) -> Cause:
     """Add what helps against the reason nearest to success."""
+    stage = max((each.stage for each in reasons), default=None)
     if stage is Stage.POOL:
         cause.advice = _POOL_ADVICE
         cause.command = ["kubectl", "get", "resourceslices"]
     elif stage is Stage.TAINT:
         cause.advice = "repair the device, or let the request tolerate the taint"
+        if any(why.stage is Stage.HELD for why in reasons):
+            cause.advice += "; or end a pod that holds another device"
         cause.command = ["kubectl", "get", "resourceslices", "-o", "yaml"]
     elif stage in (Stage.HELD, Stage.CAPACITY, Stage.COUNTERS):
         cause.advice = "end a pod that holds devices, or add devices"

@@ -37,7 +37,7 @@ def judge_pod(cluster: ClusterObjects, pod_name: str, judge: DeviceJudge) -> tup
             command=["kubectl", "--namespace", namespace, "delete", "pod", name],
         )
     if pod["metadata"].get("deletionTimestamp"):
-        _check_end(cluster, pod)
+        check_end(cluster, pod)
     if phase in ("Succeeded", "Failed"):
         return Outcome.OK, f"the pod has ended ({phase}) and holds no device"
     if pod["metadata"].get("deletionTimestamp"):
@@ -104,7 +104,7 @@ def _check_node(cluster: ClusterObjects, pod: Object) -> None:
         )
 
 
-def _check_end(cluster: ClusterObjects, pod: Object) -> None:
+def check_end(cluster: ClusterObjects, pod: Object) -> None:
     """Raise `Cause` if a pod should have ended, and has not.
 
     There are four cases: its node is gone or silent; its kubelet cannot unprepare a claim, since
@@ -204,14 +204,16 @@ def _time(event: Object) -> str:
 def _check_health(pod: Object) -> None:
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
     bad = [
-        f"{device.get('resourceID', '')} ({device['health']})"
+        f"{device.get('resourceID', '')} of {one.get('name', '')} ({device['health']})"
         for each in statuses
         for one in each.get("allocatedResourcesStatus") or ()
         for device in one.get("resources") or ()
         if device.get("health") == "Unhealthy"
     ]
     if bad:
+        node = pod["spec"]["nodeName"]
         raise Cause(
-            f"the pod runs, but has devices that are not healthy: {some_of(bad)}",
-            advice="see the log of the plugin or driver on the node",
+            f"the pod runs on node {node}, but has devices that are not healthy: {some_of(bad)}",
+            advice="on this node, ask for more, and see the log of the plugin or driver",
+            command=["kubedevices", "explain"],
         )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from kubedevices.errors.words import did_you_mean
+from kubedevices.errors.words import did_you_mean, some_of
 from kubedevices.explain.cluster import ClusterObjects, full_name, key_of, named, results_of
 from kubedevices.explain.finding import Outcome
 from kubedevices.explain.judge_lack import Cause
@@ -50,6 +50,11 @@ def device_label(result: Object) -> str:
     return "/".join(key_of(result))
 
 
+def _elsewhere(there: Iterable[Object], namespace: str, name: str) -> str:
+    others = [full_name(each) for each in there if each["metadata"]["name"] == name]
+    return f"; there is {some_of(others)}" if others else ""
+
+
 def missing(
     cluster: ClusterObjects, plural: str, there: Iterable[Object], namespace: str, name: str
 ) -> Cause:
@@ -57,8 +62,7 @@ def missing(
     if why := cluster.unread.get(plural):
         return Cause(f"{plural} cannot be read: {why}", result=Outcome.UNKNOWN)
     names = named(each for each in there if full_name(each).startswith(f"{namespace}/"))
-    kind = "claim" if plural == "resourceclaims" else "pod"
     return Cause(
-        f"the {kind} {namespace}/{name} does not exist{did_you_mean(name, names)}",
+        f"it does not exist{did_you_mean(name, names)}{_elsewhere(there, namespace, name)}",
         command=["kubectl", "--namespace", namespace, "get", plural],
     )

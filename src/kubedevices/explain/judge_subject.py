@@ -8,11 +8,11 @@ from kubedevices.explain.cluster import ClusterObjects
 from kubedevices.explain.finding import Outcome
 from kubedevices.explain.judge_claim import judge_claim
 from kubedevices.explain.judge_cluster import judge_cluster, judge_node
-from kubedevices.explain.judge_device import DeviceJudge
+from kubedevices.explain.judge_device import UNKNOWN_MATCHES, DeviceJudge
 from kubedevices.explain.judge_lack import Cause
 from kubedevices.explain.judge_pod import judge_pod
 
-_BLIND = "selectors were not evaluated (they need CEL: pip install 'kubedevices[cel]')"
+_BLIND = "selectors were not evaluated, for want of CEL: pip install cel-expr-python"
 
 
 def explain_pod(cluster: ClusterObjects, namespace: str, name: str) -> SubjectAnswer:
@@ -55,17 +55,18 @@ def _explained(
         cause = Cause(text)
     except Cause as found:
         cause, result = found, found.result
-    notes = [_BLIND] if judge.is_blind else []
-    text = cause.cause
-    if result is Outcome.UNKNOWN and judge.is_blind:
-        text = f"{_BLIND}: {text}"
+    notes = [_BLIND] if judge.was_blind else []
+    text, advice, command = cause.cause, cause.advice, cause.command
+    if judge.is_blind:
+        result, text = Outcome.UNKNOWN, UNKNOWN_MATCHES
+        advice, command = "install CEL, and ask again", ["pip", "install", "cel-expr-python"]
     return SubjectAnswer(
         subject,
         result,
         text,
         cause.evidence,
-        cause.advice,
-        shell_line(cause.command) if cause.command else "",
+        advice,
+        shell_line(command) if command else "",
         (*notes, *cluster.notes),
         tuple(f"{plural}: {why}" for plural, why in cluster.unread.items()),
     )

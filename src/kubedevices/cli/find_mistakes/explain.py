@@ -50,10 +50,11 @@ kubelet of this host. Run it as root on the node; a step without permission is r
 Exit code 1: it found a problem. Changes nothing, except with --fix --yes: then the exit code is
 that of another look after the repairs.
 
-With --kubeconfig it asks the API server instead, from anywhere: what is wrong in the cluster, with
-one resource or driver, with a node, and why a pod or claim waits, with a reason for each device. It
-needs the rights to list pods, nodes, and the kinds of resource.k8s.io, and names each right that is
-missing. Exit code 3: what may be read does not answer the question.
+With --cluster or --kubeconfig, and about a pod, claim or node, it asks the API server instead, from
+anywhere: what is wrong in the cluster or with one resource or driver, and why a pod or claim waits,
+with a reason for each device. It needs the rights to list pods, nodes, and the kinds of
+resource.k8s.io, and names each right that is missing. Exit code 3: what may be read does not answer
+the question.
 """
 EXAMPLES = """\
 examples:
@@ -64,7 +65,7 @@ examples:
   kubedevices explain --fix                                what could be repaired, and how
   kubedevices explain pod train-0                          asks the API server, as do:
   kubedevices explain node node1
-  kubedevices explain --kubeconfig ~/.kube/config          all that is wrong in a cluster
+  kubedevices explain --cluster                            all that is wrong in a cluster
 """
 
 _INDENT = 25
@@ -139,18 +140,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings; return 1 if one of them is a problem."""
+    explain_cluster.take_words(args)
     if args.source:
         return _run_from(args)
-    if args.resource in explain_cluster.SUBJECTS:
-        if not args.name:
-            raise UsageError(f"the name of the {args.resource} is missing")
-        _check_no_repair(args)
-        return explain_cluster.run(args)
-    if args.name:
-        raise UsageError(
-            "a NAME needs the word pod, claim or node before it: kubedevices explain pod NAME"
-        )
-    if args.kubeconfig or args.namespace:
+    if args.name or args.cluster or args.kubeconfig or args.namespace:
         _check_no_repair(args)
         return explain_cluster.run(args)
     explain_fix.check_arguments(args)
@@ -202,15 +195,13 @@ def _run_from(args: argparse.Namespace) -> int:
     if (report := bundle.answer) is not None:
         if words != bundle.subject:
             known = " ".join(bundle.subject) or "the whole node"
-            raise UsageError(f"{args.source} is about {known} only, as each bundle of a node")
+            raise UsageError(f"this bundle has the answer about {known} alone: leave out the words")
         if args.output == "table":
             _print_report(report, words[0] if words else None)
         else:
             print_document(report.as_dict(), args.output)
         return 1 if report.result is Outcome.PROBLEM else 0
     args.resource, args.name = (*words, None, None)[:2]
-    if args.resource in explain_cluster.SUBJECTS and not args.name:
-        raise UsageError(f"the name of the {args.resource} is missing")
     return explain_cluster.run(args, bundle.cluster)
 
 

@@ -7,20 +7,33 @@ problem), `cause`, `evidence` (a list of `kind`, `about`, `reason` and `thing`),
 
 import argparse
 import asyncio
+import textwrap
 from typing import TYPE_CHECKING
 
 from kubedevices.cli.shared.cluster_client import add_cluster_arguments, connect
 from kubedevices.cli.shared.node_client import absolute_path
 from kubedevices.cli.shared.output import print_document
 from kubedevices.errors import UsageError
+from kubedevices.errors.safe_text import one_line
+from kubedevices.host import terminal
 from kubedevices.host.terminal import print_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kubedevices.dra.api_client import ApiClient
     from kubedevices.explain.answer import SubjectAnswer
     from kubedevices.explain.cluster import ClusterObjects
 
 SUBJECTS = ("pod", "claim", "node")
+_ALSO = {
+    **dict.fromkeys(("pods", "po"), "pod"),
+    **dict.fromkeys(("claims", "resourceclaim", "resourceclaims"), "claim"),
+    **dict.fromkeys(("nodes", "no"), "node"),
+}
+_ROOM = 30
+"""Columns that a text needs at least."""
+
 _STYLES = {"ok": "green", "unknown": "dim", "warning": "yellow", "problem": "bold red"}
 
 
@@ -31,6 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         metavar="NAME",
         help="[NAMESPACE/]NAME of the pod or claim, NAME of the node",
+    )
+    parser.add_argument(
+        "--cluster",
+        action="store_true",
+        help="ask the API server about the cluster, or about RESOURCE|DRIVER in it",
     )
     add_cluster_arguments(parser, "namespace of the pod or claim, if its NAME has none")
     bundles = parser.add_argument_group("bug reports").add_mutually_exclusive_group()
@@ -48,6 +66,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="answer from such a file, on any machine; of a cluster also about other subjects",
     )
+
+
+def take_words(args: argparse.Namespace) -> None:
+    """Read the words as kubectl would: `pods NAME` and `pod/NAME` are `pod NAME`."""
+    kind, slash, name = (args.resource or "").partition("/")
+    kind = _ALSO.get(kind, kind)
+    if kind in SUBJECTS:
+        args.resource, args.name = kind, name if slash and not args.name else args.name
+        if not args.name:
+            raise UsageError(f"the name is missing: kubedevices explain {kind} NAME")
+    elif args.name:
+        words = ", ".join(SUBJECTS)
+        raise UsageError(
+            f"{args.resource!r} is none of {words}: kubedevices explain pod NAME, for example"
+        )
 
 
 def run(args: argparse.Namespace, read: "ClusterObjects | None" = None) -> int:
@@ -97,25 +130,52 @@ async def _read(api: "ApiClient", kind: str, namespace: str, name: str) -> "Clus
 
 
 def _print(answer: "SubjectAnswer") -> None:
-    """Print the cause, then a line per device and node, then what helps."""
+    """Print the cause, then a line per device and node, then what helps.
+
+    A terminal gets lines of its width; a pipe, and a command to paste, lines without a limit.
+    """
     from kubedevices.explain.answer import summarised
 
-    subject = f" {answer.subject}: {answer.cause}"
-    print_line((f"{answer.result:8}", _STYLES[answer.result]), subject)
-    rows = [*summarised(answer.evidence)]
-    if rows:
+    first, *others = _wrapped(f"{answer.subject}: {answer.cause}", 9)
+    print_line((f"{answer.result:8}", _STYLES[answer.result]), f" {first}")
+    for line in others:
+        print_line(f"{'':9}{line}")
+    if rows := [*summarised(answer.evidence)]:
         print_line()
-    width = max((len(about) for about, _ in rows), default=0)
-    for about, reason in rows:
-        print_line(f"  {about:{width}}  {reason}".rstrip())
+        _print_rows(rows)
     limits = [*answer.notes, *(f"not read: {text}" for text in answer.unread)]
     if limits:
         print_line()
     for text in limits:
-        print_line(f"  {text}")
+        for line in _wrapped(text, 2):
+            print_line(f"  {line}")
     if answer.advice or answer.command:
         print_line()
     if answer.advice:
-        print_line(f"→ {answer.advice}")
+        for number, line in enumerate(_wrapped(answer.advice, 2)):
+            print_line(f"{'  ' if number else '→ '}{line}")
     if answer.command:
         print_line(f"$ {answer.command}")
+
+
+def _print_rows(rows: "Sequence[tuple[str, str]]") -> None:
+    width = max(len(about) for about, _ in rows)
+    if terminal.wrap_width() and terminal.wrap_width() - width - 4 < _ROOM:
+        width = 0  # each reason below what it is about
+    for about, reason in rows:
+        head = f"  {about:{width}}  " if width else "      "
+        if about and not width:
+            print_line(f"  {about}")
+        for line in _wrapped(reason, len(head)):
+            print_line(f"{head}{line}".rstrip())
+            head = " " * len(head)
+
+
+def _wrapped(text: str, indent: int) -> list[str]:
+    """Return a text as lines for the terminal, beside so many columns; one line for a pipe."""
+    width = terminal.wrap_width()
+    text = one_line(text)
+    if not width:
+        return [text]
+    room = max(width - indent, _ROOM)
+    return textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]

@@ -161,10 +161,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the listing once or, with `--watch`, after every change."""
-    if args.cluster:
+    if args.cluster or args.kubeconfig or args.namespace:
         return devices_cluster.run(args)
-    if args.kubeconfig or args.namespace:
-        raise UsageError("--kubeconfig and --namespace need --cluster")
     if args.resource is not None:
         ResourceName.parse(args.resource)
     look_below_host_root(args)
