@@ -27,7 +27,7 @@ NIC = "example.com/nic"
 GPU = "request gpu of claim default/train-gpu"
 HELD = "held by pod other/bert through claim other/bert-gpu"
 CANNOT = "but the pod cannot run there"
-BOTH = "repair the device, or let the request tolerate the taint; or end a pod that holds another device"
+BOTH = "repair the device, or let the request tolerate the taint; or end a pod that holds one"
 ZONE = "the pod's nodeSelector wants zone=2, it has 1"
 
 FAULTS: dict[plant.Planted, str] = {

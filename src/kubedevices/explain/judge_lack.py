@@ -347,7 +347,7 @@ def _advised(cause: Cause, claim: Object, reasons: Sequence[Reason]) -> Cause:
     elif stage is Stage.TAINT:
         cause.advice = "repair the device, or let the request tolerate the taint"
         if any(why.stage is Stage.HELD for why in reasons):
-            cause.advice += "; or end a pod that holds another device"
+            cause.advice += "; or end a pod that holds one"
         cause.command = ["kubectl", "get", "resourceslices", "-o", "yaml"]
     elif stage in (Stage.HELD, Stage.CAPACITY, Stage.COUNTERS):
         cause.advice = "end a pod that holds devices, or add devices"
