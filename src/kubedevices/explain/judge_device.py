@@ -4,6 +4,7 @@ import enum
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from kubedevices.errors import BadSelector, UsageError
@@ -96,6 +97,11 @@ class DeviceJudge:
 
     def _evaluated(self, expressions: Sequence[str], offered: PoolDevice) -> Reason | None:
         for expression in expressions:
+            if driver := _driver_of(expression):
+                if driver != offered.driver:
+                    text = f'`{expression}` is false: device.driver is "{offered.driver}"'
+                    return Reason(Stage.SELECTOR, text, f"`{expression}`")
+                continue
             try:
                 selector = Selector.compiled(expression)
                 if selector.selects(offered.driver, offered.device):
@@ -105,12 +111,7 @@ class DeviceJudge:
                 text = f"the selector `{expression}` fails: {error.problem}"
                 return Reason(Stage.BROKEN_SELECTOR, text, text)
             except UsageError:  # the runtime of CEL is missing
-                driver = _ONE_DRIVER.fullmatch(expression)
-                if driver is None:
-                    self.is_blind = self.was_blind = True
-                elif driver[2] != offered.driver:
-                    text = f'`{expression}` is false: device.driver is "{offered.driver}"'
-                    return Reason(Stage.SELECTOR, text, f"`{expression}`")
+                self.is_blind = self.was_blind = True
         return None
 
     # ------------------------------------------------------------ what others use
@@ -154,6 +155,13 @@ class DeviceJudge:
             alone = offered._replace(device={**offered.device, "taints": [taint]})
             if not wish.tolerates(alone):
                 yield taint
+
+
+@lru_cache
+def _driver_of(expression: str) -> str:
+    """Return the driver of a selector that asks for nothing else, empty for any other."""
+    found = _ONE_DRIVER.fullmatch(expression)
+    return found[2] if found else ""
 
 
 def _false_term(selector: Selector, offered: PoolDevice) -> Reason:
