@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from kubedevices.cli import main
+from kubedevices.cli.node import devices
 from kubedevices.kubelet_api import proxy_client
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.values.socket_paths import PROXY_SOCKET_NAME
@@ -208,3 +209,17 @@ def test_claims_in_a_closed_directory_are_missing_with_a_note(short_dir: Path) -
     (short_dir / "kubelet").chmod(0o755)
     note = f"no permission to look into {short_dir}/kubelet: claims are not listed\n"
     assert (done.stdout, done.stderr) == ("[]\n", note)
+
+
+def test_on_a_host_without_kubelet_the_message_names_the_cluster(
+    short_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """People type `devices` on their laptop; where a kubelet's directory is, it says nothing."""
+    directory = short_dir / "device-plugins"
+    monkeypatch.setattr(devices, "DEVICE_PLUGIN_DIR", directory)
+    words = ["devices", "--socket-dir", str(directory)]
+    assert main(words) == 3
+    assert "For a cluster: kubedevices devices --cluster" in capsys.readouterr().err
+    directory.mkdir()
+    assert main(words) == 3
+    assert "--cluster" not in capsys.readouterr().err

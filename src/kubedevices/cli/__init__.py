@@ -90,7 +90,7 @@ GROUPS = {
         "node",
         {
             "node": "run a node without Kubernetes: accept plugins, allocate their devices",
-            "devices": "list devices: health, NUMA node, holder",
+            "devices": "list devices of a node or a cluster: health, NUMA node, holder",
             "wait": "wait until a resource has devices to allocate",
             "allocate": "allocate devices for a container, as a kubelet does",
             "with": "run a command with devices, and release the devices when the command ends",

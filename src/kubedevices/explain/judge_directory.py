@@ -41,7 +41,8 @@ def judge_directory(directory: Directory, kubelets: Iterable[Kubelet]) -> list[F
                 path,
                 "it does not exist",
                 _elsewhere(directory, kubelets)
-                or "a kubelet, or `kubedevices node`, creates it at its start",
+                or "a kubelet, or `kubedevices node`, creates it at its start. About a cluster: "
+                "kubedevices explain --cluster",
                 _start_of(directory),
             )
         ]

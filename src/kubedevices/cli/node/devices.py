@@ -42,16 +42,17 @@ from kubedevices.cli.shared.output import (
     add_output_argument,
     print_listing,
 )
-from kubedevices.errors import NoNode, UsageError
+from kubedevices.errors import CannotAsk, NoNode, UsageError
 from kubedevices.host.terminal import print_line, print_to_stderr
 from kubedevices.values.resource_name import ResourceName
+from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR
 
 if TYPE_CHECKING:
     from kubedevices.node.services.control_client import ControlClient
 
 NAME = "devices"
 HELP = """\
-list devices: health, NUMA node, holder
+list devices of a node or a cluster: health, NUMA node, holder
 
 Asks the `kubedevices node` of the socket directory, or else the kubelet that serves the directory.
 A kubelet lists only healthy and allocated devices. If a `kubedevices proxy` stands before the
@@ -240,6 +241,8 @@ def _ask(args: argparse.Namespace) -> dict[str, Any]:
         try:
             return ask(args, _ask_node)
         except NoNode as error:
+            if args.socket_dir == DEVICE_PLUGIN_DIR and not args.socket_dir.exists():
+                raise CannotAsk(f"{error}. For a cluster: kubedevices devices --cluster") from None
             socket, document = ask_kubelet_of(error)
     else:
         import asyncio
