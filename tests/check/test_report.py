@@ -18,7 +18,7 @@ from kubedevices.check.report.markdown import as_markdown
 from kubedevices.check.report.page import as_page
 from kubedevices.check.report.summary import Run
 from kubedevices.check.report.text import print_report, report_lines
-from kubedevices.check.results import CheckResult
+from kubedevices.check.results import BLOCKED, CheckResult
 from kubedevices.check.shared_state import Log
 from kubedevices.errors import ConfigError
 from kubedevices.host.terminal import plain
@@ -77,6 +77,19 @@ def test_the_text_is_grouped_and_explains_findings() -> None:
         "1 passed, 1 warned, 1 failed, 1 skipped in 12 s, 3 of 4 checks tried: "
         "this plugin loses devices, updates or pods on a node, or breaks the API"
     )
+
+
+def test_many_checks_that_one_failure_blocks_are_one_line() -> None:
+    """In the text; the other reports name each, and a few are named here too."""
+    blocked = [result(f"list.a{n}", Status.SKIP, f"{BLOCKED} list.x fails") for n in range(5)]
+    run = replace(RUN, results=[*blocked[:3], *RUN.results])
+    assert sum("says nothing" in line for line in plain_lines(run)) == 3
+    run = replace(RUN, results=[*blocked, *RUN.results])
+    lines = plain_lines(run)
+    assert [line for line in lines if "says nothing" in line] == [
+        "  skip  5 checks           says nothing while list.x fails"
+    ]
+    assert "list.a4" in json.dumps(as_document(run))
 
 
 def test_several_resources_get_a_column() -> None:

@@ -34,7 +34,7 @@ def silence(check: PluginCheck, results: Sequence[CheckResult]) -> None:
     """Report no progress."""
 
 
-_BLOCKED = "says nothing while"
+BLOCKED = "says nothing while"
 
 
 class ResultCollector:
@@ -112,7 +112,7 @@ class ResultCollector:
             if resource not in (None, PLUGIN, result.resource) and result.resource != PLUGIN:
                 continue
             if result.status is Status.FAIL:
-                return Verdict(Status.SKIP, f"{_BLOCKED} {result.check.id} fails")
-            if result.verdict.evidence.startswith(_BLOCKED):
+                return Verdict(Status.SKIP, f"{BLOCKED} {result.check.id} fails")
+            if result.verdict.evidence.startswith(BLOCKED):
                 return result.verdict
         return None

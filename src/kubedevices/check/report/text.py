@@ -1,16 +1,20 @@
 """The report for a terminal or a pipe: a table by theme, then each finding explained."""
 
 from collections.abc import Iterator
+from itertools import groupby
 from textwrap import wrap
 
 from kubedevices.check.report.summary import CheckFinding, FindingGroup, Run
-from kubedevices.check.results import CheckResult
+from kubedevices.check.results import BLOCKED, CheckResult
 from kubedevices.errors.safe_text import one_line
 from kubedevices.host import terminal
 from kubedevices.host.terminal import Line, Part
 
 STYLES = {"pass": "green", "warn": "yellow", "fail": "bold red", "skip": "dim", "note": "dim"}
 _TITLE_WIDTH = 10
+_MOST_ALIKE = 3
+"""Of more checks that one failure blocks, only the number is shown; the other reports name them."""
+
 _NARROWEST = 20
 
 
@@ -24,8 +28,13 @@ def report_lines(run: Run, width: int = 0) -> Iterator[Line]:
     columns = _columns(run)
     for title, results in run.by_theme():
         yield ((title, "bold"),)
-        for result in results:
-            yield from _result_lines(_cells(run, result), columns, width)
+        for status, alike in groupby(results, _why_blocked):
+            rows = [_cells(run, each) for each in alike]
+            if status and len(rows) > _MOST_ALIKE:
+                names = [f"{len(rows)} checks", *[""] * (len(rows[0]) - 3)]
+                rows = [["skip", *names, status]]
+            for row in rows:
+                yield from _result_lines(row, columns, width)
         yield ()
     for group in run.groups:
         if group.title:
@@ -40,6 +49,12 @@ def report_lines(run: Run, width: int = 0) -> Iterator[Line]:
     for line in run.remarks():
         yield ((line, "dim"),)
     yield ((run.verdict(), "bold"),)
+
+
+def _why_blocked(result: CheckResult) -> str:
+    """Return why a check says nothing, empty for any other result."""
+    evidence = result.verdict.evidence
+    return one_line(evidence) if evidence.startswith(BLOCKED) else ""
 
 
 def _finding_lines(

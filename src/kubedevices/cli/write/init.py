@@ -63,7 +63,8 @@ def run(args: argparse.Namespace) -> int:
         except OSError as error:
             raise CannotAsk(f"cannot write {path}: {error.strerror}") from error
         print_line(str(path))
-    print_line(f"Next: cd {directory} && python -m pytest (README.md has the other commands)")
+    next_one = f"cd {directory} && pip install pytest && python -m pytest"
+    print_line(f"Next: {next_one} (README.md has the other commands)")
     return 0
 
 
