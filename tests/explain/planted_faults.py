@@ -145,6 +145,15 @@ def all_wanted_pool_incomplete(c: SmallCluster) -> None:
     c.claim("train-gpu", c.request(allocationMode="All"))
 
 
+def all_wanted_counters_of_another_node(c: SmallCluster) -> None:
+    """The pool of node2 lacks a slice; its counters concern each node."""
+    counters = [{"name": "card", "counters": {"memory": {"value": "1Gi"}}}]
+    pool = {"name": "node2", "generation": 1, "resourceSliceCount": 2}
+    c.publish("node2", pool=pool, sharedCounters=counters)
+    c.pod("train", claims=["train-gpu"], nodeSelector={"zone": "1"})
+    c.claim("train-gpu", c.request(allocationMode="All"))
+
+
 def cordoned(c: SmallCluster) -> None:
     for name in ("node1", "node2"):
         c.put("nodes", {**c.get("nodes", name), "spec": {"unschedulable": True}})

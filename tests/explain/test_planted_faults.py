@@ -103,6 +103,10 @@ FAULTS: dict[plant.Planted, str] = {
         "on node node1, request gpu: asks for all devices, but the pool nic.example.com/nics is "
         "currently being updated"
     ),
+    plant.all_wanted_counters_of_another_node: (
+        f"on node node1, request gpu: asks for all devices, but the pool {DRIVER}/node2 is "
+        "currently being updated"
+    ),
     plant.cordoned: f"node node1 has the devices, {CANNOT}: the node is cordoned",
     plant.no_class: f"the DeviceClass {DRIVER} does not exist ({GPU})",
     plant.misspelt_class: (

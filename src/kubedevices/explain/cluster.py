@@ -235,6 +235,12 @@ class ClusterObjects:
         for key, members in self.pools.items():
             for each in members:
                 found[each["spec"].get("nodeName") or ""].add(key)
+            # A slice with counters counts for each node, so while its pool is incomplete, no node
+            # serves a request for all devices.
+            current = newest(members)
+            is_whole = len(current) == current[0]["spec"]["pool"]["resourceSliceCount"]
+            if not is_whole and any(each["spec"].get("sharedCounters") for each in current):
+                found[""].add(key)
         return found
 
     def slices_for(self, node: Object) -> list[Object]:

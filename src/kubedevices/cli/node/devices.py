@@ -19,6 +19,7 @@ kubelet reports: prepared and in a container. `devices_cluster` has the keys wit
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kubedevices.cli.node import devices_cluster, dra_listing
@@ -241,7 +242,7 @@ def _ask(args: argparse.Namespace) -> dict[str, Any]:
         try:
             return ask(args, _ask_node)
         except NoNode as error:
-            if args.socket_dir == DEVICE_PLUGIN_DIR and not args.socket_dir.exists():
+            if args.socket_dir == DEVICE_PLUGIN_DIR and _is_missing(args.socket_dir):
                 raise CannotAsk(f"{error}. For a cluster: kubedevices devices --cluster") from None
             socket, document = ask_kubelet_of(error)
     else:
@@ -252,6 +253,14 @@ def _ask(args: argparse.Namespace) -> dict[str, Any]:
         socket, document = args.pod_resources, asyncio.run(ask_kubelet(args.pod_resources))
     print_to_stderr(note(socket))
     return document
+
+
+def _is_missing(directory: Path) -> bool:
+    try:
+        directory.stat()
+    except OSError as error:  # without permission nobody knows
+        return isinstance(error, FileNotFoundError)
+    return False
 
 
 async def _ask_node(client: "ControlClient") -> dict[str, Any]:
