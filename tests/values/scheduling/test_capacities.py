@@ -52,6 +52,11 @@ def in_range(**limits: str) -> dict[str, Any]:
             "5",
         ),
         (
+            in_range(min="10Gi", step="10Gi") | {"value": "80Gi"},
+            "35Gi",
+            "40Gi",
+        ),
+        (
             in_range(min="1", max="2"),
             "3",
             None,

@@ -76,7 +76,9 @@ def _consumed(capacity: Mapping[str, Any], wanted: str | None) -> str | None:
         text = str(limits["min"])
     elif "step" in limits:
         step = amount(limits["step"])
-        text = str(int(least + -(-(asked - least) // step) * step))
+        number = int(least + -(-(asked - least) // step) * step)
+        is_binary = str(limits["min"]).endswith("i") and number % 1024 == 0
+        text = f"{number // 1024}Ki" if is_binary else str(number)  # the form is that of `min`
     if "max" in limits and amount(text) > amount(limits["max"]):
         return None
     return canonical(text)
