@@ -79,6 +79,18 @@ def test_the_text_is_grouped_and_explains_findings() -> None:
     )
 
 
+def test_a_plugin_that_never_registers_is_not_judged_any_further() -> None:
+    """Only one check was tried: nobody knows what the plugin would do on a node."""
+    results = [result("a.first", Status.FAIL, "never"), result("a.next", Status.SKIP, "no")]
+    assert (
+        replace(RUN, results=results)
+        .verdict()
+        .endswith(
+            "1 of 2 checks tried: the first failed, so nothing else about this plugin was judged"
+        )
+    )
+
+
 def test_many_checks_that_one_failure_blocks_are_one_line() -> None:
     """In the text; the other reports name each, and a few are named here too."""
     blocked = [result(f"list.a{n}", Status.SKIP, f"{BLOCKED} list.x fails") for n in range(5)]

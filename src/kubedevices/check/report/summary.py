@@ -234,7 +234,9 @@ class Run:
         counts = self.counts
         every = {result.check.id for result in self.results}
         tried = self.tried
-        if counts["fail"]:
+        if counts["fail"] == len(tried) == 1 and len(every) > 1:
+            what = f"the first failed, so nothing else about this {self.kind} was judged"
+        elif counts["fail"]:
             what = f"this {self.kind} loses devices, updates or pods on a node, or breaks the API"
         elif self.trigger_problem:
             what = "changes of the devices were not judged, because the trigger failed"
