@@ -16,6 +16,7 @@ from kubedevices.values.scheduling.pools import (
     NodePool,
     PoolDevice,
     gather,
+    is_complete,
     is_relevant,
     newest,
 )
@@ -151,10 +152,21 @@ class ClusterObjects:
         """The claims that have a device, by device; without those that only watch (admin)."""
         found: dict[Key, list[DeviceHolder]] = defaultdict(list)
         for claim in self.claims:
-            for result in results_of(claim):
-                if not result.get("adminAccess"):
-                    found[key_of(result)].append(self._holder(claim))
+            if results := results_of(claim):
+                holder = self._holder(claim)
+                for result in results:
+                    if not result.get("adminAccess"):
+                        found[key_of(result)].append(holder)
         return dict(found)
+
+    @cached_property
+    def conflicts(self) -> dict[Key, list[DeviceHolder]]:
+        """The devices that one claim should have alone, and several have, with their holders."""
+        return {
+            key: holders
+            for key, holders in sorted(self.holders.items())
+            if len(holders) > 1 and key in self.taken
+        }
 
     def _holder(self, claim: Object) -> DeviceHolder:
         pods = users_of(claim)
@@ -238,8 +250,8 @@ class ClusterObjects:
             # A slice with counters counts for each node, so while its pool is incomplete, no node
             # serves a request for all devices.
             current = newest(members)
-            is_whole = len(current) == current[0]["spec"]["pool"]["resourceSliceCount"]
-            if not is_whole and any(each["spec"].get("sharedCounters") for each in current):
+            has_counters = any(each["spec"].get("sharedCounters") for each in current)
+            if has_counters and not is_complete(current):
                 found[""].add(key)
         return found
 

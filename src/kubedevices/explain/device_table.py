@@ -22,7 +22,7 @@ from kubedevices.explain.cluster import (
 )
 from kubedevices.values.scheduling.capacities import Key
 from kubedevices.values.scheduling.kinds import Object
-from kubedevices.values.scheduling.pools import newest
+from kubedevices.values.scheduling.pools import is_complete, newest
 
 EVERY_NODE, SEVERAL_NODES = "*", "several"
 """Instead of the name of a node: devices that all nodes may use, or those that a selector names."""
@@ -110,12 +110,8 @@ class DeviceTable:
             "held_by": [
                 user for each in self._cluster.holders.get(key, ()) for user in _users_of(each)
             ],
-            "is_conflict": self._is_conflict(key),
+            "is_conflict": key in self._cluster.conflicts,
         }
-
-    def _is_conflict(self, key: Key) -> bool:
-        """Whether several claims have a device that one of them has alone."""
-        return key in self._cluster.taken and len(self._cluster.holders.get(key, ())) > 1
 
     @cached_property
     def _published(self) -> set[Key]:
@@ -190,8 +186,8 @@ class DeviceTable:
     def _users(self) -> dict[tuple[str, str], dict[str, Fraction]]:
         """The pods with extended resources, by node and resource, and their number."""
         found: dict[tuple[str, str], dict[str, Fraction]] = defaultdict(dict)
-        for pod in self._cluster.pods:
-            if (node := pod["spec"].get("nodeName")) and not is_over(pod):
+        for node, pods in self._cluster.pods_on.items():
+            for pod in pods:
                 for resource, number in wanted_resources(pod).items():
                     found[node, resource][full_name(pod)] = number
         return found
@@ -199,8 +195,8 @@ class DeviceTable:
     # ------------------------------------------------------------ what is wrong
 
     def _problems(self) -> Iterator[str]:
-        for key, holders in sorted(self._cluster.holders.items()):
-            if self._has(key[0]) and self._is_conflict(key):
+        for key, holders in self._cluster.conflicts.items():
+            if self._has(key[0]):
                 yield f"{'/'.join(key)} has {len(holders)} holders: {'; '.join(map(str, holders))}"
         for (node, resource, device_id), pods in sorted(self._named.items()):
             if self._has(resource) and len(pods) > 1:
@@ -209,9 +205,7 @@ class DeviceTable:
                     f"pods {', '.join(pods)}"
                 )
         for pool, slices in sorted(self._cluster.pools.items()):
-            current = newest(slices)
-            is_complete = len(current) == current[0]["spec"]["pool"]["resourceSliceCount"]
-            if self._has(pool[0]) and not is_complete:
+            if self._has(pool[0]) and not is_complete(newest(slices)):
                 yield (
                     f"pool {'/'.join(pool)} has {self._cluster.count_of_slices(pool)}: none of its "
                     "devices is allocated before all slices are there"

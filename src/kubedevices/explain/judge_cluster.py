@@ -28,7 +28,7 @@ from kubedevices.explain.finding import Outcome
 from kubedevices.explain.judge_claim import check_users
 from kubedevices.explain.judge_device import UNKNOWN_MATCHES, DeviceJudge, pool_texts, taint_text
 from kubedevices.explain.judge_fit import requests_of
-from kubedevices.explain.judge_lack import Cause
+from kubedevices.explain.judge_lack import POOL_ADVICE, Cause
 from kubedevices.explain.judge_node import why_silent
 from kubedevices.explain.judge_pod import away_from, judge_pod
 from kubedevices.explain.judge_results import slices_of
@@ -171,9 +171,9 @@ def _nodes(scope: _Scope) -> Iterator[_Wrong]:
 
 
 def _holders(scope: _Scope) -> Iterator[_Wrong]:
-    here = {node for each in scope.nodes for node in [each["metadata"]["name"]]}
-    for key, holders in sorted(scope.cluster.holders.items()):
-        if len(holders) < 2 or key not in scope.cluster.taken or not scope.is_meant(key[0]):
+    here = set(named(scope.nodes))
+    for key, holders in scope.cluster.conflicts.items():
+        if not scope.is_meant(key[0]):
             continue
         users = (scope.cluster.pod(*each.split("/")) for one in holders for each in one.pods)
         if scope.is_one_node and not any(
@@ -242,8 +242,7 @@ def _pools(scope: _Scope) -> Iterator[_Wrong]:
             text, _ = pool_texts(scope.cluster, pool)
             cause = Cause(
                 text.removeprefix(f"the pool {pool} is "),
-                advice="the driver is writing its slices, has stopped, or writes wrong ones: read "
-                "its log",
+                advice=POOL_ADVICE,
                 command=slices_of(key[0]),
             )
             yield _Wrong(Outcome.PROBLEM if is_invalid else Outcome.WARNING, f"pool {pool}", cause)

@@ -15,7 +15,7 @@ from kubedevices.explain.judge_node import CHOICE
 from kubedevices.values.scheduling.kinds import Object
 from kubedevices.values.scheduling.pools import PoolDevice
 
-_POOL_ADVICE = "the driver is writing its slices, has stopped, or writes wrong ones: read its log"
+POOL_ADVICE = "the driver is writing its slices, has stopped, or writes wrong ones: read its log"
 
 
 class Cause(Exception):
@@ -108,13 +108,14 @@ def _constraint(claim: Object, found: NodeFit, elsewhere: list[Evidence]) -> Cau
         for offered, reason in one.devices
         if reason.stage is Stage.FITS
     ]
-    what = f"on node {found.node}, {_unequal(claim, found) or found.problem}"
-    if not found.problem.startswith("request ") and not _unequal(claim, found):
+    unequal = _unequal(claim, found)
+    what = f"on node {found.node}, {unequal or found.problem}"
+    if not unequal and not found.problem.startswith("request "):
         alone = f"node {found.node} has enough free devices for each request"
         what = f"{alone}, but not together: {found.problem}"
     if "but the pool" in found.problem:
         slices = ["kubectl", "get", "resourceslices"]
-        return Cause(what, evidence=elsewhere, advice=_POOL_ADVICE, command=slices)
+        return Cause(what, evidence=elsewhere, advice=POOL_ADVICE, command=slices)
     return Cause(
         what,
         evidence=evidence + elsewhere,
@@ -256,7 +257,7 @@ class _Lack:
                     return Cause(
                         f"no device is free for {self.where}: {text}",
                         evidence=self.elsewhere,
-                        advice=_POOL_ADVICE,
+                        advice=POOL_ADVICE,
                         command=["kubectl", "get", "resourceslices"],
                     )
         names = some_of(each.node for each in self.possible)
@@ -342,7 +343,7 @@ def _advised(cause: Cause, claim: Object, reasons: Sequence[Reason]) -> Cause:
     """Add what helps against the reason nearest to success."""
     stage = max((each.stage for each in reasons), default=None)
     if stage is Stage.POOL:
-        cause.advice = _POOL_ADVICE
+        cause.advice = POOL_ADVICE
         cause.command = ["kubectl", "get", "resourceslices"]
     elif stage is Stage.TAINT:
         cause.advice = "repair the device, or let the request tolerate the taint"

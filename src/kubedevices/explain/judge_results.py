@@ -12,8 +12,7 @@ from kubedevices.values.scheduling.kinds import Object
 def check_holders(cluster: ClusterObjects, claims: Iterable[Object]) -> None:
     """Raise `Cause` if a device of a claim has two holders."""
     for result in (each for claim in claims for each in results_of(claim)):
-        holders = cluster.holders.get(key_of(result), [])
-        if key_of(result) in cluster.taken and len(holders) > 1:
+        if holders := cluster.conflicts.get(key_of(result)):
             raise Cause(
                 f"{device_label(result)} has {len(holders)} holders: "
                 + "; ".join(map(str, holders)),

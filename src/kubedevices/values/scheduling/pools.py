@@ -82,6 +82,11 @@ def newest(members: list[Object]) -> list[Object]:
     return [each for each in members if each["spec"]["pool"]["generation"] == generation]
 
 
+def is_complete(current: list[Object]) -> bool:
+    """Return whether these are all slices of the newest generation of their pool."""
+    return bool(len(current) == current[0]["spec"]["pool"]["resourceSliceCount"])
+
+
 def is_relevant(each: Object, node: Object) -> bool:
     """Return whether a node may use devices or counters of a slice."""
     spec = each["spec"]
@@ -94,7 +99,7 @@ def is_relevant(each: Object, node: Object) -> bool:
 
 def _pool(driver: str, name: str, members: list[Object], node: Object) -> NodePool:
     current, pool = newest(members), NodePool(driver, name)
-    if len(current) != current[0]["spec"]["pool"]["resourceSliceCount"]:
+    if not is_complete(current):
         pool.problem = "currently being updated"
         return pool
     problems = []
