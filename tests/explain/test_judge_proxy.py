@@ -41,15 +41,6 @@ def test_a_plugin_that_is_away_is_a_problem_also_while_its_list_is_held(healthy:
     assert told.advice
 
 
-def test_a_cordoned_device_is_reported_with_the_command_to_uncordon() -> None:
-    """Only that of the resource in question: a plugin may serve several."""
-    cordoned = (CordonedDevice(OUTSIDE, "c1", "fan"), CordonedDevice("example.com/b", "c2", "x"))
-    both = (*PLUGIN.outside, OutsideResource("example.com/b", 0, 1))
-    _, told = judge_proxy(OUTSIDE, [PLUGIN._replace(cordoned=cordoned, outside=both)])
-    assert (told.result, told.found) == (Outcome.WARNING, "c1 is cordoned: fan")
-    assert told.command == f"kubedevices uncordon {OUTSIDE}/c1"
-
-
 def test_the_name_inside_leads_to_the_name_outside() -> None:
     """And a hidden resource to the file that hides it."""
     (told,) = judge_proxy(INSIDE, [PLUGIN])
@@ -84,7 +75,9 @@ def test_all_resources_have_a_line_per_plugin_behind_the_proxy() -> None:
     assert [each.result for each in judge_behind([broken], ())] == [Outcome.PROBLEM]
 
 
-def test_cordoned_devices_behind_the_proxy_are_named() -> None:
-    """Of the resource in question, by the names of the kubelet."""
-    cordoned = (CordonedDevice(OUTSIDE, "c1", "fan"), CordonedDevice("example.com/b", "c2", "x"))
-    assert cordoned_of(OUTSIDE, [PLUGIN._replace(cordoned=cordoned), AWAY]) == {"c1"}
+def test_the_proxy_says_which_devices_are_cordoned_and_without_it_the_list() -> None:
+    """Of the resource in question, by the names of the kubelet; the rule `cordon` may be off."""
+    fan, other = CordonedDevice(OUTSIDE, "c1", "fan"), CordonedDevice("example.com/b", "c2", "x")
+    assert cordoned_of(OUTSIDE, [PLUGIN._replace(cordoned=(fan, other)), AWAY], []) == (fan,)
+    assert cordoned_of(OUTSIDE, [PLUGIN], [fan]) == ()
+    assert cordoned_of("example.com/b", [PLUGIN], [fan, other]) == (other,)

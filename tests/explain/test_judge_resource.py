@@ -15,6 +15,7 @@ from kubedevices.explain.facts import (
 )
 from kubedevices.explain.finding import Finding, Outcome, Step
 from kubedevices.explain.judge_resource import (
+    judge_cordoned,
     judge_health,
     judge_held,
     judge_name,
@@ -22,6 +23,7 @@ from kubedevices.explain.judge_resource import (
     judge_registration,
 )
 from kubedevices.values.device import ReportedDevice
+from kubedevices.values.proxied_plugin import CordonedDevice
 
 NAME = "example.com/widget"
 W0, W1 = DeviceState("w0", "Healthy"), DeviceState("w1", "Healthy")
@@ -221,11 +223,38 @@ def test_a_device_out_of_service_is_not_a_problem_of_the_plugin() -> None:
     """Nor is a replica of such a device; others are."""
     devices = (W0, DeviceState("w1::0", "Unhealthy"), DeviceState("w2", "Unhealthy"))
     state = replace(STATE, devices=devices)
-    finding = only(judge_health(state, "node", cordoned=("w1", "w2")))
+    cordoned = [CordonedDevice(STATE.name, each, "fan") for each in ("w1", "w2::1")]
+    finding = only(judge_health(state, "node", cordoned=cordoned))
     assert finding.result is Outcome.OK
     assert finding.found == "1 of 3 devices are healthy; 2 cordoned"
-    finding = only(judge_health(state, "node", cordoned=("w1",)))
+    finding = only(judge_health(state, "node", cordoned=cordoned[:1]))
     assert (finding.result, finding.looked_at) == (Outcome.PROBLEM, "w2")
+
+
+@pytest.mark.parametrize(
+    ("cordoned", "listed", "is_out"),
+    [
+        ("w1", "w1", True),
+        ("w1", "w1::0", True),
+        ("w1::0", "w1", True),
+        ("w1::0", "w1::1", False),  # only a replica is out
+    ],
+)
+def test_a_cordoned_device_is_reported_with_the_command_to_uncordon(
+    cordoned: str, listed: str, is_out: bool
+) -> None:
+    """A kubelet does not list it. One that is Healthy has a plugin that does not obey the list."""
+    out = [CordonedDevice(STATE.name, cordoned, "fan")]
+    for state in (None, replace(STATE, devices=(W0, DeviceState(listed, "Unhealthy")))):
+        finding = only(judge_cordoned(out, state))
+        assert (finding.step, finding.result) == (Step.HEALTH, Outcome.WARNING)
+        assert (finding.looked_at, finding.found) == (
+            f"{STATE.name}/{cordoned}",
+            "is cordoned: fan",
+        )
+        assert finding.command == f"kubedevices uncordon {STATE.name}/{cordoned}"
+    healthy = replace(STATE, devices=(DeviceState(listed, "Healthy"),))
+    assert len(judge_cordoned(out, healthy)) == (not is_out)
 
 
 @pytest.mark.parametrize("plugin", ["starting", "stopped", "missing"])

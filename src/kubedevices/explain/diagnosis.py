@@ -35,6 +35,7 @@ from kubedevices.explain.judge_files import judge_answers, judge_cdi, judge_host
 from kubedevices.explain.judge_holders import judge_both_apis, judge_holders
 from kubedevices.explain.judge_proxy import cordoned_of, judge_behind, judge_proxy
 from kubedevices.explain.judge_resource import (
+    judge_cordoned,
     judge_health,
     judge_held,
     judge_name,
@@ -233,6 +234,8 @@ def _explain_resource(name: str, seen: NodeFacts) -> ResourceReport:
     state = completed(name, plugins, answers)
     findings = [judge_name(name), *judge_path_length(seen.places.socket_dir, name)]
     findings += judge_proxy(name, answers.proxied)
+    cordoned = cordoned_of(name, answers.proxied, seen.cordoned)
+    findings += judge_cordoned(cordoned, state)
     if driver := _serving_driver(name, seen):
         findings += judge_served(driver, state)
     else:
@@ -240,7 +243,6 @@ def _explain_resource(name: str, seen: NodeFacts) -> ResourceReport:
     if state is not None and not driver:
         source = answers.source or str(answers.checkpoint)
         was_asked = any(each.answer for each in plugins)
-        cordoned = cordoned_of(name, answers.proxied)
         findings += judge_health(state, source, was_asked=was_asked, cordoned=cordoned)
         findings += judge_held(state, source)
         findings += judge_numa(state, answers.topology_policy)

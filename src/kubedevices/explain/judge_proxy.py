@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterable, Iterator
 
 from kubedevices.errors.words import counted, some_of
-from kubedevices.explain.finding import Finding, Step, ok, problem, warning
-from kubedevices.values.proxied_plugin import ProxiedPlugin
+from kubedevices.explain.finding import Finding, Step, ok, problem
+from kubedevices.values.proxied_plugin import CordonedDevice, ProxiedPlugin
 
 
 def judge_proxy(resource: str, proxied: Iterable[ProxiedPlugin]) -> list[Finding]:
@@ -40,10 +40,13 @@ def judge_behind(proxied: Iterable[ProxiedPlugin], known: Collection[str]) -> It
                 yield from _judge_served(name, plugin)
 
 
-def cordoned_of(resource: str, proxied: Iterable[ProxiedPlugin]) -> frozenset[str]:
-    """Return the devices of `resource` that are cordoned behind the proxy."""
-    cordoned = (each for plugin in proxied for each in plugin.cordoned)
-    return frozenset(each.id for each in cordoned if each.resource == resource)
+def cordoned_of(
+    resource: str, proxied: Iterable[ProxiedPlugin], listed: Iterable[CordonedDevice]
+) -> tuple[CordonedDevice, ...]:
+    """Return the cordoned devices of `resource`: what the proxy says, without a proxy the list."""
+    serving = [each for each in proxied if each.serves(resource)]
+    cordoned = [out for each in serving for out in each.cordoned] if serving else listed
+    return tuple(each for each in cordoned if each.resource == resource)
 
 
 def _place(plugin: ProxiedPlugin) -> str:
@@ -69,15 +72,6 @@ def _judge_served(resource: str, plugin: ProxiedPlugin) -> Iterator[Finding]:
             "; ".join(["its plugin is not connected to the proxy", *words]),
             "start the plugin: it registers in the proxy's --plugin-dir",
         )
-    for each in plugin.cordoned:
-        if each.resource == resource:
-            yield warning(
-                Step.PROXY,
-                at,
-                f"{each.id} is cordoned: {each.reason}",
-                "uncordon it when the reason is gone",
-                f"kubedevices uncordon {each.resource}/{each.id}",
-            )
 
 
 def _judge_elsewhere(plugin: ProxiedPlugin) -> Finding:

@@ -1,13 +1,15 @@
 """Judges one resource: its name, registration, list, health, holders and NUMA nodes. Pure."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+from kubedevices.errors.safe_text import shell_line
 from kubedevices.errors.words import closest, counted, some_of
 from kubedevices.explain.commands import log_of
 from kubedevices.explain.facts import DeviceState, ResourceFacts, ResourceState, Socket
 from kubedevices.explain.finding import Finding, Step, ok, problem, unknown, warning
 from kubedevices.rules.replicas import device_of
 from kubedevices.values.device import Health
+from kubedevices.values.proxied_plugin import CordonedDevice
 from kubedevices.values.resource_name import explain_resource_name, suggest_resource_name
 
 _STRICT = ("restricted", "single-numa-node")
@@ -181,11 +183,11 @@ def judge_health(
     source: str,
     *,
     was_asked: bool = False,
-    cordoned: Collection[str] = (),
+    cordoned: Sequence[CordonedDevice] = (),
 ) -> list[Finding]:
     """Say how many devices are healthy, and which are not; `was_asked` says whether plugins were.
 
-    `judge_proxy` says why the devices in `cordoned` are Unhealthy.
+    `judge_cordoned` says why the devices in `cordoned` are Unhealthy.
     """
     devices = state.devices
     if state.plugin in ("starting", "stopped", "missing"):
@@ -208,10 +210,12 @@ def judge_health(
     if state.capacity is None:
         return _judge_without_unhealthy(state, len(healthy), source, was_asked)
     bad = [each for each in devices if each.health not in (Health.HEALTHY, "Unknown")]
+    out_ids = {each.id for each in cordoned}
+    whole = out_ids.union(map(device_of, out_ids))  # the plugin may list only the whole device
     unexplained = [
         each
         for each in bad
-        if each.device_id not in cordoned and device_of(each.device_id) not in cordoned
+        if each.device_id not in whole and device_of(each.device_id) not in out_ids
     ]
     if out := len(bad) - len(unexplained):
         found += f"; {out} cordoned"
@@ -229,6 +233,29 @@ def judge_health(
         found += f"; {len(gone)} held, but no longer listed by the plugin"
         return [warning(Step.HEALTH, some_of(gone), found, "the log of the plugin says why")]
     return [ok(Step.HEALTH, source, found)]
+
+
+def judge_cordoned(
+    cordoned: Sequence[CordonedDevice], state: ResourceState | None
+) -> list[Finding]:
+    """Warn of the cordoned devices, but not of Healthy ones: their plugin does not obey the list.
+
+    A kubelet does not list them.
+    """
+    devices = state.devices if state is not None else ()
+    healthy = {each.device_id for each in devices if each.health == Health.HEALTHY}
+    whole = healthy.union(map(device_of, healthy))
+    return [
+        warning(
+            Step.HEALTH,
+            (name := f"{each.resource}/{each.id}"),
+            f"is cordoned: {each.reason}",
+            "uncordon it when the reason is gone",
+            shell_line(["kubedevices", "uncordon", name]),
+        )
+        for each in cordoned
+        if each.id not in whole and device_of(each.id) not in healthy
+    ]
 
 
 def _judge_without_unhealthy(
