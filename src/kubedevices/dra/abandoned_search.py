@@ -6,7 +6,6 @@ looks, so that a kubelet that is ending the pod has time for its own call.
 """
 
 import asyncio
-import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -78,9 +77,7 @@ class AbandonedSearch:
             pause = self._timing.interval * random.uniform(0.5, 1)
             if self._since:
                 pause = min(pause, self._timing.confirm)
-            with contextlib.suppress(TimeoutError):
-                async with deadlines.timeout(pause):
-                    await self._asked.wait()
+            await deadlines.within(pause, self._asked.wait())
             self._asked.clear()
             await self.look()
             await asyncio.sleep(self._timing.pause)

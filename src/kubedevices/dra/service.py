@@ -161,11 +161,7 @@ class ClaimService:
                 )
                 for label, each in (offer.devices.items() if offer else ())
             ]
-            try:
-                async with deadlines.timeout(HEALTH_INTERVAL):
-                    await news.wait()
-            except TimeoutError:
-                continue
+            await deadlines.within(HEALTH_INTERVAL, news.wait())
 
     # ------------------------------------------------------------ one claim
 
@@ -220,12 +216,8 @@ class ClaimService:
         while holders_of(wanted.results, self._preparation.holders(call.claim.uid)):
             if self._is_ending or call.is_over:
                 raise error
-            changed = self.work.changed
-            try:
-                async with deadlines.timeout_at(until):
-                    await changed.wait()
-            except TimeoutError:
-                raise error from None
+            if not await deadlines.until(until, self.work.changed.wait()):
+                raise error
 
     async def _unprepare(self, claim: ClaimReference) -> Ready:
         await self.work.run_to_end(self.work.unprepare(claim))

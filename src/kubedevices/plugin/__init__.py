@@ -32,6 +32,7 @@ config_follower     reads a configuration again when its file changes
 options             what the author may choose
 served_type         one device type: server and registrar, from its first devices to its removal
 stop_signals        SIGTERM, SIGINT and SIGHUP
+stoppable           the method `stop` of everything that runs until it is stopped
 runner              one scanner and one served type per device type, from start to stop
 side_by_side        several runners in one process
 """

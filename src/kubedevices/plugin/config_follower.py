@@ -5,7 +5,6 @@ replaces the file itself. Both changes are noticed. A wrong file is logged and c
 """
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -15,6 +14,7 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar
 from kubedevices.config.yaml_source import SourceProblems
 from kubedevices.errors import CannotRead, ConfigError, KubedevicesError
 from kubedevices.errors.words import counted
+from kubedevices.host.any_thread import call_on
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.plugin import hook_threads
 
@@ -57,9 +57,7 @@ class ConfigFollower(Generic[Config]):
     def request(self) -> None:
         """Read the file again even if it is unchanged. From any thread or signal handler."""
         self._is_asked = True
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: the program ends
-                self._loop.call_soon_threadsafe(self._changed.set)
+        call_on(self._loop, self._changed.set)
 
     async def run(self) -> NoReturn:
         """Follow the file until cancelled."""

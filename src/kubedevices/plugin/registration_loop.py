@@ -276,9 +276,7 @@ def log_no_stream(resource: str) -> None:
 
 async def wait_for(wake: asyncio.Event, until: float | None) -> None:
     """Wait until the time `until` (loop's clock), or until `wake` is set; then clear `wake`."""
-    with contextlib.suppress(TimeoutError):
-        async with deadlines.timeout_at(until):
-            await wake.wait()
+    await deadlines.until(until, wake.wait())
     # Clear `wake` after the wait and not before: if it was set while the caller worked, the next
     # wait must end at once.
     wake.clear()

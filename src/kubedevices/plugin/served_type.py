@@ -105,7 +105,7 @@ class ServedType:
                     "%s: not served: %s (again in %g s or when its devices change)",
                     self.resource, error, pause,
                 )  # fmt: skip
-                await self._wait_for_update(pause)
+                await deadlines.within(pause, self._updated.wait())
 
     async def _serve(self) -> NoReturn:
         settings = self._settings
@@ -204,13 +204,6 @@ class ServedType:
             _log.warning("%s: all %d devices fit again", self.resource, len(made.devices))
         self.too_large = made.too_large
         return made
-
-    async def _wait_for_update(self, timeout: float) -> None:
-        try:
-            async with deadlines.timeout(timeout):
-                await self._updated.wait()
-        except TimeoutError:
-            return
 
 
 async def run_together(*named: tuple[str, Coroutine[Any, Any, object]]) -> None:

@@ -18,6 +18,7 @@ from kubedevices.plugin.runner import PluginRunner
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.server import PluginServer
 from kubedevices.plugin.stop_signals import StopSignals
+from kubedevices.plugin.stoppable import Stoppable
 from kubedevices.plugin.supervised_tasks import SupervisedTasks
 from kubedevices.plugin.timing import Timing
 from kubedevices.proxy.inside_directory import InsideDirectory
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Proxy:
+class Proxy(Stoppable):
     """Serves every plugin that registers in `plugin_dir` at the kubelet of `socket_dir`.
 
     Call `run` once; call `stop` at any time, from any thread.
@@ -65,6 +66,7 @@ class Proxy:
         default the socket that belongs to `socket_dir`. Raises `UsageError`: with `dra` also for a
         rule that DRA cannot follow.
         """
+        super().__init__()
         self.rules = rules or LiveRules()
         if dra is not None:
             self.rules.use_in_dra()
@@ -96,9 +98,7 @@ class Proxy:
         )
         self.resources: dict[str, ProxiedResource] = {}
         self._tasks = SupervisedTasks()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopped = asyncio.Event()
-        self._is_stopped = self.has_started = False
+        self.has_started = False
 
     # ------------------------------------------------------------ for the HTTP pages
 
@@ -189,13 +189,6 @@ class Proxy:
 
     # ------------------------------------------------------------ start to stop
 
-    def stop(self) -> None:
-        """End `run`. May be called from any thread, several times, and before `run` began."""
-        self._is_stopped = True
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: `run` has ended
-                self._loop.call_soon_threadsafe(self._stopped.set)
-
     def unlink_sockets(self) -> None:
         """Remove the socket files outside at once: for an exit that cannot wait for `run`."""
         for resource in self.resources.values():
@@ -206,8 +199,7 @@ class Proxy:
 
     async def run(self) -> None:
         """Serve until `stop` is called; raises `CannotAsk` if plugins cannot register."""
-        self._loop = asyncio.get_running_loop()
-        if self._is_stopped:
+        if not self._begin():
             return
         try:
             async with (

@@ -5,7 +5,6 @@ and after each change, so a device stays cordoned until `kubedevices uncordon`. 
 the device go on.
 """
 
-import contextlib
 import logging
 import math
 import os
@@ -133,9 +132,8 @@ class Cordoned(Middleware):
         while True:
             # A clock that jumps is noticed within one interval.
             left = None if self._ends == math.inf else min(self._ends - time.time(), LOOK_INTERVAL)
-            with contextlib.suppress(TimeoutError):
-                async with deadlines.timeout(left if left is None else max(left, _SHORTEST_PAUSE)):
-                    await self._changes.changed()
+            pause = left if left is None else max(left, _SHORTEST_PAUSE)
+            await deadlines.within(pause, self._changes.changed())
             await self.read_now()
 
     async def read_now(self) -> None:

@@ -19,6 +19,7 @@ from kubedevices.config.keys import Declared, key
 from kubedevices.errors import RpcError, StatusCode
 from kubedevices.errors.words import counted
 from kubedevices.host import deadlines
+from kubedevices.host.any_thread import call_on
 from kubedevices.plugin.capabilities import (
     AllocateAnswer,
     Allocator,
@@ -125,9 +126,7 @@ class Faulty(RuledMiddleware[FaultRule]):
         """Go on with other faults; timelines begin again. From any thread."""
         self._set.clear()
         super().use(rules)
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._new_rules.set)
+        call_on(self._loop, self._new_rules.set)
 
     # ------------------------------------------------------------ health
 
@@ -181,10 +180,8 @@ class Faulty(RuledMiddleware[FaultRule]):
         loop = asyncio.get_running_loop()
         started = loop.time()
         for turn, name in turns:
-            with contextlib.suppress(TimeoutError):
-                async with deadlines.timeout_at(started + turn.at):
-                    await self._new_rules.wait()
-                    return
+            if await deadlines.until(started + turn.at, self._new_rules.wait()):
+                return
             concerned = self.set_health(turn.id, turn.health, name)
             _log.info("%s is %s (%s)", turn.id, turn.health, counted(concerned, "device"))
 

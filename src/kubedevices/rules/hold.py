@@ -17,6 +17,7 @@ from typing import NoReturn, TypeAlias, TypeVar
 
 from kubedevices.errors import KubedevicesError, PluginAway, RpcError, StatusCode
 from kubedevices.host import deadlines
+from kubedevices.host.any_thread import call_on
 from kubedevices.plugin.capabilities import AllocateAnswer
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.scanner import Scanner
@@ -122,9 +123,7 @@ class Held(Middleware):
                 if (seen := (self.presence.is_away, self.rule, self._in_use)) != looked_at:
                     looked_at = seen
                     self.look_again()
-                with contextlib.suppress(TimeoutError):
-                    async with deadlines.timeout(pause):
-                        await self._has_changed.wait()
+                await deadlines.within(pause, self._has_changed.wait())
 
     def _record_absence(self, *, is_away: bool) -> None:
         if not is_away:
@@ -153,10 +152,7 @@ class Held(Middleware):
         return _ASK_AGAIN
 
     def _reconsider(self) -> None:
-        loop = self._loop
-        if loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(self._has_changed.set)
+        call_on(self._loop, self._has_changed.set)
 
     # ------------------------------------------------------------ calls
 
@@ -171,12 +167,8 @@ class Held(Middleware):
         if since is None or self.rule.hold is None:
             return
         until = self.rule.calls_wait_until(since)
-        is_back = False
-        if until > began:  # when the time is used up, fail at once
-            with contextlib.suppress(TimeoutError):
-                async with deadlines.timeout_at(until):
-                    await self.presence.wait_here()
-                    is_back = True
+        # When the time is used up, fail at once.
+        is_back = until > began and await deadlines.until(until, self.presence.wait_here())
         self.count("waited" if is_back else "refused", device_type)
         if not is_back:
             raise RpcError(StatusCode.UNAVAILABLE, self._why_away(device_type, since, began))
@@ -231,9 +223,7 @@ class HeldRelay(Relay):
         # Allocate again for the same devices (init container, then app container).
         except PluginAway:
             # The call may fail shortly before `presence` says that the plugin is away.
-            with contextlib.suppress(TimeoutError):
-                async with deadlines.timeout(_NOTICE):
-                    await self._held.presence.wait_away()
+            await deadlines.within(_NOTICE, self._held.presence.wait_away())
         await self._held.wait_for_plugin(self.device_type)
         return await call()
 

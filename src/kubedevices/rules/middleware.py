@@ -10,7 +10,6 @@ leaves Allocate to the framework (`USE_DEFAULT`), the framework answers from the
 """
 
 import asyncio
-import contextlib
 import logging
 import threading
 from collections import Counter
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, NoReturn, TypeVar
 
 from kubedevices.errors import UsageError
 from kubedevices.host import deadlines
+from kubedevices.host.any_thread import call_on
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.capabilities import AllocateAnswer, ClaimPreparer, StandIn, UseDefault
 from kubedevices.plugin.hooks import Hooks
@@ -188,8 +188,7 @@ class Middleware(Scanner):
         """
         loop = self._loop
         if loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: the scan has ended
-                loop.call_soon_threadsafe(self._plan_look, loop.time() if at is None else at)
+            call_on(loop, self._plan_look, loop.time() if at is None else at)
 
     # ------------------------------------------------------------ as a scanner
 
@@ -243,9 +242,7 @@ class Middleware(Scanner):
         while True:
             # A wake-up only means that `_next_look` may be earlier now.
             self._wake.clear()
-            with contextlib.suppress(TimeoutError):
-                async with deadlines.timeout_at(self._next_look):
-                    await self._wake.wait()
+            await deadlines.until(self._next_look, self._wake.wait())
             if self._next_look is not None and self._next_look <= loop.time():
                 self._next_look = None
                 await hook_threads.call(look)  # the comparison of two large trees takes a while
