@@ -99,7 +99,17 @@ class DraDriver(Stoppable):
             guard=self._guard,
             metadata=settings.metadata,
         )
-        self._abandoned = self._make_search()
+        self._abandoned = AbandonedSearch(
+            domain,
+            self._api,
+            claims=lambda: self._preparation.claims,
+            of_pods=self._guard.claims_of_pods,
+            free=self._service.work.unprepare_if,
+            # Another API server, after a mistake in a kubeconfig, knows no claim of this node.
+            is_trusted=lambda: self.publisher.is_published,
+            timing=settings.search_timing,
+        )
+        self._service.on_conflict = self._abandoned.look_soon
         self.allocations = Allocations(self._api, domain, settings.node_name)
         """Finds claims with devices that are in no slice any more."""
 
@@ -122,20 +132,6 @@ class DraDriver(Stoppable):
         # Held while the state file changes, so that the file and the published slices agree.
         self._state_lock = asyncio.Lock()
         self._knows_claims = False
-
-    def _make_search(self) -> AbandonedSearch:
-        search = AbandonedSearch(
-            self.domain,
-            self._api,
-            claims=lambda: self._preparation.claims,
-            of_pods=self._guard.claims_of_pods,
-            free=self._service.work.unprepare_if,
-            # Another API server, after a mistake in a kubeconfig, knows no claim of this node.
-            is_trusted=lambda: self.publisher.is_published,
-            timing=self.settings.search_timing,
-        )
-        self._service.on_conflict = search.look_soon
-        return search
 
     def __repr__(self) -> str:
         state = "registered" if self.is_registered else "not registered"
@@ -183,7 +179,7 @@ class DraDriver(Stoppable):
         """Return why the device `label` is still in DRA; empty if it is not."""
         if not self._knows_claims:
             return "the prepared claims are not known yet"
-        if self._service.is_held(label):
+        if self._service.work.is_held(label):
             return "a claim has it"
         return "a ResourceSlice may still have it" if self.publisher.may_have(label) else ""
 
@@ -229,7 +225,7 @@ class DraDriver(Stoppable):
 
     async def _serve(self, updates: TreeUpdates) -> NoReturn:
         settings, service = self.settings, self._service
-        await service.start()
+        await service.work.start()
         # The sockets come last: a kubelet calls as soon as it finds them, and the driver must know
         # claims, state files and devices by then.
         published = await hook_threads.call(self._state_files.published)
@@ -258,7 +254,7 @@ class DraDriver(Stoppable):
             service.begin_end()
             grace = max(settings.timing.exit_grace - _STOP_GRACE, _STOP_GRACE)
             await self.sockets.stop(grace)
-            await service.settle(_STOP_GRACE)
+            await service.work.settle(_STOP_GRACE)
         raise AssertionError("unreachable: all run until cancelled or until one raises")
 
     async def _follow(self, updates: TreeUpdates, lookup: TreeLookup) -> NoReturn:

@@ -32,7 +32,6 @@ cdi_specs         CDI files of the host: reads all, writes one safely; names our
 cdi_inventory     keeps the CDI files of a plugin up to date
 runtimes          container options in the syntax of each container engine
 deadlines         time limits for `async with`, and for single waits
-any_thread        calls a function on an event loop, from any thread
 terminal          the only module that prints; colours and width of a terminal
 unblocked_output  stdout and stderr that never wait for a reader
 """

@@ -14,9 +14,9 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar
 from kubedevices.config.yaml_source import SourceProblems
 from kubedevices.errors import CannotRead, ConfigError, KubedevicesError
 from kubedevices.errors.words import counted
-from kubedevices.host.any_thread import call_on
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.plugin import hook_threads
+from kubedevices.plugin.stoppable import call_on
 
 SETTLE = 0.1
 """Seconds between a file event and the reading: a program may write the file in several steps."""
@@ -80,7 +80,7 @@ class ConfigFollower(Generic[Config]):
             return
         self._content = content
         try:
-            config, report = await hook_threads.call(self._read)
+            config, report = await hook_threads.call(self._load, self._file)
             self.apply(config, report)
         except KubedevicesError as error:
             self.failed_reloads += 1
@@ -95,9 +95,6 @@ class ConfigFollower(Generic[Config]):
         self.is_in_force = True
         self.read_at = time.time()
         _log.info("%s: read again, %s", self._file, counted(len(config.resources), "resource"))
-
-    def _read(self) -> tuple[Config, SourceProblems]:
-        return self._load(self._file)
 
     def _problems(self, error: KubedevicesError) -> Iterable[object]:
         """Return every message of `error`, each with the name of the file."""

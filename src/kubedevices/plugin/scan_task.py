@@ -10,11 +10,11 @@ import logging
 from collections.abc import AsyncIterator
 
 from kubedevices.errors import InvalidDevice, KubedevicesError, ScanFailed, UsageError
-from kubedevices.host.any_thread import call_on
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.author_errors import describe
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
+from kubedevices.plugin.stoppable import call_on
 from kubedevices.values.device_tree import DeviceTree, TreeChange
 
 _log = logging.getLogger(__name__)

@@ -11,10 +11,10 @@ from typing import Literal, TypeAlias, get_args
 
 from kubedevices.errors import NotADeviceTree, ScanFailed, UsageError
 from kubedevices.host import deadlines
-from kubedevices.host.any_thread import call_on
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.author_errors import describe
 from kubedevices.plugin.notifier import Notifier
+from kubedevices.plugin.stoppable import call_on
 from kubedevices.values.device_tree import DeviceTree
 
 OnError: TypeAlias = Literal["keep", "empty", "raise"]

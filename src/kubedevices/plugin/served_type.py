@@ -109,12 +109,8 @@ class ServedType:
 
     async def _serve(self) -> NoReturn:
         settings = self._settings
-        lookup = NumaLookup(
-            NumaReader(
-                sysfs_root=settings.sysfs_root,
-                dev_root=settings.dev_root,
-            )
-        )
+        reader = NumaReader(sysfs_root=settings.sysfs_root, dev_root=settings.dev_root)
+        lookup = NumaLookup(reader)
         builder = DeviceListBuilder(self.resource, settings.max_list_size)
         server = PluginServer(
             self.resource,

@@ -1,9 +1,20 @@
-"""The method `stop` of everything that runs until somebody stops it. For runners and drivers."""
+"""The method `stop` of everything that runs until it is stopped, and calls from other threads."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
-from kubedevices.host.any_thread import call_on
+
+def call_on(
+    loop: asyncio.AbstractEventLoop | None, function: Callable[..., object], *args: object
+) -> None:
+    """Let `loop` call `function` soon; do nothing before its start (None) and after its end.
+
+    From any thread or signal handler.
+    """
+    if loop is not None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(function, *args)
 
 
 class Stoppable:

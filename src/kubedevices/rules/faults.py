@@ -19,7 +19,6 @@ from kubedevices.config.keys import Declared, key
 from kubedevices.errors import RpcError, StatusCode
 from kubedevices.errors.words import counted
 from kubedevices.host import deadlines
-from kubedevices.host.any_thread import call_on
 from kubedevices.plugin.capabilities import (
     AllocateAnswer,
     Allocator,
@@ -28,6 +27,7 @@ from kubedevices.plugin.capabilities import (
 )
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.scanner import Scanner
+from kubedevices.plugin.stoppable import call_on
 from kubedevices.rules.middleware import Relay, RuledMiddleware
 from kubedevices.values.allocation import (
     AllocateRequest,

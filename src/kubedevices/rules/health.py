@@ -15,9 +15,9 @@ from typing import ClassVar, NoReturn
 from kubedevices.config.keys import key
 from kubedevices.errors import KubedevicesError
 from kubedevices.host import deadlines
-from kubedevices.host.any_thread import call_on
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.scanner import Scanner
+from kubedevices.plugin.stoppable import call_on
 from kubedevices.rules.cordon import Cordoned
 from kubedevices.rules.damping import Damper, DampingRule
 from kubedevices.rules.device_facts import DeviceFacts

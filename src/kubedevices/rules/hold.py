@@ -17,10 +17,10 @@ from typing import NoReturn, TypeAlias, TypeVar
 
 from kubedevices.errors import KubedevicesError, PluginAway, RpcError, StatusCode
 from kubedevices.host import deadlines
-from kubedevices.host.any_thread import call_on
 from kubedevices.plugin.capabilities import AllocateAnswer
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.scanner import Scanner
+from kubedevices.plugin.stoppable import call_on
 from kubedevices.rules.absence import AwayOffer, HoldRule
 from kubedevices.rules.middleware import Middleware, Relay
 from kubedevices.rules.presence import Presence, presence_of

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, ClassVar, Generic, NoReturn, TypeVar
 
 from kubedevices.errors import UsageError
 from kubedevices.host import deadlines
-from kubedevices.host.any_thread import call_on
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.capabilities import AllocateAnswer, ClaimPreparer, StandIn, UseDefault
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.served_type import run_together
+from kubedevices.plugin.stoppable import call_on
 from kubedevices.rules.device_selector import UnusedGlobs
 from kubedevices.values.allocation import (
     AllocateRequest,
