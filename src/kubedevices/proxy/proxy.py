@@ -1,23 +1,19 @@
 """The whole proxy: takes plugins in, and serves their devices to the kubelet by the rules."""
 
-import asyncio
-import contextlib
 import logging
 import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from kubedevices.errors import DeviceListTooLarge, UsageError
-from kubedevices.host import heap, service_manager
 from kubedevices.kubelet_api.kubelet_devices import ask_held
 from kubedevices.plugin.config_follower import ConfigFollower
 from kubedevices.plugin.options import RunnerOptions, Settings
 from kubedevices.plugin.runner import PluginRunner
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.server import PluginServer
-from kubedevices.plugin.stop_signals import StopSignals
 from kubedevices.plugin.stoppable import Stoppable
 from kubedevices.plugin.supervised_tasks import SupervisedTasks
 from kubedevices.plugin.timing import Timing
@@ -287,22 +283,3 @@ def make_bridge(options: "DraOptions", state_dir: Path, limits: CallLimits) -> "
     options.setdefault("allocate_timeout", limits.allocate)
     options.setdefault("pre_start_timeout", limits.pre_start)
     return DraBridge(options, state_dir)
-
-
-Beside: TypeAlias = Callable[[Proxy], contextlib.AbstractAsyncContextManager[object]]
-
-
-def run_until_signal(proxy: Proxy, beside: Beside | None = None) -> None:
-    """Run `proxy` until SIGTERM or SIGINT comes. Raises `KubedevicesError`.
-
-    `beside` returns a context manager in which `proxy` runs, for example HTTP pages about it.
-    """
-    heap.give_large_blocks_back()
-
-    async def run() -> None:
-        started = service_manager.announced(lambda: proxy.has_started)
-        async with beside(proxy) if beside else contextlib.nullcontext(), started:
-            await proxy.run()
-
-    with StopSignals(proxy.stop, proxy.unlink_sockets, proxy.settings.timing.exit_grace):
-        asyncio.run(run())

@@ -21,7 +21,7 @@ from kubedevices.plugin.capabilities import AllocateAnswer, Allocator
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
-from kubedevices.rules.middleware import Middleware, Relay
+from kubedevices.rules.middleware import Middleware, OwnedRelay
 from kubedevices.rules.replicas import device_of
 from kubedevices.values.allocation import AllocateRequest
 from kubedevices.values.device import Health
@@ -118,7 +118,7 @@ class Cordoned(Middleware):
 
     def relay(self, inner: Hooks, device_type: str, inner_type: str) -> "CordonedRelay":
         """Return the relay that refuses the cordoned devices."""
-        return CordonedRelay(inner, device_type, inner_type, self)
+        return CordonedRelay(self, inner, device_type, inner_type)
 
     async def scan(self, notifier: Notifier) -> None:
         """Read the file before the first devices, and watch it."""
@@ -179,22 +179,22 @@ class Cordoned(Middleware):
             _log.info("%s: %s is uncordoned", resource, device_id)
 
 
-class CordonedRelay(Relay):
+class CordonedRelay(OwnedRelay[Cordoned]):
     """Refuses cordoned devices: a kubelet may just have chosen one."""
 
     adds = frozenset({Allocator})
 
-    def __init__(self, inner: Hooks, device_type: str, inner_type: str, cordons: Cordoned) -> None:
-        super().__init__(inner, device_type, inner_type)
-        self._cordons, self.cordon_file = cordons, cordons.file
+    def __init__(self, owner: Cordoned, inner: Hooks, device_type: str, inner_type: str) -> None:
+        super().__init__(owner, inner, device_type, inner_type)
+        self.cordon_file = owner.file
 
     async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
         """Ask the inner type. Raises `DeviceCordoned` for a cordoned device."""
-        if out := self._cordons.out:
+        if out := self.owner.out:
             for container in request.containers:
                 for device_id in container.device_ids:
                     reason = out.reason(self.device_type, device_id)
                     if reason is not None:
-                        self._cordons.count("refused", self.device_type)
+                        self.owner.count("refused", self.device_type)
                         raise DeviceCordoned(device_id, reason)
         return await super().allocate(request)

@@ -89,7 +89,7 @@ class Damped(RuledMiddleware[HealthRule]):
 
     def line(self) -> str:
         """Return the rules in one line."""
-        rules = self._rules.items() if isinstance(self._rules, Mapping) else [("", self._rules)]
+        rules = self.named_rules("")
         text = "; ".join(f"{name} {_rule_text(rule)}".strip() for name, rule in rules)
         return f"health: {text}" if text else ""
 

@@ -22,7 +22,7 @@ from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.stoppable import call_on
 from kubedevices.rules.absence import AwayOffer, HoldRule
-from kubedevices.rules.middleware import Middleware, Relay
+from kubedevices.rules.middleware import Middleware, OwnedRelay
 from kubedevices.rules.presence import Presence, presence_of
 from kubedevices.values.allocation import (
     AllocateRequest,
@@ -158,7 +158,7 @@ class Held(Middleware):
 
     def relay(self, inner: Hooks, device_type: str, inner_type: str) -> "HeldRelay":
         """Return the relay that waits for the plugin."""
-        return HeldRelay(inner, device_type, inner_type, self)
+        return HeldRelay(self, inner, device_type, inner_type)
 
     async def wait_for_plugin(self, device_type: str) -> None:
         """Wait for the plugin if it is away; raises `RpcError` when that takes too long."""
@@ -183,12 +183,8 @@ class Held(Middleware):
         )
 
 
-class HeldRelay(Relay):
+class HeldRelay(OwnedRelay[Held]):
     """Waits for the plugin before each call."""
-
-    def __init__(self, inner: Hooks, device_type: str, inner_type: str, held: Held) -> None:
-        super().__init__(inner, device_type, inner_type)
-        self._held = held
 
     async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
         """Wait until the plugin is connected, then pass the call on."""
@@ -204,7 +200,7 @@ class HeldRelay(Relay):
         self, request: PreferredAllocationRequest
     ) -> PreferredAllocationResponse:
         """Pass the call on if the plugin is connected; otherwise answer at once: no preference."""
-        held = self._held
+        held = self.owner
         if held.rule.hold is None:
             return await super().get_preferred_allocation(request)
         if not held.presence.is_away:
@@ -214,17 +210,17 @@ class HeldRelay(Relay):
 
     async def _ask(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
         """Make the call. If the plugin leaves meanwhile, wait for it and make the call again."""
-        if self._held.rule.hold is None:
+        if self.owner.rule.hold is None:
             return await call()
-        await self._held.wait_for_plugin(self.device_type)
+        await self.owner.wait_for_plugin(self.device_type)
         try:
             return await call()
         # The plugin may get one request twice. Plugins must accept this: a kubelet, too, calls
         # Allocate again for the same devices (init container, then app container).
         except PluginAway:
             # The call may fail shortly before `presence` says that the plugin is away.
-            await deadlines.within(_NOTICE, self._held.presence.wait_away())
-        await self._held.wait_for_plugin(self.device_type)
+            await deadlines.within(_NOTICE, self.owner.presence.wait_away())
+        await self.owner.wait_for_plugin(self.device_type)
         return await call()
 
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from kubedevices.values.cdi import ContainerEdits
 
 Rule = TypeVar("Rule")
+Owner = TypeVar("Owner")
 
 _log = logging.getLogger(__name__)
 
@@ -105,6 +106,14 @@ class Relay(StandIn, ClaimPreparer):
         """Call the inner type; only the deadline of the caller counts."""
         del device_type
         await self.inner.on_type_removed(self.inner_type, timeout=None)
+
+
+class OwnedRelay(Relay, Generic[Owner]):
+    """A relay that asks its `owner`, which is the middleware."""
+
+    def __init__(self, owner: Owner, inner: Hooks, device_type: str, inner_type: str) -> None:
+        super().__init__(inner, device_type, inner_type)
+        self.owner = owner
 
 
 class Middleware(Scanner):
@@ -281,11 +290,16 @@ class RuledMiddleware(Middleware, Generic[Rule]):
         if again_at is not None:
             self.look_again(again_at)
 
-    def named_rules(self) -> Iterable[tuple[str, Rule]]:
-        """Return (type, rule) pairs for the line of the start; one rule has the type `devices`."""
+    def named_rules(self, of_all: str = "devices") -> Iterable[tuple[str, Rule]]:
+        """Return (type, rule) pairs; one rule for all types has the name `of_all`."""
         if isinstance(self._rules, Mapping):
             return self._rules.items()
-        return (("devices", self._rules),)
+        return ((of_all, self._rules),)
+
+    def rules_line(self, beginning: str, text_of: Callable[[Rule], str]) -> str:
+        """Return the line of the start with the text of each rule; empty without rules."""
+        texts = [f"{name} {text_of(rule)}" for name, rule in self.named_rules()]
+        return f"{beginning} {'; '.join(texts)}" if texts else ""
 
     def rule_of(self, inner_type: str) -> Rule | None:
         """Return the rule of a type; None: the type passes unchanged."""

@@ -315,6 +315,7 @@ class _SwitchGuard:
 
     def __init__(self, switch: ApiSwitch, kubelet: KubeletGuard) -> None:
         self._switch, self._kubelet = switch, kubelet
+        self.claims_of_pods = kubelet.claims_of_pods
         self._changed: Callable[[], None] | None = None
 
     @property
@@ -353,10 +354,6 @@ class _SwitchGuard:
             if why := self._switch.kept_by_plugin(key, now):
                 return f"device {key[1]} cannot be used: {why}"
         return await self._kubelet.refusal(keys)
-
-    async def claims_of_pods(self) -> Collection[tuple[str, str]] | None:
-        """Ask the kubelet for the claims of its containers."""
-        return await self._kubelet.claims_of_pods()
 
     async def run(self, changed: Callable[[], None]) -> NoReturn:
         """Follow the kubelet's answers. For a change of the switch it calls `refresh`."""
