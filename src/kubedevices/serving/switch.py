@@ -190,8 +190,7 @@ class ApiSwitch(Stoppable):
             return True
         self._note_earlier_slices(now)
         self._update_returning()
-        allocated = self._allocated
-        self._handover.decide(self._labels, self.wants_dra, self._kept_by_dra, allocated, now)
+        self._handover.decide(self._labels, self.wants_dra, self._kept_by_dra, self._allocated, now)
         offered = self._handover.offered
         plugin_tree = self._plugin_tree(tree)
         # Report to the device plugin before the driver publishes (`refresh` below): a device leaves
