@@ -5,12 +5,13 @@ from contextlib import AsyncExitStack
 
 from kubedevices.check.answers import shorten
 from kubedevices.check.check import (
+    FAIL,
+    WARN,
     Broken,
     Harm,
     NotPassed,
     NotTried,
     Phase,
-    Severity,
     Status,
     Theme,
     Verdict,
@@ -33,8 +34,6 @@ from kubedevices.check.plugin import Plugin
 from kubedevices.check.process_figures import listening_process
 from kubedevices.testing.kubelet.session import ListStream, ReceivedList
 from kubedevices.values.device import Health
-
-FAIL, WARN = Severity.FAIL, Severity.WARN
 
 TRACK = "changes"
 """The track of checks that change devices; it runs after the checks that compare whole lists."""

@@ -5,7 +5,7 @@ The first restart comes before the first change, so it runs while other checks s
 
 import asyncio
 
-from kubedevices.check.check import Broken, Harm, NotTried, Phase, Severity, Theme
+from kubedevices.check.check import FAIL, Broken, Harm, NotTried, Phase, Theme
 from kubedevices.check.checks.changes import TRACK
 from kubedevices.check.checks.restarts import list_of, restart_once
 from kubedevices.check.checks.restarts import theme as restarts
@@ -38,7 +38,7 @@ FEWEST = 2
 
 @theme.check(
     "lost-updates",
-    Severity.FAIL,
+    FAIL,
     alone=True,
     suffers="Until the next change, the node offers devices that are gone, and does not offer new "
     "devices.",

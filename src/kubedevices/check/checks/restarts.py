@@ -7,12 +7,13 @@ from typing import TypeVar
 
 from kubedevices.check.busy_machine import ENOUGH
 from kubedevices.check.check import (
+    FAIL,
+    WARN,
     Broken,
     Harm,
     NotPassed,
     NotTried,
     Phase,
-    Severity,
     Status,
     Theme,
     Verdict,
@@ -24,8 +25,6 @@ from kubedevices.errors import WireError
 from kubedevices.errors.words import counted
 from kubedevices.testing.kubelet.arrival import LIKE_A_KUBELET, Arrival, RegisterBehavior
 from kubedevices.testing.kubelet.session import ReceivedList
-
-FAIL, WARN = Severity.FAIL, Severity.WARN
 
 Verdicts = dict[str, Verdict]
 

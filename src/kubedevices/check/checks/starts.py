@@ -7,14 +7,12 @@ import socket
 import time
 from pathlib import Path
 
-from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Phase, Severity, Theme
+from kubedevices.check.check import FAIL, WARN, Broken, Fragile, Harm, NotTried, Phase, Theme
 from kubedevices.check.harness import Harness
 from kubedevices.check.plugin import Plugin
 from kubedevices.errors import UnsupportedVersion
 from kubedevices.errors.words import counted
 from kubedevices.testing.kubelet.arrival import LIKE_A_KUBELET, RegisterBehavior
-
-FAIL, WARN = Severity.FAIL, Severity.WARN
 
 STORM = 3.0
 """More registrations per second than this, after `QUICK_TRIES`, are a storm."""

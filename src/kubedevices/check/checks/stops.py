@@ -5,15 +5,13 @@ import signal
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
-from kubedevices.check.check import Broken, NotTried, Phase, Severity, Theme
+from kubedevices.check.check import WARN, Broken, NotTried, Phase, Theme
 from kubedevices.check.harness import Harness
 from kubedevices.check.plugin import Plugin
 from kubedevices.check.process_figures import is_there, listening_process
 from kubedevices.check.processes import Process
 from kubedevices.errors import RpcError, StatusCode, WireError
 from kubedevices.errors.words import counted
-
-FAIL, WARN = Severity.FAIL, Severity.WARN
 
 theme = Theme(
     "life",
