@@ -67,7 +67,7 @@ async def complete(plugin: Plugin) -> str:
     lists = plugin.session.lists
     if not lists[0].devices:
         limit = plugin.timing.first_list
-        await plugin.harness.wait_for(lambda: len(plugin.session.lists) > 1, limit)
+        await plugin.harness.until(lambda: len(plugin.session.lists) > 1, limit)
     spent = plugin.harness.spent
     early = [each for each in lists if spent(lists[0].at, each.at) < plugin.timing.first_list]
     for before, after in pairwise(early):

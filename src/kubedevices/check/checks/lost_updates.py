@@ -113,7 +113,7 @@ async def _must_be_idle(harness: Harness, what: str) -> None:
     # The plugin withdrew the resource, or it does not serve any more.
     harness.shared.changes.withdrew = True
     await undo(harness)
-    if await harness.wait_for(harness.is_connected, harness.timing.registered_at_all):
+    if await harness.until(harness.is_connected, harness.timing.registered_at_all):
         raise NotTried(f"{what} withdrew the resource")
     if harness.process and not harness.process.running:
         raise Broken(f"{what}: its process ended", harness.last_words())
@@ -138,8 +138,8 @@ async def _change_arrives(
 
     with changing(harness):
         await change_devices(harness)
-        await harness.wait_for(reached, harness.timing.change)
+        await harness.until(reached, harness.timing.change)
         if reached() and len(reached()) < len(names):
             rest = harness.timing.hold if is_first else harness.timing.change
-            await harness.wait_for(lambda: reached() == names, rest)
+            await harness.until(lambda: reached() == names, rest)
     return reached(), harness.spent(began)

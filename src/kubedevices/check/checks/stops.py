@@ -157,7 +157,7 @@ async def _stop_while_calling(harness: Harness) -> str:
             raise Broken(f"still running {seconds:.1f} s after SIGTERM")
         if process.code != 0 and process.code not in ENDED_BY_SIGTERM:
             raise Broken(process.end_text(), process.last_words())
-        if not await harness.until(
+        if not await harness.until_true(
             lambda: all(task.done() for task in calling), harness.timing.stop
         ):
             raise Broken(
@@ -173,7 +173,7 @@ async def _must_be_the_stop(harness: Harness) -> None:
     process = await harness.start_fresh()
     async with _calls_at_once(harness) as calling:
         # Much longer than the calls ran before the stop: a race may need many calls.
-        await harness.until(
+        await harness.until_true(
             lambda: not process.running or any(task.done() for task in calling),
             harness.timing.overlap,
         )
