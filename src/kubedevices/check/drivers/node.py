@@ -28,7 +28,6 @@ from kubedevices.errors import RpcError, StatusCode
 from kubedevices.kubelet_api.dra import PLUGIN_TYPE, ClaimAnswer, DeviceHealth, HealthStatus
 from kubedevices.node.arrival.plugin_watcher import PluginWatcher, WatcherTiming
 from kubedevices.testing.dra_kubelet.connection import CallTiming, DriverConnection
-from kubedevices.testing.dra_kubelet.drivers import Drivers
 from kubedevices.testing.kubelet.change_signal import ChangeSignal
 from kubedevices.values.allocation import ClaimReference
 
@@ -66,21 +65,16 @@ class DriverNode(ProgramCopy):
         self.record: object = None  # of the trigger, see `trigger_record`
         self.health: list[tuple[float, tuple[DeviceHealth, ...] | None]] = []
         self._watcher: PluginWatcher | None = None
-        self.drivers, self.registry = self._new_kubelet()
+        self.registry = self._new_kubelet()
 
     def __repr__(self) -> str:
         return f"<DriverNode {' '.join(self.target.command)} {self.driver}>"
 
     # ------------------------------------------------------------ kubelet
 
-    def _new_kubelet(self) -> tuple[Drivers, DriverRegistry]:
-        drivers = Drivers(
-            self._wipe,
-            self._record_health,
-            timing=CallTiming(call=self.timing.call, redial=0.1, longest_redial=1),
-        )
-        loop = asyncio.get_running_loop()
-        return drivers, DriverRegistry(drivers, self.path_map.outside, loop.time)
+    def _new_kubelet(self) -> DriverRegistry:
+        timing = CallTiming(call=self.timing.call, redial=0.1, longest_redial=1)
+        return DriverRegistry(self._wipe, self._record_health, self.path_map.outside, timing)
 
     async def _wipe(self, driver: str) -> None:
         await self.cluster.api.delete_slices(self.node_name, driver)
@@ -99,7 +93,7 @@ class DriverNode(ProgramCopy):
 
     async def start_kubelet(self, *, refusal: str = "") -> None:
         """Start a kubelet: it deletes all slices of the node, and looks for drivers."""
-        self.drivers, self.registry = self._new_kubelet()
+        self.registry = self._new_kubelet()
         self.registry.refusal = refusal
         self._watcher = PluginWatcher(
             self.files.kubelet / "plugins_registry",
@@ -107,13 +101,13 @@ class DriverNode(ProgramCopy):
             timing=WatcherTiming(interval=0.1),
         )
         await self._watcher.start()
-        self.drivers.start()
+        self.registry.start()
 
     async def stop_kubelet(self) -> None:
         """Stop the kubelet. Files stay."""
         if self._watcher is not None:
             await self._watcher.stop()
-            await self.drivers.stop()
+            await self.registry.stop()
             self._watcher = None
 
     async def restart_kubelet(self) -> None:
@@ -124,7 +118,7 @@ class DriverNode(ProgramCopy):
 
     def connections(self) -> tuple[DriverConnection, ...]:
         """Return the connections to the instances of the driver."""
-        return self.drivers.instances(self.driver)
+        return self.registry.instances(self.driver)
 
     def is_connected(self) -> bool:
         """Whether a kubelet runs and an instance of the driver is connected."""
