@@ -47,7 +47,9 @@ class Catalogue(NamedTuple):
         for check in self.checks:
             if check.id == name:
                 return check
-        hint = did_you_mean(name, [check.id for check in self.checks]) or " (see --list)"
+        ids = [check.id for check in self.checks]
+        ending = [each for each in ids if each.endswith(f".{name}")]
+        hint = did_you_mean(name, ending, alike=0) or did_you_mean(name, ids) or " (see --list)"
         raise UsageError(f"there is no check {name!r}{hint}")
 
     def select(self, only: Iterable[str] = (), skip: Iterable[str] = ()) -> list[PluginCheck]:

@@ -2,6 +2,9 @@
 
 import argparse
 import re
+import shlex
+from functools import partial
+from typing import NoReturn
 
 from kubedevices.cli.cluster.manifest_modes import add_mode_arguments
 from kubedevices.cli.cluster.manifest_values import NAME_LIMIT, add_values_argument
@@ -34,6 +37,16 @@ def add_deployment_arguments(parser: argparse.ArgumentParser) -> None:
     _add_host_arguments(parser)
     _add_node_arguments(parser)
     add_mode_arguments(parser)
+    for variable in ("RESOURCE_NAME", "NUMBER_DEVICES"):  # options of `kubedevices simulate`
+        flag = f"--{variable.lower().replace('_', '-')}"
+        parser.add_argument(flag, type=partial(_write_as, variable), help=argparse.SUPPRESS)
+
+
+def _write_as(variable: str, value: str) -> NoReturn:
+    setting = shlex.quote(f"{variable}={value}")
+    raise UsageError(
+        f"settings of the simulator are variables here: write {setting} before kubedevices"
+    )
 
 
 def _add_plugin_arguments(parser: argparse.ArgumentParser) -> None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 NAME = "explain"
 OPTIONS_BETWEEN_WORDS = True
 HELP = """\
-say why a device cannot be allocated, or cannot be used in its container
+say why a pod waits, or why a device cannot be allocated or used
 
 Looks at every step of a device: its name, the plugin directory, which process listens, which plugin
 registered, the device list, health and holders, DRA drivers of any vendor and their claims, device

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 NAME = "proxy"
 HELP = """\
-run between other device plugins and the kubelet
+share, hold, rename or repair another plugin's devices, or offer them by DRA
 
 Plugins register in --plugin-dir instead of the kubelet's directory; the kubelet gets their devices
 from the proxy. A resource without a rule passes through unchanged.

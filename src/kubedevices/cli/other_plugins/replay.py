@@ -12,7 +12,7 @@ from kubedevices.cli.shared.serving import (
 
 NAME = "replay"
 HELP = """\
-serve a record as a plugin: the same lists at the same times, the same answers
+serve a record as a plugin: the same lists, the same answers
 
 The first list is sent at once, the last list stays until the end. A call that is not in the record
 is answered with an error. docs/record.md says how to make a record.
