@@ -64,6 +64,12 @@ class DraDriver(Stoppable):
     `guard` decides which devices are withheld (default: a `KubeletGuard`).
     """
 
+    offer: Offer | None = None
+    """The offer from the scanner's last device tree; None before the first tree."""
+
+    knows_claims = False
+    """Whether the checkpoint has been read: until then `reason_to_keep` keeps all devices."""
+
     def __init__(
         self,
         scanner: Scanner,
@@ -99,17 +105,7 @@ class DraDriver(Stoppable):
             guard=self._guard,
             metadata=settings.metadata,
         )
-        self._abandoned = AbandonedSearch(
-            domain,
-            self._api,
-            claims=lambda: self._preparation.claims,
-            of_pods=self._guard.claims_of_pods,
-            free=self._service.work.unprepare_if,
-            # Another API server, after a mistake in a kubeconfig, knows no claim of this node.
-            is_trusted=lambda: self.publisher.is_published,
-            timing=settings.search_timing,
-        )
-        self._service.on_conflict = self._abandoned.look_soon
+        self._abandoned = self._make_search()
         self.allocations = Allocations(self._api, domain, settings.node_name)
         """Finds claims with devices that are in no slice any more."""
 
@@ -127,15 +123,23 @@ class DraDriver(Stoppable):
         """The devices that are not published because of the guard, each with the reason."""
 
         self._tree: DeviceTree | None = None
-        self.offer: Offer | None = None
-        """The offer from the scanner's last device tree; None before the first tree."""
-
-        self.knows_claims = False
-        """Whether the checkpoint has been read: until then `reason_to_keep` keeps all devices."""
-
         self._guard_changed = asyncio.Event()
         # Held while the state file changes, so that the file and the published slices agree.
         self._state_lock = asyncio.Lock()
+
+    def _make_search(self) -> AbandonedSearch:
+        search = AbandonedSearch(
+            self.domain,
+            self._api,
+            claims=lambda: self._preparation.claims,
+            of_pods=self._guard.claims_of_pods,
+            free=self._service.work.unprepare_if,
+            # Another API server, after a mistake in a kubeconfig, knows no claim of this node.
+            is_trusted=lambda: self.publisher.is_published,
+            timing=self.settings.search_timing,
+        )
+        self._service.on_conflict = search.look_soon
+        return search
 
     def __repr__(self) -> str:
         state = "registered" if self.is_registered else "not registered"
