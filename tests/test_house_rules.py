@@ -336,7 +336,6 @@ AWAITS_ITS_TASKS = {
     "proxy/plugin_scanner.py": 2,  # catches every error of a list; a close that fails harms nobody
     "proxy/proxied_resource.py": 2,  # one function starts and awaits both
     "serving/modes.py": 1,  # the caller of `serve` awaits it
-    "serving/switch.py": 1,  # `run` awaits the scan
 }
 
 

@@ -177,7 +177,7 @@ async def test_a_late_prepare_is_undone_after_it_returns(rig: Rig, author: Autho
     retry = asyncio.ensure_future(unprepare(rig, ONE))
     author.hangs.pop("prepare").set()
     assert not await retry
-    await until(lambda: rig.service.work.is_idle)
+    await until(lambda: not rig.service.work._tasks)
     assert set(author.calls[1:]) == {"unprepare c1 gpu-0"}
     assert rig.service._preparation.known(ONE.uid) is None
     assert isinstance(await prepare(rig, ONE), tuple)
@@ -196,7 +196,7 @@ async def test_a_claim_waits_a_limited_time_for_its_late_call(
     rig.service._claim_hooks.timeouts = HookTimeouts(prepare=60)
     assert isinstance(await prepare(rig, TWO), tuple), "another claim has its turn"
     release.set()
-    await until(lambda: rig.service.work.is_idle)
+    await until(lambda: not rig.service.work._tasks)
     assert author.calls.count("unprepare c1 gpu-0") == 1
 
 

@@ -59,7 +59,7 @@ async def test_a_newer_instance_takes_over_and_the_older_comes_back(rig: Rig) ->
                 assert not [*rig.cdi_dir.iterdir()]
             rig.scanner.devices.append(kd.Device("old-only"))
             rig.scanner.trigger()
-            await until(lambda: older._offer is not None and len(older._offer.devices) == 3)
+            await until(lambda: older.offer is not None and len(older.offer.devices) == 3)
             assert rig.api.devices == [NEW], "one of them writes slices"
         await until(older.sockets.registration.exists)
         await until(lambda: rig.api.devices == [[*OLD, "old-only"]])

@@ -156,18 +156,17 @@ class ApiClient:
 
     def watch_slices(self, driver: str, node: str, version: str) -> AsyncGenerator[Object, None]:
         """Yield events until the server ends the watch, after some minutes."""
-        return self._events(_SLICES, _selector(driver, node), version)
+        call = _Call("GET", _SLICES, "watch", "resourceslices", _selector(driver, node))
+        return self._events(call, version)
 
     def watch_node(self, name: str, version: str) -> AsyncGenerator[Object, None]:
         """Yield events of one Node until the server ends the watch, after some minutes."""
-        return self._events("/api/v1/nodes", {"fieldSelector": f"metadata.name={name}"}, version)
+        query = {"fieldSelector": f"metadata.name={name}"}
+        return self._events(_Call("GET", "/api/v1/nodes", "watch", "nodes", query), version)
 
-    async def _events(
-        self, path: str, selector: Mapping[str, str], version: str
-    ) -> AsyncGenerator[Object, None]:
+    async def _events(self, call: _Call, version: str) -> AsyncGenerator[Object, None]:
         wanted = {"resourceVersion": version, "timeoutSeconds": str(WATCH_SECONDS)}
-        query = {**selector, "watch": "true", **wanted}
-        call = _Call("GET", path, "watch", path.rpartition("/")[2], query)
+        call = call._replace(query={**call.query, "watch": "true", **wanted})
         # The server ends the watch after `timeoutSeconds`. If the watch takes longer, the
         # connection is dead, or somebody keeps it open with single bytes.
         end = asyncio.get_running_loop().time() + WATCH_SECONDS + self._timeout

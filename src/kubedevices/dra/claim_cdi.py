@@ -86,13 +86,8 @@ def annotations_left_out(answer: AllocateResponse) -> tuple[str, ...]:
     return tuple(key for key in keys if not key.startswith(PREFIX))
 
 
-def edits_as_json(edits: ContainerEdits) -> Mapping[str, Any]:
-    """Return edits as a JSON object, for the checkpoint."""
-    return to_dict(edits)
-
-
 def edits_from_json(content: Mapping[str, Any]) -> ContainerEdits:
-    """Return the edits of `edits_as_json`; raises `InvalidCdiSpec`."""
+    """Return the edits that the checkpoint has as `to_dict`; raises `InvalidCdiSpec`."""
     return from_dict({"containerEdits": content}, strict=False).container_edits
 
 

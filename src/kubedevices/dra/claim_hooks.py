@@ -19,7 +19,6 @@ from kubedevices.dra.claim_cdi import (
     answer_as_json,
     answer_from_json,
     cdi_part,
-    edits_as_json,
     edits_for,
     edits_from_json,
     edits_of_answer,
@@ -45,6 +44,7 @@ from kubedevices.values.allocation import (
     PreStartContainerRequest,
 )
 from kubedevices.values.cdi import ContainerEdits
+from kubedevices.values.cdi.values import to_dict
 from kubedevices.values.device import Device
 
 T = TypeVar("T")
@@ -138,7 +138,7 @@ class ClaimHooks:
                 finished = group._replace(
                     first=claim,
                     answer=None if answer is None else answer_as_json(answer),
-                    edits=edits_as_json(edits),
+                    edits=to_dict(edits),
                 )
             plain, names = given[members[0]]
             given[members[0]] = plain.plus(edits_from_json(finished.edits or {})), names

@@ -68,10 +68,6 @@ def _claims(kubelet_roots: Iterable[Path]) -> Iterator[tuple[Path, PreparedClaim
                     yield file.parent, claim
 
 
-def _sockets(directory: Path) -> list[Path]:
-    return [directory / name for name in reversed(_names_in(directory)) if _SOCKET.fullmatch(name)]
-
-
 def _names_in(directory: Path) -> list[str]:
     try:
         return listing.names(directory)
@@ -81,9 +77,9 @@ def _names_in(directory: Path) -> list[str]:
 
 async def _unprepare(directory: Path, claim: PreparedClaim) -> None:
     # The first is the newest instance. Sockets of killed instances refuse the connection.
-    for socket in _sockets(directory):
+    for name in filter(_SOCKET.fullmatch, reversed(_names_in(directory))):
         try:
-            async with await GrpcChannel.dial(socket, timeout=_DEADLINE) as channel:
+            async with await GrpcChannel.dial(directory / name, timeout=_DEADLINE) as channel:
                 answers = await DraClient(channel, "v1.DRAPlugin").unprepare(
                     [claim.reference], timeout=_DEADLINE
                 )

@@ -72,7 +72,8 @@ class ClaimWork:
         # device plugin of the same scanner cannot get them in between.
         self._being_allocated: dict[str, frozenset[str]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._changed = asyncio.Event()
+        self.changed = asyncio.Event()
+        """Set when a claim has gone, or another instance changed the claims."""
 
     def is_held(self, label: str) -> bool:
         """Whether a claim has the device `label`, or is getting it now."""
@@ -80,14 +81,9 @@ class ClaimWork:
             label in each for each in self._being_allocated.values()
         )
 
-    @property
-    def changed(self) -> asyncio.Event:
-        """An event that is set when a claim has gone, or another instance changed the claims."""
-        return self._changed
-
     def wake(self) -> None:
         """Set the event `changed`; the next `changed` is another event."""
-        event, self._changed = self._changed, asyncio.Event()
+        event, self.changed = self.changed, asyncio.Event()
         event.set()
 
     # ------------------------------------------------------------ tasks
@@ -100,11 +96,6 @@ class ClaimWork:
         """Wait for claims that are being prepared or unprepared, at most `timeout` seconds."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no claim is being prepared or unprepared."""
-        return not self._tasks
 
     def _start(self, work: Coroutine[Any, Any, T], name: str) -> "asyncio.Task[T]":
         task = asyncio.create_task(work, name=name)

@@ -64,6 +64,12 @@ class DraDriver(Stoppable):
     `guard` decides which devices are withheld (default: a `KubeletGuard`).
     """
 
+    offer: Offer | None = None
+    """The offer from the scanner's last device tree; None before the first tree."""
+
+    knows_claims = False
+    """Whether the checkpoint has been read: until then `reason_to_keep` keeps all devices."""
+
     def __init__(
         self,
         scanner: Scanner,
@@ -99,17 +105,7 @@ class DraDriver(Stoppable):
             guard=self._guard,
             metadata=settings.metadata,
         )
-        self._abandoned = AbandonedSearch(
-            domain,
-            self._api,
-            claims=lambda: self._preparation.claims,
-            of_pods=self._guard.claims_of_pods,
-            free=self._service.work.unprepare_if,
-            # Another API server, after a mistake in a kubeconfig, knows no claim of this node.
-            is_trusted=lambda: self.publisher.is_published,
-            timing=settings.search_timing,
-        )
-        self._service.on_conflict = self._abandoned.look_soon
+        self._abandoned = self._make_search()
         self.allocations = Allocations(self._api, domain, settings.node_name)
         """Finds claims with devices that are in no slice any more."""
 
@@ -127,11 +123,23 @@ class DraDriver(Stoppable):
         """The devices that are not published because of the guard, each with the reason."""
 
         self._tree: DeviceTree | None = None
-        self._offer: Offer | None = None
         self._guard_changed = asyncio.Event()
         # Held while the state file changes, so that the file and the published slices agree.
         self._state_lock = asyncio.Lock()
-        self._knows_claims = False
+
+    def _make_search(self) -> AbandonedSearch:
+        search = AbandonedSearch(
+            self.domain,
+            self._api,
+            claims=lambda: self._preparation.claims,
+            of_pods=self._guard.claims_of_pods,
+            free=self._service.work.unprepare_if,
+            # Another API server, after a mistake in a kubeconfig, knows no claim of this node.
+            is_trusted=lambda: self.publisher.is_published,
+            timing=self.settings.search_timing,
+        )
+        self._service.on_conflict = search.look_soon
+        return search
 
     def __repr__(self) -> str:
         state = "registered" if self.is_registered else "not registered"
@@ -150,7 +158,7 @@ class DraDriver(Stoppable):
     @property
     def why_not_ready(self) -> "Sequence[str]":
         """The reasons why the driver is not ready; empty if kubelet and API server know it."""
-        if self._offer is None:
+        if self.offer is None:
             return (f"driver {self.domain}: the scanner has not reported yet",)
         missing = []
         if not self.is_registered:
@@ -159,11 +167,6 @@ class DraDriver(Stoppable):
             why = self.publisher.problem or "the API server has not been asked yet"
             missing.append(f"driver {self.domain}: its devices are not published: {why}")
         return missing
-
-    @property
-    def offer(self) -> Offer | None:
-        """The offer from the scanner's last device tree; None before the first tree."""
-        return self._offer
 
     @property
     def claims(self) -> "Sequence[PreparedClaim]":
@@ -177,16 +180,11 @@ class DraDriver(Stoppable):
 
     def reason_to_keep(self, label: str) -> str:
         """Return why the device `label` is still in DRA; empty if it is not."""
-        if not self._knows_claims:
+        if not self.knows_claims:
             return "the prepared claims are not known yet"
         if self._service.work.is_held(label):
             return "a claim has it"
         return "a ResourceSlice may still have it" if self.publisher.may_have(label) else ""
-
-    @property
-    def knows_claims(self) -> bool:
-        """Whether the checkpoint has been read: until then `reason_to_keep` keeps all devices."""
-        return self._knows_claims
 
     async def forget_devices(self, labels: "Collection[str]") -> None:
         """Record that these devices have left DRA, so that the next process need not ask."""
@@ -231,7 +229,7 @@ class DraDriver(Stoppable):
         published = await hook_threads.call(self._state_files.published)
         if published is not None:
             self.publisher.assume_only(published)
-        self._knows_claims = True
+        self.knows_claims = True
         await self.claim_log.begin()
         lookup = TreeLookup(settings.sysfs_root, settings.dev_root)
         tree, _ = await updates.next()
@@ -276,7 +274,7 @@ class DraDriver(Stoppable):
         await hook_threads.call(self._deployment.take, list(tree))
         found = await hook_threads.call(lookup.complete, tree)
         offer = offer_of(found, self.domain, self.settings.unhealthy_effect)
-        before = self._offer or Offer({}, (), {})
+        before = self.offer or Offer({}, (), {})
         for line in describe_refused(dict(offer.refused.items() - before.refused.items())):
             _log.error("%s", line)
         news = offer.left_out.keys() - before.left_out.keys()
@@ -284,14 +282,14 @@ class DraDriver(Stoppable):
             _log.warning("%s", line)
         for line in describe_repeated(sorted(offer.repeated - before.repeated)):
             _log.warning("%s", line)
-        self._tree, self._offer = tree, offer
+        self._tree, self.offer = tree, offer
         self._service.update(offer)
         await self._publish()
 
     async def _publish(self) -> None:
         """Publish the devices that the guard does not withhold."""
         assert self._tree is not None
-        assert self._offer is not None
+        assert self.offer is not None
         noted: frozenset[str] = frozenset()
         async with self._state_lock:
             while (slices := self._wanted_slices()) is not None:
@@ -311,14 +309,14 @@ class DraDriver(Stoppable):
         None means that the kubelet has not answered yet: slices of an earlier process stay
         unchanged.
         """
-        if self._tree is None or self._offer is None:
+        if self._tree is None or self.offer is None:
             return None
         if not self._guard.publishes:
             return ()
         if (withheld := self._guard.withheld(self._tree)) is None:
             return None
         self.withheld = withheld
-        return self._offer.slices_without(withheld)
+        return self.offer.slices_without(withheld)
 
     def renew_abilities(self) -> None:
         """Forget the hooks of each device type: the scanner may return others from now on."""

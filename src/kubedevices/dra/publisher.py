@@ -56,7 +56,10 @@ class Publisher:
         self._changed = asyncio.Event()
         self._stored_forms = StoredForms()
         self._logged_fields: set[str] = set()
-        self._last_error = self._last_left = ""
+        self._last_left = ""
+        self.problem = ""
+        """Why the last attempt to publish failed; empty after a success and before any attempt."""
+
         self.errors = 0
         """How many calls the API server refused or did not answer."""
 
@@ -84,11 +87,6 @@ class Publisher:
     def wanted(self) -> Slices:
         """The devices of each slice, from the last call of `publish`."""
         return self._wanted or ()
-
-    @property
-    def problem(self) -> str:
-        """Why the last attempt to publish failed; empty after a success and before any attempt."""
-        return self._last_error
 
     def may_have(self, label: str) -> bool:
         """Whether a slice on the server may have the device `label`; True if that is unknown."""
@@ -239,14 +237,14 @@ class Publisher:
         if not self.is_published:
             count = sum(map(len, self._wanted or ()))
             _log.info("%s: %d devices are published on node %s", self._driver, count, self._node)
-        elif self._last_error:
+        elif self.problem:
             _log.info("%s: the devices are published again", self._driver)
-        self.is_published, self._last_error, self._last_left = True, "", ""
+        self.is_published, self.problem, self._last_left = True, "", ""
 
     def _log_error(self, error: ApiRefused | ApiUnreachable) -> None:
         """Count and log an error; the same error again is logged at level debug."""
-        level = logging.DEBUG if str(error) == self._last_error else logging.ERROR
-        self._last_error = str(error)
+        level = logging.DEBUG if str(error) == self.problem else logging.ERROR
+        self.problem = str(error)
         self.errors += 1
         _log.log(level, "%s: devices are not published: %s", self._driver, error)
 

@@ -8,7 +8,7 @@ it, whichever updates it has seen. Every other change needs a new generation.
 
 import copy
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -16,6 +16,7 @@ from kubedevices.dra.slices import DeviceObject
 
 API_VERSION = "resource.k8s.io/v1"
 Object = dict[str, Any]
+Taint = Mapping[str, Any]
 _INDEX_DIGITS = 5
 
 
@@ -189,16 +190,12 @@ def _with_times(
         for taint in each.get("taints", [])
         if "timeAdded" in taint
     }
-    made = []
-    for each in devices:
-        if "taints" in each:
-            taints = []
-            for taint in each["taints"]:
-                since = times.get((each["name"], _taint_key(taint)))
-                taints.append({**taint, "timeAdded": since} if since else taint)
-            each = {**each, "taints": taints}  # noqa: PLW2901
-        made.append(each)
-    return made
+
+    def with_time(name: str, taint: Taint) -> Taint:
+        since = times.get((name, _taint_key(taint)))
+        return {**taint, "timeAdded": since} if since else taint
+
+    return _with_taints(devices, with_time)
 
 
 def _taint_key(taint: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -207,13 +204,20 @@ def _taint_key(taint: Mapping[str, Any]) -> tuple[str, str, str]:
 
 def _text(devices: Sequence[DeviceObject]) -> str:
     """Return the devices as JSON for a comparison, without the `timeAdded` of taints."""
-    plain = []
-    for each in devices:
-        if "taints" in each:
-            without = [
-                {key: value for key, value in taint.items() if key != "timeAdded"}
-                for taint in each["taints"]
-            ]
-            each = {**each, "taints": without}  # noqa: PLW2901
-        plain.append(each)
-    return json.dumps(plain, sort_keys=True)
+
+    def without(_: str, taint: Taint) -> Taint:
+        return {key: value for key, value in taint.items() if key != "timeAdded"}
+
+    return json.dumps(_with_taints(devices, without), sort_keys=True)
+
+
+def _with_taints(
+    devices: Sequence[DeviceObject], change: Callable[[str, Taint], Taint]
+) -> list[DeviceObject]:
+    """Return the devices with each taint as `change` returns it for the device's name."""
+    return [
+        {**each, "taints": [change(each["name"], taint) for taint in each["taints"]]}
+        if "taints" in each
+        else each
+        for each in devices
+    ]

@@ -78,7 +78,8 @@ def read_sources(file: Path) -> Sources:
     except (OSError, UnicodeDecodeError) as error:
         raise CannotRead(str(file), getattr(error, "strerror", None) or str(error)) from error
     if re.match(r"\s*--\w", text):
-        return Sources([*_of_arguments([(word, 0) for word in _words(text)], file)], ())
+        words = shlex.split(text.replace("\\\n", " "))
+        return Sources([*_of_arguments([(word, 0) for word in words], file)], ())
     pods: list[Source] = []
     found: list[Source] = []
     elsewhere: list[Elsewhere] = []
@@ -104,10 +105,6 @@ def read_sources(file: Path) -> Sources:
     has_file = any(each.is_of_config for each in found)
     missing = tuple(each for each in elsewhere if not (has_file and each.is_file))
     return Sources(found, domains, missing)
-
-
-def _words(text: str) -> list[str]:
-    return shlex.split(text.replace("\\\n", " "))
 
 
 def _of_document(root: yaml.Node, file: Path, pods: list[Source]) -> Iterator[Source]:

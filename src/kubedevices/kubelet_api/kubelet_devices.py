@@ -51,11 +51,9 @@ async def ask_kubelet(socket: Path, *, timeout: float = DEADLINE) -> dict[str, A
         return await asyncio.to_thread(describe_pod_resources, allocatable, pods)
 
 
-async def ask_held(socket: Path, *, timeout: float = DEADLINE) -> set[tuple[str, str]]:
+async def ask_held(socket: Path) -> set[tuple[str, str]]:
     """Return (resource, device ID) of each device that a container holds; raises `CannotAsk`."""
-    async with _podresources(socket, timeout) as client:
-        pods = await _ask_with_retries(client.list_pods, timeout)
-    containers = (container for pod in pods for container in pod.containers)
+    containers = (container for pod in await ask_pods(socket) for container in pod.containers)
     entries = (entry for container in containers for entry in container.devices)
     return {(entry.resource, device) for entry in entries for device in entry.device_ids}
 
@@ -84,14 +82,14 @@ async def _podresources(socket: Path, timeout: float) -> AsyncIterator[PodResour
         raise CannotAsk(f"the kubelet at {socket} did not answer: {error}") from error
 
 
-async def ask_claims(socket: Path, *, timeout: float = DEADLINE) -> frozenset[tuple[str, str]]:
+async def ask_claims(socket: Path) -> frozenset[tuple[str, str]]:
     """Return namespace and name of each ResourceClaim that a container has.
 
-    Raises `CannotAsk`. `timeout` is in seconds.
+    Raises `CannotAsk`.
     """
     try:
-        async with await GrpcChannel.dial(socket, timeout=timeout) as channel:
-            pods = await _ask_with_retries(PodResourcesClient(channel).list_pods, timeout)
+        async with await GrpcChannel.dial(socket, timeout=DEADLINE) as channel:
+            pods = await _ask_with_retries(PodResourcesClient(channel).list_pods, DEADLINE)
     except WireError as error:
         raise CannotAsk(f"the kubelet at {socket} did not answer: {error}") from error
     return frozenset(

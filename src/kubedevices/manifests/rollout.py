@@ -124,11 +124,8 @@ def _warnings(events: Sequence[dict[str, Any]], about: dict[str, Any]) -> list[s
         for each in events
         if each.get("type") == "Warning" and each["involvedObject"].get("name") == name
     ]
-    return [_text(each) for each in sorted(warnings, key=_time_of)]
-
-
-def _time_of(event: dict[str, Any]) -> str:
-    return str(event.get("lastTimestamp") or event.get("eventTime") or "")
+    warnings.sort(key=lambda each: str(each.get("lastTimestamp") or each.get("eventTime") or ""))
+    return [_text(each) for each in warnings]
 
 
 def _reason(said: Any) -> str:

@@ -227,7 +227,7 @@ class PageServer:
                 return
         task = asyncio.create_task(self._answer(reader, writer, connection), name="http page")
         self._connections[task] = connection
-        task.add_done_callback(self._forget)
+        task.add_done_callback(lambda ended: self._connections.pop(ended, None))
 
     def _make_room(self, among: list[asyncio.Task[None]]) -> bool:
         """Close the oldest connection that may go; return False if none may."""
@@ -239,9 +239,6 @@ class PageServer:
         del self._connections[leaves]
         leaves.cancel()
         return True
-
-    def _forget(self, task: asyncio.Task[None]) -> None:
-        self._connections.pop(task, None)
 
     async def _answer(
         self,

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
+from functools import partial
 
 from kubedevices.errors import InvalidDevice, KubedevicesError, ScanFailed, UsageError
 from kubedevices.plugin import hook_threads
@@ -24,11 +25,12 @@ class TreeUpdates:
     """Connects the `notifier` of a scanner with one consumer. Create it on the running loop."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
         self._stopped = asyncio.Event()
         self._is_first = True
-        self.notifier = Notifier(self._wake, self._stopped.wait)
+        # The scanner's thread wakes us, and only the loop's thread may set an asyncio.Event.
+        wake = partial(call_on, asyncio.get_running_loop(), self._changed.set)
+        self.notifier = Notifier(wake, self._stopped.wait)
 
     async def next(self) -> tuple[DeviceTree, TreeChange]:
         """Wait until the tree differs from the tree returned last; return the tree and the change.
@@ -53,10 +55,6 @@ class TreeUpdates:
     def stop(self) -> None:
         """Let `Notifier.wait_stopped` return. Call it on the loop."""
         self._stopped.set()
-
-    def _wake(self) -> None:
-        # The scanner's thread calls this, and only the loop's thread may set an asyncio.Event.
-        call_on(self._loop, self._changed.set)
 
 
 def check_scanner(scanner: object) -> None:

@@ -14,10 +14,6 @@ from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule, has_placehold
 from kubedevices.values.cdi.annotations import PREFIX
 
 
-def _is_set(value: object) -> bool:
-    return bool(value)
-
-
 def _has_plain_annotations(annotations: Any) -> bool:
     return any(not each.startswith(PREFIX) for each in annotations)
 
@@ -30,7 +26,7 @@ class NotInDra(NamedTuple):
 
     why: str
     instead: str
-    is_used: Callable[[Any], bool] = _is_set
+    is_used: Callable[[Any], bool] = bool
 
 
 _CHOOSES = "the scheduler chooses the devices of a claim"

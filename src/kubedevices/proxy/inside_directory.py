@@ -68,12 +68,11 @@ class InsideDirectory:
         limits: CallLimits = CallLimits(),  # noqa: B008 - a frozen value
         is_repaired: Callable[[str], bool] = lambda _: True,
         vanished: Callable[[PluginScanner], None] = lambda _: None,
-        lists: PluginLists | None = None,
     ) -> None:
         self._is_mended = is_repaired
         self.plugin_dir, self._state_dir = plugin_dir, state_dir
         self._appeared, self._vanished, self._limits = appeared, vanished, limits
-        self._lists = lists or PluginLists()
+        self._lists = PluginLists()
         self._closing: set[asyncio.Task[None]] = set()
         self._known = KnownSockets(state_dir)
         self._lock = StateLock(state_dir, LOCK_NAME, program="proxy")

@@ -58,14 +58,13 @@ class PluginScanner(Scanner):
         resource: ResourceName,
         limits: CallLimits = CallLimits(),  # noqa: B008 - a frozen value
         *,
-        options_changed: Callable[[], None] = lambda: None,
-        list_changed: Callable[[], None] = lambda: None,
         lists: PluginLists | None = None,
     ) -> None:
         self.resource = resource
         self.options = PluginOptions()
         self.limits, self._lists = limits, lists or PluginLists()
-        self.options_changed, self.list_changed = options_changed, list_changed
+        self.options_changed: Callable[[], None] = lambda: None
+        self.list_changed: Callable[[], None] = lambda: None
         self.is_useless: Callable[[], None] = lambda: None
         self.has_first_list: Callable[[], None] = lambda: None
         self.peer = NOBODY

@@ -48,11 +48,13 @@ class PciRule(Declared):
         )
 
 
-class UnusedGlobs:
-    """Finds globs that have fitted no device for `report_after` seconds: most are misspelt."""
+_REPORT_AFTER = 60.0
 
-    def __init__(self, report_after: float = 60.0) -> None:
-        self._report_after = report_after
+
+class UnusedGlobs:
+    """Finds globs that have fitted no device for `_REPORT_AFTER` seconds: most are misspelt."""
+
+    def __init__(self) -> None:
         self._since: dict[tuple[str, str], float] = {}
         self._done: set[tuple[str, str]] = set()
 
@@ -67,7 +69,7 @@ class UnusedGlobs:
             if key in self._done:
                 continue
             is_used = any(fnmatchcase(each, glob) for each in ids)
-            report_at = self._since.setdefault(key, now) + self._report_after
+            report_at = self._since.setdefault(key, now) + _REPORT_AFTER
             if is_used or now >= report_at:
                 self._done.add(key)
                 late += [] if is_used else [glob]

@@ -204,6 +204,9 @@ def _described(driver: DraDriver) -> dict[str, Any]:
     }
 
 
+_DEVICE_KEYS = ("type", "id", "name", "health", "reason", "state", "why")
+
+
 def _devices_of(driver: DraDriver) -> Iterator[dict[str, str]]:
     if driver.offer is None:
         return
@@ -211,23 +214,8 @@ def _devices_of(driver: DraDriver) -> Iterator[dict[str, str]]:
     for label, offered in driver.offer.devices.items():
         kind, device = offered.device_type, offered.device
         why = next(filter(None, map(driver.withheld.get, offered.keys)), "")
-        state = "published" if label in published else "withheld"
-        yield {
-            "type": kind,
-            "id": device.id,
-            "name": label,
-            "health": str(device.health),
-            "reason": device.reason,
-            "state": state,
-            "why": "" if label in published else why,
-        }
+        state = ("published", "") if label in published else ("withheld", why)
+        seen = (kind, device.id, label, str(device.health), device.reason, *state)
+        yield dict(zip(_DEVICE_KEYS, seen, strict=True))
     for (kind, name), why in driver.offer.refused.items():
-        yield {
-            "type": kind,
-            "id": name,
-            "name": "",
-            "health": "",
-            "reason": "",
-            "state": "refused",
-            "why": why,
-        }
+        yield dict(zip(_DEVICE_KEYS, (kind, name, "", "", "", "refused", why), strict=True))
