@@ -16,10 +16,16 @@ from kubedevices.check.busy_machine import until_set
 from kubedevices.check.check import Broken, NotTried
 from kubedevices.check.harness import Harness
 from kubedevices.errors import RpcError, StatusCode, WireError
+from kubedevices.kubelet_api.convert import ALLOCATE_REQUEST
 from kubedevices.testing.kubelet.arrival import Arrival
 from kubedevices.testing.kubelet.raw_http2 import RawConnection
 from kubedevices.testing.kubelet.session import ListStream, PluginSession, ReceivedList
-from kubedevices.values.allocation import AllocateResponse, ContainerAllocateResponse
+from kubedevices.values.allocation import (
+    AllocateRequest,
+    AllocateResponse,
+    ContainerAllocateRequest,
+    ContainerAllocateResponse,
+)
 from kubedevices.values.device import Health, natural_key
 from kubedevices.wire.http2_frames import DEFAULT_WINDOW
 
@@ -134,6 +140,11 @@ class Plugin:
         if not response.containers:
             raise Broken(f"Allocate of {shorten(ids)} was answered without a container response")
         return response.containers[0]
+
+    async def allocate_message(self) -> bytes:
+        """Return an Allocate request for a healthy device, to write on a `raw_connection`."""
+        ids = (await self.healthy_ids())[:1]
+        return ALLOCATE_REQUEST.to_wire(AllocateRequest((ContainerAllocateRequest(tuple(ids)),)))
 
     async def can_allocate(self) -> bool:
         """Whether Allocate worked at the first try. A failure is judged by `allocate.answers`.
