@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kubedevices.check.check import PluginCheck, Status, Verdict
-from kubedevices.check.shared_state import UnexpectedEnd
+from kubedevices.check.shared_state import SharedState
 from kubedevices.errors.words import counted
 
 PLUGIN = "*"
@@ -56,26 +56,27 @@ class ResultCollector:
         self._waiting.append((check, [*results]))
         self._settle()
 
-    def finish(self) -> list[CheckResult]:
-        """Return all results in the order of the checks. No result may be added afterwards."""
+    def finish(self, shared: SharedState, dies: PluginCheck) -> list[CheckResult]:
+        """Return all results in the order of the checks. No result may be added afterwards.
+
+        All unexpected ends are one failure of the check `dies`.
+        """
         self._final |= self._chosen.keys()
         self._settle()
+        if shared.unexpected_ends:
+            self._report_ends(dies, shared)
         order = {name: number for number, name in enumerate(self._chosen)}
         last = len(order)
         return sorted(
             self.results, key=lambda each: (order.get(each.check.id, last), each.resource)
         )
 
-    def add_unexpected_end(
-        self, check: PluginCheck, resource: str, first: UnexpectedEnd, count: int
-    ) -> None:
-        """Replace the results of `check` by one failure for all unexpected ends of the plugin.
-
-        `count` is the number of ends.
-        """
+    def _report_ends(self, check: PluginCheck, shared: SharedState) -> None:
         known = [each for each in self.results if each.check.id == check.id]
         self.results = [each for each in self.results if each.check.id != check.id]
-        more = f", and {counted(count - 1, 'time')} more" if count > 1 else ""
+        (first, *others), names = shared.unexpected_ends, shared.resources
+        resource = names[0] if len(names) == 1 else PLUGIN
+        more = f", and {counted(len(others), 'time')} more" if others else ""
         verdict = Verdict(Status.FAIL, first.when + more, first.words, first.cause)
         seconds = known[0].seconds if known else 0.0
         self.results.append(CheckResult(check, resource, verdict, seconds))

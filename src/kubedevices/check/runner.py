@@ -85,12 +85,7 @@ async def run_all(
     to_try = [check for check in chosen if check.id not in harmless]
     async with watched(shared.lost_time):
         await _Scheduler(target, timing, shared, collector).run(in_order(to_try))
-    results = collector.finish()
-    if deaths := shared.unexpected_ends:
-        first, names = deaths[0], shared.resources
-        resource = names[0] if len(names) == 1 else PLUGIN
-        collector.add_unexpected_end(DIES_CHECK, resource, first, len(deaths))
-        results = collector.finish()
+    results = collector.finish(shared, DIES_CHECK)
     return RunResult(results, shared.logs, shared.changes.problem)
 
 

@@ -15,7 +15,6 @@ from kubedevices.testing.api_server.http import (
     Answer,
     ApiFault,
     ApiRequest,
-    Handler,
     accepts_json,
     check_write,
     deleted,
@@ -221,7 +220,7 @@ class ApiServer:
         assert task is not None
         self._tasks.add(task)
         try:
-            await serve(Handler(self._fault, self._answer), reader, writer)
+            await serve(self._fault, self._answer, reader, writer)
         except (OSError, asyncio.CancelledError):  # OSError: TLS may fail too
             pass
         finally:

@@ -8,6 +8,7 @@ import asyncio
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal
@@ -300,10 +301,8 @@ class DriverPlugin(RunnerPlugin[DraDriver]):
     def __init__(
         self, thread: LoopThread, scanner: Scanner, domain: str, options: DraOptions
     ) -> None:
-        async def make() -> DraDriver:
-            return DraDriver(scanner, domain=domain, **options)
-
-        super().__init__(thread, scanner, domain, make())
+        make = partial(DraDriver, scanner, domain=domain, **options)
+        super().__init__(thread, scanner, domain, make)
 
     def socket_files(self) -> list[Path]:
         """Return both sockets: for calls, and for the kubelet's plugin watcher."""

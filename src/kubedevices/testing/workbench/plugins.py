@@ -10,9 +10,10 @@ import os
 import signal
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar, Unpack
+from typing import Generic, TypeVar, Unpack
 
 from kubedevices.errors import NotInTime, PluginNotStarted
 from kubedevices.host.kept_output import read_output
@@ -75,7 +76,7 @@ class RunnerPlugin(RunningPlugin, Generic[AnyRunner]):
         thread: LoopThread,
         scanner: Scanner,
         domain: str,
-        make: Coroutine[Any, Any, AnyRunner],
+        make: Callable[[], AnyRunner],
     ) -> None:
         super().__init__()
         self._thread, self._domain = thread, domain
@@ -86,8 +87,8 @@ class RunnerPlugin(RunningPlugin, Generic[AnyRunner]):
         state = "running" if self.is_running else "ended"
         return f"<{type(self).__name__} {self.runner!r} {state}>"
 
-    async def _start(self, make: Coroutine[Any, Any, AnyRunner]) -> "asyncio.Task[None]":
-        self.runner = await make
+    async def _start(self, make: Callable[[], AnyRunner]) -> "asyncio.Task[None]":
+        self.runner = make()
         return asyncio.create_task(self.runner.run(), name=f"plugin {self._domain}")
 
     @abstractmethod
@@ -148,10 +149,8 @@ class ScannerPlugin(RunnerPlugin[PluginRunner]):
     def __init__(
         self, thread: LoopThread, scanner: Scanner, domain: str, **options: Unpack[RunnerOptions]
     ) -> None:
-        async def make() -> PluginRunner:
-            return PluginRunner(scanner, domain=domain, **options)
-
-        super().__init__(thread, scanner, domain, make())
+        make = partial(PluginRunner, scanner, domain=domain, **options)
+        super().__init__(thread, scanner, domain, make)
 
     def socket_files(self) -> list[Path]:
         """Return the sockets of all resources."""
