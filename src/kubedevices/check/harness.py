@@ -11,11 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from kubedevices.check.busy_machine import LostTime, until_set, worked_below
+from kubedevices.check.busy_machine import until_set, worked_below
 from kubedevices.check.check import Broken, NotTried, PluginLost
-from kubedevices.check.directories import PathMap, RunDirectories
-from kubedevices.check.processes import Process, Supervisor
-from kubedevices.check.program_copy import ProgramCopy
+from kubedevices.check.processes import Process
+from kubedevices.check.program_copy import ProgramCopy, Workplace
 from kubedevices.check.shared_state import SharedState
 from kubedevices.check.target import Target
 from kubedevices.check.timing import CheckTiming
@@ -41,21 +40,10 @@ class Harness(ProgramCopy):
         target: Target,
         timing: CheckTiming,
         shared: SharedState,
-        *,
+        place: Workplace,
         probe: Probe,
-        supervisor: Supervisor,
-        lost_time: LostTime,
-        directories: RunDirectories,
-        path_map: PathMap,
     ) -> None:
-        super().__init__(
-            shared,
-            directories=directories,
-            path_map=path_map,
-            supervisor=supervisor,
-            lost_time=lost_time,
-            changed=probe.change_signal,
-        )
+        super().__init__(shared, place, probe.change_signal)
         self.target, self.timing, self.probe = target, timing, probe
         self.resources = shared.resources
         self.launched_at = 0.0

@@ -17,9 +17,10 @@ from kubedevices.check.check import NotPassed, Phase, PluginCheck, PluginLost, S
 from kubedevices.check.check_sequence import CheckSequence
 from kubedevices.check.checks import CHANGES_TRACK, DIES_CHECK
 from kubedevices.check.harness import Harness
-from kubedevices.check.harness_setup import open_harness, watched
+from kubedevices.check.harness_setup import open_harness
 from kubedevices.check.kubelets import SUPPORTED, Kubelets
 from kubedevices.check.plugin import Plugin
+from kubedevices.check.program_copy import watched
 from kubedevices.check.results import PLUGIN, CheckResult, Progress, ResultCollector, silence
 from kubedevices.check.shared_state import DeviceChanges, Log, SharedState
 from kubedevices.check.target import Target

@@ -8,9 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
 
-from kubedevices.check.busy_machine import LostTime
 from kubedevices.check.check import Broken, NotPassed, NotTried, PluginLost
-from kubedevices.check.directories import PathMap, RunDirectories
 from kubedevices.check.drivers.cluster import Cluster
 from kubedevices.check.drivers.node_files import NodeFiles
 from kubedevices.check.drivers.registry import DriverRegistry
@@ -20,8 +18,8 @@ from kubedevices.check.drivers.target import (
     DriverTarget,
     DriverTiming,
 )
-from kubedevices.check.processes import Process, Supervisor
-from kubedevices.check.program_copy import ProgramCopy
+from kubedevices.check.processes import Process
+from kubedevices.check.program_copy import ProgramCopy, Workplace
 from kubedevices.check.shared_state import SharedState
 from kubedevices.check.target import TriggerRun
 from kubedevices.errors import RpcError, StatusCode
@@ -44,20 +42,10 @@ class DriverNode(ProgramCopy):
         target: DriverTarget,
         timing: DriverTiming,
         shared: SharedState,
-        *,
-        directories: RunDirectories,
+        place: Workplace,
         files: NodeFiles,
-        supervisor: Supervisor,
-        path_map: PathMap,
     ) -> None:
-        super().__init__(
-            shared,
-            directories=directories,
-            path_map=path_map,
-            supervisor=supervisor,
-            lost_time=LostTime(supervisor.pid),
-            changed=ChangeSignal(look_every=_LOOK),
-        )
+        super().__init__(shared, place, ChangeSignal(look_every=_LOOK))
         self.target, self.timing, self.files = target, timing, files
         self.node_name = NODE_NAME
         self.cluster = Cluster(NODE_NAME)
