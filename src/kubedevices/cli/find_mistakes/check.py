@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 
 from kubedevices.cli.find_mistakes.check_arguments import add_arguments
 from kubedevices.cli.find_mistakes.check_driver import (
+    FOR_DRIVERS,
     driver_check,
     hide_refusals,
     is_driver,
+    refuse,
     settle_kind,
 )
 from kubedevices.cli.shared.output import Column, print_document, print_listing
@@ -163,9 +165,7 @@ def _target(args: argparse.Namespace) -> "Target":
     binds = tuple(_bind(text) for text in args.bind)
     if not words:
         raise UsageError("nothing to check: give SOCKET_DIR or -- COMMAND (see --help)")
-    for name in ("manifests", "parameters", "show_requests", "long"):
-        if getattr(args, name):
-            raise UsageError(f"--{name.replace('_', '-')} is for DRA drivers: add --dra")
+    refuse(args, FOR_DRIVERS, "DRA drivers: add --dra")
     if args.undo and not args.trigger:
         raise UsageError("--undo needs --trigger")
     trigger = Trigger.parse(args.trigger, args.undo)
@@ -173,10 +173,7 @@ def _target(args: argparse.Namespace) -> "Target":
         raise UsageError("--bind needs a mount, and --in-place makes none")
     if len(words) == 1 and Path(words[0]).is_dir():
         directory = Path(words[0]).absolute()
-        for option in ("bind", "in_place"):
-            if getattr(args, option):
-                name = option.replace("_", "-")
-                raise UsageError(f"--{name} is for plugins that check starts: -- COMMAND")
+        refuse(args, ("bind", "in_place"), "plugins that check starts: -- COMMAND")
         return Target(
             directory=directory,
             resource=args.resource,

@@ -10,10 +10,10 @@ import os
 import signal
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Generic, TypeVar, Unpack
+from typing import Any, Generic, TypeVar, Unpack
 
 from kubedevices.errors import NotInTime, PluginNotStarted
 from kubedevices.host.kept_output import read_output
@@ -29,7 +29,10 @@ __tracebackhide__ = True  # a failing test shows its own lines, not ours
 
 AnyRunner = TypeVar("AnyRunner", bound=Runner)
 
+T = TypeVar("T")
+
 _LAST_WORDS = 2000
+_LOOK_AT_PLUGINS = 0.05
 
 
 class RunningPlugin(ABC):
@@ -66,6 +69,27 @@ class RunningPlugin(ABC):
             self._is_handled = True
             forget_our_frames(error)
             raise error
+
+
+class PluginHolder:
+    """The plugins of a bench. A call ends as soon as one of them has failed."""
+
+    _thread: LoopThread
+    _plugins: list[RunningPlugin]
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` on the loop; raise the error of a plugin that fails before `work` ends."""
+        return self._thread.call(self._unless_a_plugin_fails(work))
+
+    async def _unless_a_plugin_fails(self, work: Coroutine[Any, Any, T]) -> T:
+        waiting = asyncio.ensure_future(work)
+        try:
+            while not (await asyncio.wait({waiting}, timeout=_LOOK_AT_PLUGINS))[0]:
+                for plugin in self._plugins:
+                    plugin.raise_failure()
+            return waiting.result()
+        finally:
+            waiting.cancel()
 
 
 class RunnerPlugin(RunningPlugin, Generic[AnyRunner]):
