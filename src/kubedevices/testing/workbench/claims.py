@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kubedevices.errors import UsageError
+from kubedevices.errors import needs_h11
 from kubedevices.testing.workbench.plugins import PluginHolder
 
 if TYPE_CHECKING:
@@ -36,12 +36,8 @@ class ClaimCalls(PluginHolder):
     def dra(self) -> "DraNode":
         """The API server and the kubelet of this bench. Use them only on the bench's own loop."""
         if self._dra is None:
-            try:
+            with needs_h11("mode dra"):
                 from kubedevices.testing.workbench.dra_node import DraNode  # noqa: PLC0415 - with h11
-            except ModuleNotFoundError as error:
-                if error.name != "h11":
-                    raise
-                raise UsageError("mode dra needs h11: pip install 'kubedevices[dra]'") from error
             node = DraNode(self._root, self.cdi_dir)
             self._thread.call(node.start())
             self._dra = node
