@@ -107,7 +107,7 @@ class Harness(ProgramCopy):
 
     def last_words(self) -> str:
         """Return the last lines of the plugin's output if its process has ended, else `""`."""
-        return self.process.last_words() if self.process and not self.process.running else ""
+        return super().last_words() if self.how_ended() else ""
 
     def cause(self) -> str:
         """Return why the plugin does not register again, as the cause of findings."""
@@ -266,8 +266,8 @@ class Harness(ProgramCopy):
 
     def why_missing(self, waited: float, since: float = 0) -> str:
         """Return one line that says what the plugin did instead of registering."""
-        if self.process and not self.process.running:
-            return f"its process ended ({self.process.end_text()}) after {waited:.1f} s"
+        if ended := self.how_ended():
+            return f"{ended} after {waited:.1f} s"
         tries = [each for each in self.probe.arrivals if each.at >= since]
         did = "it never called Register"
         if tries:

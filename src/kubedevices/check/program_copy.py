@@ -98,6 +98,20 @@ class ProgramCopy:
         self._launched.append((self.checking, process))
         return process
 
+    def how_ended(self) -> str:
+        """Return how the process ended, as a part of a finding; `""` while it runs."""
+        if self.process is None or self.process.running:
+            return ""
+        return f"its process ended ({self.process.end_text()})"
+
+    def last_words(self) -> str:
+        """Return the last lines of the program's output."""
+        return self.process.last_words() if self.process else ""
+
+    def record_end(self, when: str, *, first: bool = False) -> None:
+        """Record that the process ended although the check did not end it."""
+        self.shared.record_end(self.process, when, self.last_words(), first=first)
+
     def outputs(self) -> list[str]:
         """Return what each process of this copy has printed."""
         return [process.output() for _, process in self._launched]

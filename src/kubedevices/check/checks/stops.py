@@ -180,10 +180,9 @@ async def _must_be_the_stop(harness: Harness) -> None:
         how = f"{len(calling)} Allocate calls at the same time, without a stop"
         if any(task.done() for task in calling):
             await harness.pause(harness.timing.hold)  # a crash is seen after its last call
-        if not process.running:
-            when = f"its process ended ({process.end_text()}) during {how}"
-            harness.shared.record_end(process, when, process.last_words())
-            raise NotTried(when)
+        if ended := harness.how_ended():
+            harness.record_end(f"{ended} during {how}")
+            raise NotTried(f"{ended} during {how}")
         for task in calling:
             if task.done() and (error := task.exception()):
                 raise NotTried(f"also fails in {how}: {error}")

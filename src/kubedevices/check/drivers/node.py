@@ -291,8 +291,8 @@ class DriverNode(ProgramCopy):
         if await self.until(has_come, limit):
             return ""
         waited = self.lost_time.spent(began)
-        if self.process is not None and not self.process.running:
-            return f"its process ended ({self.process.end_text()}) after {waited:.1f} s"
+        if ended := self.how_ended():
+            return f"{ended} after {waited:.1f} s"
         if not self.registry.arrivals:
             return f"no registration socket of a DRA driver within {waited:.0f} s"
         what = "connected" if not self.is_connected() else "published"
@@ -308,8 +308,7 @@ class DriverNode(ProgramCopy):
     def _is_registered(self) -> bool:
         if self.registry.arrivals:
             self.driver = self.registry.arrivals[-1].info.name
-        ended = self.process is not None and not self.process.running
-        return not ended and self.is_connected()
+        return not self.how_ended() and self.is_connected()
 
     def _has_published(self) -> bool:
         return self._is_registered() and bool(self.cluster.slices())
@@ -317,10 +316,6 @@ class DriverNode(ProgramCopy):
     async def pause(self, seconds: float) -> None:
         """Wait `seconds` own seconds of the driver, or until its end."""
         await self.until(lambda: False, seconds)
-
-    def last_words(self) -> str:
-        """Return the last lines of the driver's output."""
-        return self.process.last_words() if self.process else ""
 
     def without_directories(self, text: str) -> str:
         """Remove the paths of this run from a text."""

@@ -90,7 +90,7 @@ async def _record(node: DriverNode) -> TriggeredChange:
     writes = len(node.cluster.writes(since))
     is_undone = await node.undo_trigger()
     await node.until(is_as_before, node.timing.change)
-    if node.process is None or not node.process.running:
+    if node.how_ended():
         raise NotTried("its process ended when the devices changed")
     if after[:2] == before[:2] and after.sick == before.sick and not texts:
         raise NotTried("the trigger changed nothing: no device, no taint, no health")
