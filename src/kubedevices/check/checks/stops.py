@@ -13,12 +13,7 @@ from kubedevices.check.processes import Process
 from kubedevices.errors import RpcError, StatusCode, WireError
 from kubedevices.errors.words import counted
 
-theme = Theme(
-    "life",
-    phase=Phase.PROCESS,
-    needs=("registration.options",),
-    track="stopping",
-)
+theme = Theme("life", phase=Phase.PROCESS, needs=("registration.options",), track="stopping")
 
 CALLERS = 4
 """`stop_in_allocate` calls Allocate so many times at once."""

@@ -264,11 +264,8 @@ class ProcessPlugin(RunningPlugin):
     def kill(self) -> None:
         """Kill the process and all processes of its group."""
         self._is_handled = True
-        self._kill_group()
-        self._process.wait()
-
-    def _kill_group(self) -> None:
         if not self._is_group_ended:  # afterwards another group may have the same ID
             self._is_group_ended = True
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
