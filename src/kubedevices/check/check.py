@@ -184,7 +184,6 @@ class Theme:
         slow: bool = False,
         starts: bool = False,
         harm: Harm | None = None,
-        since: str = "",
         until: str = "",
     ) -> Callable[[Callable[[Any], Awaitable[Outcome]]], Callable[[Any], Awaitable[Outcome]]]:
         """Turn a function into a check.
@@ -216,7 +215,6 @@ class Theme:
                     slow=slow or self.slow,
                     starts=starts,
                     harm=harm or self.harm,
-                    since=since,
                     until=until,
                 )
             )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kubedevices.check.catalogue import DRIVER_THEMES, PLUGIN_THEMES
 from kubedevices.check.check import PluginCheck, Status
-from kubedevices.check.report.expected import LEVELS, Expected, vanished
+from kubedevices.check.report.expected import LEVELS, Expected
 from kubedevices.check.results import PLUGIN, CheckResult
 from kubedevices.check.shared_state import Log
 from kubedevices.errors.words import counted, some_of
@@ -146,7 +146,7 @@ class Run:
     @property
     def vanished(self) -> list[Expected]:
         """The known findings whose checks ran and did not find them."""
-        return vanished(self.expected, self.results)
+        return [each for each in self.expected if each.is_gone(self.results)]
 
     def reason(self, result: CheckResult) -> str:
         """Return the reason of the known finding that covers a result, `""` if none does."""
