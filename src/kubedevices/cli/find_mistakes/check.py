@@ -168,24 +168,18 @@ def _target(args: argparse.Namespace) -> "Target":
     refuse(args, FOR_DRIVERS, "DRA drivers: add --dra")
     if args.undo and not args.trigger:
         raise UsageError("--undo needs --trigger")
-    trigger = Trigger.parse(args.trigger, args.undo)
     if binds and args.in_place:
         raise UsageError("--bind needs a mount, and --in-place makes none")
-    if len(words) == 1 and Path(words[0]).is_dir():
-        directory = Path(words[0]).absolute()
+    is_started = not (len(words) == 1 and Path(words[0]).is_dir())
+    if not is_started:
         refuse(args, ("bind", "in_place"), "plugins that check starts: -- COMMAND")
-        return Target(
-            directory=directory,
-            resource=args.resource,
-            trigger=trigger,
-            registry=not args.no_registry,
-        )
     return Target(
-        command=words,
+        command=words if is_started else (),
+        directory=None if is_started else Path(words[0]).absolute(),
         binds=binds,
         resource=args.resource,
-        trigger=trigger,
-        side_by_side=not (args.one_at_a_time or args.in_place),
+        trigger=Trigger.parse(args.trigger, args.undo),
+        side_by_side=is_started and not (args.one_at_a_time or args.in_place),
         registry=not args.no_registry,
         in_place=args.in_place,
         waited=args.waited,
