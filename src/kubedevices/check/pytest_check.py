@@ -10,6 +10,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Coroutine, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
@@ -73,7 +74,7 @@ def conformance(
         results, seconds = _in_a_thread("conformance", check())
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    return _passed(Run(scanner.scanner_name, results, seconds))
+    return _passed(Run(results, plugin=scanner.scanner_name, seconds=seconds))
 
 
 def check_driver(check: DriverCheck) -> list[CheckResult]:
@@ -91,20 +92,15 @@ def check_driver(check: DriverCheck) -> list[CheckResult]:
 
     work = run_driver(target, rules, timing, kubelets=kubelets)
     ran, seconds = _in_a_thread("check of a DRA driver", work)
-    return _passed(
-        Run(
-            shlex.join(target.command),
-            ran.results,
-            seconds,
-            logs=ran.logs,
-            expected=expected,
-            fail_on=check.fail_on,
-            trigger_problem=ran.trigger_problem,
-            role=ran.role,
-            requests=ran.requests if check.show_requests else {},
-            kind="driver",
-        )
+    run = Run(
+        **vars(ran if check.show_requests else replace(ran, requests={})),
+        plugin=shlex.join(target.command),
+        seconds=seconds,
+        expected=expected,
+        fail_on=check.fail_on,
+        kind="driver",
     )
+    return _passed(run)
 
 
 def _in_a_thread(name: str, work: Coroutine[Any, Any, T]) -> tuple[T, float]:

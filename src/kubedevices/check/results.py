@@ -1,10 +1,10 @@
 """The results of a run so far. A check that needs a failed check is skipped."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from kubedevices.check.check import PluginCheck, Status, Verdict
-from kubedevices.check.shared_state import SharedState
+from kubedevices.check.shared_state import Log, SharedState
 from kubedevices.errors.words import counted
 
 PLUGIN = "*"
@@ -24,6 +24,22 @@ class CheckResult:
     def status(self) -> Status:
         """The status of the verdict."""
         return self.verdict.status
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A complete run: the results in the order of the checks, and the output of the plugin.
+
+    `trigger_problem` says how the trigger or its undo failed, `""` if it did not. `role` has the
+    rules of the smallest ClusterRole that would do for a DRA driver; `requests` says how often the
+    driver asked the API server what.
+    """
+
+    results: list[CheckResult]
+    logs: Sequence[Log] = ()
+    trigger_problem: str = ""
+    role: Sequence[Mapping[str, Sequence[str]]] = ()
+    requests: Mapping[str, int] = field(default_factory=dict)
 
 
 Progress = Callable[[PluginCheck, Sequence[CheckResult]], None]

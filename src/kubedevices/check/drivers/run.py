@@ -16,8 +16,7 @@ from kubedevices.check.drivers.rights import least_role
 from kubedevices.check.drivers.rules import DIES
 from kubedevices.check.drivers.target import AFTERWARDS, TRIGGERED, DriverTarget, DriverTiming
 from kubedevices.check.kubelets import SUPPORTED, Kubelets
-from kubedevices.check.results import CheckResult, Progress, ResultCollector, silence
-from kubedevices.check.runner import RunResult
+from kubedevices.check.results import CheckResult, Progress, ResultCollector, RunResult, silence
 from kubedevices.check.shared_state import DeviceChanges, SharedState
 from kubedevices.errors import DriverNeverRegistered
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kubedevices.check.report.accepting import FindingsFile
     from kubedevices.check.report.progress import ProgressLine
     from kubedevices.check.report.summary import Run
-    from kubedevices.check.runner import RunResult
+    from kubedevices.check.results import RunResult
     from kubedevices.check.target import Target
     from kubedevices.check.timing import CheckTiming
     from kubedevices.testing.kubelet.mounts import Bind
@@ -222,6 +222,8 @@ def _timing(args: argparse.Namespace, target: "Target") -> "CheckTiming":
 def _check(
     target: "Target | DriverTarget", chosen: "Sequence[PluginCheck]", args: argparse.Namespace
 ) -> "Run | None":
+    from dataclasses import replace
+
     from kubedevices.check.busy_machine import raised_priority
     from kubedevices.check.kubelets import SUPPORTED, Kubelets
     from kubedevices.check.report.progress import ProgressLine
@@ -247,17 +249,12 @@ def _check(
     reported = {each.check.id for each in ran.results}  # an end of the plugin is always reported
     left_out = [name for name in left_out if name not in reported]
     about = {**_about(args), "kubelet": str(kubelets)}
-    seconds = time.monotonic() - began
     return Run(
-        what,
-        ran.results,
-        seconds,
+        **vars(ran if args.show_requests else replace(ran, requests={})),
+        plugin=what,
+        seconds=time.monotonic() - began,
         about=about,
-        logs=ran.logs,
         left_out=left_out,
-        trigger_problem=ran.trigger_problem,
-        role=ran.role,
-        requests=ran.requests if args.show_requests else {},
         kind="driver" if is_driver(args) else "plugin",
     )
 
