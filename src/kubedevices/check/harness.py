@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from kubedevices.check.busy_machine import until_set, worked_below
+from kubedevices.check.busy_machine import worked_below
 from kubedevices.check.check import Broken, NotTried, PluginLost
 from kubedevices.check.processes import Process
 from kubedevices.check.program_copy import ProgramCopy, Workplace
@@ -20,6 +20,7 @@ from kubedevices.check.target import Target
 from kubedevices.check.timing import CheckTiming
 from kubedevices.errors import PluginNotStarted, UnknownResource
 from kubedevices.errors.words import counted
+from kubedevices.host import deadlines
 from kubedevices.host.cdi_specs import DIRECTORIES
 from kubedevices.testing.kubelet.arrival import LIKE_A_KUBELET, Arrival, RegisterBehavior
 from kubedevices.testing.kubelet.kubelet import Probe
@@ -244,7 +245,7 @@ class Harness(ProgramCopy):
 
     async def steady(self) -> None:
         """Wait until no check changes devices, for at most twice the time of a change."""
-        await until_set(self.shared.changes.steady, 2 * self.timing.change)
+        await deadlines.within(2 * self.timing.change, self.shared.changes.steady.wait())
 
     async def until_registered(self, timeout: float, *, since: float = 0) -> float:
         """Wait until every resource has registered after `since`; return the own seconds it took.

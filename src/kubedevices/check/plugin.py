@@ -7,15 +7,14 @@ the calls of one registered resource.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from kubedevices.check.answers import shorten
-from kubedevices.check.busy_machine import until_set
 from kubedevices.check.check import Broken, NotTried
 from kubedevices.check.harness import Harness
 from kubedevices.errors import RpcError, StatusCode, WireError
+from kubedevices.host import deadlines
 from kubedevices.kubelet_api.convert import ALLOCATE_REQUEST
 from kubedevices.testing.kubelet.arrival import Arrival
 from kubedevices.testing.kubelet.raw_http2 import RawConnection
@@ -217,8 +216,10 @@ class Plugin:
         except OSError as error:
             raise Broken(f"cannot connect to {self.socket.name}: {error.strerror}") from error
         if not is_silent:
-            answered = partial(until_set, connection.greeted_or_ended)
-            await self.harness.lost_time.wait(answered, self.timing.dial)
+            answered = connection.greeted_or_ended
+            await self.harness.lost_time.wait(
+                lambda limit: deadlines.within(limit, answered.wait()), self.timing.dial
+            )
             if not connection.is_greeted:
                 is_lost = connection.ended.is_set()
                 connection.hang_up()
