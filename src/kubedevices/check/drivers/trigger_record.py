@@ -1,12 +1,11 @@
 """What one run of the trigger changed; several rules judge this record."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kubedevices.check.check import NotTried
 from kubedevices.check.drivers.node import DriverNode
-
-Object = dict[str, Any]
+from kubedevices.values.scheduling.kinds import Object
 
 
 class PublishedState(NamedTuple):

@@ -26,7 +26,7 @@ from kubedevices.testing.api_server.store import Store
 from kubedevices.testing.api_server.watching import Watches, check_watch
 from kubedevices.values.allocation import ClaimReference
 from kubedevices.values.scheduling import scheduler
-from kubedevices.values.scheduling.kinds import KINDS, ApiPath, Object
+from kubedevices.values.scheduling.kinds import KINDS, POD_GROUP, ApiPath, Object
 
 
 class ApiServer:
@@ -195,8 +195,7 @@ class ApiServer:
             )
         consumer = {"resource": "pods", "name": pod_uid, "uid": pod_uid}
         if pod_group:
-            consumer = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups"}
-            consumer |= {"name": pod_group, "uid": pod_group}
+            consumer = {**POD_GROUP, "name": pod_group, "uid": pod_group}
         reserved = status.setdefault("reservedFor", [])
         if consumer not in reserved:
             reserved.append(consumer)

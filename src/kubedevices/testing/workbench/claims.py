@@ -18,9 +18,9 @@ if TYPE_CHECKING:
         Claimed,
         DraNode,
         DriverPlugin,
-        Object,
         Wanted,
     )
+    from kubedevices.values.scheduling.kinds import Object
 
 __tracebackhide__ = True  # a failing test shows its own lines, not ours
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID, uuid4
 
 from kubedevices.dra.driver import DraDriver
@@ -34,9 +34,9 @@ from kubedevices.testing.workbench.plugins import RunnerPlugin
 from kubedevices.values.allocation import ContainerOptions
 from kubedevices.values.cdi import ContainerEdits
 from kubedevices.values.device import DeviceSpec, Mount
+from kubedevices.values.scheduling.kinds import Object
 from kubedevices.values.scheduling.scheduler import NotAllocatable, PoolDevice, complete_devices
 
-Object = dict[str, Any]
 Wanted = Mapping[str, int | Literal["all"]] | Sequence[Object] | str
 """A number of devices by `domain/type`; or requests as in a ResourceClaim; or a claim's name."""
 
