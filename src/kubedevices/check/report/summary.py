@@ -49,10 +49,6 @@ class FindingGroup(NamedTuple):
         return f"{self.cause}: {counted(len(self.findings), 'finding')}, begin here"
 
 
-def _severity_and_harm(finding: CheckFinding) -> tuple[bool, int]:
-    return finding.status is not Status.FAIL, finding.check.harm
-
-
 @dataclass(frozen=True, kw_only=True)
 class Run(RunResult):
     """All data of a report.
@@ -88,7 +84,8 @@ class Run(RunResult):
     def groups(self) -> list["FindingGroup"]:
         """The findings by cause. A finding without a known cause is a group of its own."""
         grouped: dict[str, list[CheckFinding]] = {}
-        for finding in sorted(self._by_check(), key=_severity_and_harm):
+        by_harm = sorted(self._by_check(), key=lambda each: each.check.harm)
+        for finding in sorted(by_harm, key=lambda each: each.status is not Status.FAIL):
             grouped.setdefault(finding.cause or finding.key, []).append(finding)
         return [FindingGroup(each[0].cause, each) for each in grouped.values()]
 
