@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from kubedevices.check.check import PluginCheck
+from kubedevices.check.check import PluginCheck, Theme
 from kubedevices.errors import UsageError
 from kubedevices.errors.words import did_you_mean
 
@@ -41,6 +41,11 @@ class Catalogue(NamedTuple):
 
     checks: tuple[PluginCheck, ...]
     themes: Mapping[str, str]
+
+    @classmethod
+    def of(cls, titles: Mapping[str, str], *themes: Theme) -> "Catalogue":
+        """Return the checks of these themes in their order; `titles` are those in reports."""
+        return cls(tuple(check for theme in themes for check in theme.checks), titles)
 
     def find(self, name: str) -> PluginCheck:
         """Return the check with this ID; raises `UsageError` with the most similar ID."""
