@@ -177,22 +177,8 @@ def options_as_dict(options: ContainerOptions | None) -> dict[str, Any]:
     made = options or ContainerOptions()
     return {
         "env": dict(made.env),
-        "devices": [
-            {
-                "host_path": spec.host_path,
-                "container_path": spec.container_path,
-                "permissions": spec.permissions,
-            }
-            for spec in made.devices
-        ],
-        "mounts": [
-            {
-                "host_path": mount.host_path,
-                "container_path": mount.container_path,
-                "read_only": mount.read_only,
-            }
-            for mount in made.mounts
-        ],
+        "devices": [spec._asdict() for spec in made.devices],
+        "mounts": [mount._asdict() for mount in made.mounts],
         "annotations": dict(made.annotations),
         "cdi_devices": list(made.cdi_devices),
     }

@@ -10,13 +10,13 @@ driver), each with `resource`, `result`, `capacity`, `allocatable`, `held` (null
 
 import argparse
 import asyncio
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kubedevices.cli.find_mistakes import explain_cluster, explain_fix
+from kubedevices.cli.shared.help_text import wrapped
 from kubedevices.cli.shared.node_client import absolute_path, add_node_arguments, add_proxy_argument
 from kubedevices.cli.shared.output import (
     Column,
@@ -69,7 +69,7 @@ examples:
 """
 
 _INDENT = 25
-_STYLES = {"ok": "green", "unknown": "dim", "warning": "yellow", "problem": "bold red"}
+_STYLES = explain_cluster.STYLES
 _REPORTED = ("problem", "warning")
 _SUMMARY = (
     Column("resource"),
@@ -281,17 +281,11 @@ def _merged(findings: Iterable["Finding"]) -> list["Finding"]:
 def _lines(finding: "Finding", width: int) -> Iterator[str]:
     """Yield the finding, then its advice and its command, if any; a command is not wrapped."""
     found = one_line(f"{finding.looked_at}: {finding.found}")
-    yield from _wrapped(found, width)
-    if finding.advice:
-        yield from _wrapped(f"→ {one_line(finding.advice)}", width)
+    advice = f"→ {one_line(finding.advice)}" if finding.advice else ""
+    for text in filter(None, (found, advice)):
+        yield from wrapped(text, width) if width else [text]
     if finding.command:
         yield f"$ {one_line(finding.command)}"
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    if not width:
-        return [text]
-    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
 
 
 def _print_summary(report: "Diagnosis") -> list[str]:

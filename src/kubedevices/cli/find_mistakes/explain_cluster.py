@@ -7,10 +7,10 @@ problem), `cause`, `evidence` (a list of `kind`, `about`, `reason` and `thing`),
 
 import argparse
 import asyncio
-import textwrap
 from typing import TYPE_CHECKING
 
 from kubedevices.cli.shared.cluster_client import add_cluster_arguments, connect
+from kubedevices.cli.shared.help_text import wrapped
 from kubedevices.cli.shared.node_client import absolute_path
 from kubedevices.cli.shared.output import print_document
 from kubedevices.errors import UsageError
@@ -34,7 +34,7 @@ _ALSO = {
 _ROOM = 30
 """Columns that a text needs at least."""
 
-_STYLES = {"ok": "green", "unknown": "dim", "warning": "yellow", "problem": "bold red"}
+STYLES = {"ok": "green", "unknown": "dim", "warning": "yellow", "problem": "bold red"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -137,7 +137,7 @@ def _print(answer: "SubjectAnswer") -> None:
     from kubedevices.explain.answer import summarised
 
     first, *others = _wrapped(f"{answer.subject}: {answer.cause}", 9)
-    print_line((f"{answer.result:8}", _STYLES[answer.result]), f" {first}")
+    print_line((f"{answer.result:8}", STYLES[answer.result]), f" {first}")
     for line in others:
         print_line(f"{'':9}{line}")
     if rows := [*summarised(answer.evidence)]:
@@ -175,7 +175,4 @@ def _wrapped(text: str, indent: int) -> list[str]:
     """Return a text as lines for the terminal, beside so many columns; one line for a pipe."""
     width = terminal.wrap_width()
     text = one_line(text)
-    if not width:
-        return [text]
-    room = max(width - indent, _ROOM)
-    return textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
+    return (wrapped(text, max(width - indent, _ROOM)) if width else [text]) or [""]

@@ -41,6 +41,7 @@ from kubedevices.cli.shared.output import (
     LiveListing,
     Row,
     add_output_argument,
+    joined,
     print_listing,
 )
 from kubedevices.errors import CannotAsk, NoNode, UsageError
@@ -77,28 +78,22 @@ examples:
 
 
 def _holders_as_text(holders: Sequence[Mapping[str, str]]) -> str:
-    return (
-        ", ".join(
-            (f"{each['namespace']}/{each['pod']}" if each["pod"] else each["uid"])
-            + f" ({each['container']})"
-            for each in holders
-        )
-        or "-"
+    return joined(
+        (f"{each['namespace']}/{each['pod']}" if each["pod"] else each["uid"])
+        + f" ({each['container']})"
+        for each in holders
     )
 
 
 def _outside_as_text(resources: Sequence[Mapping[str, Any]]) -> str:
-    return (
-        ", ".join(
-            f"{each['resource']} ({each['healthy']} healthy, {each['unhealthy']} not)"
-            for each in resources
-        )
-        or "-"
+    return joined(
+        f"{each['resource']} ({each['healthy']} healthy, {each['unhealthy']} not)"
+        for each in resources
     )
 
 
 def _with_reasons(devices: Sequence[Mapping[str, str]]) -> str:
-    return ", ".join(f"{each['id']} ({each['reason']})" for each in devices) or "-"
+    return joined(f"{each['id']} ({each['reason']})" for each in devices)
 
 
 _DEVICE_COLUMNS = (
@@ -128,7 +123,7 @@ _PROXIED = (
 _CLAIMS = (
     Column("driver"),
     Column("claim"),
-    Column("devices", text=lambda devices: ", ".join(devices) or "-"),
+    Column("devices", text=joined),
     Column("held_by", text=_holders_as_text),
     Column("state"),
 )

@@ -21,6 +21,7 @@ from kubedevices.cli.shared.output import (
     LiveListing,
     Row,
     add_output_argument,
+    joined,
     print_listing,
 )
 from kubedevices.errors import ApiUnreachable, NodeError
@@ -193,12 +194,9 @@ def _holder(user: Mapping[str, str]) -> str:
 
 
 def _taints(taints: Sequence[Mapping[str, str]]) -> str:
-    return (
-        ", ".join(
-            f"{each['key']}{'=' * bool(each['value'])}{each['value']}:{each['effect']}"
-            for each in taints or ()
-        )
-        or "-"
+    return joined(
+        f"{each['key']}{'=' * bool(each['value'])}{each['value']}:{each['effect']}"
+        for each in taints or ()
     )
 
 

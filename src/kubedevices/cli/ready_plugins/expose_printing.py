@@ -8,9 +8,7 @@ from typing import Any
 from kubedevices.cli.shared.output import (
     Column,
     Row,
-    describe_mount,
-    describe_spec,
-    path_as_text,
+    option_lines,
     print_listing,
 )
 from kubedevices.cli.write.scan import cdi_as_text
@@ -49,8 +47,8 @@ def print_answer(scanner: ExposeScanner, args: argparse.Namespace) -> None:
     answer = asyncio.run(_answer(scanner, device_type, devices, args))
     document = {
         "resource": resource,
-        "devices": [describe_spec(spec) for spec in answer.devices],
-        "mounts": [describe_mount(mount) for mount in answer.mounts],
+        "devices": [spec._asdict() for spec in answer.devices],
+        "mounts": [mount._asdict() for mount in answer.mounts],
         "env": dict(answer.env),
         "cdi_devices": _cdi_devices(resource, devices.values()),
     }
@@ -111,14 +109,8 @@ def _type_of(config: ExposeConfig, tree: DeviceTree, asked: Sequence[str]) -> st
 
 def _rows(document: dict[str, Any]) -> Iterator[Row]:
     yield {"option": "resource", "value": document["resource"]}
-    for name, value in document["env"].items():
-        yield {"option": "env", "value": f"{name}={value}"}
-    for device in document["devices"]:
-        path = path_as_text(device["host_path"], device["container_path"])
-        yield {"option": "device", "value": f"{path} ({device['permissions']})"}
-    for mount in document["mounts"]:
-        path = path_as_text(mount["host_path"], mount["container_path"])
-        yield {"option": "mount", "value": f"{path} ({'ro' if mount['read_only'] else 'rw'})"}
+    for option, value in option_lines(document):
+        yield {"option": option, "value": value}
     for name, edits in document["cdi_devices"].items():
         yield {"option": "cdi", "value": f"{name}: {cdi_as_text(edits)}"}
 
