@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from kubedevices.values.selectors.cel_values import KubernetesValue, Optional, fail, no_overload
+from kubedevices.values.selectors.cel_values import KubernetesValue, Optional, fail
 from kubedevices.values.selectors.network import FUNCTIONS as NETWORK
 
 _LABEL, _LABEL_1035 = "[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", "[a-z](?:[-a-z0-9]*[a-z0-9])?"
@@ -91,17 +91,13 @@ NAMES = (
 )
 
 
-def _validate(held: Any, text: Any) -> Optional:
-    if not isinstance(held, NamedFormat) or not isinstance(text, str):
-        raise no_overload()
+def _validate(held: NamedFormat, text: str) -> Optional:
     if _is_valid(held.value, text):
         return Optional()
     return Optional([fail("the messages of a format are not evaluated here", "unsupported")])
 
 
-def _named(name: Any) -> Optional:
-    if not isinstance(name, str):
-        raise no_overload()
+def _named(name: str) -> Optional:
     return Optional(NamedFormat(name)) if name in NAMES else Optional()
 
 
