@@ -40,7 +40,7 @@ class CelNode:
     optional: frozenset[int] = frozenset()
     type: CelType = DYN
     overloads: list[Overload] = field(default_factory=list)
-    taken: set[tuple[type, ...]] = field(default_factory=set)
+    taken: set[tuple[Any, ...]] = field(default_factory=set)
     """Types of values that an evaluation found to fit to an overload."""
 
     def below(self) -> tuple["CelNode", ...]:
