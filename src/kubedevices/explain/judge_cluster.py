@@ -133,10 +133,11 @@ def _judged(scope: _Scope, judge: DeviceJudge, subject: str) -> tuple[Outcome, s
         return Outcome.OK, _summary(scope)
     first, *others = found
     where = "" if first.subject == subject else f"{first.subject}: "
-    evidence = [
-        Evidence(f"{each.result} {each.subject.split()[0]}", each.subject, _text(each), "problem")
-        for each in others
-    ]
+    evidence = []
+    for each in others:
+        text = f"{'warning: ' * (each.result is Outcome.WARNING)}{each.cause.cause}"
+        kind = f"{each.result} {each.subject.split()[0]}"
+        evidence.append(Evidence(kind, each.subject, text, "problem"))
     raise Cause(
         f"{where}{first.cause.cause}",
         evidence=[*evidence, *(() if others else first.cause.evidence)],
@@ -147,10 +148,6 @@ def _judged(scope: _Scope, judge: DeviceJudge, subject: str) -> tuple[Outcome, s
 
 
 _ORDER = (Outcome.PROBLEM, Outcome.WARNING, Outcome.UNKNOWN, Outcome.OK)
-
-
-def _text(found: _Wrong) -> str:
-    return f"{'warning: ' * (found.result is Outcome.WARNING)}{found.cause.cause}"
 
 
 # ---------------------------------------------------------------- what can be wrong

@@ -40,7 +40,6 @@ from kubedevices.cli.shared.output import (
     Column,
     LiveListing,
     Row,
-    add_output_argument,
     joined,
     print_listing,
 )
@@ -135,16 +134,9 @@ _EMPTY = "no devices: no plugin has registered"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
-    parser.add_argument(
-        "resource",
-        nargs="?",
-        metavar="RESOURCE",
-        help="list only this resource; with --cluster, also a DRIVER",
+    devices_cluster.add_listing_arguments(
+        parser, "RESOURCE", "list only this resource; with --cluster, also a DRIVER"
     )
-    parser.add_argument(
-        "-w", "--watch", action="store_true", help="follow changes until Ctrl-C is pressed"
-    )
-    add_output_argument(parser)
     add_node_arguments(parser)
     add_pod_resources_argument(parser)
     add_proxy_argument(parser)

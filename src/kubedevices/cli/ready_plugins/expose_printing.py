@@ -87,10 +87,7 @@ def _type_of(config: ExposeConfig, tree: DeviceTree, asked: Sequence[str]) -> st
     having: dict[str, set[str]] = {}
     for rule in config.resources:
         for device_id in tree.devices(rule.device_type):
-            for name in (
-                device_id,
-                f"{rule.name}/{device_id}",
-            ):  # an ID contains no slash
+            for name in (device_id, f"{rule.name}/{device_id}"):  # an ID contains no slash
                 having.setdefault(name, set()).add(rule.name)
     for name in asked:
         if name not in having:
@@ -131,7 +128,7 @@ def print_profiles(args: argparse.Namespace) -> None:
         {
             "profile": profile.name,
             "resources": [rule.device_type for rule in profile.config.resources],
-            "here": _count(profile.config, host),
+            "here": len(survey(expand(profile.config, host, {}), host, DeviceMemory())),
             "title": profile.title,
         }
         for profile in map(read_profile, profile_names())
@@ -139,7 +136,3 @@ def print_profiles(args: argparse.Namespace) -> None:
     rows = [{**each, "resources": ",".join(each["resources"])} for each in document]
     columns = [Column(name) for name in ("profile", "resources", "here", "title")]
     print_listing(rows, columns, args.output, document=document)
-
-
-def _count(config: ExposeConfig, host: HostDevices) -> int:
-    return len(survey(expand(config, host, {}), host, DeviceMemory()))

@@ -24,10 +24,6 @@ from kubedevices.values.selectors.times import Duration
 _LONGEST_RANGE = 10_000_000
 
 
-def _is_sorted(items: list[Any]) -> bool:
-    return all(compare(*pair) <= 0 for pair in itertools.pairwise(items))
-
-
 def _best(name: str, sign: int) -> Callable[[list[Any]], Any]:
     def answer(items: list[Any]) -> Any:
         if not items:
@@ -90,10 +86,6 @@ def _contains(items: list[Any], others: list[Any]) -> bool:
     return all(index_of(items, each) >= 0 for each in others)
 
 
-def _intersects(items: list[Any], others: list[Any]) -> bool:
-    return any(index_of(items, each) >= 0 for each in others)
-
-
 def _unwrap(items: list[Any]) -> list[Any]:
     if not all(isinstance(each, Optional) for each in items):
         raise no_overload()
@@ -109,7 +101,7 @@ def _inserted(held: Mapping[Any, Any], *entry: Any) -> dict[Any, Any]:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "isSorted": _is_sorted,
+    "isSorted": lambda items: all(compare(*pair) <= 0 for pair in itertools.pairwise(items)),
     "min": _best("min", -1),
     "max": _best("max", 1),
     "sort": lambda items: _sorted(items, items),
@@ -121,7 +113,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "first": lambda items: Optional(*items[:1]),
     "last": lambda items: Optional(*items[-1:]),
     "sets.contains": _contains,
-    "sets.intersects": _intersects,
+    "sets.intersects": lambda a, b: any(index_of(a, each) >= 0 for each in b),
     "sets.equivalent": lambda a, b: _contains(a, b) and _contains(b, a),
     "optional.unwrap": _unwrap,
     "unwrapOpt": _unwrap,

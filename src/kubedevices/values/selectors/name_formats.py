@@ -6,6 +6,7 @@ Sources: k8s.io/apiserver 1.36, `pkg/cel/library/format.go`, and the validations
 import datetime as dt
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kubedevices.values.selectors.cel_values import KubernetesValue, Optional, fail
@@ -97,17 +98,9 @@ def _validate(held: NamedFormat, text: str) -> Optional:
     return Optional([fail("the messages of a format are not evaluated here", "unsupported")])
 
 
-def _named(name: str) -> Optional:
-    return Optional(NamedFormat(name)) if name in NAMES else Optional()
-
-
-def _made(name: str) -> Callable[[], NamedFormat]:
-    return lambda: NamedFormat(name)
-
-
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "format.named": _named,
+    "format.named": lambda name: Optional(*([NamedFormat(name)] if name in NAMES else [])),
     "validate": _validate,
-    **{f"format.{name}": _made(name) for name in NAMES},
+    **{f"format.{name}": partial(NamedFormat, name) for name in NAMES},
 }
 """The functions by name. A receiver is the first argument."""
