@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Awaitable, Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 
 def median(values: Iterable[float]) -> float:
@@ -85,9 +86,21 @@ async def bare_imports_pss(modules: str) -> float:
     return found
 
 
+class Table(NamedTuple):
+    """A title, and lines of cells; the first line is the header."""
+
+    title: str
+    lines: list[list[str]]
+
+
+printed: list[Table] = []
+"""The tables of this process, in the order in which they were printed."""
+
+
 def table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a Markdown table below a heading."""
     lines = [list(header), *[list(row) for row in rows]]
+    printed.append(Table(title, lines))
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     print(f"\n### {title}\n")
     for number, line in enumerate(lines):
@@ -95,3 +108,26 @@ def table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> N
         if number == 0:
             print("|" + "|".join("-" * (width + 2) for width in widths) + "|")
     sys.stdout.flush()
+
+
+def ranges(tables: Sequence[Table]) -> None:
+    """Print the same table of several runs as one; a number that differs becomes a range."""
+    (title, *_), cells = zip(*tables, strict=True)
+    lines = [list(map(_range, *each)) for each in zip(*cells, strict=True)]
+    table(title, lines[0], lines[1:])
+
+
+_NUMBER = re.compile(r"[+-]?\d[\d,]*(?:\.\d+)?")
+
+
+def _range(*cells: str) -> str:
+    """Return `0.9–1.2 ms` for `1.0 ms`, `0.9 ms` and `1.2 ms`; of other texts, the first."""
+    found = [_NUMBER.findall(cell) for cell in cells]
+    if len({_NUMBER.sub("#", cell) for cell in cells}) > 1:
+        return cells[0]
+    columns = (
+        sorted(set(column), key=lambda each: float(each.replace(",", "")))
+        for column in zip(*found, strict=True)
+    )
+    texts = iter([each[0] if len(each) == 1 else f"{each[0]}–{each[-1]}" for each in columns])
+    return _NUMBER.sub(lambda _: next(texts), cells[0])

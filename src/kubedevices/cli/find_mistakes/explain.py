@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kubedevices.cli.find_mistakes import explain_cluster, explain_fix
-from kubedevices.cli.shared.help_text import wrapped
 from kubedevices.cli.shared.node_client import absolute_path, add_node_arguments, add_proxy_argument
 from kubedevices.cli.shared.output import (
     Column,
@@ -242,11 +241,10 @@ def _print_findings(findings: Iterable["Finding"]) -> list[str]:
 
     A terminal gets lines of its width, a pipe gets lines without a limit.
     """
-    width = terminal.wrap_width()
     merged = _merged(findings)
     for each in merged:
         head = f"{each.result:8} {each.step:15} "
-        first, *others = _lines(each, max(40, width - _INDENT) if width else 0)
+        first, *others = _lines(each, max(30, width - _INDENT) if width else 0)
         print_line((f"{each.result:8}", _STYLES[each.result]), head[8:] + first)
         for line in others:
             print_line(" " * _INDENT + line)
@@ -278,12 +276,11 @@ def _merged(findings: Iterable["Finding"]) -> list["Finding"]:
     ]
 
 
-def _lines(finding: "Finding", width: int) -> Iterator[str]:
+def _lines(finding: "Finding") -> Iterator[str]:
     """Yield the finding, then its advice and its command, if any; a command is not wrapped."""
-    found = one_line(f"{finding.looked_at}: {finding.found}")
-    advice = f"→ {one_line(finding.advice)}" if finding.advice else ""
-    for text in filter(None, (found, advice)):
-        yield from wrapped(text, width) if width else [text]
+    advice = f"→ {finding.advice}" if finding.advice else ""
+    for text in filter(None, (f"{finding.looked_at}: {finding.found}", advice)):
+        yield from terminal.wrapped(text, _INDENT, least=40)
     if finding.command:
         yield f"$ {one_line(finding.command)}"
 
