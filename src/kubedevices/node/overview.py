@@ -154,7 +154,7 @@ def describe_pod(
             "devices": {resource: list(ids) for resource, ids in devices.items()},
         }
         if options is not None:
-            document["options"] = options_as_dict(options.get(container.name))
+            document["options"] = _options_as_dict(options.get(container.name))
             merged = container_options(manager.pod_devices.of_container(pod.uid, container.name))
             document["conflicts"] = [str(each) for each in merged.conflicts] if merged else []
         containers.append(document)
@@ -172,7 +172,7 @@ def _kind(pod: Pod, container: Container) -> str:
     return "sidecar" if container.is_sidecar else "app"
 
 
-def options_as_dict(options: ContainerOptions | None) -> dict[str, Any]:
+def _options_as_dict(options: ContainerOptions | None) -> dict[str, Any]:
     """Return run options as a JSON object; without devices all its values are empty."""
     made = options or ContainerOptions()
     return {
