@@ -244,7 +244,7 @@ def _print_findings(findings: Iterable["Finding"]) -> list[str]:
     merged = _merged(findings)
     for each in merged:
         head = f"{each.result:8} {each.step:15} "
-        first, *others = _lines(each, max(30, width - _INDENT) if width else 0)
+        first, *others = _lines(each)
         print_line((f"{each.result:8}", _STYLES[each.result]), head[8:] + first)
         for line in others:
             print_line(" " * _INDENT + line)
@@ -280,7 +280,7 @@ def _lines(finding: "Finding") -> Iterator[str]:
     """Yield the finding, then its advice and its command, if any; a command is not wrapped."""
     advice = f"→ {finding.advice}" if finding.advice else ""
     for text in filter(None, (f"{finding.looked_at}: {finding.found}", advice)):
-        yield from terminal.wrapped(text, _INDENT, least=40)
+        yield from terminal.wrapped(text, _INDENT, least=30)
     if finding.command:
         yield f"$ {one_line(finding.command)}"
 
