@@ -165,16 +165,10 @@ def namespace(name: str) -> str:
 def label(text: str) -> tuple[str, str]:
     """Return key and value of `KEY=VALUE`; raises `UsageError`."""
     key, equals, value = text.partition("=")
-    prefix, slash, name = key.rpartition("/")
     if not equals or not key:
         raise UsageError(f"--node-label {text!r} is not KEY=VALUE")
-    is_possible = (
-        LABEL_VALUE.fullmatch(name)
-        and (not slash or DOMAIN.fullmatch(prefix))
-        and (not value or LABEL_VALUE.fullmatch(value))
-        and max(len(name), len(value)) <= LABEL_LIMIT
-    )
-    if not is_possible:
+    longest = max(len(key.rpartition("/")[2]), len(value))
+    if not _is_pair(key, value) or longest > LABEL_LIMIT:
         raise UsageError(
             f"--node-label {text!r}: a node cannot have this label (see `kubectl get nodes "
             "--show-labels`)"
@@ -186,16 +180,19 @@ def taint(text: str) -> str:
     """Return `text` if it is KEY or KEY=VALUE, with or without :EFFECT; raises `UsageError`."""
     rest, colon, effect = text.partition(":")
     key, _, value = rest.partition("=")
-    prefix, slash, name = key.rpartition("/")
-    is_possible = (
-        LABEL_VALUE.fullmatch(name)
-        and (not slash or DOMAIN.fullmatch(prefix))
-        and (not value or LABEL_VALUE.fullmatch(value))
-        and (not colon or effect in _EFFECTS)
-    )
-    if not is_possible:
+    if not _is_pair(key, value) or (colon and effect not in _EFFECTS):
         raise UsageError(
             f"--toleration {text!r} is not a taint of a node: KEY, KEY=VALUE, or either with one "
             f"of {', '.join(f':{each}' for each in _EFFECTS)}"
         )
     return text
+
+
+def _is_pair(key: str, value: str) -> bool:
+    """Whether a label or taint can have this key and value."""
+    prefix, slash, name = key.rpartition("/")
+    return bool(
+        LABEL_VALUE.fullmatch(name)
+        and (not slash or DOMAIN.fullmatch(prefix))
+        and (not value or LABEL_VALUE.fullmatch(value))
+    )
