@@ -111,6 +111,14 @@ class NodeFiles:
         looked_at = [each for each in nodes if not each.type or each.major is None]
         return sorted({each.host_path or each.path for each in looked_at if each.type != "p"})
 
+    def device_numbers(self, names: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """Return the devices for which these CDI names say major and minor, by path on the host."""
+        return {
+            each.host_path or each.path: (each.major, each.minor)
+            for each in self._edits(names).device_nodes
+            if each.type != "b" and each.major is not None and each.minor is not None
+        }
+
     def _edits(self, names: Sequence[str]) -> ContainerEdits:
         found = read_registry((self.etc_cdi, self.cdi))
         edits = ContainerEdits()

@@ -132,6 +132,22 @@ class LeavesItsSocket(Driver):
         return 0
 
 
+@defect("register.stop", "cuts-a-call")
+class CutsItsCalls(Driver):
+    def close(self, grace: float) -> None:
+        super().close(0)
+
+
+@defect("register.stop", "service-first")
+class EndsItsServiceFirst(Driver):
+    def close(self, grace: float) -> None:
+        self.health.stop()
+        for path, (server, _) in self.servers.items():
+            path.unlink(missing_ok=True)
+            server.stop(grace).wait(grace + 1)
+        self.servers.clear()
+
+
 @defect("register.status-refused", "exit-0")
 class EndsAfterARefusal(Registration):
     def refused(self, text: str) -> None:

@@ -37,6 +37,7 @@ ALL: tuple[PluginCheck, ...] = tuple(
         registration.arrival,
         registration.theme,
         slices.theme,
+        slices.waiting,
         slices.apart,
         changes.theme,
         prepare.arrival,

@@ -138,7 +138,7 @@ async def _is_refused(claim: TestClaim) -> bool:
     """Whether a claim for a held device gets an error, or has to wait."""
     call = asyncio.create_task(claim.try_prepare(), name="Prepare of a held device")
     try:
-        done, _ = await asyncio.wait({call}, timeout=_WAITS)
-        return not done or isinstance(await call, str)
+        await claim.node.until(call.done, _WAITS)
+        return not call.done() or isinstance(await call, str)
     finally:
         call.cancel()

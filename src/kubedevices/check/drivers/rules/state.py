@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 
 from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Severity, Theme
 from kubedevices.check.drivers.claims import TestClaim, cdi_ids, in_words, needs_devices
 from kubedevices.check.drivers.node import DriverNode
+from kubedevices.check.drivers.node_setup import another_boot
 from kubedevices.check.process_figures import figures_of
 from kubedevices.errors.words import counted
 
@@ -18,6 +20,8 @@ _LONGEST_CALL = 2.0
 """Seconds. Kills are spread over the time that a call takes, but over no longer time."""
 
 _ROUNDS = 60
+_NEEDED = {"/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx"}
+"""Devices that each program uses: they get no other numbers."""
 
 
 @simple.check(
@@ -48,21 +52,60 @@ async def cdi_wiped(node: DriverNode) -> str:
     mend="At start look at the devices afresh, and set them up again in Prepare.",
 )
 async def reboot(node: DriverNode) -> str:
-    """After a reboot, with /var/run/cdi empty and the sockets gone, a claim is prepared again."""
+    """After a reboot, with another boot ID, /var/run/cdi empty and the sockets gone, a claim is
+    prepared again; device numbers in its CDI file are those of now.
+    """
     async with TestClaim(node).allocate() as claim:
         await claim.prepare()
-        await node.end_processes()
-        await node.stop_kubelet()
-        node.files.remove(node.files.cdi / name for name in node.files.cdi_files())
-        node.files.remove(node.files.sockets())
+        numbers = await _reboot(node, claim, ())
+        changed = [
+            path for path in await node.supervisor.numbers([*numbers]) if path not in _NEEDED
+        ]
+        if changed:
+            # A driver that opens the other device in its place may fail: that is no finding.
+            with contextlib.suppress(_NotAsBefore):
+                await _reboot(node, claim, changed)
+    how = "with another boot ID" if node.path_map.binds else "with the same boot ID"
+    numbered = f" and other numbers of {', '.join(changed)}" if changed else ""
+    return f"prepared again, {how}{numbered}"
+
+
+class _NotAsBefore(Broken):
+    """The driver does not come back, or does not prepare the claim."""
+
+
+async def _reboot(
+    node: DriverNode, claim: TestClaim, changed: Sequence[str]
+) -> dict[str, tuple[int, int]]:
+    """Play a reboot after which the devices `changed` have other numbers, and prepare the claim.
+
+    Return the numbers of devices in its CDI files; raises `Broken`.
+    """
+    await node.end_processes()
+    await node.stop_kubelet()
+    node.files.remove(node.files.cdi / name for name in node.files.cdi_files())
+    node.files.remove(node.files.sockets())
+    async with another_boot(node, changed):
         node.process = await node.launch()
         await node.start_kubelet()
         if problem := await node.until_ready(node.timing.start):
-            raise Broken(f"after a reboot: {problem}", node.last_words())
-        prepared = await claim.prepare()
-        if problem := node.files.cdi_problem([name for each in prepared for name in each.cdi_ids]):
+            raise _NotAsBefore(f"after a reboot: {problem}", node.last_words())
+        prepared = await claim.try_prepare()
+        if isinstance(prepared, str):
+            raise _NotAsBefore(f"after a reboot: {prepared}", node.last_words())
+        names = [name for each in prepared for name in each.cdi_ids]
+        if problem := node.files.cdi_problem(names):
             raise Broken(f"after a reboot: {problem}")
-    return "prepared again"
+        numbers = node.files.device_numbers(names)
+        for path, now in (await node.supervisor.numbers([*numbers])).items():
+            if numbers[path] != now:
+                what = f"{path} has the numbers {_colon(now)}"
+                raise Broken(f"after a reboot {what}, its CDI file says {_colon(numbers[path])}")
+        return numbers
+
+
+def _colon(numbers: tuple[int, int]) -> str:
+    return f"{numbers[0]}:{numbers[1]}"
 
 
 @theme.check(
