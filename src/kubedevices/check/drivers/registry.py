@@ -5,16 +5,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kubedevices.errors import RegistrationError
+from kubedevices.node.arrival.plugin_directory import accepts_connections
 from kubedevices.testing.dra_kubelet.drivers import Drivers
 from kubedevices.values.allocation import PluginInfo
 
 
 class DriverArrival(NamedTuple):
-    """An answer to GetInfo, and whether the driver's socket existed then; `at` is loop time."""
+    """An answer to GetInfo, and whether the driver accepted calls then; `at` is loop time."""
 
     info: PluginInfo
     at: float
-    has_socket: bool
+    accepts: bool
 
 
 class Refused(RegistrationError):
@@ -36,8 +37,8 @@ class DriverRegistry:
 
     def explain(self, info: PluginInfo) -> RegistrationError | None:
         """Record an answer to GetInfo; return why the kubelet does not accept it."""
-        there = self._outside(info.endpoint).is_socket() if info.endpoint else False
-        self.arrivals.append(DriverArrival(info, self._now(), there))
+        accepts = bool(info.endpoint) and accepts_connections(self._outside(info.endpoint))
+        self.arrivals.append(DriverArrival(info, self._now(), accepts))
         return Refused(self.refusal) if self.refusal else self._drivers.explain(info)
 
     async def connect(self, info: PluginInfo, socket: Path) -> None:

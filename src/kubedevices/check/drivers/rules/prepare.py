@@ -254,7 +254,9 @@ async def foreign(node: DriverNode) -> str:
     mend="Answer with the name of the request of each result.",
 )
 async def named_requests(node: DriverNode) -> str:
-    """Each device of a claim with two requests names its request."""
+    """Each device of a claim with two requests names its request and has CDI IDs of its own; two
+    devices of one request name it both.
+    """
     needs_devices(node, 2)
     async with TestClaim(node, *requests("first", "second")).allocate() as claim:
         prepared = await claim.prepare()
@@ -264,7 +266,15 @@ async def named_requests(node: DriverNode) -> str:
             raise Broken(f"allocated {_devices(claim)}, but the answer is {in_words(prepared)}")
         if problem := node.files.cdi_problem([name for each in prepared for name in each.cdi_ids]):
             raise Broken(problem)
-    return "first and second"
+        one, other, *_ = prepared
+        alike = len(one.cdi_ids) > 1 and {*one.cdi_ids} == {*other.cdi_ids}
+        if alike and one.device != other.device:
+            raise Broken(f"both requests have the CDI IDs {', '.join(one.cdi_ids)}")
+    async with TestClaim(node, *requests("pair", count=2)).allocate() as claim:
+        _must_be(prepared := await claim.prepare(), claim)
+        if strange := tuple(each for each in prepared if {*each.requests} - {"pair"}):
+            raise Broken(f"the request is pair, but the answer is {in_words(strange)}")
+    return "first and second; two devices for one"
 
 
 @theme.check(

@@ -17,6 +17,7 @@ FAIL, WARN = Severity.FAIL, Severity.WARN
 arrival = Theme("register", harm=Harm.ALL_DEVICES)
 theme = Theme("register", track=None, harm=Harm.ALL_DEVICES)
 _LONGEST_NAME = 63
+_PAUSE = 0.1
 _BUSY = 2.0
 """Seconds for which a Prepare reads its claim when the driver is told to end."""
 
@@ -42,8 +43,8 @@ async def info(node: DriverNode) -> str:
         raise Broken(f"the name {said.name!r} is no DNS subdomain of at most 63 characters")
     if not said.endpoint.startswith("/"):
         raise Broken(f"the endpoint {said.endpoint!r} is no absolute path")
-    if not found.has_socket:
-        raise Broken(f"its socket {said.endpoint} did not exist when it registered")
+    if not found.accepts:
+        raise Broken(f"nobody listened at {said.endpoint} when it registered")
     unknown = [
         each for each in said.supported_versions if each not in {*PACKAGES, *HEALTH_SERVICES}
     ]
@@ -216,13 +217,18 @@ async def two_instances(node: DriverNode) -> str:
         node.process = await node.launch()
         if not await node.until(lambda: len(node.connections()) > 1, node.timing.start):
             raise Broken("the second instance is not registered", node.last_words())
+        await other.allocate().prepare()
         await first.send_signal(signal.SIGTERM)
-        await node.lost_time.wait(first.wait, node.timing.stop)
+        until = asyncio.create_task(first.wait(node.timing.stop), name="end of the first instance")
+        while not until.done():  # a kubelet calls at any time
+            await other.unprepare()
+            await other.prepare()
+            await asyncio.wait({until}, timeout=_PAUSE)
         await node.pause(node.timing.hold)  # a kubelet notices later that a socket is gone
         if not await node.until(node.is_connected, node.timing.again):
             raise Broken("when the first instance stopped, the second was not registered any more")
         await claim.unprepare()
-        await other.allocate().prepare()
+        await other.prepare()
         missing = not await node.until(node.cluster.devices, node.timing.again)
         if missing:
             raise Broken("when the first instance stopped, the slices were gone")
@@ -263,8 +269,7 @@ async def stop(node: DriverNode) -> str:
             finally:
                 call.cancel()
                 await asyncio.gather(call, return_exceptions=True)
-        node.process = await node.launch()
-        if problem := await node.until_registered(node.timing.start):
+        if problem := await node.start_again():
             raise Broken(f"after SIGTERM in the middle of a Prepare: {problem}", node.last_words())
         await claim.prepare()
     if was_busy and was_cut:

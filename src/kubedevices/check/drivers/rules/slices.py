@@ -34,6 +34,7 @@ async def valid(node: DriverNode) -> str:
     """The server accepts each slice, one pool of the node is complete, and the Node owns it."""
     if node.cluster.store.refused:
         raise Broken(f"the server refused a slice: {node.cluster.store.refused[0]}")
+    uid = node.cluster.api.get("nodes", node.node_name, "")["metadata"]["uid"]
     slices = node.cluster.slices()
     mine = [each for each in slices if each["spec"]["driver"] == node.driver]
     if not mine:
@@ -45,6 +46,8 @@ async def valid(node: DriverNode) -> str:
         owners = each["metadata"].get("ownerReferences", ())
         if not any(owner["kind"] == "Node" and owner["name"] == node.node_name for owner in owners):
             raise Broken(f"the Node does not own {name}")
+        if strange := [owner for owner in owners if owner["uid"] != uid]:
+            raise Broken(f"{name} belongs to {strange[0]['name']} with the UID of no Node")
     pools: dict[str, list[int]] = {}
     for each in mine:
         pool = each["spec"]["pool"]
@@ -74,9 +77,12 @@ async def standard_attributes(node: DriverNode) -> str:
         if repeated := [each for each in attributes if each.startswith(f"{node.driver}/")]:
             raise Broken(f"{name}: {repeated[0]} repeats the driver's name, which is implied")
         plain = {each.rpartition("/")[2].lower(): each for each in attributes}
-        for mark, standard in (("pcibusid", "pciBusID"), ("pcieroot", "pcieRoot")):
-            if mark in plain and plain[mark] != _STANDARD + standard:
-                raise Broken(f"{name}: {plain[mark]} is {_STANDARD}{standard}")
+        for standard in ("pciBusID", "pcieRoot"):
+            own, full = plain.get(standard.lower()), _STANDARD + standard
+            if own and full not in attributes:
+                raise Broken(f"{name}: {own} is {full}")
+            if own and "string" not in attributes[full]:
+                raise Broken(f"{name}: {full} is no string")
     return "nothing to correct"
 
 
@@ -169,9 +175,14 @@ async def _recovers(
         await node.cluster.api.delete_slices(node.node_name, "")
         if not await node.until(hit.is_set, node.timing.repaired):
             raise Broken(f"after all slices were deleted: no write, which {what} would answer")
-        since = len(node.cluster.api.requests)
-        await node.pause(node.timing.refusing)
+        since, half = len(node.cluster.api.requests), node.timing.refusing / 2
+        await node.pause(half)
+        later = len(node.cluster.api.requests)
+        await node.pause(half)
         made = len(node.cluster.api.requests) - since
+        writes = len(node.cluster.writes(later))
+    if writes > 2 + _MOST_PER_SECOND * half:
+        raise Broken(f"still {writes} writes within {half:g} s, {half:g} s after the first {what}")
     if made > _BURST + _MOST_PER_SECOND * node.timing.refusing * 2:
         raise Broken(f"{made} requests within {node.timing.refusing:g} s of {what}")
     await _restored(node, content, f"after {what}", node.timing.repaired)

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Severity, Theme
 from kubedevices.check.drivers.claims import TestClaim, cdi_ids, in_words, needs_devices
@@ -14,12 +16,20 @@ from kubedevices.errors.words import counted
 FAIL, WARN = Severity.FAIL, Severity.WARN
 simple = Theme("state", harm=Harm.POD, needs=("prepare.answers",))
 theme = Theme("state", track=None, harm=Harm.POD, needs=("prepare.answers",))
-_CUTS = 6
+_CUTS = 20
+_GARBAGE = "with garbage"
+_WORDS = re.compile(
+    r"state|checkpoint|json|corrupt|checksum|invalid|unexpected|cannot|could not|fail|lost|damage",
+    re.IGNORECASE,
+)
 _KILLS, _LONG_KILLS = 20, 200
 _LONGEST_CALL = 2.0
 """Seconds. Kills are spread over the time that a call takes, but over no longer time."""
 
 _ROUNDS = 60
+_MOST_MEMORY = 512
+"""KiB for each claim: a heap grows by some MB in any case."""
+
 _NEEDED = {"/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx"}
 """Devices that each program uses: they get no other numbers."""
 
@@ -158,27 +168,52 @@ async def killed(node: DriverNode) -> str:
     seen="drivers whose crash loop needs a person on the node",
 )
 async def checkpoint_cut(node: DriverNode) -> str:
-    """With cut, empty or garbage state files the driver starts, registers and unprepares."""
+    """With state files that are cut, empty, garbage or of a newer version the driver starts,
+    registers and unprepares, and says that it cannot read them.
+    """
     claim = TestClaim(node).allocate()
     await claim.prepare()
     files = node.files.state_texts()
     if not any(files.values()):
         raise NotTried("it keeps no state in its plugin directory")
-    damages = [b"", b"{}", b"\0garbage\xff", *(None for _ in range(_CUTS))]
-    for number, damage in enumerate(damages):
+    damages = _damages()
+    silent = False
+    for what, damaged in damages.items():
         await node.end_processes()
-        part = (number - 2) / (_CUTS + 1)
-        node.files.write(
-            (path, text[: int(len(text) * part)] if damage is None else damage)
-            for path, text in files.items()
-        )
-        node.process = await node.launch()
-        what = "cut" if damage is None else repr(damage)
-        if problem := await node.until_ready(node.timing.start):
+        node.files.write((path, damaged(text)) for path, text in files.items())
+        if problem := await node.start_again():
             raise Broken(f"state files {what}: {problem}", node.last_words())
-        await claim.unprepare()
+        if problem := await node.unprepare([claim.reference]):
+            raise Broken(f"state files {what}: Unprepare failed: {problem}", node.last_words())
+        silent |= what == _GARBAGE and not _WORDS.search(node.outputs()[-1])
     claim.delete()
+    if silent:
+        raise Fragile("it does not say in its output that its state files cannot be read")
     return f"starts with {len(damages)} kinds of damage in {counted(len(files), 'file')}"
+
+
+def _damages() -> dict[str, Callable[[bytes], bytes]]:
+    """Return what may have happened to a state file, in words, and what is left of its text."""
+    found: dict[str, Callable[[bytes], bytes]] = {
+        "empty": lambda _: b"",
+        "{}": lambda _: b"{}",
+        _GARBAGE: lambda _: b"\0garbage\xff",
+        "of a newer version": _newer,
+    }
+    for number in range(1, _CUTS + 1):
+        part = number / (_CUTS + 1)
+        found[f"cut after {part:.0%}"] = partial(_cut, part)
+    return found
+
+
+def _cut(part: float, text: bytes) -> bytes:
+    return text[: int(len(text) * part)]
+
+
+def _newer(text: bytes) -> bytes:
+    """Return a state as a later version of the driver may write it, which this one cannot read."""
+    text = re.sub(rb'("\w*version":\s*"?v?)\d+', rb"\g<1>99", text, flags=re.IGNORECASE)
+    return re.sub(rb'"v\d+":', b'"v99":', text)
 
 
 @theme.check(
@@ -269,7 +304,7 @@ async def restart_held(node: DriverNode) -> str:
     mend="Close what you open for each claim.",
 )
 async def growth(node: DriverNode) -> str:
-    """Descriptors, threads and state files do not grow with the number of claims."""
+    """Descriptors, threads, memory and state files do not grow with the number of claims."""
     needs_devices(node, 1)
     assert node.process is not None
 
@@ -289,6 +324,8 @@ async def growth(node: DriverNode) -> str:
         raise Broken(f"{more} more descriptors after {_ROUNDS} claims")
     if after.threads - before.threads > _ROUNDS // 4:
         raise Broken(f"{after.threads - before.threads} more threads after {_ROUNDS} claims")
+    if (more_memory := after.memory - before.memory) > _MOST_MEMORY * _ROUNDS:
+        raise Broken(f"{more_memory // 1024} MB more memory after {_ROUNDS} claims")
     if _size(node) > size + 40 * _ROUNDS:
         raise Fragile(f"its state files grew from {size} to {_size(node)} bytes")
     return f"no growth in {_ROUNDS} claims"
