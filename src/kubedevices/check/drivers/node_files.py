@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from kubedevices.check.directories import RunDirectories, cdi_files_in
 from kubedevices.host.cdi_specs import read_registry
@@ -102,8 +103,13 @@ class NodeFiles:
         return [name for name, text in self.cdi_files().items() if uid in name + text]
 
     def cdi_edits(self, names: Sequence[str]) -> str:
-        """Return what a container gets with these CDI names, as text to compare."""
-        return json.dumps(to_dict(self._edits(names)), sort_keys=True)
+        """Return what a container gets with these CDI names, as text to compare.
+
+        Lists are sorted: their order means nothing to a container.
+        """
+        made: dict[str, Any] = to_dict(self._edits(names))
+        lists = {key: sorted(each, key=repr) for key, each in made.items() if type(each) is list}
+        return json.dumps(made | lists, sort_keys=True)
 
     def device_files(self, names: Sequence[str]) -> list[str]:
         """Return the device files that a runtime has to look at for these CDI names."""

@@ -153,3 +153,11 @@ class EndsAfterARefusal(Registration):
     def refused(self, text: str) -> None:
         super().refused(text)
         os._exit(0)
+
+
+@defect("register.two-instances", "wipes")
+class WipesItsPredecessor(Driver):
+    def open(self) -> None:
+        for each in self.options.cdi_dir.glob("*.json"):
+            each.unlink()
+        super().open()

@@ -133,3 +133,32 @@ class LeavesThreads(Service):
     def prepare(self, claim: Any, context: Any, left: int) -> Devices:
         threading.Thread(target=threading.Event().wait, daemon=True).start()
         return super().prepare(claim, context, left)
+
+
+@defect("state.growth", "memory")
+class KeepsEachCall(Service):
+    def prepare(self, claim: Any, context: Any, left: int) -> Devices:
+        self.calls = [*getattr(self, "calls", ()), os.urandom(2**20)]
+        return super().prepare(claim, context, left)
+
+
+@defect("state.restart-held", "parameters")
+class ForgetsParametersAtARestart(NotesItsOwn):
+    def repeated(self, uid: str, devices: Devices) -> Devices:
+        if uid not in self.mine:
+            devices = [each | {"parameters": {"mode": "lost"}} for each in devices]
+        return super().repeated(uid, devices)
+
+
+@defect("state.checkpoint-cut", "newer")
+class EndsAtANewerVersion(State):
+    def lost(self, reason: str) -> Claims:
+        if "version" in reason:
+            os._exit(1)
+        return super().lost(reason)
+
+
+@defect("state.checkpoint-cut", "silent")
+class SaysNothing(State):
+    def __init__(self, directory: Path, log: Callable[[str], None]) -> None:
+        super().__init__(directory, lambda _: None)

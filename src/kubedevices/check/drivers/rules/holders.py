@@ -133,10 +133,10 @@ async def shares(node: DriverNode) -> str:
         if not await _is_refused(alone):
             raise Broken(f"{shared[0]} was prepared exclusively beside its shares")
         await one.unprepare()
-        if [*await other.prepare()] != found[-1:]:
-            raise Broken("when one share ended, the other has another answer")
         if problem := node.files.cdi_problem(found[-1].cdi_ids):
             raise Broken(f"when one share ended: {problem}")
+        if [*await other.prepare()] != found[-1:]:
+            raise Broken("when one share ended, the other has another answer")
         await other.unprepare()
         await alone.prepare()
         if not await _is_refused(one):

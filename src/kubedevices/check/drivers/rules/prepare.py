@@ -215,12 +215,19 @@ async def no_allocation(node: DriverNode) -> str:
     mend="Refuse devices that you do not have, by name.",
 )
 async def unknown_device(node: DriverNode) -> str:
-    """A device that is in no slice is refused."""
-    async with TestClaim(node).allocate() as good, TestClaim(node) as claim:
+    """A device that is in no slice is refused: an unknown one, or a known name in another pool."""
+    async with (
+        TestClaim(node).allocate() as good,
+        TestClaim(node) as claim,
+        TestClaim(node) as other,
+    ):
         claim.set_results([good.results[0] | {"device": "no-such-device"}])
         answer = await claim.try_prepare()
         if not isinstance(answer, str):
             raise Broken(f"it prepared no-such-device: {in_words(answer)}")
+        other.set_results([good.results[0] | {"pool": "no-such-pool"}])
+        if not isinstance(prepared := await other.try_prepare(), str):
+            raise Fragile(f"it prepared a device of no-such-pool: {in_words(prepared)}")
         return f"refused: {answer}"
 
 

@@ -213,7 +213,7 @@ async def two_instances(node: DriverNode) -> str:
     assert first is not None
     claim, other = TestClaim(node).allocate(), TestClaim(node)
     async with claim, other:
-        await claim.prepare()
+        names = [name for each in await claim.prepare() for name in each.cdi_ids]
         node.process = await node.launch()
         if not await node.until(lambda: len(node.connections()) > 1, node.timing.start):
             raise Broken("the second instance is not registered", node.last_words())
@@ -227,6 +227,8 @@ async def two_instances(node: DriverNode) -> str:
         await node.pause(node.timing.hold)  # a kubelet notices later that a socket is gone
         if not await node.until(node.is_connected, node.timing.again):
             raise Broken("when the first instance stopped, the second was not registered any more")
+        if problem := node.files.cdi_problem(names):
+            raise Broken(f"what the first instance had prepared: {problem}")
         await claim.unprepare()
         await other.prepare()
         missing = not await node.until(node.cluster.devices, node.timing.again)

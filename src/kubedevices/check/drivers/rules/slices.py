@@ -115,10 +115,18 @@ async def quiet(node: DriverNode) -> str:
     mend="Watch your slices, and create them again.",
 )
 async def again(node: DriverNode) -> str:
-    """When all its slices are deleted the driver publishes them again."""
-    content = node.cluster.content()
+    """When all its slices are deleted the driver publishes them again, and leaves those of other
+    nodes alone.
+    """
+    content, other = node.cluster.content(), "slice-of-another-node"
+    pool = {"name": "other-node", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": node.driver, "nodeName": "other-node", "pool": pool, "devices": []}
+    made = node.cluster.api.put("resourceslices", {"metadata": {"name": other}, "spec": spec})
     await node.cluster.api.delete_slices(node.node_name, "")
-    return await _restored(node, content, "after all slices were deleted")
+    evidence = await _restored(node, content, "after all slices were deleted")
+    if made not in node.cluster.slices():
+        raise Broken("it deleted or changed a slice of another node")
+    return evidence
 
 
 @apart.check(

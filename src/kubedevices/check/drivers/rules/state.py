@@ -46,11 +46,13 @@ _NEEDED = {"/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/tty", 
 async def cdi_wiped(node: DriverNode) -> str:
     """Prepare of a prepared claim writes its CDI file again if that is gone."""
     async with TestClaim(node).allocate() as claim:
-        cdi_ids(await claim.prepare())
+        edits = node.files.cdi_edits(cdi_ids(await claim.prepare()))
         node.files.remove(node.files.cdi / name for name in node.files.cdi_files())
-        prepared = await claim.prepare()
-        if problem := node.files.cdi_problem(cdi_ids(prepared)):
+        names = cdi_ids(await claim.prepare())
+        if problem := node.files.cdi_problem(names):
             raise Broken(f"after /var/run/cdi was emptied: {problem}")
+        if node.files.cdi_edits(names) != edits:
+            raise Broken("after /var/run/cdi was emptied a container gets something else")
     return "its CDI files are back"
 
 
@@ -280,13 +282,17 @@ async def restart_held(node: DriverNode) -> str:
     """After a restart of the driver a held claim has the same answer and can be unprepared."""
     async with TestClaim(node).allocate() as claim:
         first = await claim.prepare()
+        names = [name for each in first for name in each.cdi_ids]
+        edits = node.files.cdi_edits(names)
         await node.restart_driver()
         if (answer := await claim.prepare()) != first:
             raise Broken(
                 f"the answer is {in_words(answer)}, before the restart it was {in_words(first)}"
             )
-        if problem := node.files.cdi_problem([name for each in first for name in each.cdi_ids]):
+        if problem := node.files.cdi_problem(names):
             raise Broken(problem)
+        if node.files.cdi_edits(names) != edits:
+            raise Broken("after a restart of the driver a container gets something else")
         await node.restart_driver()
         await claim.unprepare()
         if left := node.files.cdi_files_of(claim.uid):
