@@ -213,7 +213,7 @@ def test_the_plugin_of_another_vendor_does_not_obey(
     assert run(directory, "cordon", f"{RESOURCE}/gpu-a", *REASON) == 1
     said = capsys.readouterr().err
     assert "no plugin obeys" in said
-    assert "`kubedevices proxy` in front of it would" in said
+    assert "put `kubedevices proxy` before it" in said
     assert run(directory, "cordon", "example.com/widgets/gpu-a", *REASON) == 1
     assert f"did you mean '{RESOURCE}'?" in capsys.readouterr().err
     assert listed(directory, capsys) == []

@@ -33,6 +33,13 @@ def test_its_help_names_it_as_kubectl_does(
     assert "kubedevices" not in shown.partition("\nexamples:")[2]
 
 
+def test_a_misspelt_explain_is_no_resource(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explian", "pod", "train-0"]) == 2
+    assert capsys.readouterr().err == (
+        "kubedevices: 'explian' is no command, resource or driver, did you mean 'explain'?\n"
+    )
+
+
 async def test_it_lists_the_devices_of_the_cluster(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

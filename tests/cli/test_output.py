@@ -98,6 +98,19 @@ def test_a_narrow_terminal_gets_the_long_cells_below_their_row(terminal: Termina
     assert lines == ["  ID", "  ──", "a  g", "  d0", "  d1", f"    note: {'y' * 78}"]
 
 
+def test_a_last_column_of_prose_breaks_between_words(terminal: Terminal) -> None:
+    """Below its first line; beside a wide ID, which becomes a heading, it has the room."""
+    for id_, rest in (("id", 74), ("i" * 70, 78)):
+        terminal.truncate(0)
+        print_listing(
+            [{"id": id_, "rule": "word " * 30}], [Column("id"), Column("rule", prose=True)], "table"
+        )
+        lines = re.sub(r"\x1b\[[0-9;]*m|\0", "", terminal.getvalue()).splitlines()
+        assert max(map(len, lines)) <= 80
+        assert sum(line.count("word") for line in lines) == 30
+        assert sum(rest - 10 < len(line.strip()) <= rest for line in lines if "word" in line) >= 1
+
+
 def test_control_characters_are_escaped(terminal: Terminal) -> None:
     """Escape sequences of a foreign plugin stay text."""
     print_listing([{"id": "a\x1b[2Jb"}], [Column("id")], "table")

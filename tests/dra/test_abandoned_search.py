@@ -154,9 +154,9 @@ async def test_claims_of_an_earlier_boot_are_freed_too(tmp_path: Path) -> None:
     world = World(tmp_path)
     await world.begin()
     world.rig.service._preparation._boot_id = "boot-2"
-    assert world.rig.service.is_held("gpu-0")
+    assert world.rig.service.work.is_held("gpu-0")
     assert not await world.look()
-    assert not world.rig.service.is_held("gpu-0")
+    assert not world.rig.service.work.is_held("gpu-0")
 
 
 async def test_a_hook_that_fails_is_logged_and_called_again(

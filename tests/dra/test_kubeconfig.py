@@ -135,5 +135,7 @@ def test_the_option_overrides_the_variable_and_the_variable_the_pod(tmp_path: Pa
     assert v6.server == "https://[fd00::1]:443"
     pod["KUBECONFIG"] = str(kubeconfig(tmp_path / "variable", {"token": "variable"}))
     assert find_access(None, pod, account_dir=tmp_path).token == Secret("variable")
+    with pytest.raises(CannotRead, match=r"/gone: No such file .*; the variable KUBECONFIG"):
+        find_access(None, {"KUBECONFIG": str(tmp_path / "gone")})
     option = kubeconfig(tmp_path / "option", {"token": "option"})
     assert find_access(option, pod, account_dir=tmp_path).token == Secret("option")

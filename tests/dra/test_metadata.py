@@ -57,7 +57,7 @@ class Node:
             dev_root=Path("/dev"),
             metadata=metadata,
         )
-        await self.service.start()
+        await self.service.work.start()
         self.offer("T4")
 
     def offer(self, model: str) -> None:
@@ -362,7 +362,7 @@ async def test_a_file_that_cannot_be_written_fails_its_claim(node: Node) -> None
     answer = (await node.service.prepare((ONE,)))[ONE.uid]
     assert f"cannot write {directory}" in answer
     assert not [*node.cdi_dir.glob("*")]
-    assert node.preparation.is_empty
+    assert not node.preparation.claims
     directory.unlink()
     assert len(node.mounts(await node.prepare())) == 1
 

@@ -214,7 +214,7 @@ async def test_a_cancelled_call_finishes_its_work(
     await asyncio.sleep(0)
     call.cancel()
     release.set()
-    await rig.service.settle(60)
+    await rig.service.work.settle(60)
     monkeypatch.setattr(service_module, "ANSWER_LIMIT", 60)
     assert isinstance((await rig.service.prepare((ONE,)))[ONE.uid], tuple)
     assert author.calls.count("allocate gpu-0") == 1
@@ -262,7 +262,7 @@ async def test_an_answer_that_is_late_is_logged(
         assert str(answer) in caplog.text
     finally:
         release.set()
-        await rig.service.settle(60)
+        await rig.service.work.settle(60)
 
 
 # ------------------------------------------------------------ a device that another claim has
@@ -278,7 +278,7 @@ async def waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     rig.claims["c2"] = claim_of(TWO.uid, "gpu-0")
     yield rig
     rig.service.begin_end()
-    await rig.service.settle(60)
+    await rig.service.work.settle(60)
 
 
 async def waiting_for_holder(rig: Rig, caplog: pytest.LogCaptureFixture) -> "asyncio.Task[Any]":
@@ -329,8 +329,8 @@ async def test_a_cancelled_call_does_not_wait_any_longer(
     call.cancel()
     await asyncio.wait({call})
     await waits.service.unprepare((ONE,))
-    await waits.service.settle(60)
-    assert waits.service._preparation.is_empty
+    await waits.service.work.settle(60)
+    assert not waits.service._preparation.claims
 
 
 async def test_unprepare_ends_the_wait_of_the_same_claim(
@@ -341,7 +341,7 @@ async def test_unprepare_ends_the_wait_of_the_same_claim(
     await waits.service.unprepare((TWO,))
     assert "still holds device" in (await call)[TWO.uid]
     await waits.service.unprepare((ONE,))
-    assert waits.service._preparation.is_empty
+    assert not waits.service._preparation.claims
 
 
 async def test_the_end_of_the_driver_ends_the_wait(

@@ -1,5 +1,6 @@
 """Asking a node, a kubelet, a checkpoint and plugins, over real sockets."""
 
+import asyncio
 import socket as sockets
 from pathlib import Path
 
@@ -180,6 +181,28 @@ async def test_the_plugin_registry_is_asked(short_dir: Path) -> None:
     assert "does not answer GetInfo" in other.problem
     assert await ask.ask_registry(short_dir / "none") == ()
     assert await ask.ask_registry(short_dir / "r" / "file") is None
+
+
+async def test_a_driver_that_is_replaced_meanwhile_is_asked_at_its_new_socket(
+    short_dir: Path,
+) -> None:
+    """The old socket is no mistake."""
+    registry, newer = short_dir / "r", short_dir / "newer.sock"
+    registry.mkdir()
+    old = registry / "old.sock"
+
+    def replace_it(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if old.exists():
+            old.unlink()
+            newer.rename(registry / "new.sock")
+        writer.close()
+
+    server = GrpcServer(plugin_registration_methods(Found()), name="found")
+    await server.start(newer)
+    async with await asyncio.start_unix_server(replace_it, old):
+        (found,) = await ask.ask_registry(registry) or ()
+    await server.stop()
+    assert (found.path, found.info) == (registry / "new.sock", OFFER)
 
 
 async def test_a_plugin_that_is_asked_lists_its_devices(short_dir: Path) -> None:

@@ -588,7 +588,12 @@ async def test_a_cluster_without_dra_is_named(
 
 
 @pytest.mark.parametrize(
-    ("fault", "why"), [(HANG_UP, "cannot be reached"), (SILENCE, "no answer in 0.2 s")]
+    ("fault", "why"),
+    [
+        (HANG_UP, "cannot be reached"),
+        (SILENCE, "no answer in 0.2 s"),
+        (ApiFault(404, "not found"), "what answers there has no /api/v1/"),
+    ],
 )
 async def test_a_server_that_is_away_is_no_answer(
     fault: ApiFault,

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kubedevices.explain import judge_cluster
+from kubedevices.testing.api_server import ApiFault
 from kubedevices.testing.api_server.http import ApiRequest
 from tests.explain import planted_faults as plant
 from tests.explain.cluster_rig import DRIVER, LONG_AGO, SmallCluster, gpu
@@ -189,6 +190,16 @@ async def test_a_healthy_cluster_is_no_problem(
         assert capsys.readouterr().out == f"{OK}{RIGHT[situation]}\n"
         assert await cluster.explain(tmp_path, "node", "node1") == 0
     assert capsys.readouterr().out.startswith("ok       node node1: nothing is wrong; ")
+
+
+async def test_without_any_right_nothing_is_said_to_be_right(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 3, with the right that is missing."""
+    async with SmallCluster().running() as cluster:
+        cluster.fault = lambda _: ApiFault(403, "no")
+        assert await cluster.explain(tmp_path) == 3
+    assert capsys.readouterr().out.startswith("unknown  cluster: nodes cannot be read: ")
 
 
 async def test_of_many_problems_each_has_a_line(

@@ -50,6 +50,7 @@ CASES = {
         serial usb-1a86_USB_Serial-if00-port0: ttyUSB2>ttyUSB0
         serial usb-FTDI_FT232R_USB_UART_A10-if00-port0: ttyUSB0>ttyUSB1
         serial serial-by-path-pci-0000:00:14.0-usb-0:3:1.0-port0: ttyUSB1>ttyUSB2
+        serial ttyACM0: ttyACM0>ttyUSB3
         """,
     ),
     "zigbee": Case(

@@ -164,8 +164,8 @@ PARTS = {
         plugin.newer_instance plugin.notifier plugin.numa_lookup plugin.open_streams
         plugin.options plugin.other_instances plugin.register_call plugin.registrar
         plugin.registration_loop plugin.registration_state plugin.runner plugin.scan_task
-        plugin.scanner plugin.served_type plugin.server plugin.stop_signals plugin.timing
-        plugin.watched_plugin rules rules.device_selector rules.faults rules.cordon
+        plugin.scanner plugin.served_type plugin.server plugin.stop_signals plugin.stoppable
+        plugin.timing plugin.watched_plugin rules rules.device_selector rules.faults rules.cordon
         rules.middleware rules.replicas serving serving.modes simulate simulate.answers
         simulate.config simulate.devices simulate.files simulate.settings simulate.simulator
         values values.allocation values.device values.device_tree values.resource_name

@@ -68,9 +68,12 @@ async def test_bursts_are_merged_when_asked_for() -> None:
         for n in range(1, 20):
             served.publish(*widgets(f"w{n}"))
             await asyncio.sleep(0.001)
-        await until(lambda: len(reader.seen) == 2)
-        assert loop.time() - started > 0.1
-        assert reader.seen == [{"w0": "Healthy"}, {"w19": "Healthy"}]
+        await until(lambda: reader.seen[-1] == {"w19": "Healthy"})
+        took = loop.time() - started
+        assert took > 0.1
+        assert reader.seen[0] == {"w0": "Healthy"}
+        # Two lists, unless a busy machine needs more than an interval for the burst.
+        assert len(reader.seen) <= 2 + took // 0.2
 
 
 async def test_the_end_of_one_stream_changes_nothing_for_another() -> None:

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import NoReturn
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # started as a script, from anywhere
+from kubedevices.plugin.stop_signals import run_until_signal
 from kubedevices.proxy.live_rules import LiveRules
-from kubedevices.proxy.proxy import Proxy, run_until_signal
+from kubedevices.proxy.proxy import Proxy
 from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
 from kubedevices.testing.kubelet.linux import die_with_parent
 from tests.check.listening import accepts

@@ -11,6 +11,7 @@ drivers          the same for DRA drivers: rules, and the node that plays all ot
 answers          answers of the plugin as text, and how two of them differ
 plugin           one resource of the plugin, with the calls that checks make
 target           what to check, and the trigger that changes devices
+program_copy     one copy of the program: its processes, and waits for what it does
 harness          one copy of the plugin and the probe that is its kubelet
 harness_setup    opens a harness and closes it
 shared_state     what all harnesses of a run share

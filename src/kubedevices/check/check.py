@@ -34,6 +34,9 @@ class Severity(enum.StrEnum):
     FAIL = "fail"
 
 
+NOTE, WARN, FAIL = Severity.NOTE, Severity.WARN, Severity.FAIL
+
+
 class Harm(enum.IntEnum):
     """What a broken rule costs on a node, the worst first. Reports show findings in this order."""
 
@@ -175,7 +178,6 @@ class Theme:
         mend: str,
         seen: str = "",
         needs: tuple[str, ...] = (),
-        phase: Phase | None = None,
         track: str | None = None,
         alone: bool = False,
         disturbs: bool = False,
@@ -200,7 +202,7 @@ class Theme:
                 PluginCheck(
                     id=f"{self.name}.{name}",
                     severity=severity,
-                    phase=self.phase if phase is None else phase,
+                    phase=self.phase,
                     rule=" ".join((inspect.getdoc(function) or "").split()),
                     suffers=suffers,
                     source=source,
@@ -230,7 +232,7 @@ def verdict_of(finding: NotPassed, severity: Severity) -> Verdict:
     if isinstance(finding, NotTried):
         status = Status.SKIP
     elif isinstance(finding, Fragile):
-        status = Status(milder(severity, Severity.WARN))
+        status = Status(milder(severity, WARN))
     else:
         status = Status(severity)
     return Verdict(status, finding.evidence, finding.story, finding.cause)

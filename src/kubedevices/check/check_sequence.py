@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Sequence
 
 from kubedevices.check.check import (
+    FAIL,
     Broken,
     NotPassed,
     Outcome,
     Phase,
     PluginCheck,
     PluginLost,
-    Severity,
     Status,
     Verdict,
     capped,
@@ -110,7 +110,7 @@ class CheckSequence:
             if check.id != REGISTERS_CHECK.id:
                 raise NeverRegistered(error.evidence, error.story) from error
             self.is_lost, self._why_lost = True, "it does not register"
-            return self._for_all(verdict_of(error, Severity.FAIL))
+            return self._for_all(verdict_of(error, FAIL))
         except PluginLost as error:
             self._lose(str(error), is_reported=was_suspect)
             return self._for_all(Verdict(Status.SKIP, self._why_lost))

@@ -6,7 +6,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -26,17 +26,25 @@ from kubedevices.values.socket_paths import (
 _LONGEST_PARENT = 30
 
 
-@dataclass(frozen=True)
 class RunDirectories:
     """The directories of one run. The supervisor removes `root` when the run ends.
+
+    sockets        acts as the device plugin directory
+    registry       acts as the plugin registry directory
+    cdi            acts as the directory of generated CDI files
+    etc_cdi        acts as that of CDI files which stay over a reboot
+    pod_resources  acts as the kubelet's podresources socket
 
     Without `has_registry` the plugin registry directory does not exist, as on a node without plugin
     watcher: some plugins choose by its existence where they register.
     """
 
-    root: Path
-    has_registry: bool = True
-    locks: list[int] = field(default_factory=list, repr=False)
+    def __init__(self, root: Path, *, has_registry: bool = True) -> None:
+        self.root, self.has_registry = root, has_registry
+        self.sockets, self.registry = root / "plugins", root / "registry"
+        self.cdi, self.etc_cdi = root / "cdi", root / "etc-cdi"
+        self.pod_resources = root / POD_RESOURCES
+        self.locks: list[int] = []
 
     @classmethod
     def choose(cls, *, has_registry: bool = True) -> Self:
@@ -44,7 +52,8 @@ class RunDirectories:
         parent = tempfile.gettempdir()
         if len(parent) > _LONGEST_PARENT:
             parent = "/tmp"
-        return cls(Path(parent, f"{left_behind.PREFIX}{secrets.token_hex(4)}"), has_registry)
+        root = Path(parent, f"{left_behind.PREFIX}{secrets.token_hex(4)}")
+        return cls(root, has_registry=has_registry)
 
     def create(self) -> None:
         """Create the directories. The supervisor must run: it removes them if we are killed."""
@@ -75,8 +84,7 @@ class RunDirectories:
         """Copy what a plugin may name and does not write; its own files stay out of the host."""
         if not self.etc_cdi.is_dir():
             return
-        for each in self.etc_cdi.iterdir():
-            shutil.rmtree(each) if each.is_dir() else each.unlink()
+        empty(self.etc_cdi)
         for each in cdi_files_in(STATIC_DIRECTORY):
             with contextlib.suppress(OSError):  # not for us to read: not for the plugin either
                 shutil.copyfile(each, self.etc_cdi / each.name)
@@ -91,31 +99,6 @@ class RunDirectories:
         left_behind.clean_up_own_run(self.root)
         while self.locks:
             os.close(self.locks.pop())
-
-    @property
-    def sockets(self) -> Path:
-        """The directory that acts as the device plugin directory."""
-        return self.root / "plugins"
-
-    @property
-    def registry(self) -> Path:
-        """The directory that acts as the plugin registry directory."""
-        return self.root / "registry"
-
-    @property
-    def cdi(self) -> Path:
-        """The directory that acts as the directory of generated CDI files."""
-        return self.root / "cdi"
-
-    @property
-    def etc_cdi(self) -> Path:
-        """The directory that acts as that of CDI files which stay over a reboot."""
-        return self.root / "etc-cdi"
-
-    @property
-    def pod_resources(self) -> Path:
-        """The socket that acts as the kubelet's podresources socket."""
-        return self.root / POD_RESOURCES
 
     def log(self, number: int) -> Path:
         """Return the file for the output of the n-th process."""
@@ -145,12 +128,15 @@ class RunDirectories:
         ]
 
 
-@dataclass(frozen=True)
 class InPlaceDirectories(RunDirectories):
     """The usual paths as directories of a run (`--in-place`). Nobody else may use these paths."""
 
-    made: list[Path] = field(default_factory=list)  # created by us, the innermost last
-    ours: list[Path] = field(default_factory=list)  # empty before the run
+    def __init__(self, root: Path, *, has_registry: bool = True) -> None:
+        super().__init__(root, has_registry=has_registry)
+        self.sockets, self.registry = DEVICE_PLUGIN_DIR, PLUGIN_REGISTRY_DIR
+        self.cdi, self.pod_resources = GENERATED_DIRECTORY, POD_RESOURCES_SOCKET
+        self._made: list[Path] = []  # created by us, the innermost last
+        self._ours: list[Path] = []  # empty before the run
 
     def create(self) -> None:
         """Create missing directories.
@@ -165,46 +151,26 @@ class InPlaceDirectories(RunDirectories):
                 for each in (*reversed(directory.parents), directory):
                     if not each.exists():
                         each.mkdir()
-                        self.made.append(each)
+                        self._made.append(each)
                 if not os.access(directory, os.W_OK):
                     raise NotInPlace(str(directory), "you may not write there")
                 if names := sorted(each.name for each in directory.iterdir()):
                     raise NotInPlace(str(directory), f"it has files: {some_of(names, 3)}")
-                self.ours.append(directory)
+                self._ours.append(directory)
             except OSError as error:
                 raise NotInPlace(str(directory), error.strerror or str(error)) from error
 
     def leave(self) -> None:
         """Remove the files of the plugin, and the directories that we created."""
         super().leave()
-        for entry in (entry for each in self.ours for entry in each.iterdir()):
+        for entry in (entry for each in self._ours for entry in each.iterdir()):
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)
             else:
                 entry.unlink(missing_ok=True)
-        for directory in reversed(self.made):
+        for directory in reversed(self._made):
             with contextlib.suppress(OSError):  # removed already, or in use by others
                 directory.rmdir()
-
-    @property
-    def sockets(self) -> Path:
-        """The device plugin directory."""
-        return DEVICE_PLUGIN_DIR
-
-    @property
-    def registry(self) -> Path:
-        """The plugin registry directory."""
-        return PLUGIN_REGISTRY_DIR
-
-    @property
-    def cdi(self) -> Path:
-        """The directory of generated CDI files."""
-        return GENERATED_DIRECTORY
-
-    @property
-    def pod_resources(self) -> Path:
-        """The kubelet's podresources socket."""
-        return POD_RESOURCES_SOCKET
 
 
 @dataclass(frozen=True)
@@ -221,6 +187,12 @@ class PathMap:
                 if path == inside or path.startswith(inside.rstrip("/") + "/"):
                     return Path(bind.host + path[len(inside) :])
         return Path(path)
+
+
+def empty(directory: Path) -> None:
+    """Remove all entries of a directory."""
+    for each in directory.iterdir():
+        shutil.rmtree(each) if each.is_dir() else each.unlink()
 
 
 def cdi_files_in(directory: Path) -> list[Path]:

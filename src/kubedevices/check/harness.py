@@ -9,13 +9,13 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 
 from kubedevices.check.busy_machine import LostTime, until_set, worked_below
 from kubedevices.check.check import Broken, NotTried, PluginLost
 from kubedevices.check.directories import PathMap, RunDirectories
 from kubedevices.check.processes import Process, Supervisor
+from kubedevices.check.program_copy import ProgramCopy
 from kubedevices.check.shared_state import SharedState
 from kubedevices.check.target import Target
 from kubedevices.check.timing import CheckTiming
@@ -33,7 +33,7 @@ ANOTHER_SECOND = 1.1
 """
 
 
-class Harness:
+class Harness(ProgramCopy):
     """One copy of the plugin and one kubelet. `resources` are the resources that are checked."""
 
     def __init__(
@@ -48,17 +48,19 @@ class Harness:
         directories: RunDirectories,
         path_map: PathMap,
     ) -> None:
-        self.target, self.timing, self.shared = target, timing, shared
-        self.probe, self.supervisor, self.lost_time = probe, supervisor, lost_time
-        self.directories, self.path_map = directories, path_map
+        super().__init__(
+            shared,
+            directories=directories,
+            path_map=path_map,
+            supervisor=supervisor,
+            lost_time=lost_time,
+            changed=probe.change_signal,
+        )
+        self.target, self.timing, self.probe = target, timing, probe
         self.resources = shared.resources
-        self.checking = ""  # the ID of the check that runs
-        self.process: Process | None = None
         self.launched_at = 0.0
         self.allocates: dict[str, bool] = {}  # by resource: whether Allocate worked
-        self.is_suspect = False  # a check failed, so the next check needs a fresh start
         self.memory: dict[type, object] = {}  # measurements that several checks share, by class
-        self._launched: list[tuple[str, Process]] = []  # with the ID of the check
 
     def __repr__(self) -> str:
         return f"<Harness {' '.join(self.target.command) or self.target.directory} {self.probe!r}>"
@@ -72,23 +74,9 @@ class Harness:
 
     async def launch(self) -> Process:
         """Start one more process of the plugin."""
-        placeholders = self.directories.placeholders()
-        words = []
-        for word in self.target.command:
-            for name, value in placeholders.items():
-                word = word.replace(name, value)  # noqa: PLW2901
-            words.append(word)
         self.launched_at = asyncio.get_running_loop().time()
-        log = self.directories.log(len(self._launched) + 1)
-        process = await self.supervisor.start(words, env=os.environ, log=log)
-        self._launched.append((self.checking, process))
-        return process
-
-    def keep_logs(self) -> None:
-        """Store the output of all processes; the directory with the output is removed later."""
-        for check, process in self._launched:
-            output = self.without_directories(process.output())
-            self.shared.store_log(check, process.end_text(), output)
+        places = self.directories.placeholders()
+        return await self.launch_command(self.target.command, places, os.environ)
 
     def without_directories(self, text: str) -> str:
         """Remove the paths of the run's directories from a text; they mean nothing to users."""
@@ -160,7 +148,7 @@ class Harness:
             await self.probe.start()
         self.is_suspect = False
         began = asyncio.get_running_loop().time()
-        if not await self.wait_for(self.is_connected, self.timing.start):
+        if not await self.until(self.is_connected, self.timing.start):
             raise PluginLost(self.why_missing(self.spent(began), began))
 
     async def wait_after_register(self) -> None:
@@ -206,7 +194,7 @@ class Harness:
             return answered() or bool(self.probe.old_calls and not self.probe.arrivals)
 
         before = min(self.target.waited, self.timing.start - 1)
-        if not await self.wait_for(came, self.timing.start - before) and not self.probe.arrivals:
+        if not await self.until(came, self.timing.start - before) and not self.probe.arrivals:
             waited = before + self.spent(began)
             if self.process and not self.process.running:
                 words = self.process.last_words()
@@ -219,16 +207,16 @@ class Harness:
                 "it calls deviceplugin.Registration (v1alpha), which no kubelet serves any more",
                 self.last_words(),
             )
-        # Not `wait_for`: the process may have crashed in a call that the kubelet makes before it
+        # Not `until`: the process may have crashed in a call that the kubelet makes before it
         # answers Register.
-        await self.until(answered, self.timing.dial)
+        await self.until_true(answered, self.timing.dial)
         wanted = self.target.resource
         while not (wanted and wanted in self._names()) and await self._another_arrives():
             pass
         names = self._names()
         if wanted and wanted not in names:
             raise UnknownResource(wanted, sorted(names))
-        await self.until(lambda: self._answered(all), self.timing.dial)
+        await self.until_true(lambda: self._answered(all), self.timing.dial)
         self.resources = (wanted,) if wanted else tuple(sorted(names))
         shared = self.shared
         shared.resources = self.resources
@@ -239,7 +227,7 @@ class Harness:
 
     async def _another_arrives(self) -> bool:
         known = self._names()
-        return await self.wait_for(lambda: self._names() != known, self.timing.settle)
+        return await self.until(lambda: self._names() != known, self.timing.settle)
 
     def _names(self) -> set[str]:
         return {arrival.resource for arrival in self.probe.arrivals}
@@ -253,27 +241,6 @@ class Harness:
     def _answered(self, which: Callable[[Iterable[object]], bool] = any) -> bool:
         return which(each.answered_at or each.gave_up_after for each in self.probe.arrivals)
 
-    async def wait_for(self, condition: Callable[[], object], timeout: float) -> bool:
-        """Wait until `condition()`, until the plugin's process ends, or for `timeout` own seconds.
-
-        Return whether the condition is true.
-        """
-        process = self.process
-
-        def over() -> bool:
-            return bool(condition()) or (process is not None and not process.running)
-
-        await self.until(over, timeout)
-        return bool(condition())
-
-    async def until(self, condition: Callable[[], object], limit: float) -> bool:
-        """Wait until `condition()`, for at most `limit` own seconds of the plugin."""
-        return await self.lost_time.wait(partial(self.probe.change_signal.until, condition), limit)
-
-    async def until_ended(self, process: Process, limit: float) -> bool:
-        """Wait for the end of a process, for at most `limit` of its own seconds."""
-        return await self.lost_time.wait(process.wait, limit)
-
     async def pause(self, seconds: float) -> None:
         """Wait `seconds` own seconds of the plugin, or until its process ends.
 
@@ -284,16 +251,12 @@ class Harness:
         def over() -> bool:
             return process is not None and not process.running
 
-        if seconds > 0 and not await self.probe.change_signal.until(over, seconds):
-            await self.probe.change_signal.until(over, max(seconds - self.spent(began), 0))
+        if seconds > 0 and not await self.changed.until(over, seconds):
+            await self.changed.until(over, max(seconds - self.spent(began), 0))
 
     async def steady(self) -> None:
         """Wait until no check changes devices, for at most twice the time of a change."""
         await until_set(self.shared.changes.steady, 2 * self.timing.change)
-
-    def spent(self, since: float, until: float | None = None) -> float:
-        """Return the plugin's own seconds between two times of the loop; `until` is now if None."""
-        return self.lost_time.spent(since, until)
 
     async def until_registered(self, timeout: float, *, since: float = 0) -> float:
         """Wait until every resource has registered after `since`; return the own seconds it took.
@@ -301,7 +264,7 @@ class Harness:
         Raises `Broken` after `timeout` own seconds, or if the process ends.
         """
         began = asyncio.get_running_loop().time()
-        if await self.wait_for(lambda: not self.missing(since), timeout):
+        if await self.until(lambda: not self.missing(since), timeout):
             return self.spent(began)
         raise Broken(self.why_missing(self.spent(began), since), cause=self.cause())
 

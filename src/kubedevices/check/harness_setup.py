@@ -55,7 +55,6 @@ async def open_harness(
             outside=path_map.outside,
             ask=lost_time.ask,
         )
-        supervisor.on_end = probe.change_signal.notify
         harness = Harness(
             target,
             timing,

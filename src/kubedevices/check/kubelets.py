@@ -8,7 +8,7 @@ is skipped.
 import re
 from typing import NamedTuple
 
-from kubedevices.check.check import PluginCheck, Severity, milder
+from kubedevices.check.check import WARN, PluginCheck, Severity, milder
 from kubedevices.errors import UsageError
 
 Version = tuple[int, int]
@@ -45,7 +45,7 @@ class Kubelets(NamedTuple):
         if since > self.last or until < self.first:
             return None
         if since > self.first or until < self.last:
-            return milder(check.severity, Severity.WARN)
+            return milder(check.severity, WARN)
         return check.severity
 
     @staticmethod

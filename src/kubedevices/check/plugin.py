@@ -61,14 +61,14 @@ class Plugin:
         stream = self.session.stream
         if stream is None:
             raise NotTried("it never sent a list of devices")
-        arrived = self.harness.until(
+        arrived = self.harness.until_true(
             lambda: stream.lists or not stream.is_open, self.timing.late_list
         )
         await _unless_known(arrived, self.harness.shared.silent[self.resource])
         if not stream.lists:
             raise NotTried("it never sent a list of devices")
         if not stream.lists[0].devices:  # the devices may follow in a second list
-            await self.harness.wait_for(lambda: len(stream.lists) > 1, self.timing.hold)
+            await self.harness.until(lambda: len(stream.lists) > 1, self.timing.hold)
         assert stream.latest
         return stream.latest
 
@@ -97,7 +97,7 @@ class Plugin:
         stream = self.session.stream
         assert stream
         left = self.timing.quiet - self.harness.spent(stream.opened_at)
-        await self.harness.wait_for(lambda: not stream.is_open, max(left, 0))
+        await self.harness.until(lambda: not stream.is_open, max(left, 0))
 
     def times_registered(self) -> int:
         """Return how often the resource registered since the start of the plugin.
@@ -218,7 +218,7 @@ class Plugin:
 
     async def first(self, stream: ListStream, limit: float) -> ReceivedList | None:
         """Return the first list of a stream, None after `limit` own seconds or if it ended."""
-        await self.harness.until(lambda: stream.lists or not stream.is_open, limit)
+        await self.harness.until_true(lambda: stream.lists or not stream.is_open, limit)
         return stream.lists[0] if stream.lists else None
 
     async def first_of(
@@ -234,9 +234,7 @@ class Plugin:
         if offers is None:
             offers = usual is None or bool(usual.devices)
         if found is not None and not found.devices and offers:
-            await self.harness.wait_for(
-                lambda: len(stream.lists) > 1 or not stream.is_open, timeout
-            )
+            await self.harness.until(lambda: len(stream.lists) > 1 or not stream.is_open, timeout)
             return stream.latest
         return found
 

@@ -8,6 +8,8 @@ import contextlib
 from collections.abc import Sequence
 
 from kubedevices import cli
+from kubedevices.errors import UsageError
+from kubedevices.errors.words import did_you_mean
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,6 +25,8 @@ def _run(argv: list[str], _output: contextlib.ExitStack) -> int:
         from kubedevices.cli.node import devices_cluster as verb
 
         called, words = "kubectl devices", argv
+        if argv and "." not in argv[0] and (meant := did_you_mean(argv[0], ["explain"])):
+            raise UsageError(f"{argv[0]!r} is no command, resource or driver{meant}")
     args = cli.parse_words(verb, words, cli.common_defaults(argparse.Namespace(), verb), called)
     from kubedevices.plugin.log_lines import configure_logging
 

@@ -6,13 +6,13 @@ looks, so that a kubelet that is ending the pod has time for its own call.
 """
 
 import asyncio
-import contextlib
 import logging
 import random
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any, NamedTuple, NoReturn, Protocol
+from collections.abc import Awaitable, Callable, Collection
+from typing import NamedTuple, NoReturn
 
 from kubedevices.dra.abandoned import Answer, why_abandoned
+from kubedevices.dra.claims import ClaimSource
 from kubedevices.dra.prepared import PreparedClaim
 from kubedevices.errors import ApiRefused, ApiUnreachable, KubedevicesError
 from kubedevices.host import deadlines
@@ -36,13 +36,6 @@ class SearchTiming(NamedTuple):
     then."""
 
 
-class ClaimObjects(Protocol):
-    """The API server."""
-
-    async def get_claim(self, claim: ClaimReference) -> Mapping[str, Any]:
-        """Return a ResourceClaim; raises `ApiRefused` or `ApiUnreachable`."""
-
-
 class AbandonedSearch:
     """Looks at the claims of `claims()`.
 
@@ -53,7 +46,7 @@ class AbandonedSearch:
     def __init__(
         self,
         driver: str,
-        api: ClaimObjects,
+        api: ClaimSource,
         *,
         claims: Callable[[], Collection[PreparedClaim]],
         of_pods: Callable[[], Awaitable[Collection[tuple[str, str]] | None]],
@@ -78,9 +71,7 @@ class AbandonedSearch:
             pause = self._timing.interval * random.uniform(0.5, 1)
             if self._since:
                 pause = min(pause, self._timing.confirm)
-            with contextlib.suppress(TimeoutError):
-                async with deadlines.timeout(pause):
-                    await self._asked.wait()
+            await deadlines.within(pause, self._asked.wait())
             self._asked.clear()
             await self.look()
             await asyncio.sleep(self._timing.pause)
@@ -129,15 +120,10 @@ class AbandonedSearch:
 
         try:
             await self._free(claim.reference, ask_again)
-        except KubedevicesError as error:
-            _log.error(
-                "claim %s is abandoned, but cannot be unprepared: %s", claim.reference, error
-            )
-        except Exception as error:  # from the author's hook
-            problem = describe(error)
-            _log.error(
-                "claim %s is abandoned, but cannot be unprepared: %s", claim.reference, problem
-            )
+        except Exception as error:  # ours, or from the author's hook
+            problem = str(error) if isinstance(error, KubedevicesError) else describe(error)
+            text = "claim %s is abandoned, but cannot be unprepared: %s"
+            _log.error(text, claim.reference, problem)
         else:
             if reason:
                 names = ", ".join(each.device for each in claim.results)

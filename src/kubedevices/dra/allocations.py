@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, NoReturn, Protocol
 
 from kubedevices.dra.abandoned import is_deleted
+from kubedevices.dra.claims import ClaimSource
 from kubedevices.errors import ApiRefused, ApiUnreachable
 from kubedevices.plugin.timing import back_off
 from kubedevices.values.allocation import ClaimReference
@@ -22,14 +23,11 @@ _FIRST_PAUSE, _LAST_PAUSE = 1.0, 30.0
 _log = logging.getLogger(__name__)
 
 
-class ClaimLists(Protocol):
+class ClaimLists(ClaimSource, Protocol):
     """The API server; each call raises `ApiRefused` or `ApiUnreachable`."""
 
     def claim_pages(self) -> AsyncIterator[list[dict[str, Any]]]:
         """Yield all ResourceClaims of the cluster, some at a time."""
-
-    async def get_claim(self, claim: ClaimReference) -> dict[str, Any]:
-        """Return a ResourceClaim."""
 
 
 class Allocations:
@@ -75,9 +73,8 @@ class Allocations:
                 self._problem = str(error)
             changed()
             failures = failures + 1 if self._wanted.is_set() else 0
-            pause = (
-                back_off(_FIRST_PAUSE, _LAST_PAUSE, failures) if self._found or self._problem else 0
-            )
+            is_waiting = self._found or self._problem
+            pause = back_off(_FIRST_PAUSE, _LAST_PAUSE, failures) if is_waiting else 0
             # Random, so that the nodes of a cluster do not ask at the same time.
             await asyncio.sleep(pause * random.uniform(0.5, 1))
 

@@ -103,17 +103,13 @@ class ApiClient:
 
     async def get_claim(self, claim: ClaimReference) -> Object:
         """Return a ResourceClaim."""
-        path = (
-            f"/apis/resource.k8s.io/v1/namespaces/{quote(claim.namespace)}"
-            f"/resourceclaims/{quote(claim.name)}"
-        )
+        place = f"namespaces/{quote(claim.namespace)}/resourceclaims/{quote(claim.name)}"
+        path = f"/apis/resource.k8s.io/v1/{place}"
         return await self._do(_Call("GET", path, "get", "resourceclaims", shape=CLAIM))
 
-    async def claim_pages(self) -> AsyncGenerator[list[Object], None]:
+    def claim_pages(self) -> AsyncGenerator[list[Object], None]:
         """Yield all ResourceClaims of the cluster, some at a time."""
-        async with contextlib.aclosing(self.pages(_CLAIMS, CLAIMS)) as pages:
-            async for page in pages:
-                yield page
+        return self.pages(_CLAIMS, CLAIMS)
 
     async def pages(
         self, path: str, shape: Shape, *, page: int = _PAGE, fields: str = ""
@@ -158,35 +154,20 @@ class ApiClient:
         path = f"{_SLICES}/{quote(metadata['name'])}"
         await self._do(_Call("DELETE", path, "delete", "resourceslices", body=body))
 
-    async def watch_slices(
-        self, driver: str, node: str, version: str
-    ) -> AsyncGenerator[Object, None]:
+    def watch_slices(self, driver: str, node: str, version: str) -> AsyncGenerator[Object, None]:
         """Yield events until the server ends the watch, after some minutes."""
-        query = {
-            **_selector(driver, node),
-            "watch": "true",
-            "resourceVersion": version,
-            "timeoutSeconds": str(WATCH_SECONDS),
-        }
-        call = _Call("GET", _SLICES, "watch", "resourceslices", query)
-        async with contextlib.aclosing(self._events(call)) as events:
-            async for event in events:
-                yield event
+        return self._events(_SLICES, _selector(driver, node), version)
 
-    async def watch_node(self, name: str, version: str) -> AsyncGenerator[Object, None]:
+    def watch_node(self, name: str, version: str) -> AsyncGenerator[Object, None]:
         """Yield events of one Node until the server ends the watch, after some minutes."""
-        query = {
-            "fieldSelector": f"metadata.name={name}",
-            "watch": "true",
-            "resourceVersion": version,
-            "timeoutSeconds": str(WATCH_SECONDS),
-        }
-        call = _Call("GET", "/api/v1/nodes", "watch", "nodes", query)
-        async with contextlib.aclosing(self._events(call)) as events:
-            async for event in events:
-                yield event
+        return self._events("/api/v1/nodes", {"fieldSelector": f"metadata.name={name}"}, version)
 
-    async def _events(self, call: _Call) -> AsyncGenerator[Object, None]:
+    async def _events(
+        self, path: str, selector: Mapping[str, str], version: str
+    ) -> AsyncGenerator[Object, None]:
+        wanted = {"resourceVersion": version, "timeoutSeconds": str(WATCH_SECONDS)}
+        query = {**selector, "watch": "true", **wanted}
+        call = _Call("GET", path, "watch", path.rpartition("/")[2], query)
         # The server ends the watch after `timeoutSeconds`. If the watch takes longer, the
         # connection is dead, or somebody keeps it open with single bytes.
         end = asyncio.get_running_loop().time() + WATCH_SECONDS + self._timeout
@@ -202,9 +183,9 @@ class ApiClient:
                     for line in lines:
                         rest += line
                         if rest:
-                            data = bytes(rest)
+                            what, limit = call.what, _LINE_LIMIT
                             yield read_answer(
-                                data, ANY_OBJECT, call.what, self._token, limit=_LINE_LIMIT
+                                bytes(rest), ANY_OBJECT, what, self._token, limit=limit
                             )
                         rest.clear()
                     rest += last
@@ -249,8 +230,7 @@ class ApiClient:
         except UnusableCredentials as error:  # the file with the token was replaced
             raise ApiUnreachable(self._access.server, str(error)) from error
         except (OSError, EOFError) as error:
-            problem = _words_of(error)
-            raise ApiUnreachable(self._access.server, problem) from error
+            raise ApiUnreachable(self._access.server, _words_of(error)) from error
 
     @contextlib.asynccontextmanager
     async def _answer(self, call: _Call) -> AsyncIterator[AsyncIterator[bytes]]:

@@ -132,7 +132,8 @@ class ClaimHooks:
                 edits = ContainerEdits()
                 if self._hooks_of(group.device_type).can_prepare:
                     edits = await self.prepare(claim, group)
-                is_alone = all(each.device == group.label for each in _siblings(results, group))
+                devices = {each.device for each in results if each.request == group.request}
+                is_alone = devices == {group.label}
                 answer = given[members[0]] if group.label and is_alone else None
                 finished = group._replace(
                     first=claim,
@@ -335,10 +336,6 @@ def _planned(
         yield DeviceGroup(request, device_type, ids, given)
     for label in dict.fromkeys(each.device for each in members if each.share_id):
         yield DeviceGroup(request, device_type, (offered[label].device.id,), given, label)
-
-
-def _siblings(results: Iterable[Result], group: DeviceGroup) -> list[Result]:
-    return [each for each in results if each.request == group.request]
 
 
 def _is_member(result: Result, group: DeviceGroup, offered: Mapping[str, TypedDevice]) -> bool:

@@ -49,7 +49,7 @@ class ClaimLog:
         self.failures: Counter[str] = Counter()
         """The number of claims that could not be prepared or unprepared, by call."""
 
-        self.observe: Callable[[str, float], None] = _ignore
+        self.observe: Callable[[str, float], None] = lambda _call, _seconds: None
         """Called after each call with its name, `prepare` or `unprepare`, and its seconds."""
 
     async def begin(self) -> None:
@@ -134,7 +134,3 @@ def _write(file: StateFile, refused: tuple[UnpreparedClaim, ...]) -> None:
 
 def _reasons(refused: Mapping[str, UnpreparedClaim]) -> dict[str, str]:
     return {uid: each.reason for uid, each in refused.items()}
-
-
-def _ignore(_call: str, _seconds: float) -> None:
-    """Used while the driver has no metrics."""

@@ -7,6 +7,7 @@ author's hooks never overlap, also for different claims.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from kubedevices.dra.claim_hooks import ClaimHooks
@@ -59,7 +60,9 @@ class ClaimWork:
         self._driver, self._preparation, self._hooks = driver, preparation, hooks
         self._offer, self._guard, self.has_metadata = offer, guard, metadata
         self._disk = SharedWrites(preparation.together)
-        self.turns = ClaimTurns(ClaimLock(preparation.lock_file), self._refresh)
+        # At each turn the checkpoint is read again if another instance changed it.
+        refresh = partial(hook_threads.call, preparation.refresh)
+        self.turns = ClaimTurns(ClaimLock(preparation.lock_file), refresh)
         """The turns of this process, and of each claim in it."""
 
         self._calling_hooks = asyncio.Lock()
@@ -127,10 +130,6 @@ class ClaimWork:
             await self._disk.do(self._preparation.ensure_files)
         self.wake()
 
-    async def _refresh(self) -> None:
-        """Read the checkpoint again if another instance changed it."""
-        await hook_threads.call(self._preparation.refresh)
-
     # ------------------------------------------------------------ prepare
 
     async def prepare(
@@ -175,7 +174,8 @@ class ClaimWork:
         """Raise `ClaimRefused` if the device plugin API has a device that is new to the claim."""
         if self._guard is None or offer is None:
             return
-        known = {each.device for each in self._preparation.results_of(claim.uid)}
+        before = self._preparation.known(claim.uid)
+        known = {each.device for each in before.results} if before else set()
         labels = [each.device for each in results if each.device not in known]
         keys = [key for each in labels if each in offer.devices for key in offer.keys_of(each)]
         if keys and (why := await self._guard.refusal(keys)):

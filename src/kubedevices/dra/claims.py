@@ -6,13 +6,20 @@ last check that no device is held by two claims (`check_free`).
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from kubedevices.errors import ClaimRefused, DeviceStillHeld
 from kubedevices.values.allocation import ClaimReference
 
 Configuration = Mapping[str, Any]
 """The configuration of a request, as a JSON object."""
+
+
+class ClaimSource(Protocol):
+    """The source of claim objects: the API server."""
+
+    async def get_claim(self, claim: ClaimReference) -> dict[str, Any]:
+        """Return a ResourceClaim; raises `ApiRefused` or `ApiUnreachable`."""
 
 
 class DeviceGroup(NamedTuple):

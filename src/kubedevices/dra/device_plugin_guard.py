@@ -5,7 +5,6 @@ every 10 s, and before a claim gets a device that the claim did not have before.
 """
 
 import asyncio
-import contextlib
 import errno
 import logging
 import os
@@ -146,12 +145,8 @@ class KubeletGuard:
                 changed()
             # `_hurry` ends the long pause when a device begins to be withheld.
             self._hurry.clear()
-            with contextlib.suppress(TimeoutError):
-                async with deadlines.timeout(self._timing.idle):
-                    if self.is_waiting:
-                        await asyncio.sleep(self._timing.pending)
-                    else:
-                        await self._hurry.wait()
+            pause = asyncio.sleep(self._timing.pending) if self.is_waiting else self._hurry.wait()
+            await deadlines.within(self._timing.idle, pause)
 
     async def ask(self) -> None:
         """Update `view`. An error is logged, the same error again is not.

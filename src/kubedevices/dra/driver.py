@@ -6,7 +6,6 @@ it.
 """
 
 import asyncio
-import contextlib
 import logging
 import socket
 from typing import TYPE_CHECKING, NoReturn, Unpack
@@ -45,6 +44,7 @@ from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.scan_task import TreeUpdates
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.served_type import run_together
+from kubedevices.plugin.stoppable import Stoppable
 from kubedevices.values.allocation import PluginInfo
 from kubedevices.values.device_tree import DeviceTree
 
@@ -58,7 +58,7 @@ _STOP_GRACE = 2.0
 _log = logging.getLogger(__name__)
 
 
-class DraDriver:
+class DraDriver(Stoppable):
     """Serves the devices of `scanner` as the driver `domain`. Raises `UsageError`.
 
     `guard` decides which devices are withheld (default: a `KubeletGuard`).
@@ -72,6 +72,7 @@ class DraDriver:
         guard: Guard | None = None,
         **options: Unpack[DraOptions],
     ) -> None:
+        super().__init__()
         scan_task.check_scanner(scanner)
         self.domain = check_driver_name(domain)
         self.settings = settings = DraSettings(**options)
@@ -98,7 +99,17 @@ class DraDriver:
             guard=self._guard,
             metadata=settings.metadata,
         )
-        self._abandoned = self._make_search()
+        self._abandoned = AbandonedSearch(
+            domain,
+            self._api,
+            claims=lambda: self._preparation.claims,
+            of_pods=self._guard.claims_of_pods,
+            free=self._service.work.unprepare_if,
+            # Another API server, after a mistake in a kubeconfig, knows no claim of this node.
+            is_trusted=lambda: self.publisher.is_published,
+            timing=settings.search_timing,
+        )
+        self._service.on_conflict = self._abandoned.look_soon
         self.allocations = Allocations(self._api, domain, settings.node_name)
         """Finds claims with devices that are in no slice any more."""
 
@@ -117,25 +128,10 @@ class DraDriver:
 
         self._tree: DeviceTree | None = None
         self._offer: Offer | None = None
-        self._guard_changed, self._stopped = asyncio.Event(), asyncio.Event()
+        self._guard_changed = asyncio.Event()
         # Held while the state file changes, so that the file and the published slices agree.
         self._state_lock = asyncio.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_stopped = self._knows_claims = False
-
-    def _make_search(self) -> AbandonedSearch:
-        search = AbandonedSearch(
-            self.domain,
-            self._api,
-            claims=lambda: self._preparation.claims,
-            of_pods=self._guard.claims_of_pods,
-            free=self._service.work.unprepare_if,
-            # Another API server, after a mistake in a kubeconfig, knows no claim of this node.
-            is_trusted=lambda: self.publisher.is_published,
-            timing=self.settings.search_timing,
-        )
-        self._service.on_conflict = search.look_soon
-        return search
+        self._knows_claims = False
 
     def __repr__(self) -> str:
         state = "registered" if self.is_registered else "not registered"
@@ -179,19 +175,11 @@ class DraDriver:
         """The number of calls to the API server, by verb and resource."""
         return self._api.requests
 
-    def stop(self) -> None:
-        """End `run`. Can be called from any thread, repeatedly, and before `run`."""
-        self._is_stopped = True
-        loop = self._loop
-        if loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: `run` has ended
-                loop.call_soon_threadsafe(self._stopped.set)
-
     def reason_to_keep(self, label: str) -> str:
         """Return why the device `label` is still in DRA; empty if it is not."""
         if not self._knows_claims:
             return "the prepared claims are not known yet"
-        if self._service.is_held(label):
+        if self._service.work.is_held(label):
             return "a claim has it"
         return "a ResourceSlice may still have it" if self.publisher.may_have(label) else ""
 
@@ -220,36 +208,24 @@ class DraDriver:
 
         At the end the sockets are removed. Slices, checkpoint and CDI files stay: pods go on.
         """
-        self._loop = asyncio.get_running_loop()
-        if self._is_stopped:
+        if not self._begin():
             return
-        updates = TreeUpdates()
-        scan = asyncio.create_task(scan_task.scan(self._scanner, updates.notifier), name="scan")
         try:
-            await run_together(
-                ("driver", self._serve(updates)),
-                ("end of the scan", self._wait_for(scan)),
-                ("stop", self._wait_stopped(updates)),
-            )
+            async with scan_task.scanning(self._scanner, _STOP_GRACE) as (updates, scan):
+                await run_together(
+                    ("driver", self._serve(updates)),
+                    ("end of the scan", scan_task.end_of(scan)),
+                    ("stop", self._wait_stopped(updates.stop)),
+                )
         finally:
-            updates.stop()
-            scan.cancel()
-            await scan_task.await_end(scan, self._scanner, _STOP_GRACE)
             await hook_threads.settle(self.settings.timing.hook_grace)
             self._deployment.release()
-
-    async def _wait_for(self, scan: asyncio.Task[None]) -> None:
-        await asyncio.shield(scan)
-
-    async def _wait_stopped(self, updates: TreeUpdates) -> None:
-        await self._stopped.wait()
-        updates.stop()
 
     # ------------------------------------------------------------ serving
 
     async def _serve(self, updates: TreeUpdates) -> NoReturn:
         settings, service = self.settings, self._service
-        await service.start()
+        await service.work.start()
         # The sockets come last: a kubelet calls as soon as it finds them, and the driver must know
         # claims, state files and devices by then.
         published = await hook_threads.call(self._state_files.published)
@@ -278,7 +254,7 @@ class DraDriver:
             service.begin_end()
             grace = max(settings.timing.exit_grace - _STOP_GRACE, _STOP_GRACE)
             await self.sockets.stop(grace)
-            await service.settle(_STOP_GRACE)
+            await service.work.settle(_STOP_GRACE)
         raise AssertionError("unreachable: all run until cancelled or until one raises")
 
     async def _follow(self, updates: TreeUpdates, lookup: TreeLookup) -> NoReturn:

@@ -1,63 +1,47 @@
 """The metrics of a DRA driver. Each series names its driver: a proxy has several in a process."""
 
-from kubedevices.pages.metrics import DEFAULT_BUCKETS, Metric
+from kubedevices.pages.metrics import counter, gauge, histogram
 
 _DRIVER = "kubedevices_driver_"
-DRIVER_DEVICES = Metric(
+DRIVER_DEVICES = gauge(
     f"{_DRIVER}devices",
-    "gauge",
     "Devices of a type, by state: published, withheld for the device plugin API, or refused.",
-    ("driver", "device_type", "state"),
+    "driver device_type state",
 )
-DRIVER_SLICES = Metric(
-    f"{_DRIVER}slices", "gauge", "ResourceSlices that the driver wants.", ("driver",)
+DRIVER_SLICES = gauge(f"{_DRIVER}slices", "ResourceSlices that the driver wants.", "driver")
+DRIVER_PUBLISHED = gauge(
+    f"{_DRIVER}published", "1 while the API server has the slices that the driver wants.", "driver"
 )
-DRIVER_PUBLISHED = Metric(
-    f"{_DRIVER}published",
-    "gauge",
-    "1 while the API server has the slices that the driver wants.",
-    ("driver",),
+DRIVER_REGISTERED = gauge(
+    f"{_DRIVER}registered", "1 while this instance of the driver is registered.", "driver"
 )
-DRIVER_REGISTERED = Metric(
-    f"{_DRIVER}registered",
-    "gauge",
-    "1 while this instance of the driver is registered.",
-    ("driver",),
-)
-PUBLISH_ERRORS = Metric(
+PUBLISH_ERRORS = counter(
     f"{_DRIVER}publish_errors_total",
-    "counter",
     "Calls about slices that the API server refused or did not answer.",
-    ("driver",),
+    "driver",
 )
-API_REQUESTS = Metric(
+API_REQUESTS = counter(
     f"{_DRIVER}api_requests_total",
-    "counter",
     "Calls to the API server, by verb and resource.",
-    ("driver", "verb", "resource"),
+    "driver verb resource",
 )
-CLAIMS = Metric(
+CLAIMS = gauge(
     f"{_DRIVER}claims",
-    "gauge",
     "Claims, by state: prepared, or refused at the kubelet's last call.",
-    ("driver", "state"),
+    "driver state",
 )
-CLAIM_ERRORS = Metric(
+CLAIM_ERRORS = counter(
     f"{_DRIVER}claim_errors_total",
-    "counter",
     "Claims that could not be prepared or unprepared.",
-    ("driver", "call"),
+    "driver call",
 )
-CLAIM_SECONDS = Metric(
+CLAIM_SECONDS = histogram(
     f"{_DRIVER}claim_seconds",
-    "histogram",
     "Seconds that the kubelet's calls took, failed calls included.",
-    ("driver", "call"),
-    DEFAULT_BUCKETS,
+    "driver call",
 )
-DEVICE_CLAIMED = Metric(
+DEVICE_CLAIMED = gauge(
     f"{_DRIVER}device_claimed",
-    "gauge",
     "1 for each device of a prepared claim.",
-    ("driver", "device", "claim_namespace", "claim_name"),
+    "driver device claim_namespace claim_name",
 )

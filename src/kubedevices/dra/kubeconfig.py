@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from kubedevices.config.documents.shape import Shape, fit
 from kubedevices.config.documents.yaml_text import USER, load_yaml
 from kubedevices.dra.secret import Secret
-from kubedevices.errors import NotYaml, UnusableCredentials, UsageError, WrongShape
+from kubedevices.errors import CannotRead, NotYaml, UnusableCredentials, UsageError, WrongShape
 from kubedevices.host import untrusted_files
 
 SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -158,6 +158,11 @@ def find_access(
     """
     if kubeconfig is None and environment.get("KUBECONFIG"):
         kubeconfig = Path(environment["KUBECONFIG"].split(os.pathsep)[0])
+        try:
+            return read_kubeconfig(kubeconfig)
+        except CannotRead as error:
+            reason = f"{error.reason}; the variable KUBECONFIG names it"
+            raise CannotRead(error.path, reason) from error
     if kubeconfig is not None:
         return read_kubeconfig(kubeconfig)
     host, port = (environment.get(f"KUBERNETES_SERVICE_{name}", "") for name in ("HOST", "PORT"))
@@ -181,7 +186,7 @@ def read_kubeconfig(file: Path) -> ApiAccess:
     content = read_content(file)
     try:
         document = load_yaml(content.decode("utf-8-sig"), USER)
-        return _access(fit(document, _KUBECONFIG, "the file"), file.parent)
+        return _access(fit(document, _KUBECONFIG, "what kubectl reads"), file.parent)
     except NotYaml as error:
         place = f"line {error.line}, column {error.column}"
         problem = f"is not valid YAML at {place} (its text is not shown, it may be a secret)"

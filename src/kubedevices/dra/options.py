@@ -12,7 +12,7 @@ from kubedevices.dra.device_plugin_guard import GuardTiming
 from kubedevices.dra.limits import EFFECTS
 from kubedevices.errors import SocketPathTooLong, UsageError
 from kubedevices.plugin.cdi_files import CDI_DIR
-from kubedevices.plugin.options import new_instance
+from kubedevices.plugin.options import check_positive, new_instance
 from kubedevices.plugin.timing import HookTimeouts, Timing
 from kubedevices.values.cdi.names import SUBDOMAIN
 from kubedevices.values.socket_paths import instance_socket
@@ -91,9 +91,7 @@ class DraSettings:
             )
         for path in ("kubelet_dir", "cdi_dir"):
             object.__setattr__(self, path, Path(getattr(self, path)).absolute())
-        for option in ("allocate_timeout", "pre_start_timeout", "prepare_timeout"):
-            if not getattr(self, option) > 0:
-                raise UsageError(f"{option} must be positive: {getattr(self, option)}")
+        check_positive(self, "allocate_timeout", "pre_start_timeout", "prepare_timeout")
 
     @property
     def hook_timeouts(self) -> HookTimeouts:

@@ -115,11 +115,6 @@ class Preparation:
         """Return a claim from the checkpoint, ready or only begun; None if it is not there."""
         return self._claims.get(uid)
 
-    def results_of(self, uid: str) -> tuple[Result, ...]:
-        """Return the devices of a claim; empty for an unknown claim."""
-        known = self._claims.get(uid)
-        return known.results if known is not None else ()
-
     def is_held(self, label: str) -> bool:
         """Whether a claim has the device `label`. Claims of an earlier boot count too."""
         return any(each.device == label for claim in self._claims for each in claim.results)
@@ -128,11 +123,6 @@ class Preparation:
     def claims(self) -> tuple[PreparedClaim, ...]:
         """All claims of the checkpoint."""
         return tuple(self._claims)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no claim is prepared."""
-        return not len(self._claims)
 
     def answer_if_ready(
         self, claim: ClaimReference, results: tuple[Result, ...]

@@ -10,11 +10,11 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from kubedevices.dra.claim_hooks import ClaimHooks
 from kubedevices.dra.claim_work import ClaimWork, Ready, Wanted
-from kubedevices.dra.claims import configuration_of, holders_of, results_of
+from kubedevices.dra.claims import ClaimSource, configuration_of, holders_of, results_of
 from kubedevices.dra.device_plugin_guard import Guard
 from kubedevices.dra.metadata import names_in_files, names_of
 from kubedevices.dra.preparation import Preparation
@@ -47,13 +47,6 @@ HEALTH_INTERVAL = 5.0
 """Seconds between two lists of health. For the kubelet, a health older than 30 s is unknown."""
 
 _log = logging.getLogger(__name__)
-
-
-class ClaimSource(Protocol):
-    """The source of claim objects: the API server."""
-
-    async def get_claim(self, claim: ClaimReference) -> dict[str, Any]:
-        """Return a ResourceClaim; raises `ApiRefused` or `ApiUnreachable`."""
 
 
 class ClaimService:
@@ -93,15 +86,11 @@ class ClaimService:
         )
         """Prepares and unprepares single claims."""
 
-        self.on_conflict: Callable[[], None] = _ignore
+        self.on_conflict: Callable[[], None] = lambda: None
         """Called when a claim begins to wait for a device that another claim has."""
 
         self._is_ending = False
         self._calls: set[_PrepareCall] = set()
-
-    def is_held(self, label: str) -> bool:
-        """Whether a claim has the device `label`, or is getting it now."""
-        return self.work.is_held(label)
 
     def update(self, offer: Offer) -> None:
         """Set the offered devices."""
@@ -109,19 +98,11 @@ class ClaimService:
         event, self._offered = self._offered, asyncio.Event()
         event.set()
 
-    async def start(self) -> None:
-        """Read the checkpoint and repair the files that earlier processes left."""
-        await self.work.start()
-
     def begin_end(self) -> None:
         """End the health streams, which would never end, and the claims that wait for others."""
         self._is_ending = True
         self._offered.set()
         self.work.wake()
-
-    async def settle(self, timeout: float) -> None:
-        """Wait for claims that are being prepared or unprepared, at most `timeout` seconds."""
-        await self.work.settle(timeout)
 
     async def ensure_files(self) -> None:
         """Write missing CDI and metadata files again."""
@@ -161,11 +142,7 @@ class ClaimService:
                 )
                 for label, each in (offer.devices.items() if offer else ())
             ]
-            try:
-                async with deadlines.timeout(HEALTH_INTERVAL):
-                    await news.wait()
-            except TimeoutError:
-                continue
+            await deadlines.within(HEALTH_INTERVAL, news.wait())
 
     # ------------------------------------------------------------ one claim
 
@@ -220,12 +197,8 @@ class ClaimService:
         while holders_of(wanted.results, self._preparation.holders(call.claim.uid)):
             if self._is_ending or call.is_over:
                 raise error
-            changed = self.work.changed
-            try:
-                async with deadlines.timeout_at(until):
-                    await changed.wait()
-            except TimeoutError:
-                raise error from None
+            if not await deadlines.until(until, self.work.changed.wait()):
+                raise error
 
     async def _unprepare(self, claim: ClaimReference) -> Ready:
         await self.work.run_to_end(self.work.unprepare(claim))
@@ -260,7 +233,3 @@ class _PrepareCall:
 
     def __init__(self, claim: ClaimReference) -> None:
         self.claim, self.is_over = claim, False
-
-
-def _ignore() -> None:
-    """Used while nobody looks for the holder of a device."""

@@ -130,9 +130,7 @@ class DriverSockets:
 
     async def _wait(self, name: str, until: float | None) -> None:
         """Wait for a change of instances, or until the loop's time `until`."""
-        with contextlib.suppress(TimeoutError):
-            async with deadlines.timeout_at(until):
-                await self._events[name].wait()
+        await deadlines.until(until, self._events[name].wait())
         self._events[name].clear()
 
     async def _leave(self) -> bool:

@@ -201,12 +201,16 @@ def read_checkpoint(path: Path, answers: ResourceFacts) -> ResourceFacts:
 async def ask_registry(directory: Path) -> tuple[RegistrySocket, ...] | None:
     """Call GetInfo at each socket in the plugin registry directory; None if it cannot be read.
 
-    A kubelet may do this at any time, so no plugin is disturbed.
+    A kubelet may do this at any time, so no plugin is disturbed. A driver that is replaced
+    meanwhile is asked at its new socket: the old one listened, and is gone.
     """
     found = await asyncio.to_thread(_sockets_in, directory)
     if found is None:
         return None
-    return tuple(await asyncio.gather(*map(_ask_watched, sorted(found))))
+    answers = await asyncio.gather(*map(_ask_watched, sorted(found)))
+    now = await asyncio.to_thread(_sockets_in, directory) or ()
+    answers += await asyncio.gather(*map(_ask_watched, sorted({*now} - {*found})))
+    return tuple(each for each in answers if each.info or each.path in now)
 
 
 def _sockets_in(directory: Path) -> tuple[Path, ...] | None:

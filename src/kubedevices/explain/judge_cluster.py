@@ -119,6 +119,9 @@ def judge_node(cluster: ClusterObjects, name: str, judge: DeviceJudge) -> tuple[
 
 
 def _judged(scope: _Scope, judge: DeviceJudge, subject: str) -> tuple[Outcome, str]:
+    unread = scope.cluster.unread
+    if {"nodes", "resourceslices"} <= unread.keys():
+        raise Cause(f"nodes cannot be read: {unread['nodes']}", result=Outcome.UNKNOWN)
     looks: list[Callable[[], Iterable[_Wrong]]] = [
         lambda: _nodes(scope),
         lambda: _holders(scope),

@@ -308,6 +308,9 @@ async def _read(
                 error.status == 410 and not is_last
             ):  # the list took longer than the server remembers
                 continue
+            if error.status == 404 and not kind.group:
+                reason = f"what answers there has no {path}, so it is none"
+                raise ApiUnreachable(api.server, reason) from error
             return _Found(plural, [], _why(error, kind.api_version))
         break
     return _Found(plural, found)

@@ -31,7 +31,7 @@ cdi_host_paths    paths in CDI files that this host does not have
 cdi_specs         CDI files of the host: reads all, writes one safely; names our files
 cdi_inventory     keeps the CDI files of a plugin up to date
 runtimes          container options in the syntax of each container engine
-deadlines         time limits for `async with`
+deadlines         time limits for `async with`, and for single waits
 terminal          the only module that prints; colours and width of a terminal
 unblocked_output  stdout and stderr that never wait for a reader
 """

@@ -1,4 +1,4 @@
-"""Time limits for `async with`: `asyncio.timeout`, also right in the first versions of Python 3.11.
+"""Time limits for `async with` and for single waits, right also in the first versions of 3.11.
 
 Up to 3.11.2, which Debian 12 has, a limit that expires in a task that is being cancelled raises
 CancelledError instead of TimeoutError. So the end of a task, where the limits of a clean-up are,
@@ -6,7 +6,9 @@ skipped what was left of the clean-up.
 """
 
 import asyncio
+import contextlib
 import sys
+from collections.abc import Awaitable
 from types import TracebackType
 
 
@@ -44,3 +46,18 @@ else:
     def timeout_at(when: float | None) -> _Timeout:
         """Raise TimeoutError in the body of `async with` at the time `when` of the loop."""
         return _Timeout(asyncio.timeout_at(when))
+
+
+async def within(seconds: float | None, waiting: Awaitable[object]) -> bool:
+    """Await `waiting` for at most `seconds`; return whether it ended in time."""
+    loop = asyncio.get_running_loop()
+    return await until(None if seconds is None else loop.time() + seconds, waiting)
+
+
+async def until(when: float | None, waiting: Awaitable[object]) -> bool:
+    """Await `waiting` until the time `when` of the loop; return whether it ended in time."""
+    with contextlib.suppress(TimeoutError):
+        async with timeout_at(when):
+            await waiting
+            return True
+    return False

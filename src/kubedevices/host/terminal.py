@@ -47,6 +47,20 @@ def wrap_width() -> int:
     return size()[0] if is_terminal() else 0
 
 
+def wrapped(text: str, indent: int = 0, *, least: int = 20) -> list[str]:
+    """Return one line of text as lines that fit into the terminal beside `indent` columns.
+
+    They have at least `least` columns. No word is broken. A pipe gets one line.
+    """
+    from textwrap import wrap  # noqa: PLC0415 - plugins do not need it
+
+    text, width = one_line(text), wrap_width()
+    if not width:
+        return [text]
+    room = max(width - indent, least)
+    return wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
+
+
 # ---------------------------------------------------------------- lines and texts
 
 

@@ -6,7 +6,7 @@ are from `proto/`. `message_json` uses the same table for JSON.
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from kubedevices.kubelet_api.protobuf import (
     Field,
@@ -33,6 +33,8 @@ from kubedevices.values.allocation import (
 )
 from kubedevices.values.device import Device, DeviceSpec, Mount, ReportedDevice
 
+T = TypeVar("T")
+
 EMPTY = b""
 """Empty, InfoRequest and other messages without fields are encoded as zero bytes."""
 
@@ -45,9 +47,12 @@ def _keeping_unknown(kind: Callable[..., Plain]) -> Callable[..., Plain]:
     return lambda *parts: with_unknown(kind(*parts[:-1]), parts[-1])
 
 
-_NODE: Message[int] = Message(
-    "v1beta1.NUMANode", with_unknown, Field(1, "", "int64", "ID"), keeps_unknown=True
-)
+def _message(name: str, make: Callable[..., T], *fields: Field) -> Message[T]:
+    """Return a message of the API that keeps unknown fields."""
+    return Message(f"v1beta1.{name}", make, *fields, keeps_unknown=True)
+
+
+_NODE: Message[int] = _message("NUMANode", with_unknown, Field(1, "", "int64", "ID"))
 
 
 class _Nodes(tuple[int, ...]):
@@ -65,26 +70,28 @@ def _nodes(nodes: tuple[int, ...], unknown: bytes) -> tuple[int, ...]:
     return found
 
 
-TOPOLOGY: Message[tuple[int, ...]] = Message(
-    "v1beta1.TopologyInfo", _nodes, Field(1, "", "messages", "nodes", _NODE), keeps_unknown=True
+_HOST_PATH = Field(2, "host_path", "text", "hostPath")
+_CONTAINER_PATH = Field(1, "container_path", "text", "containerPath")
+_DEVICES_IDS = Field(1, "device_ids", "texts", "devicesIds")
+
+TOPOLOGY: Message[tuple[int, ...]] = _message(
+    "TopologyInfo", _nodes, Field(1, "", "messages", "nodes", _NODE)
 )
-DEVICE = Message(
-    "v1beta1.Device",
+DEVICE = _message(
+    "Device",
     _keeping_unknown(ReportedDevice),
     Field(1, "id", "text", "ID"),
     Field(2, "health", "text", "health"),
     Field(3, "numa_nodes", "optional", "topology", TOPOLOGY),
-    keeps_unknown=True,
 )
 DEVICE_LIST: Message[tuple[ReportedDevice, ...]] = Message(
     "v1beta1.ListAndWatchResponse", tuple, Field(1, "", "messages", "devices", DEVICE)
 )
-OPTIONS = Message(
-    "v1beta1.DevicePluginOptions",
+OPTIONS = _message(
+    "DevicePluginOptions",
     PluginOptions,
     Field(1, "pre_start_required", "flag", "preStartRequired"),
     Field(2, "get_preferred_allocation_available", "flag", "getPreferredAllocationAvailable"),
-    keeps_unknown=True,
 )
 REGISTER_REQUEST = Message(
     "v1beta1.RegisterRequest",
@@ -94,39 +101,21 @@ REGISTER_REQUEST = Message(
     Field(3, "resource_name", "text"),
     Field(4, "options", "message", of=OPTIONS),
 )
-_CONTAINER_REQUEST = Message(
-    "v1beta1.ContainerAllocateRequest",
-    ContainerAllocateRequest,
-    Field(1, "device_ids", "texts", "devicesIds"),
-    keeps_unknown=True,
-)
-ALLOCATE_REQUEST = Message(
-    "v1beta1.AllocateRequest",
+_CONTAINER_REQUEST = _message("ContainerAllocateRequest", ContainerAllocateRequest, _DEVICES_IDS)
+ALLOCATE_REQUEST = _message(
+    "AllocateRequest",
     AllocateRequest,
     Field(1, "containers", "messages", "containerRequests", _CONTAINER_REQUEST),
-    keeps_unknown=True,
 )
-_MOUNT = Message(
-    "v1beta1.Mount",
-    _keeping_unknown(Mount),
-    Field(2, "host_path", "text", "hostPath"),
-    Field(1, "container_path", "text", "containerPath"),
-    Field(3, "read_only", "flag", "readOnly"),
-    keeps_unknown=True,
+_READ_ONLY = Field(3, "read_only", "flag", "readOnly")
+_MOUNT = _message("Mount", _keeping_unknown(Mount), _HOST_PATH, _CONTAINER_PATH, _READ_ONLY)
+_PERMISSIONS = Field(3, "permissions", "text", "permissions")
+_SPEC = _message(
+    "DeviceSpec", _keeping_unknown(DeviceSpec), _HOST_PATH, _CONTAINER_PATH, _PERMISSIONS
 )
-_SPEC = Message(
-    "v1beta1.DeviceSpec",
-    _keeping_unknown(DeviceSpec),
-    Field(2, "host_path", "text", "hostPath"),
-    Field(1, "container_path", "text", "containerPath"),
-    Field(3, "permissions", "text", "permissions"),
-    keeps_unknown=True,
-)
-_CDI_DEVICE = Message(
-    "v1beta1.CDIDevice", with_unknown, Field(1, "", "text", "name"), keeps_unknown=True
-)
-CONTAINER_RESPONSE = Message(
-    "v1beta1.ContainerAllocateResponse",
+_CDI_DEVICE = _message("CDIDevice", with_unknown, Field(1, "", "text", "name"))
+CONTAINER_RESPONSE = _message(
+    "ContainerAllocateResponse",
     lambda env, mounts, devices, annotations, cdi, unknown: ContainerAllocateResponse(
         env, list(mounts), list(devices), annotations, list(cdi), unknown
     ),
@@ -135,51 +124,36 @@ CONTAINER_RESPONSE = Message(
     Field(3, "devices", "messages", "devices", _SPEC),
     Field(4, "annotations", "map", "annotations"),
     Field(5, "cdi_devices", "messages", "cdiDevices", _CDI_DEVICE),
-    keeps_unknown=True,
 )
 """The kubelet's checkpoint stores this message as `AllocResp`."""
 
-ALLOCATE_RESPONSE = Message(
-    "v1beta1.AllocateResponse",
+ALLOCATE_RESPONSE = _message(
+    "AllocateResponse",
     lambda containers, unknown: AllocateResponse(list(containers), unknown),
     Field(1, "containers", "messages", "containerResponses", CONTAINER_RESPONSE),
-    keeps_unknown=True,
 )
-_CONTAINER_PREFERRED = Message(
-    "v1beta1.ContainerPreferredAllocationRequest",
+_CONTAINER_PREFERRED = _message(
+    "ContainerPreferredAllocationRequest",
     ContainerPreferredRequest,
     Field(1, "available", "texts", "availableDeviceIDs"),
     Field(2, "must_include", "texts", "mustIncludeDeviceIDs"),
     Field(3, "size", "int32", "allocationSize"),
-    keeps_unknown=True,
 )
-PREFERRED_REQUEST = Message(
-    "v1beta1.PreferredAllocationRequest",
+PREFERRED_REQUEST = _message(
+    "PreferredAllocationRequest",
     PreferredAllocationRequest,
     Field(1, "containers", "messages", "containerRequests", _CONTAINER_PREFERRED),
-    keeps_unknown=True,
 )
-_DEVICE_IDS = Message(
-    "v1beta1.ContainerPreferredAllocationResponse",
-    with_unknown,
-    Field(1, "", "texts", "deviceIDs"),
-    keeps_unknown=True,
+_PREFERRED_IDS = _message(
+    "ContainerPreferredAllocationResponse", with_unknown, Field(1, "", "texts", "deviceIDs")
 )
-PREFERRED_RESPONSE = Message(
-    "v1beta1.PreferredAllocationResponse",
+PREFERRED_RESPONSE = _message(
+    "PreferredAllocationResponse",
     PreferredAllocationResponse,
-    Field(1, "containers", "messages", "containerResponses", _DEVICE_IDS),
-    keeps_unknown=True,
+    Field(1, "containers", "messages", "containerResponses", _PREFERRED_IDS),
 )
-PRE_START_REQUEST = Message(
-    "v1beta1.PreStartContainerRequest",
-    PreStartContainerRequest,
-    Field(1, "device_ids", "texts", "devicesIds"),
-    keeps_unknown=True,
-)
-PRE_START_RESPONSE = Message(
-    "v1beta1.PreStartContainerResponse", PreStartContainerResponse, keeps_unknown=True
-)
+PRE_START_REQUEST = _message("PreStartContainerRequest", PreStartContainerRequest, _DEVICES_IDS)
+PRE_START_RESPONSE = _message("PreStartContainerResponse", PreStartContainerResponse)
 PLUGIN_INFO = Message(
     "pluginregistration.PluginInfo",
     PluginInfo,

@@ -6,7 +6,7 @@ of other vendors have no such method. The name of a socket has a checksum of its
 
 import asyncio
 import binascii
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,8 +44,7 @@ def cordon_methods(describe: Callable[[], Follower]) -> Methods:
         said = describe()
         return {"resource": said.resource, "file": said.file, "devices": [*said.devices]}
 
-    unary: dict[str, Callable[[JsonObject], Awaitable[JsonObject]]] = {METHOD: answer}
-    return json_methods(SERVICE, unary, {})
+    return json_methods(SERVICE, {METHOD: answer}, {})
 
 
 async def ask_followers(socket_dir: Path, resource: str) -> tuple[Follower, ...]:

@@ -8,8 +8,8 @@ import enum
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from kubedevices.errors import ProtocolError, RpcError, StatusCode
 from kubedevices.kubelet_api.protobuf import Field, Message
+from kubedevices.kubelet_api.services import decode_request
 from kubedevices.values.allocation import ClaimDevice, ClaimReference
 from kubedevices.wire.unix_grpc import Methods, StreamMethod, UnaryMethod
 
@@ -157,10 +157,10 @@ def dra_methods(service: DraService) -> Methods:
     """Return the methods of DRAPlugin and DRAResourceHealth, both in two versions."""
 
     async def prepare(payload: bytes) -> bytes:
-        return prepared_to_wire(await service.prepare(_claims(payload)))
+        return prepared_to_wire(await service.prepare(decode_request(CLAIMS.from_wire, payload)))
 
     async def unprepare(payload: bytes) -> bytes:
-        answers = await service.unprepare(_claims(payload))
+        answers = await service.unprepare(decode_request(CLAIMS.from_wire, payload))
         return UNPREPARED.to_wire(map(_Entry._make, answers.items()))
 
     async def watch(_payload: bytes) -> AsyncIterator[bytes]:
@@ -174,13 +174,6 @@ def dra_methods(service: DraService) -> Methods:
     for name in HEALTH_SERVICES:
         methods[f"/{name}/NodeWatchResources"] = StreamMethod(watch)
     return methods
-
-
-def _claims(payload: bytes) -> tuple[ClaimReference, ...]:
-    try:
-        return CLAIMS.from_wire(payload)
-    except ProtocolError as error:
-        raise RpcError(StatusCode.INTERNAL, f"cannot read the request: {error}") from error
 
 
 def prepared_to_wire(answers: Mapping[str, ClaimAnswer]) -> bytes:

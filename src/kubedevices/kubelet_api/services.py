@@ -76,7 +76,8 @@ class PluginInfoService(Protocol):
         """Handle the result of the registration."""
 
 
-def _decode(decoder: Callable[[bytes], T], payload: bytes) -> T:
+def decode_request(decoder: Callable[[bytes], T], payload: bytes) -> T:
+    """Return a decoded request; raises `RpcError` for the caller that sent it."""
     try:
         return decoder(payload)
     except ProtocolError as error:
@@ -99,11 +100,11 @@ def device_plugin_methods(
         return service.list_and_watch()
 
     async def prefer(payload: bytes) -> bytes:
-        request = _decode(convert.PREFERRED_REQUEST.from_wire, payload)
+        request = decode_request(convert.PREFERRED_REQUEST.from_wire, payload)
         return convert.PREFERRED_RESPONSE.to_wire(await service.get_preferred_allocation(request))
 
     def allocate(payload: bytes) -> bytes | Awaitable[bytes]:
-        request = _decode(convert.ALLOCATE_REQUEST.from_wire, payload)
+        request = decode_request(convert.ALLOCATE_REQUEST.from_wire, payload)
         response = allocate_at_once(request)
         if response is None:
             return allocate_later(request)
@@ -113,7 +114,7 @@ def device_plugin_methods(
         return convert.ALLOCATE_RESPONSE.to_wire(await service.allocate(request))
 
     async def pre_start(payload: bytes) -> bytes:
-        request = _decode(convert.PRE_START_REQUEST.from_wire, payload)
+        request = decode_request(convert.PRE_START_REQUEST.from_wire, payload)
         response = await service.pre_start_container(request)
         return convert.EMPTY if response is None else convert.PRE_START_RESPONSE.to_wire(response)
 
@@ -130,7 +131,7 @@ def registration_methods(service: RegistrationService) -> Methods:
     """Return the method of v1beta1.Registration."""
 
     async def register(payload: bytes) -> bytes:
-        await service.register(_decode(convert.REGISTER_REQUEST.from_wire, payload))
+        await service.register(decode_request(convert.REGISTER_REQUEST.from_wire, payload))
         return convert.EMPTY
 
     return {REGISTER: UnaryMethod(register)}
@@ -143,7 +144,7 @@ def plugin_registration_methods(service: PluginInfoService) -> Methods:
         return convert.PLUGIN_INFO.to_wire(await service.get_info())
 
     async def notify(payload: bytes) -> bytes:
-        registered, error = _decode(convert.REGISTRATION_STATUS.from_wire, payload)
+        registered, error = decode_request(convert.REGISTRATION_STATUS.from_wire, payload)
         await service.notify_registration_status(registered, error)
         return convert.EMPTY
 
@@ -185,13 +186,13 @@ def json_methods(
 
     def unary_method(handler: Callable[[JsonObject], Awaitable[JsonAnswer]]) -> UnaryMethod:
         async def answer(payload: bytes) -> bytes:
-            return json_to_wire(await handler(_decode(json_from_wire, payload)))
+            return json_to_wire(await handler(decode_request(json_from_wire, payload)))
 
         return UnaryMethod(answer)
 
     def stream_method(handler: Callable[[JsonObject], AsyncIterator[JsonAnswer]]) -> StreamMethod:
         async def answer(payload: bytes) -> AsyncIterator[bytes]:
-            answers = handler(_decode(json_from_wire, payload))
+            answers = handler(decode_request(json_from_wire, payload))
             try:
                 async for each in answers:
                     yield json_to_wire(each)
@@ -202,9 +203,7 @@ def json_methods(
 
         return StreamMethod(answer)
 
-    methods: dict[str, UnaryMethod | StreamMethod] = {}
-    for name, unary_handler in unary.items():
-        methods[f"/{service_name}/{name}"] = unary_method(unary_handler)
-    for name, stream_handler in streams.items():
-        methods[f"/{service_name}/{name}"] = stream_method(stream_handler)
-    return methods
+    return {
+        **{f"/{service_name}/{name}": unary_method(handler) for name, handler in unary.items()},
+        **{f"/{service_name}/{name}": stream_method(handler) for name, handler in streams.items()},
+    }

@@ -131,24 +131,19 @@ def chart_values(deployment: Deployment, others: Sequence[Deployment] = ()) -> d
     """Return the values of the chart that describe a deployment, without the chart's defaults."""
     admin = {field.name: getattr(deployment.admin, field.name) for field in _COMMON}
     own = {name: getattr(deployment, name) for name in _SAME}
+    tolerations = map(as_toleration, deployment.tolerations)
     values = ChartValues(
         **{
             **admin,
             **own,
             "node_selector": {**deployment.admin.node_selector, **deployment.node_labels},
-            "tolerations": (
-                *map(as_toleration, deployment.tolerations),
-                *deployment.admin.tolerations,
-            ),
+            "tolerations": (*tolerations, *deployment.admin.tolerations),
             "metrics": dataclasses.replace(deployment.admin.metrics, enabled=deployment.metrics),
             "name_override": deployment.name,
             "image": image_of(deployment.image),
             "config": deployment.config_text or "",
             "mode_file": deployment.mode_file or "",
-            "mounts": tuple(
-                ChartMount(path=each.path, inside=each.inside, read_only=each.read_only)
-                for each in deployment.mounts
-            ),
+            "mounts": tuple(ChartMount(**each._asdict()) for each in deployment.mounts),
             "node_configs": tuple(
                 ChartNodeConfig(  # with all keys: missing keys would have the plugin's values
                     name=each.node_config,

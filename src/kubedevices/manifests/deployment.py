@@ -192,6 +192,13 @@ def inside_registry(inside_dir: str) -> str:
     return f"{inside_dir}_registry"
 
 
+def kube_object(
+    version: str, kind: str, about: Mapping[str, Any], **content: Any
+) -> dict[str, Any]:
+    """Return an object of the API of `version`; `about` is its metadata."""
+    return {"apiVersion": version, "kind": kind, "metadata": about, **content}
+
+
 def metadata(deployment: Deployment, **labels: str) -> dict[str, Any]:
     """Return name, namespace and labels of an object in the plugin's namespace."""
     found: dict[str, Any] = {

@@ -8,7 +8,7 @@ import re
 from hashlib import sha256
 from typing import Any
 
-from kubedevices.manifests.deployment import Deployment, metadata
+from kubedevices.manifests.deployment import Deployment, kube_object, metadata
 
 RBAC = "rbac.authorization.k8s.io"
 ADMISSION = "admissionregistration.k8s.io/v1"
@@ -52,28 +52,19 @@ def cluster_objects(deployment: Deployment) -> list[dict[str, Any]]:
 
 def cluster_role(deployment: Deployment) -> dict[str, Any]:
     """Return the role with the rights of the driver."""
-    return {
-        "apiVersion": f"{RBAC}/v1",
-        "kind": "ClusterRole",
-        "metadata": cluster_metadata(deployment),
-        "rules": RULES,
-    }
+    return kube_object(f"{RBAC}/v1", "ClusterRole", cluster_metadata(deployment), rules=RULES)
 
 
 def cluster_role_binding(deployment: Deployment) -> dict[str, Any]:
     """Return the binding that gives the role to the driver's account."""
-    account = {
-        "kind": "ServiceAccount",
-        "name": deployment.name,
-        "namespace": deployment.namespace,
-    }
-    return {
-        "apiVersion": f"{RBAC}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": cluster_metadata(deployment),
-        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": _cluster_name(deployment)},
-        "subjects": [account],
-    }
+    name, namespace = deployment.name, deployment.namespace
+    return kube_object(
+        f"{RBAC}/v1",
+        "ClusterRoleBinding",
+        cluster_metadata(deployment),
+        roleRef={"apiGroup": RBAC, "kind": "ClusterRole", "name": _cluster_name(deployment)},
+        subjects=[{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+    )
 
 
 def admission_policy(deployment: Deployment) -> dict[str, Any]:
@@ -106,34 +97,24 @@ def admission_policy(deployment: Deployment) -> dict[str, Any]:
         },
     ]
     node = f'request.userInfo.?extra[?"{NODE_OF_TOKEN}"][0].orValue("")'
-    return {
-        "apiVersion": ADMISSION,
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": cluster_metadata(deployment),
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {"resourceRules": [rule]},
-            "matchConditions": [
-                {"name": "driver", "expression": f'request.userInfo.username == "{account}"'}
-            ],
-            "variables": [{"name": "node", "expression": node}],
-            # By default the API server answers 422 Invalid, as for a mistake in the slice.
-            "validations": [{**each, "reason": "Forbidden"} for each in validations],
-        },
+    condition = {"name": "driver", "expression": f'request.userInfo.username == "{account}"'}
+    spec = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [rule]},
+        "matchConditions": [condition],
+        "variables": [{"name": "node", "expression": node}],
+        # By default the API server answers 422 Invalid, as for a mistake in the slice.
+        "validations": [{**each, "reason": "Forbidden"} for each in validations],
     }
+    about = cluster_metadata(deployment)
+    return kube_object(ADMISSION, "ValidatingAdmissionPolicy", about, spec=spec)
 
 
 def admission_policy_binding(deployment: Deployment) -> dict[str, Any]:
     """Return the binding that puts the policy into force."""
-    return {
-        "apiVersion": ADMISSION,
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": cluster_metadata(deployment),
-        "spec": {
-            "policyName": _cluster_name(deployment),
-            "validationActions": ["Deny"],
-        },
-    }
+    spec = {"policyName": _cluster_name(deployment), "validationActions": ["Deny"]}
+    about = cluster_metadata(deployment)
+    return kube_object(ADMISSION, "ValidatingAdmissionPolicyBinding", about, spec=spec)
 
 
 def device_classes(deployment: Deployment) -> list[dict[str, Any]]:
@@ -147,15 +128,11 @@ def _device_class(deployment: Deployment, device_type: str) -> dict[str, Any]:
         f'device.driver == "{domain}" && device.attributes["{domain}"].type == "{device_type}"'
     )
     extended = extended_resource_name(deployment.extended_resource_name, domain, device_type)
-    return {
-        "apiVersion": f"{DRA}/v1",
-        "kind": "DeviceClass",
-        "metadata": cluster_metadata(deployment) | {"name": class_name(domain, device_type)},
-        "spec": {
-            "selectors": [{"cel": {"expression": expression}}],
-            **({"extendedResourceName": extended} if extended else {}),
-        },
-    }
+    about = cluster_metadata(deployment) | {"name": class_name(domain, device_type)}
+    spec: dict[str, Any] = {"selectors": [{"cel": {"expression": expression}}]}
+    if extended:
+        spec["extendedResourceName"] = extended
+    return kube_object(f"{DRA}/v1", "DeviceClass", about, spec=spec)
 
 
 def extended_resource_name(pattern: str, domain: str, device_type: str) -> str:

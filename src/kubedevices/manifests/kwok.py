@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from kubedevices.manifests.deployment import kube_object
 from kubedevices.manifests.dra_access import DRA, RBAC
 from kubedevices.values.device import Health
 from kubedevices.values.device_tree import DeviceTree
@@ -89,18 +90,14 @@ def kwok_objects(nodes: FakeNodes) -> list[Object]:
 def _node(nodes: FakeNodes, name: str, counts: Mapping[str, Mapping[str, str]]) -> Object:
     labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "type": "kwok"}
     status = {key: {**_OTHER_RESOURCES, **of_devices} for key, of_devices in counts.items()}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {
-            "name": name,
-            "labels": labels | {SET: nodes.name},
-            "annotations": {_FAKE: "fake", "node.alpha.kubernetes.io/ttl": "0", STATE: "0"},
-        },
-        # No pod comes here by accident: no process of it would run.
-        "spec": {"taints": [{"key": _FAKE, "value": "fake", "effect": "NoSchedule"}]},
-        "status": {**status, "phase": "Running"},
+    about = {
+        "name": name,
+        "labels": labels | {SET: nodes.name},
+        "annotations": {_FAKE: "fake", "node.alpha.kubernetes.io/ttl": "0", STATE: "0"},
     }
+    # No pod comes here by accident: no process of it would run.
+    spec = {"taints": [{"key": _FAKE, "value": "fake", "effect": "NoSchedule"}]}
+    return kube_object("v1", "Node", about, spec=spec, status={**status, "phase": "Running"})
 
 
 def _counts(domain: str, tree: DeviceTree) -> dict[str, dict[str, str]]:
@@ -136,21 +133,18 @@ def _slices(nodes: FakeNodes) -> list[list[Object]]:
 
 
 def _slice(nodes: FakeNodes, node: str, index: int, slices: Sequence[Sequence[Object]]) -> Object:
-    return {
-        "apiVersion": f"{DRA}/v1",
-        "kind": "ResourceSlice",
-        "metadata": {
-            "name": f"{node}-{nodes.domain}-{index}",
-            "labels": {SET: _of_slice(nodes, index)},
-            "annotations": {STATE: "0"},
-        },
-        "spec": {
-            "driver": nodes.domain,
-            "nodeName": node,
-            "pool": {"name": node, "generation": 1, "resourceSliceCount": len(slices)},
-            **slices[index][0],
-        },
+    about = {
+        "name": f"{node}-{nodes.domain}-{index}",
+        "labels": {SET: _of_slice(nodes, index)},
+        "annotations": {STATE: "0"},
     }
+    spec = {
+        "driver": nodes.domain,
+        "nodeName": node,
+        "pool": {"name": node, "generation": 1, "resourceSliceCount": len(slices)},
+        **slices[index][0],
+    }
+    return kube_object(f"{DRA}/v1", "ResourceSlice", about, spec=spec)
 
 
 def _of_slice(nodes: FakeNodes, index: int) -> str:
@@ -163,17 +157,10 @@ def _rights(nodes: FakeNodes) -> list[Object]:
     verbs = ["get", "list", "watch", "update", "patch"]
     rule = {"apiGroups": [DRA], "resources": ["resourceslices"], "verbs": verbs}
     account = {"kind": "ServiceAccount", "name": "kwok-controller", "namespace": "kube-system"}
-    of = {"apiVersion": f"{RBAC}/v1"}
-    role = {"apiGroup": RBAC, "kind": "ClusterRole", **name}
+    of, role = f"{RBAC}/v1", {"apiGroup": RBAC, "kind": "ClusterRole", **name}
     return [
-        {**of, "kind": "ClusterRole", "metadata": dict(name), "rules": [rule]},
-        {
-            **of,
-            "kind": "ClusterRoleBinding",
-            "metadata": dict(name),
-            "roleRef": role,
-            "subjects": [account],
-        },
+        kube_object(of, "ClusterRole", dict(name), rules=[rule]),
+        kube_object(of, "ClusterRoleBinding", dict(name), roleRef=role, subjects=[account]),
     ]
 
 
@@ -206,20 +193,17 @@ def _stages(
             _patch(changed.place, changes[after]),
             _patch({"root": "metadata"}, {"annotations": {STATE: str(after)}}),
         ]
-        yield {
-            "apiVersion": "kwok.x-k8s.io/v1alpha1",
-            "kind": "Stage",
-            "metadata": {"name": f"{label}-{changed.kind.lower()}-{before}"},
-            "spec": {
-                "resourceRef": {"apiGroup": changed.api_group, "kind": changed.kind},
-                "selector": {**selector, **changed.selector},
-                # Other Stages for nodes, such as heartbeats, have the weight 0. KWOK takes one of
-                # the Stages that match, by weight, and waits: it must not wait for a heartbeat.
-                "weight": 1,
-                "delay": {"durationMilliseconds": round(pause * 1000)},
-                "next": {"patches": patches},
-            },
+        spec = {
+            "resourceRef": {"apiGroup": changed.api_group, "kind": changed.kind},
+            "selector": {**selector, **changed.selector},
+            # Other Stages for nodes, such as heartbeats, have the weight 0. KWOK takes one of the
+            # Stages that match, by weight, and waits: it must not wait for a heartbeat.
+            "weight": 1,
+            "delay": {"durationMilliseconds": round(pause * 1000)},
+            "next": {"patches": patches},
         }
+        about = {"name": f"{label}-{changed.kind.lower()}-{before}"}
+        yield kube_object("kwok.x-k8s.io/v1alpha1", "Stage", about, spec=spec)
 
 
 def _steps(nodes: FakeNodes) -> Iterator[tuple[int, int, float]]:

@@ -6,7 +6,7 @@ from typing import Any
 from kubedevices.config.documents.yaml_text import USER, load_yaml
 from kubedevices.manifests.alerts import ALERTS
 from kubedevices.manifests.dashboard import dashboard
-from kubedevices.manifests.deployment import Deployment, metadata
+from kubedevices.manifests.deployment import Deployment, kube_object, metadata
 from kubedevices.manifests.values import plain
 
 PAGES = "pages"
@@ -33,41 +33,30 @@ def monitoring(deployment: Deployment) -> list[dict[str, Any]]:
 def network_policy(deployment: Deployment) -> dict[str, Any]:
     """Return a policy by which only the named peers reach the pages; pods open no connections."""
     rule = {"from": plain(deployment.admin.network_policy.peers), "ports": [{"port": PAGES}]}
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": metadata(deployment),
-        "spec": {
-            "podSelector": {"matchLabels": deployment.selector},
-            "policyTypes": ["Ingress"],
-            # A rule without peers would allow every peer; an empty list of rules allows none.
-            "ingress": [rule] if rule["from"] else [],
-        },
+    spec = {
+        "podSelector": {"matchLabels": deployment.selector},
+        "policyTypes": ["Ingress"],
+        # A rule without peers would allow every peer; an empty list of rules allows none.
+        "ingress": [rule] if rule["from"] else [],
     }
+    return kube_object("networking.k8s.io/v1", "NetworkPolicy", metadata(deployment), spec=spec)
 
 
 def _pod_monitor(deployment: Deployment) -> dict[str, Any]:
     # honorLabels: node, pod and container of a device's holder are not those of the plugin's pod.
     endpoint = {"port": PAGES, "path": "/metrics", "honorLabels": True}
-    return {
-        "selector": {"matchLabels": deployment.selector},
-        "podMetricsEndpoints": [endpoint],
-    }
+    return {"selector": {"matchLabels": deployment.selector}, "podMetricsEndpoints": [endpoint]}
 
 
 def _operator_object(deployment: Deployment, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
     about = metadata(deployment)
     about["labels"] = {**about["labels"], **deployment.admin.metrics.labels}
-    return {"apiVersion": _OPERATOR, "kind": kind, "metadata": about, "spec": spec}
+    return kube_object(_OPERATOR, kind, about, spec=spec)
 
 
 def _dashboard(deployment: Deployment) -> dict[str, Any]:
     about = metadata(deployment)
     about["name"] += "-dashboard"
     about["labels"] = {**about["labels"], **_SIDECAR, **deployment.admin.metrics.labels}
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": about,
-        "data": {"kubedevices.json": json.dumps(dashboard(), indent=1) + "\n"},
-    }
+    text = json.dumps(dashboard(), indent=1) + "\n"
+    return kube_object("v1", "ConfigMap", about, data={"kubedevices.json": text})

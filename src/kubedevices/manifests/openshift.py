@@ -12,7 +12,7 @@ def security_context_constraints(deployment: Deployment) -> dict[str, Any]:
     """
     has_more = deployment.admin.privileged or "SYS_ADMIN" in deployment.admin.capabilities
     account = f"system:serviceaccount:{deployment.namespace}:{deployment.name}"
-    constraints: dict[str, Any] = {
+    return {
         "apiVersion": "security.openshift.io/v1",
         "kind": "SecurityContextConstraints",
         "metadata": {"name": deployment.name},
@@ -37,4 +37,3 @@ def security_context_constraints(deployment: Deployment) -> dict[str, Any]:
         # Kubernetes mounts the token of a driver as a projected volume.
         "volumes": ["configMap", "hostPath", *(["projected"] if deployment.has_dra else [])],
     }
-    return constraints

@@ -58,11 +58,10 @@ def obstacles(
 
     If pods are missing, the last warning about the DaemonSet is the first reason.
     """
-    found = [
-        f"{daemon_set['metadata']['name']}: {reason}"
-        for reason in _warnings(events, daemon_set)[-1:]
-        if _is_refused(daemon_set, pods)
-    ]
+    # Fewer pods than wanted: their creation was refused.
+    is_refused = len(pods) < (daemon_set.get("status") or {}).get("desiredNumberScheduled", 0)
+    last = _warnings(events, daemon_set)[-1:] if is_refused else []
+    found = [f"{daemon_set['metadata']['name']}: {reason}" for reason in last]
     for pod in pods:
         if not is_ready(pod):
             node = pod["spec"].get("nodeName", "no node yet")
@@ -86,12 +85,6 @@ def is_ready(pod: dict[str, Any]) -> bool:
 def runs(pod: dict[str, Any]) -> bool:
     """Whether a container of the pod runs, so that its log may have a reason."""
     return any("running" in (each.get("state") or {}) for each in _containers(pod))
-
-
-def _is_refused(daemon_set: dict[str, Any], pods: Sequence[dict[str, Any]]) -> bool:
-    """Whether the DaemonSet has fewer pods than it wants, because their creation was refused."""
-    wanted: int = (daemon_set.get("status") or {}).get("desiredNumberScheduled", 0)
-    return len(pods) < wanted
 
 
 def _containers(pod: dict[str, Any]) -> Sequence[dict[str, Any]]:

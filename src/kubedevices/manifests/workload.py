@@ -32,6 +32,7 @@ from kubedevices.manifests.deployment import (
     POD_SECURITY,
     STATE_DIR,
     Deployment,
+    kube_object,
     metadata,
 )
 from kubedevices.manifests.dra_access import cluster_metadata, cluster_objects
@@ -61,59 +62,38 @@ def objects(deployment: Deployment) -> list[dict[str, Any]]:
     if deployment.map_data:
         wanted.append(config_map(deployment))
     if admin.openshift:
-        wanted.append(_constraints(deployment))
+        about = cluster_metadata(deployment)
+        wanted.append({**security_context_constraints(deployment), "metadata": about})
     wanted += cluster_objects(deployment)
     return [*wanted, *monitoring(deployment), daemon_set(deployment)]
-
-
-def _constraints(deployment: Deployment) -> dict[str, Any]:
-    found = security_context_constraints(deployment)
-    about = cluster_metadata(deployment)
-    return {**found, "metadata": about}
 
 
 def namespace(name: str, *, is_labelled: bool = True) -> dict[str, Any]:
     """Return the namespace; hostPath volumes need the privileged pod security level."""
     modes = ("enforce", "audit", "warn") if is_labelled else ()
     levels = {f"{POD_SECURITY}/{mode}": "privileged" for mode in modes}
-    return {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": name, "labels": {LABEL: NAME, **levels}},
-    }
+    return kube_object("v1", "Namespace", {"name": name, "labels": {LABEL: NAME, **levels}})
 
 
 def service_account(deployment: Deployment) -> dict[str, Any]:
     """Return an account of its own, so that no other pod gets the rights of the plugin."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": metadata(deployment),
-        "automountServiceAccountToken": False,
-    }
+    about = metadata(deployment)
+    return kube_object("v1", "ServiceAccount", about, automountServiceAccountToken=False)
 
 
 def resource_quota(deployment: Deployment) -> dict[str, Any]:
     """Return a quota without a limit: GKE and others permit the priority class only with one."""
     name = deployment.admin.priority_class_name
     scope = {"scopeName": "PriorityClass", "operator": "In", "values": [name]}
-    return {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": metadata(deployment),
-        "spec": {"hard": {"pods": "1G"}, "scopeSelector": {"matchExpressions": [scope]}},
-    }
+    spec = {"hard": {"pods": "1G"}, "scopeSelector": {"matchExpressions": [scope]}}
+    return kube_object("v1", "ResourceQuota", metadata(deployment), spec=spec)
 
 
 def config_map(deployment: Deployment) -> dict[str, Any]:
     """Return configuration and mode: expose follows both without a restart, all follow the mode."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": metadata(deployment) | {"name": deployment.map_name},
-        "data": deployment.map_data,
-        **({"immutable": True} if deployment.admin.versioned_config else {}),
-    }
+    about = metadata(deployment) | {"name": deployment.map_name}
+    more = {"immutable": True} if deployment.admin.versioned_config else {}
+    return kube_object("v1", "ConfigMap", about, data=deployment.map_data, **more)
 
 
 def daemon_set(deployment: Deployment) -> dict[str, Any]:
@@ -124,16 +104,12 @@ def daemon_set(deployment: Deployment) -> dict[str, Any]:
     about: dict[str, Any] = {"labels": {**deployment.admin.pod_labels, **deployment.selector}}
     if annotations := _annotations(deployment):
         about["annotations"] = annotations
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": metadata(deployment),
-        "spec": {
-            "selector": {"matchLabels": deployment.selector},
-            "updateStrategy": plain(deployment.admin.update_strategy) or ours,
-            "template": {"metadata": about, "spec": pod_spec(deployment)},
-        },
+    spec = {
+        "selector": {"matchLabels": deployment.selector},
+        "updateStrategy": plain(deployment.admin.update_strategy) or ours,
+        "template": {"metadata": about, "spec": pod_spec(deployment)},
     }
+    return kube_object("apps/v1", "DaemonSet", metadata(deployment), spec=spec)
 
 
 def _annotations(deployment: Deployment) -> dict[str, str]:
@@ -217,16 +193,13 @@ def node_pod(image: str, plugin_dir: str = PLUGIN_DIR) -> dict[str, Any]:
         Volume("state", STATE_DIR, STATE_DIR, "DirectoryOrCreate", read_only=False),
     ]
     arguments = ["node", "--socket-dir", plugin_dir, "--state-dir", STATE_DIR]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": f"{NAME}-node", "labels": {LABEL: NAME}},
-        "spec": {
-            **_pod(selinux=True),
-            "containers": [_container(image, arguments, volumes)],
-            "volumes": [volume.source for volume in volumes],
-        },
+    spec = {
+        **_pod(selinux=True),
+        "containers": [_container(image, arguments, volumes)],
+        "volumes": [volume.source for volume in volumes],
     }
+    about = {"name": f"{NAME}-node", "labels": {LABEL: NAME}}
+    return kube_object("v1", "Pod", about, spec=spec)
 
 
 def _arguments(deployment: Deployment) -> list[str]:

@@ -33,6 +33,23 @@ class Metric(NamedTuple):
     buckets: tuple[float, ...] = ()
 
 
+def counter(name: str, meaning: str, labels: str = "") -> Metric:
+    """Return a metric that only grows; `labels` are names with spaces between them."""
+    return Metric(name, "counter", meaning, (*labels.split(),))
+
+
+def gauge(name: str, meaning: str, labels: str = "") -> Metric:
+    """Return a metric of the present."""
+    return Metric(name, "gauge", meaning, (*labels.split(),))
+
+
+def histogram(
+    name: str, meaning: str, labels: str = "", buckets: tuple[float, ...] = DEFAULT_BUCKETS
+) -> Metric:
+    """Return a metric of how large values are."""
+    return Metric(name, "histogram", meaning, (*labels.split(),), buckets)
+
+
 class Sample(NamedTuple):
     """One value of a metric, with the values of its labels, in the order of `Metric.labels`."""
 
@@ -43,197 +60,155 @@ class Sample(NamedTuple):
 
 # ---------------------------------------------------------------- metrics of a kubelet
 
-REGISTRATIONS = Metric(
+REGISTRATIONS = counter(
     "kubelet_device_plugin_registration_total",
-    "counter",
     "Register calls, refused ones included; of resources never accepted: other.",
-    ("resource_name",),
+    "resource_name",
 )
-ALLOCATION_SECONDS = Metric(
+ALLOCATION_SECONDS = histogram(
     "kubelet_device_plugin_alloc_duration_seconds",
-    "histogram",
     "How long a plugin took to answer Allocate, failures included.",
-    ("resource_name",),
-    DEFAULT_BUCKETS,
+    "resource_name",
 )
-POD_RESOURCES_REQUESTS = Metric(
+POD_RESOURCES_REQUESTS = counter(
     "kubelet_pod_resources_endpoint_requests_total",
-    "counter",
     "Calls to the podresources service.",
-    ("server_api_version",),
+    "server_api_version",
 )
 POD_RESOURCES_BY_METHOD: Mapping[str, Metric] = {
-    method: Metric(
+    method: counter(
         f"kubelet_pod_resources_endpoint_requests_{method}",
-        "counter",
         f"Calls of {method} of the podresources service.",
-        ("server_api_version",),
+        "server_api_version",
     )
     for method in ("list", "get_allocatable", "get")
 }
 POD_RESOURCES_ERRORS: Mapping[str, Metric] = {
-    method: Metric(
+    method: counter(
         f"kubelet_pod_resources_endpoint_errors_{method}",
-        "counter",
         f"Failed calls of {method} of the podresources service.",
-        ("server_api_version",),
+        "server_api_version",
     )
     for method in ("list", "get_allocatable", "get")
 }
-TOPOLOGY_REQUESTS = Metric(
-    "kubelet_topology_manager_admission_requests_total",
-    "counter",
-    "Pods that asked for devices.",
+TOPOLOGY_REQUESTS = counter(
+    "kubelet_topology_manager_admission_requests_total", "Pods that asked for devices."
 )
-TOPOLOGY_ERRORS = Metric(
+TOPOLOGY_ERRORS = counter(
     "kubelet_topology_manager_admission_errors_total",
-    "counter",
     "Pods that were refused because their devices could not be aligned.",
 )
-TOPOLOGY_MILLISECONDS = Metric(
+TOPOLOGY_MILLISECONDS = histogram(
     "kubelet_topology_manager_admission_duration_ms",
-    "histogram",
     "How long the admission of a pod took, in milliseconds.",
-    (),
-    tuple(0.05 * 2**power for power in range(15)),
+    buckets=tuple(0.05 * 2**power for power in range(15)),
 )
-ALIGNED_CONTAINERS = Metric(
+ALIGNED_CONTAINERS = counter(
     "kubelet_container_aligned_compute_resources_count",
-    "counter",
     "Containers whose devices are on one NUMA node.",
-    ("scope", "boundary"),
+    "scope boundary",
 )
-WATCHED_PLUGINS = Metric(
+WATCHED_PLUGINS = gauge(
     "plugin_manager_total_plugins",
-    "gauge",
     "Sockets in the plugin registry directory, by state.",
-    ("socket_path", "state"),
+    "socket_path state",
 )
 
 # ---------------------------------------------------------------- metrics of our node
 
-CAPACITY = Metric(
-    "kubedevices_node_devices_capacity", "gauge", "Devices of a resource.", ("resource",)
-)
-ALLOCATABLE = Metric(
+CAPACITY = gauge("kubedevices_node_devices_capacity", "Devices of a resource.", "resource")
+ALLOCATABLE = gauge(
     "kubedevices_node_devices_allocatable",
-    "gauge",
     "Healthy devices of a resource, held or not.",
-    ("resource",),
+    "resource",
 )
-HELD = Metric(
-    "kubedevices_node_devices_held", "gauge", "Devices that containers hold.", ("resource",)
-)
-ADMISSIONS = Metric(
-    "kubedevices_node_admissions_total", "counter", "Pods admitted or rejected.", ("result",)
-)
-DAMAGED_STATE = Metric(
+HELD = gauge("kubedevices_node_devices_held", "Devices that containers hold.", "resource")
+ADMISSIONS = counter("kubedevices_node_admissions_total", "Pods admitted or rejected.", "result")
+DAMAGED_STATE = counter(
     "kubedevices_node_damaged_state_total",
-    "counter",
     "Files of the node's own state that were found damaged and kept aside.",
 )
 
 # ---------------------------------------------------------------- metrics of our plugins
 
 _PLUGIN = "kubedevices_plugin_"
-_RESOURCE = ("resource",)
-DEVICES = Metric(
-    f"{_PLUGIN}devices", "gauge", "Devices of a resource, by health.", ("resource", "health")
-)
-LEFT_OUT = Metric(
+DEVICES = gauge(f"{_PLUGIN}devices", "Devices of a resource, by health.", "resource health")
+LEFT_OUT = gauge(
     f"{_PLUGIN}devices_left_out",
-    "gauge",
     "Devices that were found and are not offered, because a kubelet takes no list of that size.",
-    _RESOURCE,
+    "resource",
 )
-REGISTERED = Metric(
-    f"{_PLUGIN}registered", "gauge", "1 while a kubelet knows the resource from us.", _RESOURCE
+REGISTERED = gauge(
+    f"{_PLUGIN}registered", "1 while a kubelet knows the resource from us.", "resource"
 )
-PROXIED_CONNECTED = Metric(
-    "kubedevices_proxied_plugin_connected", "gauge", "1 while a vendor's plugin is here.", _RESOURCE
+PROXIED_CONNECTED = gauge(
+    "kubedevices_proxied_plugin_connected", "1 while a vendor's plugin is here.", "resource"
 )
-STREAMS = Metric(f"{_PLUGIN}streams", "gauge", "Open ListAndWatch streams.", _RESOURCE)
-PLUGIN_REGISTRATIONS = Metric(
+STREAMS = gauge(f"{_PLUGIN}streams", "Open ListAndWatch streams.", "resource")
+PLUGIN_REGISTRATIONS = counter(
     f"{_PLUGIN}registrations_total",
-    "counter",
     "Attempts to register, by result: success or failure.",
-    ("resource", "result"),
+    "resource result",
 )
-KUBELET_RESTARTS = Metric(
-    f"{_PLUGIN}kubelet_restarts_total", "counter", "New kubelet sockets seen.", _RESOURCE
+KUBELET_RESTARTS = counter(
+    f"{_PLUGIN}kubelet_restarts_total", "New kubelet sockets seen.", "resource"
 )
-UPDATES = Metric(
-    f"{_PLUGIN}updates_total", "counter", "Device lists sent over all streams.", _RESOURCE
-)
-ALLOCATIONS = Metric(
+UPDATES = counter(f"{_PLUGIN}updates_total", "Device lists sent over all streams.", "resource")
+ALLOCATIONS = counter(
     f"{_PLUGIN}allocations_total",
-    "counter",
     "Allocate calls, by result: success or failure.",
-    ("resource", "result"),
+    "resource result",
 )
-ALLOCATE_SECONDS = Metric(
-    f"{_PLUGIN}allocate_seconds",
-    "histogram",
-    "How long Allocate took, failures included.",
-    _RESOURCE,
-    DEFAULT_BUCKETS,
+ALLOCATE_SECONDS = histogram(
+    f"{_PLUGIN}allocate_seconds", "How long Allocate took, failures included.", "resource"
 )
-PREFERRED_ERRORS = Metric(
+PREFERRED_ERRORS = counter(
     f"{_PLUGIN}preferred_errors_total",
-    "counter",
     "GetPreferredAllocation calls in which the hook failed.",
-    _RESOURCE,
+    "resource",
 )
-PRE_START_ERRORS = Metric(
-    f"{_PLUGIN}pre_start_errors_total", "counter", "PreStartContainer calls that failed.", _RESOURCE
+PRE_START_ERRORS = counter(
+    f"{_PLUGIN}pre_start_errors_total", "PreStartContainer calls that failed.", "resource"
 )
-LATE_HOOKS = Metric(
+LATE_HOOKS = counter(
     f"{_PLUGIN}hook_timeouts_total",
-    "counter",
     "Calls that failed because the plugin's own code did not answer in time.",
-    ("resource", "hook"),
+    "resource hook",
 )
-SCAN_SECONDS = Metric(f"{_PLUGIN}scan_seconds", "gauge", "How long the last scan took.")
-SCAN_ERRORS = Metric(f"{_PLUGIN}scan_errors_total", "counter", "Scans that failed.")
-MIDDLEWARE_EVENTS = Metric(
+SCAN_SECONDS = gauge(f"{_PLUGIN}scan_seconds", "How long the last scan took.")
+SCAN_ERRORS = counter(f"{_PLUGIN}scan_errors_total", "Scans that failed.")
+MIDDLEWARE_EVENTS = counter(
     "kubedevices_middleware_events_total",
-    "counter",
     "What a middleware did, by middleware, device type and event.",
-    ("middleware", "device_type", "event"),
+    "middleware device_type event",
 )
-CONFIG_RELOADS = Metric(
+CONFIG_RELOADS = counter(
     f"{_PLUGIN}config_reloads_total",
-    "counter",
     "Readings of a changed configuration, by result: success or failure.",
-    ("result",),
+    "result",
 )
-CONFIG_IN_FORCE = Metric(
+CONFIG_IN_FORCE = gauge(
     f"{_PLUGIN}config_last_reload_successful",
-    "gauge",
     "1 while the configuration file is what is in force, 0 while it cannot be used.",
 )
-CONFIG_RELOADED = Metric(
-    f"{_PLUGIN}config_reload_success_timestamp_seconds",
-    "gauge",
-    "When the configuration in force was read.",
+CONFIG_RELOADED = gauge(
+    f"{_PLUGIN}config_reload_success_timestamp_seconds", "When the configuration in force was read."
 )
-DEVICE_ALLOCATED = Metric(
+DEVICE_ALLOCATED = gauge(
     f"{_PLUGIN}device_allocated",
-    "gauge",
     "1 for each device that a container holds, after the kubelet's podresources.",
-    ("resource", "device", "pod_namespace", "pod_name", "container_name"),
+    "resource device pod_namespace pod_name container_name",
 )
 
-DROPPED_LINES = Metric(
+DROPPED_LINES = counter(
     "kubedevices_dropped_lines_total",
-    "counter",
     "Lines of output that nobody read in time, or that could not be written.",
-    ("stream",),
+    "stream",
 )
 NODE_LABEL = "node"
 """A label of every series of a plugin. The address of a pod changes, and names no node."""
 
-BUILD = Metric("kubedevices_build_info", "gauge", "1; the label says which version.", ("version",))
+BUILD = gauge("kubedevices_build_info", "1; the label says which version.", "version")
 
 NODE_BEGINNINGS = (
     Sample(ADMISSIONS, ("admitted",), 0),

@@ -5,6 +5,7 @@ The ListAndWatch streams, which send the device lists, are in `server`.
 capabilities        abilities that a plugin author may add to a scanner: abstract classes
 scanner             the base classes Scanner and PolledScanner: find devices
 scanners            ready scanners: periodic, static, merge
+stoppable           the method `stop` of everything that runs; calls from other threads
 notifier            takes device trees from a scanner; finds the changes since the last tree
 scan_task           runs one scanner on the event loop and waits for its trees
 author_errors       which line of the author's code raised an error

@@ -104,7 +104,10 @@ class CdiFiles:
 
     def _publish(self, tree: DeviceTree) -> None:
         if self._uses_cdi(tree) or self._has_files():
-            self._inventory = self._inventory or self._make_inventory()
+            from kubedevices.host.cdi_inventory import CdiInventory  # noqa: PLC0415 - see above
+
+            on_error = self._errors
+            self._inventory = self._inventory or CdiInventory(self._directory, on_error=on_error)
         if self._inventory is not None:
             definitions = self._definitions(tree)
             # In this order: names that containers still use are added before the files are
@@ -114,11 +117,6 @@ class CdiFiles:
             if not self._is_clean:
                 self._inventory.remove_dead({self._domain})
         self._is_clean = True
-
-    def _make_inventory(self) -> "CdiInventory":
-        from kubedevices.host.cdi_inventory import CdiInventory  # noqa: PLC0415 - see above
-
-        return CdiInventory(self._directory, on_error=self._errors)
 
     def _definitions(self, tree: DeviceTree) -> "dict[str, list[CdiDevice]]":
         from kubedevices.host.device_links import with_real_files  # noqa: PLC0415 - see above

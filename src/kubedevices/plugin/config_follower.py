@@ -5,7 +5,6 @@ replaces the file itself. Both changes are noticed. A wrong file is logged and c
 """
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -17,6 +16,7 @@ from kubedevices.errors import CannotRead, ConfigError, KubedevicesError
 from kubedevices.errors.words import counted
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.plugin import hook_threads
+from kubedevices.plugin.stoppable import call_on
 
 SETTLE = 0.1
 """Seconds between a file event and the reading: a program may write the file in several steps."""
@@ -57,9 +57,7 @@ class ConfigFollower(Generic[Config]):
     def request(self) -> None:
         """Read the file again even if it is unchanged. From any thread or signal handler."""
         self._is_asked = True
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: the program ends
-                self._loop.call_soon_threadsafe(self._changed.set)
+        call_on(self._loop, self._changed.set)
 
     async def run(self) -> NoReturn:
         """Follow the file until cancelled."""
@@ -82,7 +80,7 @@ class ConfigFollower(Generic[Config]):
             return
         self._content = content
         try:
-            config, report = await hook_threads.call(self._read)
+            config, report = await hook_threads.call(self._load, self._file)
             self.apply(config, report)
         except KubedevicesError as error:
             self.failed_reloads += 1
@@ -97,9 +95,6 @@ class ConfigFollower(Generic[Config]):
         self.is_in_force = True
         self.read_at = time.time()
         _log.info("%s: read again, %s", self._file, counted(len(config.resources), "resource"))
-
-    def _read(self) -> tuple[Config, SourceProblems]:
-        return self._load(self._file)
 
     def _problems(self, error: KubedevicesError) -> Iterable[object]:
         """Return every message of `error`, each with the name of the file."""

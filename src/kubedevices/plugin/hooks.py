@@ -66,8 +66,10 @@ class Hooks:
 
     def __init__(self, plugin: object) -> None:
         self.name = plugin.stands_for if isinstance(plugin, StandIn) else type(plugin).__name__
-        self.offered = offered = _offered_by(plugin)
+        own = frozenset(each for each in _METHODS.values() if isinstance(plugin, each))
+        self.offered = offered = plugin.offered if isinstance(plugin, StandIn) else own
         """The abilities that the plugin has: classes of `capabilities`."""
+
         self._unknown_options = plugin.unknown_options if isinstance(plugin, StandIn) else b""
         methods = {
             method: getattr(plugin, method)
@@ -90,6 +92,11 @@ class Hooks:
         """The dataclass of the parameters that claims can set, if the plugin prepares claims."""
         self._type_added = methods.get("on_type_added")
         self._type_removed = methods.get("on_type_removed")
+        self.can_prefer = "get_preferred_allocation" in methods
+        self.can_pre_start = "pre_start_container" in methods
+        self.can_post_allocate = "post_allocate" in methods
+        self.can_prepare = "prepare_claim" in methods
+        self.is_asked_to_allocate = not methods.keys().isdisjoint(("allocate", "post_allocate"))
         self.cordon_file: Path | None = getattr(plugin, "cordon_file", None)
         """The list of cordoned devices that a middleware of the plugin follows."""
 
@@ -99,35 +106,10 @@ class Hooks:
     def options(self) -> PluginOptions:
         """The options in the answer to GetDevicePluginOptions and in Register."""
         return PluginOptions(
-            pre_start_required=self._pre_start is not None,
-            get_preferred_allocation_available=self._prefer is not None,
+            pre_start_required=self.can_pre_start,
+            get_preferred_allocation_available=self.can_prefer,
             unknown=self._unknown_options,
         )
-
-    @property
-    def can_prefer(self) -> bool:
-        """Whether the plugin has `get_preferred_allocation`."""
-        return self._prefer is not None
-
-    @property
-    def can_pre_start(self) -> bool:
-        """Whether the plugin has `pre_start_container`."""
-        return self._pre_start is not None
-
-    @property
-    def can_post_allocate(self) -> bool:
-        """Whether the plugin has `post_allocate`."""
-        return self._post_allocate is not None
-
-    @property
-    def can_prepare(self) -> bool:
-        """Whether the plugin has `prepare_claim` and `unprepare_claim`."""
-        return self._prepare is not None
-
-    @property
-    def is_asked_to_allocate(self) -> bool:
-        """Whether the plugin has `allocate` or `post_allocate`."""
-        return self._allocate is not None or self._post_allocate is not None
 
     # Each of the next four methods raises `HookTimedOut` after `deadline`, unless it is None.
 
@@ -230,12 +212,6 @@ class Hooks:
                     "%s.%s() is never called: %s does not inherit kubedevices.%s",
                     self.name, method, self.name, ability.__name__,
                 )  # fmt: skip
-
-
-def _offered_by(plugin: object) -> frozenset[type]:
-    if isinstance(plugin, StandIn):
-        return plugin.offered
-    return frozenset(ability for ability in _METHODS.values() if isinstance(plugin, ability))
 
 
 def _count_arguments(method: Callable[..., Any]) -> int:

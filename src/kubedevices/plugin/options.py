@@ -2,10 +2,10 @@
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypedDict, get_args
+from typing import Literal, TypeAlias, TypedDict, get_args
 
 from kubedevices.errors import UsageError
 from kubedevices.plugin.allocate_response import EnvMerge, Inject
@@ -26,6 +26,14 @@ from kubedevices.values.socket_paths import (
 
 RegistrationMode: TypeAlias = Literal["register", "watch", "none"]
 OnServerError: TypeAlias = Literal["exit", "isolate"]
+_CHOICES = {
+    "registration": RegistrationMode,
+    "on_server_error": OnServerError,
+    "preferred_errors": PreferredErrors,
+    "env_merge": EnvMerge,
+    "inject": Inject,
+    "cdi_errors": CdiErrors,
+}
 _TIMEOUTS = HookTimeouts()
 
 
@@ -125,26 +133,18 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Check the values; raises `UsageError`."""
-        _check_choice("registration", self.registration, RegistrationMode)
+        for name, choices in _CHOICES.items():
+            check_choice(name, getattr(self, name), get_args(choices))
         if self.socket_dir is not None:  # absolute, so that a later chdir changes nothing
             object.__setattr__(self, "socket_dir", Path(self.socket_dir).absolute())
         if self.host_plugin_dir is not None and self.registration != "watch":
             raise UsageError("host_plugin_dir needs registration='watch'")
-        _check_choice("on_server_error", self.on_server_error, OnServerError)
-        _check_choice("preferred_errors", self.preferred_errors, PreferredErrors)
-        _check_choice("env_merge", self.env_merge, EnvMerge)
-        _check_choice("inject", self.inject, Inject)
-        _check_choice("cdi_errors", self.cdi_errors, CdiErrors)
         object.__setattr__(self, "cdi_dir", Path(self.cdi_dir).absolute())
-        for name in ("allocate_timeout", "preferred_timeout", "pre_start_timeout"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"{name} must be positive: {getattr(self, name)}")
+        check_positive(self, "allocate_timeout", "preferred_timeout", "pre_start_timeout")
         if self.min_update_interval < 0:
-            raise UsageError(
-                f"min_update_interval must not be negative: {self.min_update_interval}"
-            )
-        if self.max_list_size <= 0:
-            raise UsageError(f"max_list_size must be positive: {self.max_list_size}")
+            problem = f"must not be negative: {self.min_update_interval}"
+            raise UsageError(f"min_update_interval {problem}")
+        check_positive(self, "max_list_size")
 
     @property
     def hook_timeouts(self) -> HookTimeouts:
@@ -192,7 +192,14 @@ def new_instance() -> str:
     return instance_of(started + next(_instances))
 
 
-def _check_choice(name: str, value: str, choices: Any) -> None:
-    allowed = get_args(choices)
+def check_choice(name: str, value: str, allowed: Collection[str]) -> None:
+    """Raise `UsageError` if the value of an option is not `allowed`."""
     if value not in allowed:
         raise UsageError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
+
+
+def check_positive(settings: object, *names: str) -> None:
+    """Raise `UsageError` if one of these options is not above 0."""
+    for name in names:
+        if not getattr(settings, name) > 0:
+            raise UsageError(f"{name} must be positive: {getattr(settings, name)}")

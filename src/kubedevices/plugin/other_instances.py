@@ -187,13 +187,9 @@ class OtherInstances:
     async def contact_older(self) -> None:
         """Greet the older instances; remove the sockets of dead instances."""
         others = self._others(newer=False)
-        self._older = [
-            name
-            for name, is_there in zip(
-                others, await asyncio.gather(*map(self._greet, others)), strict=True
-            )
-            if is_there
-        ]
+        answers = await asyncio.gather(*(self._ask(name, "Greet") for name in others))
+        pairs = zip(others, answers, strict=True)
+        self._older = [name for name, answer in pairs if answer is not None]
         for name in self._older:
             _log.log(
                 logging.WARNING if self.is_stranger(name) else logging.INFO,
@@ -209,9 +205,6 @@ class OtherInstances:
         answers = await asyncio.gather(*(self._ask(name, "Leave") for name in older))
         # An older instance that did not answer may have ended its streams, too.
         return any(answer is None or answer.get("had_streams") for answer in answers)
-
-    async def _greet(self, name: InstanceSocket) -> bool:
-        return await self._ask(name, "Greet") is not None
 
     async def _ask(self, name: InstanceSocket, method: str) -> JsonObject | None:
         """Call another instance; return None if the call failed."""

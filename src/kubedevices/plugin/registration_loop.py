@@ -153,18 +153,14 @@ class RegistrationLoop:
                     # Do not log the first refusals: between its bind and its listen, a new kubelet
                     # refuses connections for a short time.
                     self._remind(str(problem))
-                until = self._now() + self._retry_pause(problem, failures)
+                timing, is_refused = self._timing, isinstance(problem, DialError)
+                first = timing.quick_retry if is_refused else timing.first_retry
+                until = self._now() + back_off(first, timing.last_retry, failures - 1)
                 if not await self._wait_for_chance(grpc, registration, until):
                     continue
             self._reminder.reset()
             return registration
         return None
-
-    def _retry_pause(self, problem: WireError, failures: int) -> float:
-        timing = self._timing
-        if isinstance(problem, DialError):
-            return back_off(timing.quick_retry, timing.last_retry, failures - 1)
-        return back_off(timing.first_retry, timing.last_retry, failures - 1)
 
     def _remind(self, problem: str) -> None:
         """Log why the plugin waits: as INFO during a kubelet restart, otherwise as WARNING."""
@@ -276,9 +272,7 @@ def log_no_stream(resource: str) -> None:
 
 async def wait_for(wake: asyncio.Event, until: float | None) -> None:
     """Wait until the time `until` (loop's clock), or until `wake` is set; then clear `wake`."""
-    with contextlib.suppress(TimeoutError):
-        async with deadlines.timeout_at(until):
-            await wake.wait()
+    await deadlines.until(until, wake.wait())
     # Clear `wake` after the wait and not before: if it was set while the caller worked, the next
     # wait must end at once.
     wake.clear()

@@ -10,20 +10,17 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias, Unpack
 
-from kubedevices.errors import (
-    DeviceListTooLarge,
-    InvalidResourceName,
-)
+from kubedevices.errors import DeviceListTooLarge, InvalidResourceName
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.plugin import hook_threads, scan_task
 from kubedevices.plugin.cdi_files import CdiFiles
 from kubedevices.plugin.hooks import Hooks
-from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.options import RunnerOptions, Settings
 from kubedevices.plugin.scan_task import TreeUpdates
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.served_type import ServedType, run_together
 from kubedevices.plugin.server import PluginServer
+from kubedevices.plugin.stoppable import Stoppable
 from kubedevices.values.device_tree import DeviceTree, TreeChange
 from kubedevices.values.resource_name import ResourceName, explain_resource_name
 
@@ -32,7 +29,7 @@ Beside: TypeAlias = Callable[["PluginRunner"], contextlib.AbstractAsyncContextMa
 _log = logging.getLogger(__name__)
 
 
-class PluginRunner:
+class PluginRunner(Stoppable):
     """Serves the devices of `scanner` as resources `domain/device type`.
 
     Call `run` once, and `stop` at any time. Raises `UsageError` for a wrong scanner, domain or
@@ -40,6 +37,7 @@ class PluginRunner:
     """
 
     def __init__(self, scanner: Scanner, *, domain: str, **options: Unpack[RunnerOptions]) -> None:
+        super().__init__()
         scan_task.check_scanner(scanner)
         if problem := explain_resource_name(f"{domain}/any"):
             raise InvalidResourceName(f"{domain}/…", problem)
@@ -58,9 +56,7 @@ class PluginRunner:
         self._running: dict[str, _Running] = {}
         self._ending: set[_Running] = set()
         self._watch = FileWatch(interval=self.settings.timing.look_interval, names_only=True)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopped = asyncio.Event()
-        self._is_stopped = self._has_scanned = False
+        self._has_scanned = False
 
     def __repr__(self) -> str:
         types = ", ".join(
@@ -132,16 +128,6 @@ class PluginRunner:
         running = self._running.get(device_type)
         return running is not None and running.served.is_registered
 
-    def stop(self) -> None:
-        """End `run`. From any thread, any number of times, also before `run`."""
-        self._is_stopped = True
-        # `run` sets `_loop` and then reads `_is_stopped`. Here the order is reversed. So in every
-        # order of the threads, at least one of the two methods sees the value of the other.
-        loop = self._loop
-        if loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: it ended by itself
-                loop.call_soon_threadsafe(self._stopped.set)
-
     def unlink_sockets(self) -> None:
         """Remove our socket files at once; for an exit that cannot wait for `run`."""
         for running in [*self._running.values(), *self._ending]:
@@ -153,33 +139,21 @@ class PluginRunner:
 
         Raises `ScanFailed`, or the error that ended a server. At the end no socket is left.
         """
-        self._loop = asyncio.get_running_loop()
-        if self._is_stopped:
+        if not self._begin():
             return
-        updates = TreeUpdates()
-        scan = asyncio.create_task(self._scan(updates.notifier), name="scan")
+        timing = self.settings.timing
         try:
-            with self._watch:
-                await run_together(
-                    ("device types", self._follow(updates, scan)),
-                    ("stop", self._wait_stopped(updates)),
-                )
+            async with scan_task.scanning(self._scanner, timing.exit_grace) as (updates, scan):
+                with self._watch:
+                    await run_together(
+                        ("device types", self._follow(updates, scan)),
+                        # Lets a scanner that waits for the stop end while the servers stop.
+                        ("stop", self._wait_stopped(updates.stop)),
+                    )
         finally:
-            updates.stop()
             # `_follow` has ended the servers. Threads come last, because the scan may run in one.
-            scan.cancel()
-            await scan_task.await_end(scan, self._scanner, self.settings.timing.exit_grace)
             self._cdi.close()
-            await hook_threads.settle(self.settings.timing.hook_grace)
-
-    async def _wait_stopped(self, updates: TreeUpdates) -> None:
-        await self._stopped.wait()
-        updates.stop()  # lets a scanner that waits for the stop end while the servers stop
-
-    async def _scan(self, notifier: Notifier) -> None:
-        await scan_task.scan(self._scanner, notifier)
-        if not self._is_stopped:
-            _log.info("the scanner has ended")
+            await hook_threads.settle(timing.hook_grace)
 
     # ------------------------------------------------------------ device types
 
@@ -195,6 +169,8 @@ class PluginRunner:
                         task.result()  # raises: a served type only ends with an error
                 if scan.done():
                     scan.result()
+                    if not self._is_stopped:
+                        _log.info("the scanner has ended")
                     return
                 if change.done():
                     tree, difference = change.result()

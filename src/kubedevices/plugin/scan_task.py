@@ -5,13 +5,16 @@ For the code that runs a plugin: the runner, the DRA driver, the proxy and `kube
 """
 
 import asyncio
+import contextlib
 import logging
+from collections.abc import AsyncIterator
 
 from kubedevices.errors import InvalidDevice, KubedevicesError, ScanFailed, UsageError
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.author_errors import describe
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
+from kubedevices.plugin.stoppable import call_on
 from kubedevices.values.device_tree import DeviceTree, TreeChange
 
 _log = logging.getLogger(__name__)
@@ -52,11 +55,8 @@ class TreeUpdates:
         self._stopped.set()
 
     def _wake(self) -> None:
-        try:
-            # The scanner's thread calls this, and only the loop's thread may set an asyncio.Event.
-            self._loop.call_soon_threadsafe(self._changed.set)
-        except RuntimeError:  # the loop is closed, and a thread that nobody waits for still scans
-            return
+        # The scanner's thread calls this, and only the loop's thread may set an asyncio.Event.
+        call_on(self._loop, self._changed.set)
 
 
 def check_scanner(scanner: object) -> None:
@@ -79,8 +79,30 @@ async def scan(scanner: Scanner, notifier: Notifier) -> None:
         raise ScanFailed(name, describe(error)) from error
 
 
-async def await_end(task: asyncio.Task[None], scanner: Scanner, grace: float) -> None:
-    """Wait up to `grace` seconds for the end of a cancelled scan; log a scan that goes on."""
+@contextlib.asynccontextmanager
+async def scanning(
+    scanner: Scanner, grace: float
+) -> AsyncIterator[tuple[TreeUpdates, "asyncio.Task[None]"]]:
+    """Run `scan` as a task while the context lasts; yield its trees, and the task.
+
+    At the end wait for it up to `grace` seconds, and log a scan that goes on.
+    """
+    updates = TreeUpdates()
+    task = asyncio.create_task(scan(scanner, updates.notifier), name="scan")
+    try:
+        yield updates, task
+    finally:
+        updates.stop()
+        task.cancel()
+        await _await_end(task, scanner, grace)
+
+
+async def end_of(task: "asyncio.Task[None]") -> None:
+    """Wait for the end of a scan; a cancellation of this wait does not cancel the scan."""
+    await asyncio.shield(task)
+
+
+async def _await_end(task: "asyncio.Task[None]", scanner: Scanner, grace: float) -> None:
     await asyncio.wait({task}, timeout=grace)
     if not task.done():
         name = scanner.scanner_name

@@ -14,6 +14,7 @@ from kubedevices.host import deadlines
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.author_errors import describe
 from kubedevices.plugin.notifier import Notifier
+from kubedevices.plugin.stoppable import call_on
 from kubedevices.values.device_tree import DeviceTree
 
 OnError: TypeAlias = Literal["keep", "empty", "raise"]
@@ -88,13 +89,8 @@ class PolledScanner(Scanner):
 
     def trigger(self) -> None:
         """Scan again at once, before the end of the interval. From any thread."""
-        loop, wake = self._loop, self._wake
-        if loop is None or wake is None:
-            return
-        try:
-            loop.call_soon_threadsafe(wake.set)
-        except RuntimeError:  # the loop is closed: the plugin has ended
-            return
+        if self._wake is not None:
+            call_on(self._loop, self._wake.set)
 
     async def scan(self, notifier: Notifier) -> None:
         """Scan until cancelled."""
@@ -141,11 +137,7 @@ class PolledScanner(Scanner):
             from random import uniform  # noqa: PLC0415 - needs memory, and few scanners have a jitter
 
             pause += uniform(0, self.jitter)
-        try:
-            async with deadlines.timeout(pause):
-                await wake.wait()
-        except TimeoutError:
-            return
+        await deadlines.within(pause, wake.wait())
 
     def _check_interval(self) -> None:
         name = type(self).__name__

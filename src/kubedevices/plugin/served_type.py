@@ -105,16 +105,12 @@ class ServedType:
                     "%s: not served: %s (again in %g s or when its devices change)",
                     self.resource, error, pause,
                 )  # fmt: skip
-                await self._wait_for_update(pause)
+                await deadlines.within(pause, self._updated.wait())
 
     async def _serve(self) -> NoReturn:
         settings = self._settings
-        lookup = NumaLookup(
-            NumaReader(
-                sysfs_root=settings.sysfs_root,
-                dev_root=settings.dev_root,
-            )
-        )
+        reader = NumaReader(sysfs_root=settings.sysfs_root, dev_root=settings.dev_root)
+        lookup = NumaLookup(reader)
         builder = DeviceListBuilder(self.resource, settings.max_list_size)
         server = PluginServer(
             self.resource,
@@ -204,13 +200,6 @@ class ServedType:
             _log.warning("%s: all %d devices fit again", self.resource, len(made.devices))
         self.too_large = made.too_large
         return made
-
-    async def _wait_for_update(self, timeout: float) -> None:
-        try:
-            async with deadlines.timeout(timeout):
-                await self._updated.wait()
-        except TimeoutError:
-            return
 
 
 async def run_together(*named: tuple[str, Coroutine[Any, Any, object]]) -> None:

@@ -1,12 +1,12 @@
 """Several plugins in one process, for example the simulators of many nodes."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterable
 
 from kubedevices.host import deadlines
 from kubedevices.plugin.options import Settings
 from kubedevices.plugin.runner import PluginRunner
+from kubedevices.plugin.stoppable import Stoppable
 from kubedevices.plugin.timing import Timing
 
 LOOK_INTERVAL = 1.0
@@ -16,31 +16,23 @@ EXIT_GRACE = 30.0
 """Seconds that a thousand plugins may take to stop."""
 
 
-class SideBySide:
+class SideBySide(Stoppable):
     """Runs the plugins that `find` returns; `find` is called again and again, and returns new ones.
 
     An error of one plugin ends all of them, and is raised.
     """
 
     def __init__(self, find: Callable[[], Iterable[PluginRunner]]) -> None:
+        super().__init__()
         self.settings = Settings(timing=Timing(exit_grace=EXIT_GRACE))
         self._find = find
         self._runners: list[PluginRunner] = []
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopped = asyncio.Event()
-        self._is_stopped = self._has_looked = False
+        self._has_looked = False
 
     @property
     def has_started(self) -> bool:
         """Whether every plugin that was found serves its devices."""
         return self._has_looked and all(each.has_started for each in self._runners)
-
-    def stop(self) -> None:
-        """End `run`; may be called from any thread, also before `run`."""
-        self._is_stopped = True
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: it ended by itself
-                self._loop.call_soon_threadsafe(self._stopped.set)
 
     def unlink_sockets(self) -> None:
         """Remove all socket files at once; for an exit that cannot wait for `run`."""
@@ -49,7 +41,7 @@ class SideBySide:
 
     async def run(self) -> None:
         """Run all plugins until `stop`, or until one of them fails. Can be called once."""
-        self._loop = asyncio.get_running_loop()
+        self._begin()
         try:
             async with asyncio.TaskGroup() as running:
                 while not self._is_stopped:
@@ -57,9 +49,7 @@ class SideBySide:
                         self._runners.append(each)
                         running.create_task(each.run(), name=repr(each))
                     self._has_looked = True
-                    with contextlib.suppress(TimeoutError):
-                        async with deadlines.timeout(LOOK_INTERVAL):
-                            await self._stopped.wait()
+                    await deadlines.within(LOOK_INTERVAL, self._stopped.wait())
                 for each in self._runners:
                     each.stop()
         except BaseExceptionGroup as failed:

@@ -3,9 +3,11 @@
 The handlers belong to the `signal` module, not to the event loop, because an `async` method of the
 author may block the loop. A process that ignores SIGTERM for this reason gets killed, and its
 sockets stay. SIGINT and SIGHUP stay ignored if the parent ignores them, as `nohup` does.
-`modes.run` uses this; a program that only embeds a plugin does not.
+`run_until_signal` uses this; a program that only embeds a plugin does not.
 """
 
+import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -15,10 +17,12 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any, Self
+from typing import Any, Protocol, Self, TypeAlias
 
+from kubedevices.host import heap, service_manager
 from kubedevices.host.stopping import stop_signals
 from kubedevices.host.unblocked_output import flush_output
+from kubedevices.plugin.timing import Timing
 
 _OUTPUT_WAIT = 0.2
 """Seconds that the last log lines may take."""
@@ -94,3 +98,49 @@ class StopSignals:
         finally:
             flush_output(_OUTPUT_WAIT)
             os._exit(code)
+
+
+Beside: TypeAlias = Callable[[Any], contextlib.AbstractAsyncContextManager[object]]
+"""Gets the runner and returns a context; the runner runs inside the context."""
+
+
+class _Settings(Protocol):
+    @property
+    def timing(self) -> Timing: ...
+
+
+class Runner(Protocol):
+    """Serves the devices of a scanner, or of other plugins."""
+
+    @property
+    def settings(self) -> _Settings:
+        """The options of the runner."""
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the runner serves every device that the scanner found."""
+
+    async def run(self) -> None:
+        """Serve until `stop`, the end of the scanner, or an error. Can be called once."""
+
+    def stop(self) -> None:
+        """End `run`; may be called from any thread."""
+
+    def unlink_sockets(self) -> None:
+        """Remove the socket files at once."""
+
+
+def run_until_signal(runner: Runner, beside: Beside | None = None) -> None:
+    """Run `runner` inside the context of `beside` until it ends, or until SIGTERM or SIGINT.
+
+    Raises `KubedevicesError`.
+    """
+    heap.give_large_blocks_back()
+
+    async def run_beside() -> None:
+        started = service_manager.announced(lambda: runner.has_started)
+        async with beside(runner) if beside else contextlib.nullcontext(), started:
+            await runner.run()
+
+    with StopSignals(runner.stop, runner.unlink_sockets, runner.settings.timing.exit_grace):
+        asyncio.run(run_beside())

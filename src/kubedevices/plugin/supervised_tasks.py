@@ -6,7 +6,6 @@ them (`served_type.run_together`).
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
@@ -76,9 +75,7 @@ class SupervisedTasks:
                 return
             finally:
                 recovery.cancel()
-            with contextlib.suppress(TimeoutError):
-                async with deadlines.timeout(pause):
-                    await (hurry or asyncio.Event()).wait()
+            await deadlines.within(pause, (hurry or asyncio.Event()).wait())
 
     def _log_error(self, name: str, error: Exception, pause: float) -> None:
         if isinstance(error, KubedevicesError):

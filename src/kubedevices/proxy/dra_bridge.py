@@ -6,7 +6,6 @@ chose. Needs h11.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -71,13 +70,13 @@ class DomainScanner(Scanner):
 
     async def scan(self, notifier: Notifier) -> None:
         """Report all trees when every scanner has one, or after `FIRST_LIST_TIMEOUT`."""
-        with contextlib.suppress(TimeoutError):
-            async with deadlines.timeout(FIRST_LIST_TIMEOUT):
-                # A tree without a plugin's devices would delete its ResourceSlices. So after a
-                # restart of the proxy all plugins have `FIRST_LIST_TIMEOUT` to send a list.
-                while not self._trees or None in self._trees.values():
-                    self._changed.clear()
-                    await self._changed.wait()
+        # A tree without a plugin's devices would delete its ResourceSlices. So after a restart of
+        # the proxy all plugins have `FIRST_LIST_TIMEOUT` to send a list.
+        until = asyncio.get_running_loop().time() + FIRST_LIST_TIMEOUT
+        while not self._trees or None in self._trees.values():
+            self._changed.clear()
+            if not await deadlines.until(until, self._changed.wait()):
+                break
         while True:
             self._changed.clear()
             trees = [each for each in self._trees.values() if each is not None]

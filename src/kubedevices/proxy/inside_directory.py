@@ -122,7 +122,7 @@ class InsideDirectory:
         again. It has registered by itself: it has a newer connection.
         """
         pause = _FIRST_PAUSE
-        while not self._is_connected(resource):
+        while (known := self.scanners.get(resource)) is None or known.current() is None:
             try:
                 # A plugin that starts later registers by itself. If it were dialled too, its first
                 # stream would end when it registers, and some plugins exit when a stream ends.
@@ -137,10 +137,6 @@ class InsideDirectory:
                 _log.info("%s: its plugin is not at %s any more: %s", resource, socket, error)
                 self._known.remove(resource, socket)
                 return
-
-    def _is_connected(self, resource: str) -> bool:
-        scanner = self.scanners.get(resource)
-        return scanner is not None and scanner.current() is not None
 
     async def connect(self, resource: str, socket: Path, *, dial: float = 10) -> None:
         """Connect to the plugin of `resource`; raises `RegistrationError`."""

@@ -131,19 +131,11 @@ def _make_renamed(scanner: Scanner, name: str, place: ChainContext) -> Renamed:
     return Renamed(scanner, names, domain=place.domain)
 
 
-def _filled(text: str, inside: ResourceName) -> str:
-    return text.replace("{domain}", inside.domain).replace("{name}", inside.device_type)
-
-
 def _make_recorded(scanner: Scanner, rule: RecordRule, place: ChainContext) -> Recorded:
-    return Recorded(
-        scanner,
-        place.inside.domain,
-        _filled(rule.file, place.inside),
-        max_size=rule.max_size,
-        files=rule.files,
-        redact_env=rule.redact_env,
-    )
+    inside = place.inside
+    file = rule.file.replace("{domain}", inside.domain).replace("{name}", inside.device_type)
+    size, files, redact = rule.max_size, rule.files, rule.redact_env
+    return Recorded(scanner, inside.domain, file, max_size=size, files=files, redact_env=redact)
 
 
 def _make_faulty(scanner: Scanner, faults: ProxyFaults, _: ChainContext) -> Faulty:

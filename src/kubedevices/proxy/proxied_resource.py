@@ -41,11 +41,7 @@ class ProxiedResource:
         self.must_rebuild = asyncio.Event()
         """Set when the rules in force need a new chain."""
 
-        plugin.options_changed = self.rebuild
-
-    def rebuild(self) -> None:
-        """Create a new chain by the rules in force: the resource registers again."""
-        self.must_rebuild.set()
+        plugin.options_changed = self.must_rebuild.set
 
     def use(self, rule: ProxyRule | None) -> None:
         """Serve by another rule, None to stop serving; an equal rule changes nothing."""
@@ -53,7 +49,7 @@ class ProxiedResource:
         # If possible the existing layers get the new rule: a new chain needs new sockets and a new
         # registration.
         if rule != before and (self.chain is None or rule is None or not self.chain.use(rule)):
-            self.rebuild()
+            self.must_rebuild.set()
 
     async def run(self) -> NoReturn:
         """Serve until cancelled, with a new chain whenever the rules need one. May raise."""
@@ -77,7 +73,10 @@ class ProxiedResource:
             await self.must_rebuild.wait()
             return
         if self._bridge is not None:
-            await self._serve_by(self._bridge, self.chain)
+            await run_together(
+                ("bridge", self._bridge.serve(self.chain.domain, self.chain.scanner, self.plugin)),
+                ("again", self.must_rebuild.wait()),
+            )
             return
         options: RunnerOptions = {**self._options}
         if isinstance(faulty := self.chain.layers.get("faults"), Faulty):
@@ -100,10 +99,3 @@ class ProxiedResource:
             error = None if running.cancelled() else running.exception()
         if error is not None:
             raise error
-
-    async def _serve_by(self, bridge: "DraBridge", chain: MiddlewareChain) -> None:
-        """Serve the devices by a DRA driver until the chain has to be created again."""
-        await run_together(
-            ("bridge", bridge.serve(chain.domain, chain.scanner, self.plugin)),
-            ("again", self.must_rebuild.wait()),
-        )

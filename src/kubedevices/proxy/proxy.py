@@ -1,23 +1,20 @@
 """The whole proxy: takes plugins in, and serves their devices to the kubelet by the rules."""
 
-import asyncio
-import contextlib
 import logging
 import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from kubedevices.errors import DeviceListTooLarge, UsageError
-from kubedevices.host import heap, service_manager
 from kubedevices.kubelet_api.kubelet_devices import ask_held
 from kubedevices.plugin.config_follower import ConfigFollower
 from kubedevices.plugin.options import RunnerOptions, Settings
 from kubedevices.plugin.runner import PluginRunner
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.server import PluginServer
-from kubedevices.plugin.stop_signals import StopSignals
+from kubedevices.plugin.stoppable import Stoppable
 from kubedevices.plugin.supervised_tasks import SupervisedTasks
 from kubedevices.plugin.timing import Timing
 from kubedevices.proxy.inside_directory import InsideDirectory
@@ -39,7 +36,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Proxy:
+class Proxy(Stoppable):
     """Serves every plugin that registers in `plugin_dir` at the kubelet of `socket_dir`.
 
     Call `run` once; call `stop` at any time, from any thread.
@@ -65,6 +62,7 @@ class Proxy:
         default the socket that belongs to `socket_dir`. Raises `UsageError`: with `dra` also for a
         rule that DRA cannot follow.
         """
+        super().__init__()
         self.rules = rules or LiveRules()
         if dra is not None:
             self.rules.use_in_dra()
@@ -96,9 +94,7 @@ class Proxy:
         )
         self.resources: dict[str, ProxiedResource] = {}
         self._tasks = SupervisedTasks()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopped = asyncio.Event()
-        self._is_stopped = self.has_started = False
+        self.has_started = False
 
     # ------------------------------------------------------------ for the HTTP pages
 
@@ -189,13 +185,6 @@ class Proxy:
 
     # ------------------------------------------------------------ start to stop
 
-    def stop(self) -> None:
-        """End `run`. May be called from any thread, several times, and before `run` began."""
-        self._is_stopped = True
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: `run` has ended
-                self._loop.call_soon_threadsafe(self._stopped.set)
-
     def unlink_sockets(self) -> None:
         """Remove the socket files outside at once: for an exit that cannot wait for `run`."""
         for resource in self.resources.values():
@@ -206,8 +195,7 @@ class Proxy:
 
     async def run(self) -> None:
         """Serve until `stop` is called; raises `CannotAsk` if plugins cannot register."""
-        self._loop = asyncio.get_running_loop()
-        if self._is_stopped:
+        if not self._begin():
             return
         try:
             async with (
@@ -295,22 +283,3 @@ def make_bridge(options: "DraOptions", state_dir: Path, limits: CallLimits) -> "
     options.setdefault("allocate_timeout", limits.allocate)
     options.setdefault("pre_start_timeout", limits.pre_start)
     return DraBridge(options, state_dir)
-
-
-Beside: TypeAlias = Callable[[Proxy], contextlib.AbstractAsyncContextManager[object]]
-
-
-def run_until_signal(proxy: Proxy, beside: Beside | None = None) -> None:
-    """Run `proxy` until SIGTERM or SIGINT comes. Raises `KubedevicesError`.
-
-    `beside` returns a context manager in which `proxy` runs, for example HTTP pages about it.
-    """
-    heap.give_large_blocks_back()
-
-    async def run() -> None:
-        started = service_manager.announced(lambda: proxy.has_started)
-        async with beside(proxy) if beside else contextlib.nullcontext(), started:
-            await proxy.run()
-
-    with StopSignals(proxy.stop, proxy.unlink_sockets, proxy.settings.timing.exit_grace):
-        asyncio.run(run())

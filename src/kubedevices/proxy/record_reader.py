@@ -5,8 +5,9 @@ process ended, is reported and ignored; all other lines count.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,7 +69,7 @@ class RecordedResource:
 
     def recorded_requests(self, call: str) -> str:
         """Return the recorded requests of a call as text, for messages."""
-        found = [_key_text(call, key) for name, key in self.answers if name == call]
+        found = [key_text(call, key) for name, key in self.answers if name == call]
         return some_of(found) if found else "nothing"
 
 
@@ -104,12 +105,8 @@ def key_of(call: str, request: Any) -> Any:
     )
 
 
-def request_text(call: str, request: Any) -> str:
-    """Return a request as text, for messages."""
-    return _key_text(call, key_of(call, request))
-
-
-def _key_text(call: str, key: Any) -> str:
+def key_text(call: str, key: Any) -> str:
+    """Return the key of a request as text, for messages."""
     if call == PREFER:
         return " | ".join(
             f"{size} of {','.join(available)}" + (f" with {','.join(must)}" if must else "")
@@ -142,7 +139,8 @@ class _RecordReader:
             descriptor = untrusted_files.open_regular(file, follow_links=True)
             with os.fdopen(descriptor, "rb") as stream:
                 self._take_head(file, stream.readline(_LINE_LIMIT))
-                for number, text in enumerate(_bounded_lines(stream), 2):
+                rest = iter(partial(stream.readline, _LINE_LIMIT), b"")
+                for number, text in enumerate(rest, 2):
                     self._take(f"{file}:{number}", text)
         except OSError as error:
             raise CannotRead(str(file), error.strerror or str(error)) from error
@@ -187,18 +185,13 @@ class _RecordReader:
         for (name, call, _), (_, key) in waiting.items():
             silence = RpcError(
                 StatusCode.DEADLINE_EXCEEDED,
-                f"{name}: the record has no answer to {call} of {_key_text(call, key)}: "
+                f"{name}: the record has no answer to {call} of {key_text(call, key)}: "
                 "the plugin never answered",
             )
             resources[name].answers.setdefault((call, key), [Answer(0.0, error=silence)])
         more = len(self._problems) - _LISTED_PROBLEMS
         problems = self._problems[:_LISTED_PROBLEMS] + ([f"and {more} more"] if more > 0 else [])
         return ReadRecord(resources, problems, self._is_redacted)
-
-
-def _bounded_lines(stream: Any) -> Iterator[bytes]:
-    while text := stream.readline(_LINE_LIMIT):
-        yield text
 
 
 def _parsed(text: bytes) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from kubedevices.proxy.record_reader import (
     Change,
     RecordedResource,
     key_of,
+    key_text,
     read_recording,
-    request_text,
 )
 from kubedevices.rules.record_format import ALLOCATE, PRE_START, PREFER
 from kubedevices.values.allocation import (
@@ -191,7 +191,7 @@ class RecordedAnswers(CallsOnly):
             raise RpcError(
                 StatusCode.NOT_FOUND,
                 f"{self._resource.name}: the record has no answer to {call} of "
-                f"{request_text(call, request)}; recorded requests: "
+                f"{key_text(call, key_of(call, request))}; recorded requests: "
                 f"{self._resource.recorded_requests(call)}",
             )
         turn = self._asked[call, key]

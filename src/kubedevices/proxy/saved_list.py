@@ -106,9 +106,7 @@ class SavedLists:
                 await self._save(name, wanted)
             for name in [*self._saved.keys() - plugins.keys()]:
                 await self._save(name, None)
-            with contextlib.suppress(TimeoutError):
-                async with deadlines.timeout_at(min(ends, default=None)):
-                    await self._wake.wait()
+            await deadlines.until(min(ends, default=None), self._wake.wait())
 
     async def _save(self, resource: str, wanted: SavedList | None) -> None:
         if wanted == self._saved.get(resource):

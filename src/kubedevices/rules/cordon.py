@@ -5,7 +5,6 @@ and after each change, so a device stays cordoned until `kubedevices uncordon`. 
 the device go on.
 """
 
-import contextlib
 import logging
 import math
 import os
@@ -22,7 +21,7 @@ from kubedevices.plugin.capabilities import AllocateAnswer, Allocator
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
-from kubedevices.rules.middleware import Middleware, Relay
+from kubedevices.rules.middleware import Middleware, OwnedRelay
 from kubedevices.rules.replicas import device_of
 from kubedevices.values.allocation import AllocateRequest
 from kubedevices.values.device import Health
@@ -119,7 +118,7 @@ class Cordoned(Middleware):
 
     def relay(self, inner: Hooks, device_type: str, inner_type: str) -> "CordonedRelay":
         """Return the relay that refuses the cordoned devices."""
-        return CordonedRelay(inner, device_type, inner_type, self)
+        return CordonedRelay(self, inner, device_type, inner_type)
 
     async def scan(self, notifier: Notifier) -> None:
         """Read the file before the first devices, and watch it."""
@@ -133,9 +132,8 @@ class Cordoned(Middleware):
         while True:
             # A clock that jumps is noticed within one interval.
             left = None if self._ends == math.inf else min(self._ends - time.time(), LOOK_INTERVAL)
-            with contextlib.suppress(TimeoutError):
-                async with deadlines.timeout(left if left is None else max(left, _SHORTEST_PAUSE)):
-                    await self._changes.changed()
+            pause = left if left is None else max(left, _SHORTEST_PAUSE)
+            await deadlines.within(pause, self._changes.changed())
             await self.read_now()
 
     async def read_now(self) -> None:
@@ -181,22 +179,22 @@ class Cordoned(Middleware):
             _log.info("%s: %s is uncordoned", resource, device_id)
 
 
-class CordonedRelay(Relay):
+class CordonedRelay(OwnedRelay[Cordoned]):
     """Refuses cordoned devices: a kubelet may just have chosen one."""
 
     adds = frozenset({Allocator})
 
-    def __init__(self, inner: Hooks, device_type: str, inner_type: str, cordons: Cordoned) -> None:
-        super().__init__(inner, device_type, inner_type)
-        self._cordons, self.cordon_file = cordons, cordons.file
+    def __init__(self, owner: Cordoned, inner: Hooks, device_type: str, inner_type: str) -> None:
+        super().__init__(owner, inner, device_type, inner_type)
+        self.cordon_file = owner.file
 
     async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
         """Ask the inner type. Raises `DeviceCordoned` for a cordoned device."""
-        if out := self._cordons.out:
+        if out := self.owner.out:
             for container in request.containers:
                 for device_id in container.device_ids:
                     reason = out.reason(self.device_type, device_id)
                     if reason is not None:
-                        self._cordons.count("refused", self.device_type)
+                        self.owner.count("refused", self.device_type)
                         raise DeviceCordoned(device_id, reason)
         return await super().allocate(request)

@@ -7,37 +7,16 @@ address, or if a device file belongs to it; the caller looks it up (`device_fact
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from kubedevices.config.keys import Declared, key
 from kubedevices.values.device import Device
 
-
-class PciFunction(Protocol):
-    """The fields of `host.pci.PciDevice`."""
-
-    @property
-    def address(self) -> str:
-        """Such as 0000:3b:00.0."""
-
-    @property
-    def vendor(self) -> str:
-        """Four hexadecimal digits in lower case."""
-
-    @property
-    def device(self) -> str:
-        """Four hexadecimal digits in lower case."""
-
-    @property
-    def device_class(self) -> str:
-        """Six hexadecimal digits in lower case."""
-
-    @property
-    def driver(self) -> str | None:
-        """The name of its driver."""
+if TYPE_CHECKING:
+    from kubedevices.host.pci import PciDevice
 
 
-FindPci: TypeAlias = Callable[[Device], PciFunction | None]
+FindPci: TypeAlias = Callable[[Device], "PciDevice | None"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +37,7 @@ class PciRule(Declared):
     driver: str | None = key("the driver it is bound to, a glob", default=None)
     address: str | None = key("such as 0000:3b:00.0, a glob", default=None)
 
-    def fits(self, function: PciFunction | None) -> bool:
+    def fits(self, function: "PciDevice | None") -> bool:
         """Whether `function` fits; False for None."""
         return function is not None and (
             _fits_hex(function.vendor, self.vendor)

@@ -27,7 +27,8 @@ from kubedevices.plugin.capabilities import (
 )
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.scanner import Scanner
-from kubedevices.rules.middleware import Relay, RuledMiddleware
+from kubedevices.plugin.stoppable import call_on
+from kubedevices.rules.middleware import OwnedRelay, RuledMiddleware
 from kubedevices.values.allocation import (
     AllocateRequest,
     PreferredAllocationRequest,
@@ -117,17 +118,14 @@ class Faulty(RuledMiddleware[FaultRule]):
 
     def line(self) -> str:
         """Return the types with faults, for the log: somebody may have forgotten them."""
-        types = self._rules.items() if isinstance(self._rules, Mapping) else [("*", self._rules)]
-        faulty = [name for name, rule in types if rule.given]
+        faulty = [name for name, rule in self.named_rules("*") if rule.given]
         return f"faults on purpose: {', '.join(faulty)}" if faulty else ""
 
     def use(self, rules: FaultRule | Mapping[str, FaultRule]) -> None:
         """Go on with other faults; timelines begin again. From any thread."""
         self._set.clear()
         super().use(rules)
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._new_rules.set)
+        call_on(self._loop, self._new_rules.set)
 
     # ------------------------------------------------------------ health
 
@@ -175,16 +173,13 @@ class Faulty(RuledMiddleware[FaultRule]):
 
     async def _play(self) -> None:
         """Follow the timelines to their end, or until `use` sets other rules."""
-        types = self._rules.items() if isinstance(self._rules, Mapping) else [("*", self._rules)]
-        turns = [(turn, name) for name, rule in types for turn in rule.timeline]
+        turns = [(turn, name) for name, rule in self.named_rules("*") for turn in rule.timeline]
         turns.sort(key=lambda each: each[0].at)
         loop = asyncio.get_running_loop()
         started = loop.time()
         for turn, name in turns:
-            with contextlib.suppress(TimeoutError):
-                async with deadlines.timeout_at(started + turn.at):
-                    await self._new_rules.wait()
-                    return
+            if await deadlines.until(started + turn.at, self._new_rules.wait()):
+                return
             concerned = self.set_health(turn.id, turn.health, name)
             _log.info("%s is %s (%s)", turn.id, turn.health, counted(concerned, "device"))
 
@@ -246,15 +241,14 @@ class Faulty(RuledMiddleware[FaultRule]):
 
     def relay(self, inner: Hooks, device_type: str, inner_type: str) -> "FaultyRelay":
         """Return the relay that causes faults in calls."""
-        return FaultyRelay(inner, device_type, inner_type, self)
+        return FaultyRelay(self, inner, device_type, inner_type)
 
 
-class FaultyRelay(Relay):
+class FaultyRelay(OwnedRelay[Faulty]):
     """Asks the inner type, and then changes the answer."""
 
-    def __init__(self, inner: Hooks, device_type: str, inner_type: str, faulty: Faulty) -> None:
-        super().__init__(inner, device_type, inner_type)
-        self._faulty = faulty
+    def __init__(self, owner: Faulty, inner: Hooks, device_type: str, inner_type: str) -> None:
+        super().__init__(owner, inner, device_type, inner_type)
         self._allocations = self._starts = 0
         rule = self._rule
         self.offered |= {Allocator}
@@ -265,7 +259,7 @@ class FaultyRelay(Relay):
 
     @property
     def _rule(self) -> FaultRule:
-        return self._faulty.rule_of(self.inner_type) or FaultRule()
+        return self.owner.rule_of(self.inner_type) or FaultRule()
 
     async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
         """Answer late, not at all or with an error. Calls that the plugin refuses do not count."""
@@ -273,17 +267,17 @@ class FaultyRelay(Relay):
         for container in request.containers:
             for device_id in container.device_ids:
                 if any(fnmatch.fnmatchcase(device_id, glob) for glob in rule.refuse):
-                    self._faulty.count("refused", self.device_type)
+                    self.owner.count("refused", self.device_type)
                     raise RpcError(StatusCode.INTERNAL, f"simulated refusal of {device_id}")
         # The plugin gets the call first, so that its state is the state after a real call.
         answer = await super().allocate(request)
         self._allocations += 1
         await asyncio.sleep(rule.allocate_delay)
         if _is_every_nth(self._allocations, rule.hang_allocate_every):
-            self._faulty.count("hanging_allocations", self.device_type)
+            self.owner.count("hanging_allocations", self.device_type)
             await asyncio.Event().wait()  # until the caller hangs up
         if _is_every_nth(self._allocations, rule.fail_allocate_every):
-            self._faulty.count("failed_allocations", self.device_type)
+            self.owner.count("failed_allocations", self.device_type)
             raise RpcError(StatusCode.INTERNAL, f"simulated failure of call {self._allocations}")
         return answer
 
@@ -293,7 +287,7 @@ class FaultyRelay(Relay):
         """Ask the inner type, or answer with IDs of no device."""
         if not self._rule.wrong_ids:
             return await super().get_preferred_allocation(request)
-        self._faulty.count("wrong_preferences", self.device_type)
+        self.owner.count("wrong_preferences", self.device_type)
         return PreferredAllocationResponse(
             tuple(tuple(f"wrong-{i}" for i in range(each.size)) for each in request.containers)
         )
@@ -307,7 +301,7 @@ class FaultyRelay(Relay):
         self._starts += 1
         await asyncio.sleep(rule.delay)
         if _is_every_nth(self._starts, rule.fail_every):
-            self._faulty.count("failed_starts", self.device_type)
+            self.owner.count("failed_starts", self.device_type)
             raise RpcError(StatusCode.INTERNAL, f"simulated failure of start {self._starts}")
         return answer
 

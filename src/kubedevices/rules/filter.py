@@ -12,7 +12,7 @@ from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.rules.device_facts import DeviceFacts
 from kubedevices.rules.device_selector import fits_any, is_on_nodes, selector_text
-from kubedevices.rules.middleware import Relay, RuledMiddleware
+from kubedevices.rules.middleware import OwnedRelay, Relay, RuledMiddleware
 from kubedevices.values.allocation import AllocateRequest
 from kubedevices.values.device import Device
 from kubedevices.values.device_tree import DeviceTree
@@ -57,10 +57,7 @@ class Filtered(RuledMiddleware[FilterRule]):
 
     def line(self) -> str:
         """Return the rules in one line."""
-        lines = [
-            f"{name} {selector_text(rule.ids, rule.numa)}" for name, rule in self.named_rules()
-        ]
-        return f"leaves out {'; '.join(lines)}" if lines else ""
+        return self.rules_line("leaves out", lambda rule: selector_text(rule.ids, rule.numa))
 
     def left_out(self, device_type: str) -> frozenset[str]:
         """Return the IDs of the devices that are left out now."""
@@ -91,25 +88,21 @@ class Filtered(RuledMiddleware[FilterRule]):
 
     def relay(self, inner: Hooks, device_type: str, inner_type: str) -> Relay:
         """Return the relay that refuses the devices that are left out."""
-        return _FilteringRelay(self, inner, device_type)
+        return _FilteringRelay(self, inner, device_type, inner_type)
 
 
-class _FilteringRelay(Relay):
+class _FilteringRelay(OwnedRelay[Filtered]):
     """Refuses devices that are left out.
 
     The framework itself does so for unlisted devices, but the plugin knows these devices.
     """
 
-    def __init__(self, filtered: Filtered, inner: Hooks, device_type: str) -> None:
-        super().__init__(inner, device_type, device_type)
-        self._filtered = filtered
-
     async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
         """Refuse devices that are left out: a kubelet may just have chosen one."""
-        out = self._filtered.left_out(self.device_type)
+        out = self.owner.left_out(self.device_type)
         for container in request.containers:
             for device_id in container.device_ids:
                 if device_id in out:
-                    self._filtered.count("refused", self.device_type)
+                    self.owner.count("refused", self.device_type)
                     raise AllocationRefused(device_id, StatusCode.NOT_FOUND)
         return await super().allocate(request)

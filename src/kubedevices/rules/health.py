@@ -6,7 +6,6 @@ layers. So it stays out over a restart, until somebody uncordons it.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from kubedevices.errors import KubedevicesError
 from kubedevices.host import deadlines
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.scanner import Scanner
+from kubedevices.plugin.stoppable import call_on
 from kubedevices.rules.cordon import Cordoned
 from kubedevices.rules.damping import Damper, DampingRule
 from kubedevices.rules.device_facts import DeviceFacts
@@ -89,7 +89,7 @@ class Damped(RuledMiddleware[HealthRule]):
 
     def line(self) -> str:
         """Return the rules in one line."""
-        rules = self._rules.items() if isinstance(self._rules, Mapping) else [("", self._rules)]
+        rules = self.named_rules("")
         text = "; ".join(f"{name} {_rule_text(rule)}".strip() for name, rule in rules)
         return f"health: {text}" if text else ""
 
@@ -245,10 +245,7 @@ class Damped(RuledMiddleware[HealthRule]):
             yield (device_type, device.id, "recover"), DeviceCheck(rule.recover, values)
 
     def _wake_up(self) -> None:
-        loop = self._loop
-        if loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(self._has_work.set)
+        call_on(self._loop, self._has_work.set)
 
     async def run_beside(self) -> NoReturn:
         """Run the checks that are due, and write devices that went out into the file."""
@@ -260,9 +257,7 @@ class Damped(RuledMiddleware[HealthRule]):
                 known = planned
                 await hook_threads.call(self._checks.update, known)
             self._checks.run_due()
-            with contextlib.suppress(TimeoutError):
-                async with deadlines.timeout(self._checks.pause()):
-                    await self._has_work.wait()
+            await deadlines.within(self._checks.pause(), self._has_work.wait())
 
 
 def _rule_text(rule: HealthRule) -> str:

@@ -20,8 +20,9 @@ from kubedevices.host import deadlines
 from kubedevices.plugin.capabilities import AllocateAnswer
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.scanner import Scanner
+from kubedevices.plugin.stoppable import call_on
 from kubedevices.rules.absence import AwayOffer, HoldRule
-from kubedevices.rules.middleware import Middleware, Relay
+from kubedevices.rules.middleware import Middleware, OwnedRelay
 from kubedevices.rules.presence import Presence, presence_of
 from kubedevices.values.allocation import (
     AllocateRequest,
@@ -122,9 +123,7 @@ class Held(Middleware):
                 if (seen := (self.presence.is_away, self.rule, self._in_use)) != looked_at:
                     looked_at = seen
                     self.look_again()
-                with contextlib.suppress(TimeoutError):
-                    async with deadlines.timeout(pause):
-                        await self._has_changed.wait()
+                await deadlines.within(pause, self._has_changed.wait())
 
     def _record_absence(self, *, is_away: bool) -> None:
         if not is_away:
@@ -153,16 +152,13 @@ class Held(Middleware):
         return _ASK_AGAIN
 
     def _reconsider(self) -> None:
-        loop = self._loop
-        if loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(self._has_changed.set)
+        call_on(self._loop, self._has_changed.set)
 
     # ------------------------------------------------------------ calls
 
     def relay(self, inner: Hooks, device_type: str, inner_type: str) -> "HeldRelay":
         """Return the relay that waits for the plugin."""
-        return HeldRelay(inner, device_type, inner_type, self)
+        return HeldRelay(self, inner, device_type, inner_type)
 
     async def wait_for_plugin(self, device_type: str) -> None:
         """Wait for the plugin if it is away; raises `RpcError` when that takes too long."""
@@ -171,12 +167,8 @@ class Held(Middleware):
         if since is None or self.rule.hold is None:
             return
         until = self.rule.calls_wait_until(since)
-        is_back = False
-        if until > began:  # when the time is used up, fail at once
-            with contextlib.suppress(TimeoutError):
-                async with deadlines.timeout_at(until):
-                    await self.presence.wait_here()
-                    is_back = True
+        # When the time is used up, fail at once.
+        is_back = until > began and await deadlines.until(until, self.presence.wait_here())
         self.count("waited" if is_back else "refused", device_type)
         if not is_back:
             raise RpcError(StatusCode.UNAVAILABLE, self._why_away(device_type, since, began))
@@ -191,12 +183,8 @@ class Held(Middleware):
         )
 
 
-class HeldRelay(Relay):
+class HeldRelay(OwnedRelay[Held]):
     """Waits for the plugin before each call."""
-
-    def __init__(self, inner: Hooks, device_type: str, inner_type: str, held: Held) -> None:
-        super().__init__(inner, device_type, inner_type)
-        self._held = held
 
     async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
         """Wait until the plugin is connected, then pass the call on."""
@@ -212,7 +200,7 @@ class HeldRelay(Relay):
         self, request: PreferredAllocationRequest
     ) -> PreferredAllocationResponse:
         """Pass the call on if the plugin is connected; otherwise answer at once: no preference."""
-        held = self._held
+        held = self.owner
         if held.rule.hold is None:
             return await super().get_preferred_allocation(request)
         if not held.presence.is_away:
@@ -222,19 +210,17 @@ class HeldRelay(Relay):
 
     async def _ask(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
         """Make the call. If the plugin leaves meanwhile, wait for it and make the call again."""
-        if self._held.rule.hold is None:
+        if self.owner.rule.hold is None:
             return await call()
-        await self._held.wait_for_plugin(self.device_type)
+        await self.owner.wait_for_plugin(self.device_type)
         try:
             return await call()
         # The plugin may get one request twice. Plugins must accept this: a kubelet, too, calls
         # Allocate again for the same devices (init container, then app container).
         except PluginAway:
             # The call may fail shortly before `presence` says that the plugin is away.
-            with contextlib.suppress(TimeoutError):
-                async with deadlines.timeout(_NOTICE):
-                    await self._held.presence.wait_away()
-        await self._held.wait_for_plugin(self.device_type)
+            await deadlines.within(_NOTICE, self.owner.presence.wait_away())
+        await self.owner.wait_for_plugin(self.device_type)
         return await call()
 
 

@@ -16,7 +16,7 @@ from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.rules.additions import InjectRule, PlaceholderValues, add, additions
 from kubedevices.rules.device_facts import DeviceFacts
-from kubedevices.rules.middleware import Relay, RuledMiddleware, layers
+from kubedevices.rules.middleware import OwnedRelay, Relay, RuledMiddleware, layers
 from kubedevices.values.allocation import (
     AllocateRequest,
     AllocateResponse,
@@ -69,8 +69,7 @@ class Injected(RuledMiddleware[InjectRule]):
 
     def line(self) -> str:
         """Return the rules in one line."""
-        lines = [f"{name} {_rule_text(rule)}" for name, rule in self.named_rules()]
-        return f"adds to answers for {'; '.join(lines)}" if lines else ""
+        return self.rules_line("adds to answers for", _rule_text)
 
     async def scan(self, notifier: Notifier) -> None:
         """Scan; at the end release the locks on the CDI files, which stay."""
@@ -98,7 +97,7 @@ class Injected(RuledMiddleware[InjectRule]):
 
     def relay(self, inner: Hooks, device_type: str, inner_type: str) -> Relay:
         """Return the relay that adds to the answers of a type."""
-        return _InjectingRelay(self, inner, device_type)
+        return _InjectingRelay(self, inner, device_type, inner_type)
 
     # ------------------------------------------------------------ for the relay
 
@@ -108,9 +107,8 @@ class Injected(RuledMiddleware[InjectRule]):
         known = []
         for device_id in ids:
             nodes = devices[device_id].numa_nodes if device_id in devices else ()
-            known.append(
-                PlaceholderValues(self._plugins_id(device_type, device_id), _joined(nodes or ()))
-            )
+            numa = ",".join(map(str, nodes or ()))
+            known.append(PlaceholderValues(self._plugins_id(device_type, device_id), numa))
         return known
 
     def _plugins_id(self, device_type: str, device_id: str) -> str:
@@ -147,16 +145,12 @@ class Injected(RuledMiddleware[InjectRule]):
         return self._cdi
 
 
-class _InjectingRelay(Relay):
+class _InjectingRelay(OwnedRelay[Injected]):
     adds = frozenset({Allocator, PostAllocator})
-
-    def __init__(self, injected: Injected, inner: Hooks, device_type: str) -> None:
-        super().__init__(inner, device_type, device_type)
-        self._injected = injected
 
     async def edit(self, response: AllocateResponse, request: AllocateRequest) -> None:
         """Add to the answer for each container. Raises `ConflictingDevices`, `RpcError`."""
-        injected, rule = self._injected, self._injected.rule_of(self.device_type)
+        injected, rule = self.owner, self.owner.rule_of(self.device_type)
         if rule is None:
             return
         for container, asked in zip(response.containers, request.containers, strict=False):
@@ -167,10 +161,6 @@ class _InjectingRelay(Relay):
             if rule.cdi:
                 await injected.to_cdi(self.device_type, container)
             injected.count("injected", self.device_type)
-
-
-def _joined(nodes: Iterable[int]) -> str:
-    return ",".join(map(str, nodes))
 
 
 def _rule_text(rule: InjectRule) -> str:

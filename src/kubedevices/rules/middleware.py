@@ -10,7 +10,6 @@ leaves Allocate to the framework (`USE_DEFAULT`), the framework answers from the
 """
 
 import asyncio
-import contextlib
 import logging
 import threading
 from collections import Counter
@@ -25,6 +24,7 @@ from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.served_type import run_together
+from kubedevices.plugin.stoppable import call_on
 from kubedevices.rules.device_selector import UnusedGlobs
 from kubedevices.values.allocation import (
     AllocateRequest,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from kubedevices.values.cdi import ContainerEdits
 
 Rule = TypeVar("Rule")
+Owner = TypeVar("Owner")
 
 _log = logging.getLogger(__name__)
 
@@ -105,6 +106,14 @@ class Relay(StandIn, ClaimPreparer):
         """Call the inner type; only the deadline of the caller counts."""
         del device_type
         await self.inner.on_type_removed(self.inner_type, timeout=None)
+
+
+class OwnedRelay(Relay, Generic[Owner]):
+    """A relay that asks its `owner`, which is the middleware."""
+
+    def __init__(self, owner: Owner, inner: Hooks, device_type: str, inner_type: str) -> None:
+        super().__init__(inner, device_type, inner_type)
+        self.owner = owner
 
 
 class Middleware(Scanner):
@@ -188,8 +197,7 @@ class Middleware(Scanner):
         """
         loop = self._loop
         if loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: the scan has ended
-                loop.call_soon_threadsafe(self._plan_look, loop.time() if at is None else at)
+            call_on(loop, self._plan_look, loop.time() if at is None else at)
 
     # ------------------------------------------------------------ as a scanner
 
@@ -243,9 +251,7 @@ class Middleware(Scanner):
         while True:
             # A wake-up only means that `_next_look` may be earlier now.
             self._wake.clear()
-            with contextlib.suppress(TimeoutError):
-                async with deadlines.timeout_at(self._next_look):
-                    await self._wake.wait()
+            await deadlines.until(self._next_look, self._wake.wait())
             if self._next_look is not None and self._next_look <= loop.time():
                 self._next_look = None
                 await hook_threads.call(look)  # the comparison of two large trees takes a while
@@ -284,11 +290,16 @@ class RuledMiddleware(Middleware, Generic[Rule]):
         if again_at is not None:
             self.look_again(again_at)
 
-    def named_rules(self) -> Iterable[tuple[str, Rule]]:
-        """Return (type, rule) pairs for the line of the start; one rule has the type `devices`."""
+    def named_rules(self, of_all: str = "devices") -> Iterable[tuple[str, Rule]]:
+        """Return (type, rule) pairs; one rule for all types has the name `of_all`."""
         if isinstance(self._rules, Mapping):
             return self._rules.items()
-        return (("devices", self._rules),)
+        return ((of_all, self._rules),)
+
+    def rules_line(self, beginning: str, text_of: Callable[[Rule], str]) -> str:
+        """Return the line of the start with the text of each rule; empty without rules."""
+        texts = [f"{name} {text_of(rule)}" for name, rule in self.named_rules()]
+        return f"{beginning} {'; '.join(texts)}" if texts else ""
 
     def rule_of(self, inner_type: str) -> Rule | None:
         """Return the rule of a type; None: the type passes unchanged."""

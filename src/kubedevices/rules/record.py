@@ -21,7 +21,7 @@ from kubedevices.plugin.capabilities import (
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
-from kubedevices.rules.middleware import Middleware, Relay
+from kubedevices.rules.middleware import Middleware, OwnedRelay
 from kubedevices.rules.presence import presence_of
 from kubedevices.rules.record_file import RecordFile, RecordRule
 from kubedevices.rules.record_format import (
@@ -129,14 +129,14 @@ class Recorded(Middleware):
         self.count("record_lines_lost", times=lines)
 
 
-class RecordingRelay(Relay):
+class RecordingRelay(OwnedRelay[Recorded]):
     """Records the calls of one device type."""
 
     adds = frozenset({Allocator, PostAllocator})
 
-    def __init__(self, record: Recorded, inner: Hooks, device_type: str, inner_type: str) -> None:
-        super().__init__(inner, device_type, inner_type)
-        self._record, self._resource = record, f"{record.domain}/{inner_type}"
+    def __init__(self, owner: Recorded, inner: Hooks, device_type: str, inner_type: str) -> None:
+        super().__init__(owner, inner, device_type, inner_type)
+        self._resource = f"{owner.domain}/{inner_type}"
         # Requests that the framework answers; `post_allocate` gets the answer and the same request.
         self._pending: deque[tuple[AllocateRequest, int]] = deque(maxlen=_MOST_PENDING)
 
@@ -181,7 +181,7 @@ class RecordingRelay(Relay):
         return answer
 
     def _ask(self, call: str, request: Any) -> int:
-        number = next(self._record.numbers)
+        number = next(self.owner.numbers)
         self._note(call, number, lambda: {"message": request_json(call, request)}, "kubelet")
         return number
 
@@ -198,7 +198,7 @@ class RecordingRelay(Relay):
             raise
 
     def _answer(self, call: str, number: int, response: Any) -> None:
-        redact = self._record.redact_env
+        redact = self.owner.redact_env
         self._note(
             call, number, lambda: {"message": response_json(call, response, redact_env=redact)}
         )
@@ -206,4 +206,4 @@ class RecordingRelay(Relay):
     def _note(
         self, call: str, number: int, make: Callable[[], Json], speaker: str = "plugin"
     ) -> None:
-        self._record.note(self._resource, call, number, speaker, make)
+        self.owner.note(self._resource, call, number, speaker, make)

@@ -75,8 +75,7 @@ class Renamed(RuledMiddleware[str]):
 
     def line(self) -> str:
         """Return the new names in one line."""
-        lines = [f"{name} {self._domain_prefix}{text}" for name, text in self.named_rules()]
-        return f"calls {'; '.join(lines)}" if lines else ""
+        return self.rules_line("calls", lambda text: f"{self._domain_prefix}{text}")
 
     def inner_type(self, device_type: str) -> str:
         """Return the type by which the plugin knows a served type."""

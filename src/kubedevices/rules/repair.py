@@ -22,7 +22,7 @@ from kubedevices.plugin.author_errors import describe
 from kubedevices.plugin.capabilities import AllocateAnswer, UseDefault
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.scanner import Scanner
-from kubedevices.rules.middleware import Middleware, Relay, innermost
+from kubedevices.rules.middleware import Middleware, OwnedRelay, innermost
 from kubedevices.values.allocation import (
     AllocateRequest,
     ContainerAllocateResponse,
@@ -132,23 +132,19 @@ class Repaired(Middleware):
         if self.is_on and not getattr(innermost(self.scanner), "has_options", True):
             text = "the plugin has no GetDevicePluginOptions: its options are the defaults"
             self.report(device_type, "missing_options", text)
-        return MendedRelay(inner, device_type, inner_type, self)
+        return MendedRelay(self, inner, device_type, inner_type)
 
 
-class MendedRelay(Relay):
+class MendedRelay(OwnedRelay[Repaired]):
     """Corrects the answers of the plugin; the answers of the framework need no correction."""
-
-    def __init__(self, inner: Hooks, device_type: str, inner_type: str, repaired: Repaired) -> None:
-        super().__init__(inner, device_type, inner_type)
-        self._repaired = repaired
 
     async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
         """Ask the plugin; correct its answer in place."""
         answer = await super().allocate(request)
-        if self._repaired.is_on and not isinstance(answer, UseDefault):
+        if self.owner.is_on and not isinstance(answer, UseDefault):
             for container in answer.containers:
                 for event, text in repair_container(container):
-                    self._repaired.report(self.device_type, event, text)
+                    self.owner.report(self.device_type, event, text)
         return answer
 
     async def get_preferred_allocation(
@@ -160,15 +156,15 @@ class MendedRelay(Relay):
         except PluginAway:  # `hold`, an outer layer, decides whether to wait
             raise
         except Exception as error:
-            if not self._repaired.is_on:
+            if not self.owner.is_on:
                 raise
             text = f"GetPreferredAllocation failed, answered without preference: {describe(error)}"
-            self._repaired.report(self.device_type, "failed_preferences", text)
+            self.owner.report(self.device_type, "failed_preferences", text)
             return _no_preference(request)
-        problem = preference_problem(request, answer) if self._repaired.is_on else ""
+        problem = preference_problem(request, answer) if self.owner.is_on else ""
         if problem:
             text = f"a preference that cannot be followed, answered without: {problem}"
-            self._repaired.report(self.device_type, "wrong_preferences", text)
+            self.owner.report(self.device_type, "wrong_preferences", text)
             return _no_preference(request)
         return answer
 

@@ -19,7 +19,7 @@ from kubedevices.plugin.capabilities import AllocateAnswer, Allocator, Preferred
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.rules.device_selector import fits_any
-from kubedevices.rules.middleware import Relay, RuledMiddleware
+from kubedevices.rules.middleware import OwnedRelay, Relay, RuledMiddleware
 from kubedevices.rules.replicas import (
     EqualDevices,
     Spreading,
@@ -134,8 +134,7 @@ class Shared(RuledMiddleware[ShareRule]):
 
     def line(self) -> str:
         """Return the rules in one line."""
-        said = [f"{name} {_rule_text(rule)}" for name, rule in self.named_rules()]
-        return f"shares {'; '.join(said)}" if said else ""
+        return self.rules_line("shares", _rule_text)
 
     def change(self, tree: DeviceTree, now: float) -> DeviceTree:
         """Return the replicas; a device that is the same object as before keeps its replicas."""
@@ -182,7 +181,7 @@ class Shared(RuledMiddleware[ShareRule]):
 
     def relay(self, inner: Hooks, device_type: str, inner_type: str) -> Relay:
         """Return the relay that translates between replicas and devices."""
-        return _SharingRelay(self, inner, device_type)
+        return _SharingRelay(self, inner, device_type, inner_type)
 
     # ------------------------------------------------------------ who has what
 
@@ -241,34 +240,29 @@ class Shared(RuledMiddleware[ShareRule]):
             self.look_again()
 
 
-class _SharingRelay(Relay):
+class _SharingRelay(OwnedRelay[Shared]):
     """Translates: the kubelet names replicas, the plugin gets devices."""
 
     adds = frozenset({Allocator, PreferredAllocator})
 
-    def __init__(self, shared: Shared, inner: Hooks, device_type: str) -> None:
-        super().__init__(inner, device_type, device_type)
-        self._shared = shared
+    def __init__(self, owner: Shared, inner: Hooks, device_type: str, inner_type: str) -> None:
+        super().__init__(owner, inner, device_type, inner_type)
         if self._rule is None:
             self.offered = inner.offered
 
     @property
     def _rule(self) -> ShareRule | None:
-        return self._shared.rule_of(self.device_type)
+        return self.owner.rule_of(self.device_type)
 
     async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
         """Ask the plugin for each device once, unless the rule forbids it."""
-        rule, shared = self._rule, self._shared
+        rule, shared = self._rule, self.owner
         if rule is None:
             return await super().allocate(request)
         ids = [each for container in request.containers for each in container.device_ids]
         try:
-            check_shares(
-                request,
-                self.device_type,
-                per_container=rule.per_container,
-                distinct=rule.distinct,
-            )
+            most, distinct = rule.per_container, rule.distinct
+            check_shares(request, self.device_type, per_container=most, distinct=distinct)
             if surplus := shared.surplus(self.device_type, ids):
                 raise AllocationRefused(surplus[0], StatusCode.NOT_FOUND)
         except AllocationRefused:
@@ -299,11 +293,11 @@ class _SharingRelay(Relay):
         if rule is None:
             return await super().get_preferred_allocation(request)
         chosen = [await self._prefer(rule, each) for each in request.containers]
-        self._shared.count("preferred", self.device_type)
+        self.owner.count("preferred", self.device_type)
         return PreferredAllocationResponse(tuple(chosen))
 
     async def _prefer(self, rule: ShareRule, asked: ContainerPreferredRequest) -> list[str]:
-        shared, total = self._shared, self._shared.total(self.device_type)
+        shared, total = self.owner, self.owner.total(self.device_type)
         # Only this tells that a container has ended: the API has no call for the end.
         shared.note_free(self.device_type, asked.available)
         doubtful = shared.maybe_surplus(self.device_type, asked.available)
@@ -340,7 +334,7 @@ class _SharingRelay(Relay):
         except Exception as error:  # a failure of the plugin must not fail the choice
             preferred, problem = (), describe(error)
         if problem:
-            self._shared.count("preference_ignored", self.device_type)
+            self.owner.count("preference_ignored", self.device_type)
             _log.warning("%s: its preference is not followed: %s", self.device_type, problem)
             return first
         return [each for each in preferred if each not in question.chosen] or first

@@ -17,7 +17,7 @@ from kubedevices.rules.device_selector import (
     selector_text,
 )
 from kubedevices.rules.filter import FilterRule
-from kubedevices.rules.middleware import Relay, RuledMiddleware
+from kubedevices.rules.middleware import OwnedRelay, Relay, RuledMiddleware
 from kubedevices.rules.rename import TypeNames, type_problem
 from kubedevices.values.device import Device
 from kubedevices.values.device_tree import DeviceTree
@@ -85,8 +85,7 @@ class Split(RuledMiddleware[SplitRule]):
 
     def line(self) -> str:
         """Return the rules in one line."""
-        lines = [f"{name} into {_rule_text(rule)}" for name, rule in self.named_rules()]
-        return f"splits {'; '.join(lines)}" if lines else ""
+        return self.rules_line("splits", _rule_text)
 
     def inner_type(self, device_type: str) -> str:
         """Return the inner type of a served type."""
@@ -145,22 +144,18 @@ class Split(RuledMiddleware[SplitRule]):
         return _PartRelay(self, inner, device_type, inner_type)
 
 
-class _PartRelay(Relay):
-    def __init__(self, split: Split, inner: Hooks, device_type: str, inner_type: str) -> None:
-        super().__init__(inner, device_type, inner_type)
-        self._split = split
-
+class _PartRelay(OwnedRelay[Split]):
     async def on_type_added(self, device_type: str) -> None:
         """Call the inner type for its first part; for the next part if that call failed."""
-        if self._split.served[self.inner_type] == 0:
+        if self.owner.served[self.inner_type] == 0:
             await super().on_type_added(device_type)
-        self._split.served[self.inner_type] += 1
+        self.owner.served[self.inner_type] += 1
 
     async def on_type_removed(self, device_type: str) -> None:
         """Call the inner type when its last part is gone."""
-        self._split.served[self.inner_type] -= 1
-        if self._split.served[self.inner_type] <= 0:
-            self._split.served[self.inner_type] = 0
+        self.owner.served[self.inner_type] -= 1
+        if self.owner.served[self.inner_type] <= 0:
+            self.owner.served[self.inner_type] = 0
             await super().on_type_removed(device_type)
 
 
@@ -168,4 +163,5 @@ def _rule_text(rule: SplitRule) -> str:
     parts: Sequence[str] = [
         f"{part.to} ({selector_text(part.ids, part.numa, part.pci)})" for part in rule.rules
     ]
-    return ", ".join([*parts, "the rest stays" if rule.rest == "keep" else "the rest is dropped"])
+    rest = "the rest stays" if rule.rest == "keep" else "the rest is dropped"
+    return f"into {', '.join([*parts, rest])}"

@@ -10,7 +10,7 @@ from kubedevices.plugin.capabilities import AllocateAnswer, Allocator
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
-from kubedevices.rules.middleware import Relay
+from kubedevices.rules.middleware import OwnedRelay
 from kubedevices.serving.handover import Handover
 from kubedevices.values.allocation import AllocateRequest
 from kubedevices.values.device_tree import DeviceTree
@@ -56,29 +56,26 @@ class PluginApiScanner(ApiScanner):
 
     def abilities_of(self, device_type: str) -> object:
         """Return the abilities of the author's scanner, with a check before Allocate."""
-        return _HandoverRelay(Hooks(super().abilities_of(device_type)), device_type, self._handover)
+        inner = Hooks(super().abilities_of(device_type))
+        return _HandoverRelay(self._handover, inner, device_type, device_type)
 
 
-class _HandoverRelay(Relay):
+class _HandoverRelay(OwnedRelay[Handover]):
     """Checks Allocate: the kubelet may have chosen a device that was just withdrawn."""
 
     adds = frozenset({Allocator})
-
-    def __init__(self, inner: Hooks, device_type: str, handover: Handover) -> None:
-        super().__init__(inner, device_type, device_type)
-        self._handover = handover
 
     async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
         """Refuse the call, or pass it to the author's scanner. Raises `AllocationRefused`."""
         ids = [device_id for each in request.containers for device_id in each.device_ids]
         keys = [(self.device_type, each) for each in ids]
         for key in keys:
-            if key not in self._handover.offered:
+            if key not in self.owner.offered:
                 raise AllocationRefused(key[1], StatusCode.FAILED_PRECONDITION)
         # No await between the check and this line: otherwise `handover` could give an offered
         # device to DRA before the call is recorded.
-        self._handover.allocation_begins(keys)
+        self.owner.allocation_begins(keys)
         try:
             return await super().allocate(request)
         finally:
-            self._handover.allocation_ends(keys, asyncio.get_running_loop().time())
+            self.owner.allocation_ends(keys, asyncio.get_running_loop().time())

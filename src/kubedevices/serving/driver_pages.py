@@ -54,6 +54,8 @@ class _SwitchedPlugin:
     def __init__(self, switch: ApiSwitch) -> None:
         self._switch, self._plugin = switch, switch.plugin
         self.domain = switch.domain
+        self.is_registered = switch.plugin.is_registered
+        self.is_serving = switch.plugin.is_serving
 
     @property
     def has_scanned(self) -> bool:
@@ -76,14 +78,6 @@ class _SwitchedPlugin:
     def too_large(self) -> Mapping[str, DeviceListTooLarge]:
         """The resources of which some devices are left out, with the reason."""
         return self._plugin.too_large
-
-    def is_registered(self, name: str, /) -> bool:
-        """Whether a kubelet has registered the resource."""
-        return self._plugin.is_registered(name)
-
-    def is_serving(self, name: str, /) -> bool:
-        """Whether the socket of the resource accepts calls."""
-        return self._plugin.is_serving(name)
 
 
 class DriverView:

@@ -138,7 +138,7 @@ class NodeLabel:
         """Read the label. Raises `UsageError` for a value that is no mode."""
         try:
             async with deadlines.timeout(_FIRST_READ_LIMIT):
-                await self._read()
+                await self._take(await self._api.get_node(self._node))
         except (ApiRefused, ApiUnreachable, TimeoutError) as error:
             remembered = await hook_threads.call(self._remembered)
             _log.warning(
@@ -190,9 +190,6 @@ class NodeLabel:
         if str(error) != self._problems.get(of):
             _log.error("%s; the mode stays %s", error, self.mode)
         self._problems[of] = str(error)
-
-    async def _read(self) -> None:
-        await self._take(await self._api.get_node(self._node))
 
     async def _take(self, node: dict[str, Any]) -> None:
         """Take the mode from the label; raises `UsageError`."""

@@ -9,14 +9,14 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from kubedevices.errors import KubedevicesError, UsageError
-from kubedevices.host import heap, service_manager
 from kubedevices.host.terminal import print_to_stderr
 from kubedevices.host.unblocked_output import unblocked_output
+from kubedevices.plugin import stop_signals
 from kubedevices.plugin.log_lines import configure_logging
-from kubedevices.plugin.stop_signals import StopSignals
+from kubedevices.plugin.stop_signals import Beside, Runner
 
 if TYPE_CHECKING:
     from kubedevices.dra.driver import DraDriver
@@ -24,41 +24,11 @@ if TYPE_CHECKING:
     from kubedevices.plugin.options import RunnerOptions
     from kubedevices.plugin.runner import PluginRunner
     from kubedevices.plugin.scanner import Scanner
-    from kubedevices.plugin.timing import Timing
     from kubedevices.serving.modes_of_devices import Mode
     from kubedevices.serving.options import TwoApisOptions
     from kubedevices.serving.switch import ApiSwitch
 
-Beside: TypeAlias = Callable[[Any], contextlib.AbstractAsyncContextManager[object]]
-"""Gets the runner and returns a context; the runner runs inside the context."""
-
 _log = logging.getLogger(__name__)
-
-
-class _Settings(Protocol):
-    @property
-    def timing(self) -> "Timing": ...
-
-
-class Runner(Protocol):
-    """Serves the devices of a scanner in one of the modes."""
-
-    @property
-    def settings(self) -> _Settings:
-        """The options of the runner."""
-
-    @property
-    def has_started(self) -> bool:
-        """Whether the runner serves every device that the scanner found."""
-
-    async def run(self) -> None:
-        """Serve until `stop`, the end of the scanner, or an error. Can be called once."""
-
-    def stop(self) -> None:
-        """End `run`; may be called from any thread."""
-
-    def unlink_sockets(self) -> None:
-        """Remove the socket files at once."""
 
 
 def _is_followed(options: Any) -> bool:
@@ -174,20 +144,7 @@ def run_until_signal(
         raise UsageError("pod_resources needs listen")
     runner = make_runner(scanner, domain, mode, options)
     check_host()
-    run_runner_until_signal(runner, beside)
-
-
-def run_runner_until_signal(runner: Runner, beside: Beside | None = None) -> None:
-    """Run `runner` inside the context of `beside` until it ends, or until SIGTERM or SIGINT."""
-    heap.give_large_blocks_back()
-
-    async def run_beside() -> None:
-        started = service_manager.announced(lambda: runner.has_started)
-        async with beside(runner) if beside else contextlib.nullcontext(), started:
-            await runner.run()
-
-    with StopSignals(runner.stop, runner.unlink_sockets, runner.settings.timing.exit_grace):
-        asyncio.run(run_beside())
+    stop_signals.run_until_signal(runner, beside)
 
 
 def _pages(

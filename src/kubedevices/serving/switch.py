@@ -6,7 +6,6 @@ unprepare the claims.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NoReturn
@@ -25,6 +24,7 @@ from kubedevices.plugin.runner import PluginRunner
 from kubedevices.plugin.scan_task import TreeUpdates
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.served_type import run_together
+from kubedevices.plugin.stoppable import Stoppable
 from kubedevices.serving.api_scanners import ApiScanner, PluginApiScanner
 from kubedevices.serving.handover import Handover, HandoverTiming
 from kubedevices.serving.held_devices_file import HeldDevicesFile
@@ -36,7 +36,7 @@ from kubedevices.values.device_tree import DeviceTree
 _log = logging.getLogger(__name__)
 
 
-class ApiSwitch:
+class ApiSwitch(Stoppable):
     """Serves `scanner` in the mode of `source`; each device is in one API at a time.
 
     Raises `UsageError` for options that are invalid in any mode.
@@ -50,6 +50,7 @@ class ApiSwitch:
         selector: DraSelector,
         options: Mapping[str, Any],
     ) -> None:
+        super().__init__()
         scan_task.check_scanner(scanner)
         self.domain = domain
         self._scanner, self._source, self._selector = scanner, source, selector
@@ -79,13 +80,11 @@ class ApiSwitch:
         self._watched_since: float | None = None  # the kubelet streams its lists
         self._tree: DeviceTree | None = None
         self._labels: Mapping[DeviceKey, str] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._woken, self._stopped = asyncio.Event(), asyncio.Event()
+        self._woken = asyncio.Event()
         self._plugin_needed, self._driver_needed = asyncio.Event(), asyncio.Event()
         self._has_decided = False
         # Devices in slices of an earlier process that the handover does not know yet.
         self._published_before: frozenset[str] | None = frozenset()
-        self._is_stopped = False
 
     def __repr__(self) -> str:
         return f"<ApiSwitch {self.domain}: {self.mode}, {self.plugin!r}, {self.driver!r}>"
@@ -119,13 +118,6 @@ class ApiSwitch:
             and (self.driver.has_started or not self._driver_needed.is_set())
         )
 
-    def stop(self) -> None:
-        """End `run`. Can be called from any thread, repeatedly, and before `run`."""
-        self._is_stopped = True
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: `run` has ended
-                self._loop.call_soon_threadsafe(self._stopped.set)
-
     def unlink_sockets(self) -> None:
         """Remove the socket files of this process at once: for an exit that cannot wait."""
         self.plugin.unlink_sockets()
@@ -133,8 +125,7 @@ class ApiSwitch:
 
     async def run(self) -> None:
         """Scan and serve until the scanner ends, `stop` is called, or an error ends a part."""
-        self._loop = asyncio.get_running_loop()
-        if self._is_stopped:
+        if not self._begin():
             return
         await self._source.begin()
         # After an earlier process with claims or slices, the driver is needed in any mode.
@@ -144,9 +135,8 @@ class ApiSwitch:
         self._held_in_file, is_after_reboot = await hook_threads.call(self._held_file.read)
         self._returning = self._held_in_file if is_after_reboot else frozenset()
         _log.info("the mode of this node is %s", self.mode)
-        updates = TreeUpdates()
-        scan = asyncio.create_task(scan_task.scan(self._scanner, updates.notifier), name="scan")
-        try:
+        grace = self.settings.timing.exit_grace
+        async with scan_task.scanning(self._scanner, grace) as (updates, scan):
             await run_together(
                 ("mode", self._source.run(self._woken.set)),
                 ("devices", self._follow(updates)),
@@ -154,20 +144,9 @@ class ApiSwitch:
                 ("device plugin", self._run_when(self._plugin_needed, self.plugin.run)),
                 ("DRA driver", self._run_when(self._driver_needed, self.driver.run)),
                 ("allocated claims", self.driver.allocations.run(self._woken.set)),
-                ("end of the scan", self._wait_for(scan)),
-                ("stop", self._wait_stopped(updates)),
+                ("end of the scan", scan_task.end_of(scan)),
+                ("stop", self._wait_stopped(updates.stop)),
             )
-        finally:
-            updates.stop()
-            scan.cancel()
-            await scan_task.await_end(scan, self._scanner, self.settings.timing.exit_grace)
-
-    async def _wait_for(self, scan: asyncio.Task[None]) -> None:
-        await asyncio.shield(scan)
-
-    async def _wait_stopped(self, updates: TreeUpdates) -> None:
-        await self._stopped.wait()
-        updates.stop()
 
     async def _run_when(self, needed: asyncio.Event, run: Callable[[], Any]) -> None:
         await needed.wait()
@@ -189,9 +168,7 @@ class ApiSwitch:
             is_pending = self._decide()
             pause = self._timing.look if await self._write_held_file() or is_pending else None
             await self._forget_slices(is_pending=is_pending)
-            with contextlib.suppress(TimeoutError):
-                async with deadlines.timeout(pause):
-                    await self._woken.wait()
+            await deadlines.within(pause, self._woken.wait())
             self._woken.clear()
 
     async def _forget_slices(self, *, is_pending: bool) -> None:
@@ -213,8 +190,7 @@ class ApiSwitch:
             return True
         self._note_earlier_slices(now)
         self._update_returning()
-        allocated = self._allocated
-        self._handover.decide(self._labels, self.wants_dra, self._kept_by_dra, allocated, now)
+        self._handover.decide(self._labels, self.wants_dra, self._kept_by_dra, self._allocated, now)
         offered = self._handover.offered
         plugin_tree = self._plugin_tree(tree)
         # Report to the device plugin before the driver publishes (`refresh` below): a device leaves
@@ -338,6 +314,7 @@ class _SwitchGuard:
 
     def __init__(self, switch: ApiSwitch, kubelet: KubeletGuard) -> None:
         self._switch, self._kubelet = switch, kubelet
+        self.claims_of_pods = kubelet.claims_of_pods
         self._changed: Callable[[], None] | None = None
 
     @property
@@ -376,10 +353,6 @@ class _SwitchGuard:
             if why := self._switch.kept_by_plugin(key, now):
                 return f"device {key[1]} cannot be used: {why}"
         return await self._kubelet.refusal(keys)
-
-    async def claims_of_pods(self) -> Collection[tuple[str, str]] | None:
-        """Ask the kubelet for the claims of its containers."""
-        return await self._kubelet.claims_of_pods()
 
     async def run(self, changed: Callable[[], None]) -> NoReturn:
         """Follow the kubelet's answers. For a change of the switch it calls `refresh`."""

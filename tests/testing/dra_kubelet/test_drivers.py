@@ -60,22 +60,17 @@ async def test_stop_ends_calls_to_a_removed_instance(short_dir: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "wanted", "called"),
+    ("named", "called"),
     [
-        (("v1alpha1.DRAResourceHealth", "v1.DRAResourceHealth"), "", "v1.DRAResourceHealth"),
-        (("v1alpha1.DRAResourceHealth",), "", "v1alpha1.DRAResourceHealth"),
-        ((), "", "v1alpha1.DRAResourceHealth"),
-        (
-            ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"),
-            "v1alpha1.DRAResourceHealth",
-            "v1alpha1.DRAResourceHealth",
-        ),
+        (("v1alpha1.DRAResourceHealth", "v1.DRAResourceHealth"), "v1.DRAResourceHealth"),
+        (("v1alpha1.DRAResourceHealth",), "v1alpha1.DRAResourceHealth"),
+        ((), "v1alpha1.DRAResourceHealth"),
     ],
 )
 async def test_health_is_asked_in_the_newest_version_of_the_driver(
-    short_dir: Path, named: tuple[str, ...], wanted: str, called: str
+    short_dir: Path, named: tuple[str, ...], called: str
 ) -> None:
-    """As kubelet 1.37 does; a kubelet 1.36 always asks v1alpha1."""
+    """As kubelet 1.37 does."""
     asked: asyncio.Queue[str] = asyncio.Queue()
 
     def watching(service: str) -> StreamMethod:
@@ -90,7 +85,7 @@ async def test_health_is_asked_in_the_newest_version_of_the_driver(
     methods = {f"/{each}/NodeWatchResources": watching(each) for each in HEALTH_SERVICES}
     server = GrpcServer(methods, name="driver")
     await server.start(socket)
-    drivers = Drivers(_delete_no_slices, lambda name, health: None, health_service=wanted)
+    drivers = Drivers(_delete_no_slices, lambda name, health: None)
     info = PluginInfo(PLUGIN_TYPE, "x.com", str(socket), ("v1.DRAPlugin", *named))
     await drivers.connect(info, socket)
     async with asyncio.timeout(10):

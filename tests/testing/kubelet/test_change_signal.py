@@ -27,3 +27,10 @@ async def test_a_condition_that_became_true_without_a_notification_counts() -> N
     facts: list[int] = []
     asyncio.get_running_loop().call_later(0.01, facts.append, 1)
     assert await ChangeSignal().until(lambda: facts, 0.1)
+
+
+async def test_a_condition_that_nobody_notifies_is_looked_at_from_time_to_time() -> None:
+    """Long before the deadline, which is longer than the limit of a test."""
+    facts: list[int] = []
+    asyncio.get_running_loop().call_later(0.01, facts.append, 1)
+    assert await ChangeSignal(look_every=0.01).until(lambda: facts, 1000)

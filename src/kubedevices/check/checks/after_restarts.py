@@ -2,15 +2,13 @@
 
 import asyncio
 
-from kubedevices.check.check import Broken, Harm, NotPassed, NotTried, Phase, Severity, Theme
+from kubedevices.check.check import FAIL, WARN, Broken, Harm, NotPassed, NotTried, Phase, Theme
 from kubedevices.check.checks.restarts import restart_once
 from kubedevices.check.checks.restarts import theme as restarts
 from kubedevices.check.harness import Harness
 from kubedevices.check.plugin import Plugin
 from kubedevices.check.process_figures import Figures, figures_of, listening_process
 from kubedevices.errors.words import counted
-
-FAIL, WARN = Severity.FAIL, Severity.WARN
 
 theme = Theme(
     "life",

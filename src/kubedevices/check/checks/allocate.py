@@ -4,7 +4,7 @@ import asyncio
 from functools import partial
 
 from kubedevices.check.answers import difference, shorten, text_of
-from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Severity, Theme
+from kubedevices.check.check import FAIL, NOTE, WARN, Broken, Fragile, Harm, NotTried, Theme
 from kubedevices.check.checks.streams import DISTURBING, OFTEN
 from kubedevices.check.plugin import SEVERAL, UNKNOWN_ID, Plugin
 from kubedevices.errors import RpcError
@@ -18,8 +18,6 @@ from kubedevices.values.allocation import (
     ContainerAllocateRequest,
     ContainerAllocateResponse,
 )
-
-FAIL, WARN, NOTE = Severity.FAIL, Severity.WARN, Severity.NOTE
 
 base = Theme("allocate", needs=("registration.options",), harm=Harm.POD)
 

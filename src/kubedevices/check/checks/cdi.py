@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from kubedevices.check.answers import shorten
-from kubedevices.check.check import Broken, Harm, NotTried, Severity, Theme
+from kubedevices.check.check import FAIL, WARN, Broken, Harm, NotTried, Theme
 from kubedevices.check.plugin import Plugin
 from kubedevices.errors import InvalidCdiAnnotation
 from kubedevices.errors.words import counted
@@ -16,8 +16,6 @@ from kubedevices.values.cdi import (
     parse_annotations,
     readers_too_old_for,
 )
-
-FAIL, WARN = Severity.FAIL, Severity.WARN
 
 theme = Theme("allocate", needs=("registration.options", "allocate.answers"), harm=Harm.POD)
 

@@ -5,12 +5,13 @@ from contextlib import AsyncExitStack
 
 from kubedevices.check.answers import shorten
 from kubedevices.check.check import (
+    FAIL,
+    WARN,
     Broken,
     Harm,
     NotPassed,
     NotTried,
     Phase,
-    Severity,
     Status,
     Theme,
     Verdict,
@@ -33,8 +34,6 @@ from kubedevices.check.plugin import Plugin
 from kubedevices.check.process_figures import listening_process
 from kubedevices.testing.kubelet.session import ListStream, ReceivedList
 from kubedevices.values.device import Health
-
-FAIL, WARN = Severity.FAIL, Severity.WARN
 
 TRACK = "changes"
 """The track of checks that change devices; it runs after the checks that compare whole lists."""
@@ -131,14 +130,14 @@ async def _change_once(harness: Harness, watched: list[WatchedStreams]) -> float
     with changing(harness):
         await run_trigger(harness)
         limit = harness.timing.change
-        await harness.wait_for(lambda: any(each.is_touched() for each in watched), limit)
+        await harness.until(lambda: any(each.is_touched() for each in watched), limit)
         took = harness.spent(began)
         # Other resources change at about the same time. A stream without the change may take the
         # rest of the limit.
         await harness.pause(harness.timing.hold)
         if any(each.is_uneven() for each in watched):
             rest = max(limit - harness.spent(began), limit / 3)
-            await harness.wait_for(lambda: not any(each.is_uneven() for each in watched), rest)
+            await harness.until(lambda: not any(each.is_uneven() for each in watched), rest)
             took = harness.spent(began)
     return took
 
@@ -237,13 +236,13 @@ async def recovers(harness: Harness) -> str:
     try:
         with changing(harness):
             await run_trigger(harness)
-            if not await harness.wait_for(has_changed, harness.timing.change):
+            if not await harness.until(has_changed, harness.timing.change):
                 raise NotTried(no_change(harness))
             await harness.pause(harness.timing.hold)
     finally:
         began = asyncio.get_running_loop().time()
         await undo(harness)
-    if await harness.wait_for(is_as_before, harness.timing.change):
+    if await harness.until(is_as_before, harness.timing.change):
         return f"the same devices as before, {harness.spent(began):.2f} s after the undo"
     limit = f"{harness.spent(began):.1f} s after the undo"
     for stream, old in zip(streams, before, strict=True):

@@ -4,12 +4,10 @@ import re
 from collections import defaultdict
 
 from kubedevices.check.answers import entry_text, shorten
-from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Severity, Theme
+from kubedevices.check.check import FAIL, WARN, Broken, Fragile, Harm, NotTried, Theme
 from kubedevices.check.plugin import Plugin
 from kubedevices.errors.words import counted
 from kubedevices.values.device import DeviceSpec, Mount
-
-FAIL, WARN = Severity.FAIL, Severity.WARN
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PERMISSIONS = re.compile(r"(?!.*(.).*\1)[rwm]{1,3}")

@@ -2,15 +2,13 @@
 
 import asyncio
 
-from kubedevices.check.check import Broken, Harm, Phase, Severity, Theme
+from kubedevices.check.check import FAIL, WARN, Broken, Harm, Phase, Theme
 from kubedevices.check.checks.streams import DISTURBING
 from kubedevices.check.plugin import Plugin
 from kubedevices.errors import RpcError, StatusCode, WireError
 from kubedevices.kubelet_api.convert import ALLOCATE_REQUEST, EMPTY
 from kubedevices.kubelet_api.services import ALLOCATE, LIST_AND_WATCH
 from kubedevices.values.allocation import AllocateRequest, ContainerAllocateRequest
-
-FAIL, WARN = Severity.FAIL, Severity.WARN
 
 first = Theme("grpc", phase=Phase.ARRIVAL, needs=("registration.registers",), harm=Harm.ALL_DEVICES)
 

@@ -8,13 +8,11 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from kubedevices.check.answers import shorten
-from kubedevices.check.check import Broken, Fragile, Harm, Severity, Theme
+from kubedevices.check.check import FAIL, WARN, Broken, Fragile, Harm, Theme
 from kubedevices.check.plugin import Plugin
 from kubedevices.errors.words import counted, some_of
 from kubedevices.values.device import Health
 from kubedevices.values.numa import BadNumaNodes, parse_numa_nodes
-
-FAIL, WARN = Severity.FAIL, Severity.WARN
 
 KUBELET_RECEIVES = 4 * 2**20
 NEAR_THE_LIMIT = 3 * 2**20
@@ -69,7 +67,7 @@ async def complete(plugin: Plugin) -> str:
     lists = plugin.session.lists
     if not lists[0].devices:
         limit = plugin.timing.first_list
-        await plugin.harness.wait_for(lambda: len(plugin.session.lists) > 1, limit)
+        await plugin.harness.until(lambda: len(plugin.session.lists) > 1, limit)
     spent = plugin.harness.spent
     early = [each for each in lists if spent(lists[0].at, each.at) < plugin.timing.first_list]
     for before, after in pairwise(early):

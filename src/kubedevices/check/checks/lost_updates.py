@@ -5,7 +5,7 @@ The first restart comes before the first change, so it runs while other checks s
 
 import asyncio
 
-from kubedevices.check.check import Broken, Harm, NotTried, Phase, Severity, Theme
+from kubedevices.check.check import FAIL, Broken, Harm, NotTried, Phase, Theme
 from kubedevices.check.checks.changes import TRACK
 from kubedevices.check.checks.restarts import list_of, restart_once
 from kubedevices.check.checks.restarts import theme as restarts
@@ -38,7 +38,7 @@ FEWEST = 2
 
 @theme.check(
     "lost-updates",
-    Severity.FAIL,
+    FAIL,
     alone=True,
     suffers="Until the next change, the node offers devices that are gone, and does not offer new "
     "devices.",
@@ -113,7 +113,7 @@ async def _must_be_idle(harness: Harness, what: str) -> None:
     # The plugin withdrew the resource, or it does not serve any more.
     harness.shared.changes.withdrew = True
     await undo(harness)
-    if await harness.wait_for(harness.is_connected, harness.timing.registered_at_all):
+    if await harness.until(harness.is_connected, harness.timing.registered_at_all):
         raise NotTried(f"{what} withdrew the resource")
     if harness.process and not harness.process.running:
         raise Broken(f"{what}: its process ended", harness.last_words())
@@ -138,8 +138,8 @@ async def _change_arrives(
 
     with changing(harness):
         await change_devices(harness)
-        await harness.wait_for(reached, harness.timing.change)
+        await harness.until(reached, harness.timing.change)
         if reached() and len(reached()) < len(names):
             rest = harness.timing.hold if is_first else harness.timing.change
-            await harness.wait_for(lambda: reached() == names, rest)
+            await harness.until(lambda: reached() == names, rest)
     return reached(), harness.spent(began)

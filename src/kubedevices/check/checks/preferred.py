@@ -4,12 +4,10 @@ import asyncio
 from collections.abc import Sequence
 
 from kubedevices.check.answers import shorten
-from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Severity, Theme
+from kubedevices.check.check import FAIL, NOTE, WARN, Broken, Fragile, Harm, NotTried, Theme
 from kubedevices.check.plugin import SEVERAL, UNKNOWN_ID, Plugin
 from kubedevices.errors import RpcError
 from kubedevices.errors.words import counted
-
-FAIL, WARN, NOTE = Severity.FAIL, Severity.WARN, Severity.NOTE
 
 works = Theme("preferred", needs=("registration.options",), harm=Harm.POD)
 

@@ -1,7 +1,7 @@
 """Checks the first Register call of the plugin."""
 
 from kubedevices.check.answers import options_text
-from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Phase, Severity, Theme
+from kubedevices.check.check import FAIL, WARN, Broken, Fragile, Harm, NotTried, Phase, Theme
 from kubedevices.check.harness import Harness
 from kubedevices.check.plugin import Plugin
 from kubedevices.errors import UnsupportedVersion
@@ -9,8 +9,6 @@ from kubedevices.errors.words import counted
 from kubedevices.testing.kubelet.arrival import GAVE_UP
 from kubedevices.values.allocation import API_VERSION
 from kubedevices.values.resource_name import explain_resource_name
-
-FAIL, WARN = Severity.FAIL, Severity.WARN
 
 arrival = Theme("registration", phase=Phase.ARRIVAL, harm=Harm.ALL_DEVICES)
 

@@ -7,12 +7,13 @@ from typing import TypeVar
 
 from kubedevices.check.busy_machine import ENOUGH
 from kubedevices.check.check import (
+    FAIL,
+    WARN,
     Broken,
     Harm,
     NotPassed,
     NotTried,
     Phase,
-    Severity,
     Status,
     Theme,
     Verdict,
@@ -24,8 +25,6 @@ from kubedevices.errors import WireError
 from kubedevices.errors.words import counted
 from kubedevices.testing.kubelet.arrival import LIKE_A_KUBELET, Arrival, RegisterBehavior
 from kubedevices.testing.kubelet.session import ReceivedList
-
-FAIL, WARN = Severity.FAIL, Severity.WARN
 
 Verdicts = dict[str, Verdict]
 
@@ -115,7 +114,7 @@ async def _return_or_give_up(harness: Harness, since: float, began: float, like:
         # By the clock, not in own seconds: the check `like` has already waited for the full limit.
         if like in away and asyncio.get_running_loop().time() > began + timing.registered_soon:
             break
-        await harness.wait_for(lambda: not harness.missing(since), min(left, timing.hold))
+        await harness.until(lambda: not harness.missing(since), min(left, timing.hold))
 
 
 def _exited_without_crash(harness: Harness) -> Verdict | None:
@@ -182,10 +181,10 @@ async def _on_the_last(
         try:
             return await ask(plugin)
         except (NotPassed, WireError):
-            if not await harness.wait_for(partial(_is_over, plugin), harness.timing.hold):
+            if not await harness.until(partial(_is_over, plugin), harness.timing.hold):
                 raise
             left = harness.timing.registered_at_all - harness.spent(since)
-            if not await harness.wait_for(partial(_is_back, plugin), max(left, 0)):
+            if not await harness.until(partial(_is_back, plugin), max(left, 0)):
                 raise
 
 

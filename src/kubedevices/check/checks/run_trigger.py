@@ -99,7 +99,7 @@ async def undo(harness: Harness) -> None:
             for call in calls:
                 await _run_in_shell(harness, call, "undo")
             # Wait for the effect, so that the next check does not see it as its own change.
-            await harness.wait_for(noticed, harness.timing.change / 3)
+            await harness.until(noticed, harness.timing.change / 3)
             await harness.pause(harness.timing.hold)
     changes.is_known = True
 

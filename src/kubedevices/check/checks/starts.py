@@ -7,14 +7,12 @@ import socket
 import time
 from pathlib import Path
 
-from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Phase, Severity, Theme
+from kubedevices.check.check import FAIL, WARN, Broken, Fragile, Harm, NotTried, Phase, Theme
 from kubedevices.check.harness import Harness
 from kubedevices.check.plugin import Plugin
 from kubedevices.errors import UnsupportedVersion
 from kubedevices.errors.words import counted
 from kubedevices.testing.kubelet.arrival import LIKE_A_KUBELET, RegisterBehavior
-
-FAIL, WARN = Severity.FAIL, Severity.WARN
 
 STORM = 3.0
 """More registrations per second than this, after `QUICK_TRIES`, are a storm."""
@@ -46,14 +44,14 @@ async def slow_kubelet(harness: Harness) -> str:
     _by_register(harness)
     delay = harness.timing.slow_register
     process = await harness.start_fresh(behavior=RegisterBehavior(delay=delay))
-    await harness.wait_for(lambda: harness.probe.arrivals, harness.timing.start)
+    await harness.until(lambda: harness.probe.arrivals, harness.timing.start)
 
     def gave_up() -> list[float]:
         return [each.gave_up_after for each in harness.probe.arrivals if each.gave_up_after]
 
     async def one_more() -> bool:
         known = len(harness.probe.accepted())
-        return await harness.wait_for(
+        return await harness.until(
             lambda: gave_up() or len(harness.probe.accepted()) > known,
             delay + harness.timing.registered_soon,
         )
@@ -123,7 +121,7 @@ async def refused(harness: Harness) -> str:
     _by_register(harness)
     text = str(UnsupportedVersion("v1beta1", "v1beta2"))
     process = await harness.start_fresh(behavior=RegisterBehavior(refusal=text))
-    if not await harness.wait_for(lambda: harness.probe.arrivals, harness.timing.start):
+    if not await harness.until(lambda: harness.probe.arrivals, harness.timing.start):
         raise Broken(harness.why_missing(harness.age()), harness.last_words())
     ended = await harness.until_ended(process, harness.timing.refusing)
     tries = len(harness.probe.arrivals)
@@ -135,7 +133,7 @@ async def refused(harness: Harness) -> str:
         raise Broken(f"{counted(tries, 'registration')} within {harness.timing.refusing:g} s")
     harness.probe.behavior = LIKE_A_KUBELET
     since, limit = asyncio.get_running_loop().time(), harness.timing.registered_at_all
-    if not await harness.wait_for(lambda: not harness.missing(since), limit):
+    if not await harness.until(lambda: not harness.missing(since), limit):
         raise Broken(
             f"{counted(tries, 'attempt')}, then it runs and does not register within {limit:g} s"
         )
@@ -255,7 +253,7 @@ async def unopened_stream(harness: Harness) -> str:
             return [each for each in others if each not in plugins or not plugins[each].lists]
 
         began = asyncio.get_running_loop().time()
-        served = await harness.wait_for(lambda: not is_held_up(), harness.timing.registered_at_all)
+        served = await harness.until(lambda: not is_held_up(), harness.timing.registered_at_all)
         if served:  # some plugins wait for a stream, and exit later
             await harness.pause(harness.timing.overlap)
         if not process.running:
@@ -288,7 +286,7 @@ async def two_instances(harness: Harness) -> str:
     await harness.until_registered(harness.timing.start)
     second = await harness.launch_another()
     since = harness.launched_at
-    await harness.until(
+    await harness.until_true(
         lambda: not second.running or not harness.missing(since),
         harness.timing.overlap + 2 * harness.shared.usual_start,
     )
@@ -313,7 +311,7 @@ async def _must_be_served(harness: Harness, when: str) -> None:
         sessions = [harness.probe.plugins.get(name) for name in harness.resources]
         return all(each and each.stream and each.stream.is_open for each in sessions)
 
-    if not await harness.until(served, harness.timing.registered_at_all):
+    if not await harness.until_true(served, harness.timing.registered_at_all):
         raise Broken(f"no instance serves {when}")
     for name in harness.resources:
         try:
@@ -369,7 +367,7 @@ async def watcher_refused(harness: Harness) -> str:
     if not harness.shared.is_watched:
         raise NotTried("it calls Register itself")
     process = await harness.start_fresh(behavior=RegisterBehavior(refusal="refused by the check"))
-    await harness.wait_for(
+    await harness.until(
         lambda: any(a.answered_at for a in harness.probe.arrivals), harness.timing.start
     )
     await harness.until_ended(process, harness.timing.refusing)

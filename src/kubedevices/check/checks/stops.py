@@ -5,15 +5,13 @@ import signal
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
-from kubedevices.check.check import Broken, NotTried, Phase, Severity, Theme
+from kubedevices.check.check import WARN, Broken, NotTried, Phase, Theme
 from kubedevices.check.harness import Harness
 from kubedevices.check.plugin import Plugin
 from kubedevices.check.process_figures import is_there, listening_process
 from kubedevices.check.processes import Process
 from kubedevices.errors import RpcError, StatusCode, WireError
 from kubedevices.errors.words import counted
-
-FAIL, WARN = Severity.FAIL, Severity.WARN
 
 theme = Theme(
     "life",
@@ -159,7 +157,7 @@ async def _stop_while_calling(harness: Harness) -> str:
             raise Broken(f"still running {seconds:.1f} s after SIGTERM")
         if process.code != 0 and process.code not in ENDED_BY_SIGTERM:
             raise Broken(process.end_text(), process.last_words())
-        if not await harness.until(
+        if not await harness.until_true(
             lambda: all(task.done() for task in calling), harness.timing.stop
         ):
             raise Broken(
@@ -175,7 +173,7 @@ async def _must_be_the_stop(harness: Harness) -> None:
     process = await harness.start_fresh()
     async with _calls_at_once(harness) as calling:
         # Much longer than the calls ran before the stop: a race may need many calls.
-        await harness.until(
+        await harness.until_true(
             lambda: not process.running or any(task.done() for task in calling),
             harness.timing.overlap,
         )

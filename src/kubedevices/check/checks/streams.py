@@ -3,13 +3,11 @@
 from itertools import pairwise
 
 from kubedevices.check.answers import shorten
-from kubedevices.check.check import Broken, Harm, Phase, Severity, Theme
+from kubedevices.check.check import FAIL, WARN, Broken, Harm, Phase, Theme
 from kubedevices.check.plugin import Plugin
 from kubedevices.errors.words import counted
 from kubedevices.kubelet_api.convert import EMPTY
 from kubedevices.kubelet_api.services import LIST_AND_WATCH
-
-FAIL, WARN = Severity.FAIL, Severity.WARN
 
 DISTURBING = "disturbing"
 """The track of checks that end streams, close connections or break the protocol."""

@@ -29,20 +29,11 @@ class TestClaim:
 
     __test__ = False  # not a class of tests
 
-    def __init__(
-        self,
-        node: DriverNode,
-        *requests: Object,
-        config: Sequence[Object] = (),
-        constraints: Sequence[Object] = (),
-        name: str = "",
-    ) -> None:
+    def __init__(self, node: DriverNode, *requests: Object, name: str = "") -> None:
         self.node = node
         self.name = name or f"claim-{next(_numbers)}"
-        devices: Object = {"requests": [*requests] or [ONE]}
-        devices |= {"config": [*config]} if config else {}
-        devices |= {"constraints": [*constraints]} if constraints else {}
-        made = {"metadata": {"name": self.name}, "spec": {"devices": devices}}
+        spec = {"devices": {"requests": [*requests] or [ONE]}}
+        made = {"metadata": {"name": self.name}, "spec": spec}
         self.object = node.cluster.api.put("resourceclaims", made)
         self.reference = ClaimReference("default", self.object["metadata"]["uid"], self.name)
 

@@ -91,13 +91,9 @@ class Cluster:
         ]
         return sorted(found, key=repr)
 
-    def writes(self, since: int, resource: str = "resourceslices") -> list[ApiRequest]:
+    def writes(self, since: int) -> list[ApiRequest]:
         """Return the writes of slices after the first `since` requests."""
-        return [
-            each
-            for each in self.api.requests[since:]
-            if each.verb in WRITES and each.resource == resource
-        ]
+        return [each for each in self.api.requests[since:] if is_slice_write(each)]
 
     def claim_reads(self, since: int) -> list[ApiRequest]:
         """Return the reads of claims after the first `since` requests."""
@@ -136,21 +132,20 @@ def _in_words(request: ApiRequest) -> str:
 
 
 def on_slices(
-    status: int, message: str = "", reason: str = "", *, retry_after: int | None = None
+    status: int, message: str, reason: str, *, retry_after: int | None = None
 ) -> Callable[[ApiRequest], ApiFault | None]:
     """Return a fault for each write of a slice."""
+    fault = ApiFault(status, message, reason, retry_after)
+    return lambda request: fault if is_slice_write(request) else None
 
-    def fault(request: ApiRequest) -> ApiFault | None:
-        if request.resource == "resourceslices" and request.verb in WRITES:
-            return ApiFault(status, message, reason, retry_after)
-        return None
 
-    return fault
+def is_slice_write(request: ApiRequest) -> bool:
+    """Whether a request writes or deletes slices."""
+    return request.resource == "resourceslices" and request.verb in WRITES
 
 
 def on_claims(fault: ApiFault) -> Callable[[ApiRequest], ApiFault | None]:
     """Return a fault for each read of a claim."""
-
     return lambda request: fault if is_claim_read(request) else None
 
 

@@ -1,7 +1,6 @@
 """One copy of the driver with an API server and a kubelet of its own."""
 
 import asyncio
-import itertools
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -22,13 +21,13 @@ from kubedevices.check.drivers.target import (
     DriverTiming,
 )
 from kubedevices.check.processes import Process, Supervisor
+from kubedevices.check.program_copy import ProgramCopy
 from kubedevices.check.shared_state import SharedState
 from kubedevices.check.target import TriggerRun
 from kubedevices.errors import RpcError, StatusCode
 from kubedevices.kubelet_api.dra import PLUGIN_TYPE, ClaimAnswer, DeviceHealth, HealthStatus
 from kubedevices.node.arrival.plugin_watcher import PluginWatcher, WatcherTiming
 from kubedevices.testing.dra_kubelet.connection import CallTiming, DriverConnection
-from kubedevices.testing.dra_kubelet.drivers import Drivers
 from kubedevices.testing.kubelet.change_signal import ChangeSignal
 from kubedevices.values.allocation import ClaimReference
 
@@ -37,7 +36,7 @@ _UNHEALTHY = HealthStatus.UNHEALTHY
 _LOOK = 0.05  # seconds between two looks at what changes without an event
 
 
-class DriverNode:
+class DriverNode(ProgramCopy):
     """One copy of the driver, and everything around it. `driver` is its name, once registered."""
 
     def __init__(
@@ -51,38 +50,31 @@ class DriverNode:
         supervisor: Supervisor,
         path_map: PathMap,
     ) -> None:
-        self.target, self.timing, self.shared = target, timing, shared
-        self.directories, self.files = directories, files
-        self.supervisor, self.path_map = supervisor, path_map
+        super().__init__(
+            shared,
+            directories=directories,
+            path_map=path_map,
+            supervisor=supervisor,
+            lost_time=LostTime(supervisor.pid),
+            changed=ChangeSignal(look_every=_LOOK),
+        )
+        self.target, self.timing, self.files = target, timing, files
         self.node_name = NODE_NAME
         self.cluster = Cluster(NODE_NAME)
         self.driver = ""
         self.record: object = None  # of the trigger, see `trigger_record`
         self.health: list[tuple[float, tuple[DeviceHealth, ...] | None]] = []
-        self.changed = ChangeSignal()
-        self.process: Process | None = None
-        self.checking = ""
-        self.is_suspect = False
-        self.lost_time = LostTime(supervisor.pid)
-        self._launched: list[tuple[str, Process]] = []
-        self._numbers = itertools.count(1)
         self._watcher: PluginWatcher | None = None
-        self.drivers, self.registry = self._new_kubelet()
-        supervisor.on_end = self.changed.notify
+        self.registry = self._new_kubelet()
 
     def __repr__(self) -> str:
         return f"<DriverNode {' '.join(self.target.command)} {self.driver}>"
 
     # ------------------------------------------------------------ kubelet
 
-    def _new_kubelet(self) -> tuple[Drivers, DriverRegistry]:
-        drivers = Drivers(
-            self._wipe,
-            self._record_health,
-            timing=CallTiming(call=self.timing.call, redial=0.1, longest_redial=1),
-        )
-        loop = asyncio.get_running_loop()
-        return drivers, DriverRegistry(drivers, self.path_map.outside, loop.time)
+    def _new_kubelet(self) -> DriverRegistry:
+        timing = CallTiming(call=self.timing.call, redial=0.1, longest_redial=1)
+        return DriverRegistry(self._wipe, self._record_health, self.path_map.outside, timing)
 
     async def _wipe(self, driver: str) -> None:
         await self.cluster.api.delete_slices(self.node_name, driver)
@@ -101,7 +93,7 @@ class DriverNode:
 
     async def start_kubelet(self, *, refusal: str = "") -> None:
         """Start a kubelet: it deletes all slices of the node, and looks for drivers."""
-        self.drivers, self.registry = self._new_kubelet()
+        self.registry = self._new_kubelet()
         self.registry.refusal = refusal
         self._watcher = PluginWatcher(
             self.files.kubelet / "plugins_registry",
@@ -109,13 +101,13 @@ class DriverNode:
             timing=WatcherTiming(interval=0.1),
         )
         await self._watcher.start()
-        self.drivers.start()
+        self.registry.start()
 
     async def stop_kubelet(self) -> None:
         """Stop the kubelet. Files stay."""
         if self._watcher is not None:
             await self._watcher.stop()
-            await self.drivers.stop()
+            await self.registry.stop()
             self._watcher = None
 
     async def restart_kubelet(self) -> None:
@@ -126,7 +118,7 @@ class DriverNode:
 
     def connections(self) -> tuple[DriverConnection, ...]:
         """Return the connections to the instances of the driver."""
-        return self.drivers.instances(self.driver)
+        return self.registry.instances(self.driver)
 
     def is_connected(self) -> bool:
         """Whether a kubelet runs and an instance of the driver is connected."""
@@ -198,9 +190,8 @@ class DriverNode:
 
     async def launch(self, kubelet_dir: Path | None = None) -> Process:
         """Start one more process of the driver, with another root directory of the kubelet."""
-        number = next(self._numbers)
         root = kubelet_dir or self.files.kubelet
-        known = {
+        places = {
             "{kubeconfig}": str(self.files.kubeconfig),
             "{node}": self.node_name,
             "{kubelet_dir}": str(root),
@@ -208,15 +199,8 @@ class DriverNode:
             "{cdi_dir}": str(self.files.cdi),
             "{pod_uid}": str(uuid4()),
         }
-        words = []
-        for word in self.target.command:
-            for name, value in known.items():
-                word = word.replace(name, value)  # noqa: PLW2901
-            words.append(word)
-        env = self._environment() | {"KUBECONFIG": known["{kubeconfig}"]}
-        process = await self.supervisor.start(words, env=env, log=self.directories.log(number))
-        self._launched.append((self.checking, process))
-        return process
+        env = self._environment() | {"KUBECONFIG": places["{kubeconfig}"]}
+        return await self.launch_command(self.target.command, places, env)
 
     def _environment(self) -> dict[str, str]:
         """Return our variables, with those of a pod if the driver sees its service account.
@@ -347,23 +331,6 @@ class DriverNode:
     def _has_published(self) -> bool:
         return self._is_registered() and bool(self.cluster.slices())
 
-    async def until(self, condition: Callable[[], object], limit: float) -> bool:
-        """Wait until `condition()`, or `limit` own seconds, or until the driver's end."""
-
-        def over() -> bool:
-            return bool(condition()) or (self.process is not None and not self.process.running)
-
-        async def attempt(left: float) -> bool:
-            end = asyncio.get_running_loop().time() + left
-            while not over():
-                if asyncio.get_running_loop().time() >= end:
-                    return False
-                await self.changed.until(over, min(_LOOK, left))
-            return True
-
-        await self.lost_time.wait(attempt, limit)
-        return bool(condition())
-
     async def pause(self, seconds: float) -> None:
         """Wait `seconds` own seconds of the driver, or until its end."""
         await self.until(lambda: False, seconds)
@@ -372,15 +339,6 @@ class DriverNode:
         """Return the last lines of the driver's output."""
         return self.process.last_words() if self.process else ""
 
-    def outputs(self) -> list[str]:
-        """Return what each process of this copy has printed."""
-        return [process.output() for _, process in self._launched]
-
-    def keep_logs(self) -> None:
-        """Store the output of all processes."""
-        for check, process in self._launched:
-            self.shared.store_log(check, process.end_text(), self.short(process.output()))
-
-    def short(self, text: str) -> str:
-        """Return a text without the paths of this run."""
+    def without_directories(self, text: str) -> str:
+        """Remove the paths of this run from a text."""
         return text.replace(f"{self.directories.root}/", "")

@@ -1,13 +1,12 @@
 """The files of one node: what a driver leaves there, and what the check does to them."""
 
 import json
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kubedevices.check.directories import RunDirectories, cdi_files_in
+from kubedevices.check.directories import RunDirectories, cdi_files_in, empty
 from kubedevices.host.cdi_specs import read_registry
 from kubedevices.values.cdi import ContainerEdits
 from kubedevices.values.cdi.values import to_dict
@@ -53,8 +52,7 @@ class NodeFiles:
         """Remove all that a driver left, as on a new node."""
         sockets = (self.kubelet / "plugins_registry", self.kubelet / "plugins")
         for directory in (*sockets, self.cdi):
-            for each in directory.iterdir():
-                shutil.rmtree(each) if each.is_dir() else each.unlink()
+            empty(directory)
         self._directories.copy_etc_cdi()
 
     def remove(self, files: Iterable[Path]) -> None:

@@ -1,20 +1,20 @@
 """The kubelet's plugin registry: what registered, and what the check answers."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from kubedevices.errors import RegistrationError
 from kubedevices.node.arrival.plugin_directory import accepts_connections
-from kubedevices.testing.dra_kubelet.drivers import Drivers
+from kubedevices.testing.dra_kubelet.connection import CallTiming
+from kubedevices.testing.dra_kubelet.drivers import Drivers, OnHealth
 from kubedevices.values.allocation import PluginInfo
 
 
 class DriverArrival(NamedTuple):
-    """An answer to GetInfo, and whether the driver accepted calls then; `at` is loop time."""
+    """An answer to GetInfo, and whether the driver accepted calls then."""
 
     info: PluginInfo
-    at: float
     accepts: bool
 
 
@@ -22,29 +22,34 @@ class Refused(RegistrationError):
     """The check refuses a registration on purpose."""
 
 
-class DriverRegistry:
-    """Passes registrations on to `Drivers`, with the paths of the driver as paths of the host.
+class DriverRegistry(Drivers):
+    """Records what registers, and takes the paths of the driver as paths of the host.
 
     Set `refusal` to refuse all registrations with this text.
     """
 
     def __init__(
-        self, drivers: Drivers, outside: Callable[[str], Path], now: Callable[[], float]
+        self,
+        wipe: Callable[[str], Awaitable[None]],
+        on_health: OnHealth,
+        outside: Callable[[str], Path],
+        timing: CallTiming,
     ) -> None:
-        self._drivers, self._outside, self._now = drivers, outside, now
+        super().__init__(wipe, on_health, timing=timing)
+        self._outside = outside
         self.arrivals: list[DriverArrival] = []
         self.refusal = ""
 
     def explain(self, info: PluginInfo) -> RegistrationError | None:
         """Record an answer to GetInfo; return why the kubelet does not accept it."""
         accepts = bool(info.endpoint) and accepts_connections(self._outside(info.endpoint))
-        self.arrivals.append(DriverArrival(info, self._now(), accepts))
-        return Refused(self.refusal) if self.refusal else self._drivers.explain(info)
+        self.arrivals.append(DriverArrival(info, accepts))
+        return Refused(self.refusal) if self.refusal else super().explain(info)
 
     async def connect(self, info: PluginInfo, socket: Path) -> None:
         """Connect to an instance; raises `DriverNotAccepted`."""
-        await self._drivers.connect(info, self._outside(str(socket)))
+        await super().connect(info, self._outside(str(socket)))
 
     def disconnect(self, name: str, socket: Path) -> None:
         """Disconnect an instance whose registration socket is gone."""
-        self._drivers.disconnect(name, self._outside(str(socket)))
+        super().disconnect(name, self._outside(str(socket)))

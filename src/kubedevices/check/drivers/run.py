@@ -148,7 +148,7 @@ class _Run:
         self._end(node, rule, verdict, asyncio.get_running_loop().time() - began)
 
     def _end(self, node: DriverNode, rule: PluginCheck, verdict: Verdict, seconds: float) -> None:
-        short = verdict._replace(evidence=node.short(verdict.evidence))
+        short = verdict._replace(evidence=node.without_directories(verdict.evidence))
         driver = self._shared.resources[0]
         self._collector.end(rule, [CheckResult(rule, driver, short, seconds)])
 

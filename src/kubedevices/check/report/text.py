@@ -78,7 +78,11 @@ def _result_lines(cells: list[str], columns: list[int], width: int) -> Iterator[
     for name, column in zip(names, columns[1:], strict=False):
         head += ["  ", (name.ljust(column), quiet)]
     indent = sum(columns[:-1]) + 2 * len(columns)
-    first, *others = _wrapped(evidence, width - indent) or [""]
+    if width and width - indent < _NARROWEST:
+        indent = columns[0] + 6
+        first, others = "", _wrapped(evidence, width - indent)
+    else:
+        first, *others = _wrapped(evidence, width - indent) or [""]
     yield (*head, ("  " if first else "", ""), (first, quiet))
     for line in others:
         yield (" " * indent, (line, quiet))

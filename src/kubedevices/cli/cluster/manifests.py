@@ -205,8 +205,9 @@ def check_image(image: str | None) -> None:
     from kubedevices.manifests.image import pulled_as, registry
 
     advice = (
-        f"Push it to a registry of yours and say --image REGISTRY/kubedevices:TAG (make: IMAGE=…), "
-        f"or import it on every node and say --image {IMAGE}; docs/deploy.md has the commands"
+        f"Build it (`make image`), push it to a registry of yours and say "
+        f"--image REGISTRY/kubedevices:TAG, or import it on every node and say --image {IMAGE}; "
+        f"docs/deploy.md has the commands. Of `make deploy`, IMAGE=… is the same"
     )
     if image is None:
         raise UsageError(f"which image? {advice}")

@@ -23,6 +23,7 @@ from kubedevices.cli.find_mistakes.check_driver import (
 from kubedevices.cli.shared.output import Column, print_document, print_listing
 from kubedevices.errors import CannotAsk, UsageError
 from kubedevices.errors.words import counted
+from kubedevices.host import terminal
 from kubedevices.host.terminal import print_line, print_to_stderr
 from kubedevices.host.unblocked_output import unblocked_output
 from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR, PLUGIN_REGISTRY_DIR
@@ -129,7 +130,7 @@ def _list(chosen: "Sequence[PluginCheck]", output: str) -> int:
     from kubedevices.check.report.document import words_of
 
     rows = [{"id": check.id, "theme": check.theme, **words_of(check)} for check in chosen]
-    print_listing(rows, [Column("id"), Column("severity"), Column("rule")], output)
+    print_listing(rows, [Column("id"), Column("severity"), Column("rule", prose=True)], output)
     return 0
 
 
@@ -147,7 +148,8 @@ def _explain(check: "PluginCheck", output: str) -> int:
     titles = {"rule": "rule", "suffers": "on a node", "source": "source", "repair": "repair"}
     for key, title in {**titles, "seen": "seen in"}.items():
         if words[key]:
-            print_line(f"  {title:<10}  {words[key]}")
+            for number, line in enumerate(terminal.wrapped(words[key], 14)):
+                print_line(f"  {'' if number else title:<10}  {line}")
     return 0
 
 

@@ -246,7 +246,7 @@ def _print_findings(findings: Iterable["Finding"]) -> list[str]:
     merged = _merged(findings)
     for each in merged:
         head = f"{each.result:8} {each.step:15} "
-        first, *others = _lines(each, max(40, width - _INDENT) if width else 0)
+        first, *others = _lines(each, max(30, width - _INDENT) if width else 0)
         print_line((f"{each.result:8}", _STYLES[each.result]), head[8:] + first)
         for line in others:
             print_line(" " * _INDENT + line)

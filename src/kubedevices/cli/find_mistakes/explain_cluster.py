@@ -7,14 +7,12 @@ problem), `cause`, `evidence` (a list of `kind`, `about`, `reason` and `thing`),
 
 import argparse
 import asyncio
-import textwrap
 from typing import TYPE_CHECKING
 
 from kubedevices.cli.shared.cluster_client import add_cluster_arguments, connect
 from kubedevices.cli.shared.node_client import absolute_path
 from kubedevices.cli.shared.output import print_document
 from kubedevices.errors import UsageError
-from kubedevices.errors.safe_text import one_line
 from kubedevices.host import terminal
 from kubedevices.host.terminal import print_line
 
@@ -136,7 +134,7 @@ def _print(answer: "SubjectAnswer") -> None:
     """
     from kubedevices.explain.answer import summarised
 
-    first, *others = _wrapped(f"{answer.subject}: {answer.cause}", 9)
+    first, *others = terminal.wrapped(f"{answer.subject}: {answer.cause}", 9)
     print_line((f"{answer.result:8}", _STYLES[answer.result]), f" {first}")
     for line in others:
         print_line(f"{'':9}{line}")
@@ -147,12 +145,12 @@ def _print(answer: "SubjectAnswer") -> None:
     if limits:
         print_line()
     for text in limits:
-        for line in _wrapped(text, 2):
+        for line in terminal.wrapped(text, 2):
             print_line(f"  {line}")
     if answer.advice or answer.command:
         print_line()
     if answer.advice:
-        for number, line in enumerate(_wrapped(answer.advice, 2)):
+        for number, line in enumerate(terminal.wrapped(answer.advice, 2)):
             print_line(f"{'  ' if number else '→ '}{line}")
     if answer.command:
         print_line(f"$ {answer.command}")
@@ -166,16 +164,6 @@ def _print_rows(rows: "Sequence[tuple[str, str]]") -> None:
         head = f"  {about:{width}}  " if width else "      "
         if about and not width:
             print_line(f"  {about}")
-        for line in _wrapped(reason, len(head)):
+        for line in terminal.wrapped(reason, len(head)):
             print_line(f"{head}{line}".rstrip())
             head = " " * len(head)
-
-
-def _wrapped(text: str, indent: int) -> list[str]:
-    """Return a text as lines for the terminal, beside so many columns; one line for a pipe."""
-    width = terminal.wrap_width()
-    text = one_line(text)
-    if not width:
-        return [text]
-    room = max(width - indent, _ROOM)
-    return textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]

@@ -31,7 +31,7 @@ from kubedevices.host.terminal import print_line, print_to_stderr
 if TYPE_CHECKING:
     from kubedevices.dra.api_client import ApiClient
 
-NAME = "devices --cluster"
+NAME = "devices"
 HELP = """\
 list the devices of a cluster: health, taints, holder
 
@@ -39,13 +39,16 @@ Asks the API server, from anywhere. Devices of DRA drivers are those of the Reso
 device plugins the API server has the numbers of each node, and the names of devices that pods have,
 if the kubelets write them into the status of pods (Kubernetes 1.36). Needs the rights to list
 nodes, pods, resourceslices and resourceclaims, and names each right that is missing. Exit code 3:
-neither nodes nor resourceslices may be read.
+neither nodes nor resourceslices may be read. `kubectl devices explain` says what is wrong with a
+pod, a claim, a node or the cluster.
 """
 EXAMPLES = """\
 examples:
-  kubedevices devices --cluster
-  kubedevices devices --cluster gpu.example.com -o json
-  kubedevices devices --cluster --watch
+  kubedevices devices
+  kubedevices devices gpu.example.com -o json
+  kubedevices devices --watch
+  kubedevices devices explain pod train-0
+  kubedevices devices explain --help
 """
 
 _PAUSE = 5.0

@@ -35,8 +35,8 @@ HELP = """\
 take a device from new pods: Unhealthy, and refused with the reason
 
 A device stays cordoned, also after restarts, until `kubedevices uncordon`. Pods that hold the
-device continue. The plugins that follow the list are `kubedevices expose`, `simulate` and `proxy`
-with the same directories.
+device continue. `kubedevices expose`, `simulate` and `run` follow the list; the plugin of another
+vendor does not, unless `kubedevices proxy` stands before it. All need the same directories.
 """
 EXAMPLES = """\
 examples:
@@ -202,8 +202,8 @@ def why_not_obeyed(
         return ""
     if resource in listed:
         return (
-            f"no plugin obeys: the plugin of {resource} is none of kubedevices, and does not read "
-            "the list; `kubedevices proxy` in front of it would"
+            f"no plugin obeys: the plugin of {resource} is of another vendor, which does not read "
+            "the list; put `kubedevices proxy` before it (docs/proxy.md)"
         )
     known = {*listed, *(each.resource for plugin in proxied for each in plugin.outside)}
     return f"{resource} is not a resource here{did_you_mean(resource, known)}"

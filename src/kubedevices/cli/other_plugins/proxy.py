@@ -225,8 +225,9 @@ def serve_rules(args: argparse.Namespace, rules: "LiveRules") -> None:
     """Serve with `rules` and the options of `add_place_arguments`, until SIGTERM or Ctrl-C."""
     from kubedevices.cli.shared.dra_serving import OF_DRIVERS, driver_options
     from kubedevices.cli.shared.serving import check_socket_dir
+    from kubedevices.plugin.stop_signals import run_until_signal
     from kubedevices.proxy.plugin_calls import CallLimits
-    from kubedevices.proxy.proxy import Proxy, run_until_signal
+    from kubedevices.proxy.proxy import Proxy
 
     pages = None
     dra = None

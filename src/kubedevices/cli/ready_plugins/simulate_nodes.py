@@ -70,7 +70,7 @@ def serve_nodes(
     `make` returns the simulator of a node by its name and directory.
     """
     from kubedevices.plugin.side_by_side import SideBySide
-    from kubedevices.serving.modes import run_runner_until_signal
+    from kubedevices.plugin.stop_signals import run_until_signal
 
     simulators: dict[str, Simulator] = {}
 
@@ -111,4 +111,4 @@ def serve_nodes(
     allow_all_descriptors()
     if not matching(pattern):
         _log.warning("no directory matches %s yet", pattern)
-    run_runner_until_signal(SideBySide(find), control)
+    run_until_signal(SideBySide(find), control)

@@ -33,7 +33,8 @@ class Column(NamedTuple):
     """One column: the key in a row, the heading, and a function that returns a value as text.
 
     On a terminal a cell whose text is `Healthy` or `Unhealthy` has a colour. If the terminal is too
-    narrow, a cell of a column with `below` is a line below its row.
+    narrow, a cell of a column with `below` is a line below its row, and a last column of `prose`
+    has several lines.
     """
 
     key: str
@@ -41,6 +42,7 @@ class Column(NamedTuple):
     text: Callable[[Any], str] | None = None
     right: bool = False
     below: bool = False
+    prose: bool = False
 
     @property
     def heading(self) -> str:
@@ -300,7 +302,7 @@ def _laid_out(rows: Sequence[Row], columns: Sequence[Column], headings: int) -> 
     lines can be read and copied; a table with wrapped cells cannot.
     """
     room, _ = terminal.size()
-    shown = _draw(rows, columns)
+    shown = _wrapped(_draw(rows, columns), columns)
     if max(map(_width_of, shown)) > room:
         columns = [
             each
@@ -313,6 +315,18 @@ def _laid_out(rows: Sequence[Row], columns: Sequence[Column], headings: int) -> 
             shown = _draw_below_headings(rows, columns[:number], columns[number:])
     if max(map(_width_of, shown)) > room and any(each.below for each in columns):
         shown = _draw_below_headings(rows, columns[:headings], columns[headings:], is_narrow=True)
+    return _wrapped(shown, columns)
+
+
+def _wrapped(lines: list[Line], columns: Sequence[Column]) -> list[Line]:
+    """Wrap a last column of prose: its other lines stand below the first."""
+    if not columns[-1].prose:
+        return lines
+    shown = list[Line]()
+    for *before, last in lines:
+        indent = _width_of(before)
+        first, *others = terminal.wrapped(terminal.plain([last]), indent)
+        shown += [(*before, first if others else last), *((" " * indent, one) for one in others)]
     return shown
 
 

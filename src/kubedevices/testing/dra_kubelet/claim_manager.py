@@ -70,20 +70,8 @@ class DraTiming(NamedTuple):
     watcher: WatcherTiming = WatcherTiming()
 
 
-class DeviceStatus(NamedTuple):
-    """The health of a device in the status of a pod; `resource_id` is its first CDI ID."""
-
-    resource_id: str
-    health: HealthStatus
-    message: str
-
-
 class ClaimManager:
-    """The kubelet's side of DRA with the root directory `kubelet_dir`.
-
-    `health_service` is the gRPC service for health. Empty: the newest that a driver names, as
-    kubelet 1.37 does; kubelet 1.36 calls `v1alpha1.DRAResourceHealth` only.
-    """
+    """The kubelet's side of DRA with the root directory `kubelet_dir`."""
 
     def __init__(
         self,
@@ -91,7 +79,6 @@ class ClaimManager:
         node_name: str,
         api: ClusterApi,
         *,
-        health_service: str = "",
         timing: DraTiming | None = None,
     ) -> None:
         self.kubelet_dir, self.node_name, self._api = kubelet_dir, node_name, api
@@ -105,11 +92,7 @@ class ClaimManager:
         self._leaving: dict[ClaimReference, asyncio.Event] = {}
         self._task: asyncio.Task[NoReturn] | None = None
         self.drivers = Drivers(
-            self._wipe,
-            self._record_health,
-            health_service=health_service,
-            wipe_delay=timing.wipe,
-            timing=timing.calls,
+            self._wipe, self._record_health, wipe_delay=timing.wipe, timing=timing.calls
         )
         self._watcher = PluginWatcher(
             kubelet_dir / "plugins_registry", {PLUGIN_TYPE: self.drivers}, timing=timing.watcher
@@ -188,22 +171,6 @@ class ClaimManager:
     def claims_of(self, pod_uid: str) -> Iterator[ClaimInfo]:
         """Yield the claims that the kubelet has for a pod."""
         return (each for each in self._cache if pod_uid in each.pods)
-
-    def holds(self, pod_uid: str) -> bool:
-        """Whether a claim of the pod is not unprepared yet."""
-        return any(self.claims_of(pod_uid))
-
-    def statuses(self, namespace: str, name: str, request: str = "") -> tuple[DeviceStatus, ...]:
-        """Return the health of a claim's devices, as the status of its pod shows it."""
-        claim = self._cache.get(namespace, name)
-        now = asyncio.get_running_loop().time()
-        found: dict[str, DeviceStatus] = {}
-        for driver, device in claim.devices_for(request) if claim else ():
-            own_name = f"{driver}/{device.pool}/{device.device}"
-            resource_id = device.cdi_ids[0] if device.cdi_ids else own_name
-            state = self._health.get(driver, device.pool, device.device, now)
-            found.setdefault(resource_id, DeviceStatus(resource_id, *state))
-        return tuple(found.values())
 
     def health(self, driver: str, device: str) -> tuple[HealthStatus, str]:
         """Return health and message of any device of this node."""

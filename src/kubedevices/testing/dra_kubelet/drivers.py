@@ -36,7 +36,6 @@ class Drivers:
     """Connects to drivers, as the `node.arrival.plugin_watcher.PluginHandler` for DRA.
 
     `wipe` deletes the slices of a driver on this node, or of all drivers if the name is empty.
-    `health_service` is as for `ClaimManager`.
     """
 
     def __init__(
@@ -44,12 +43,11 @@ class Drivers:
         wipe: Callable[[str], Awaitable[None]],
         on_health: OnHealth,
         *,
-        health_service: str = "",
         wipe_delay: float = WIPE_DELAY,
         timing: CallTiming | None = None,
     ) -> None:
         self._wipe, self._on_health = wipe, on_health
-        self._health_service, self._wipe_delay, self._timing = health_service, wipe_delay, timing
+        self._wipe_delay, self._timing = wipe_delay, timing
         self._instances: dict[str, list[DriverConnection]] = {}
         self._wipes: dict[str, asyncio.Task[None]] = {}
         self._retiring: dict[asyncio.Task[None], DriverConnection] = {}
@@ -114,7 +112,7 @@ class Drivers:
                 driver,
                 socket,
                 next(each for each in info.supported_versions if each in PACKAGES),
-                health_service=self._health_service or _newest_health(info),
+                health_service=_newest_health(info),
                 on_change=lambda: self._schedule_wipe(driver),
                 on_health=lambda devices: self._on_health(driver, devices),
                 timing=self._timing,
@@ -172,7 +170,7 @@ class Drivers:
 
 
 def _newest_health(info: PluginInfo) -> str:
-    """Return the newest health service that a driver names.
+    """Return the newest health service that a driver names, as kubelet 1.37 does.
 
     A driver for kubelets before 1.37 may serve v1alpha1 without naming it.
     """

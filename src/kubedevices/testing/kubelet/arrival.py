@@ -57,7 +57,6 @@ class RegisterBehavior:
     refusal      the text of the error for every Register, `""` for no error
     on_arrival   called before all other steps, for example to remove the plugin's socket
     dial_limit   seconds for which the probe tries to dial the plugin, None for its usual limit
-    opens_stream whether the probe calls ListAndWatch afterwards
     unopened     the one resource for which it does not call ListAndWatch, `""` for none
     """
 
@@ -65,7 +64,6 @@ class RegisterBehavior:
     refusal: str = ""
     on_arrival: Callable[[Arrival], None] | None = None
     dial_limit: float | None = None
-    opens_stream: bool = True
     unopened: str = ""
 
 

@@ -1,15 +1,21 @@
 """Waits for a condition: a waiting task evaluates it again each time somebody calls `notify`."""
 
 import asyncio
+import contextlib
+import math
 from collections.abc import Callable
 
 from kubedevices.host import deadlines
 
 
 class ChangeSignal:
-    """Wakes all tasks that wait for a condition; a condition is a function without arguments."""
+    """Wakes all tasks that wait for a condition; a condition is a function without arguments.
 
-    def __init__(self) -> None:
+    `look_every` is for conditions that can change without `notify`, in seconds.
+    """
+
+    def __init__(self, look_every: float = math.inf) -> None:
+        self._look_every = look_every
         self._waiting: set[asyncio.Event] = set()
 
     def notify(self) -> None:
@@ -19,16 +25,16 @@ class ChangeSignal:
 
     async def until(self, condition: Callable[[], object], timeout: float) -> bool:
         """Wait until `condition()` is true; return False if it is not within `timeout` seconds."""
-        event = asyncio.Event()
+        event, end = asyncio.Event(), asyncio.get_running_loop().time() + timeout
         self._waiting.add(event)
         try:
-            async with deadlines.timeout(timeout):
-                while not condition():
-                    event.clear()
-                    await event.wait()
-        except TimeoutError:
-            return bool(condition())
-        else:
+            while not condition():
+                if (left := end - asyncio.get_running_loop().time()) <= 0:
+                    return False
+                event.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with deadlines.timeout(min(left, self._look_every)):
+                        await event.wait()
             return True
         finally:
             self._waiting.discard(event)

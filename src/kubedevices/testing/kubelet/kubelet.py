@@ -168,7 +168,7 @@ class Probe:
         assert session
         self._sessions.append(session)
         self.plugins[arrival.resource] = session
-        if behavior.opens_stream and behavior.unopened != arrival.resource:
+        if behavior.unopened != arrival.resource:
             session.stream = session.open_stream()
         arrival.accepted_at = asyncio.get_running_loop().time()
         self.change_signal.notify()

@@ -280,22 +280,20 @@ class Bench(ClaimCalls, FaultCalls):
 
     def devices(self, resource: str) -> dict[str, ReportedDevice]:
         """Return all devices of `resource` by ID, with the health that the node uses."""
-        return self._thread.call(self._devices(resource))
-
-    async def _devices(self, resource: str) -> dict[str, ReportedDevice]:
         inventory = self._node.inventory
-        healthy = inventory.healthy(resource)
-        return {
-            name: device._replace(health=Health.HEALTHY if name in healthy else Health.UNHEALTHY)
-            for name, device in inventory.devices(resource).items()
-        }
+
+        def look() -> dict[str, ReportedDevice]:
+            states = dict.fromkeys(inventory.healthy(resource), Health.HEALTHY)
+            return {
+                name: device._replace(health=states.get(name, Health.UNHEALTHY))
+                for name, device in inventory.devices(resource).items()
+            }
+
+        return self._thread.do(look)
 
     def numbers(self, resource: str) -> Numbers:
         """Return capacity and allocatable, as in a Node's status; 0 for an unknown resource."""
-        return self._thread.call(self._numbers(resource))
-
-    async def _numbers(self, resource: str) -> Numbers:
-        now = self._node.get_capacity()
+        now = self._thread.do(self._node.get_capacity)
         return Numbers(now.capacity.get(resource, 0), now.allocatable.get(resource, 0))
 
     def allocate(self, pod: str, container: str, limits: Mapping[str, int]) -> Allocated:

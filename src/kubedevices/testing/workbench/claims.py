@@ -73,11 +73,7 @@ class ClaimCalls:
         server would refuse.
         """
         node = self.dra
-
-        async def create() -> str:
-            return node.device_class(wanted)
-
-        return self._on_dra(create())
+        return self._thread.do(lambda: node.device_class(wanted))
 
     def claim(
         self,
@@ -112,11 +108,7 @@ class ClaimCalls:
     def published(self, driver: str) -> Sequence["Object"]:
         """Return the devices of a driver's ResourceSlices in order, of complete pools only."""
         node = self.dra
-
-        async def look() -> "Sequence[Object]":
-            return node.published(driver)
-
-        return self._on_dra(look())
+        return self._thread.do(lambda: node.published(driver))
 
     def wait_published(self, driver: str, *, devices: int, timeout: float = 20) -> None:
         """Return when a driver is registered and has published this number of devices.
@@ -128,11 +120,7 @@ class ClaimCalls:
     def health(self, claimed: "Claimed") -> Mapping[str, str]:
         """Return `Healthy`, `Unhealthy` or `Unknown` for each device of a claim, as a pod shows."""
         node = self.dra
-
-        async def look() -> Mapping[str, str]:
-            return node.health(claimed)
-
-        return self._on_dra(look())
+        return self._thread.do(lambda: node.health(claimed))
 
     def _on_dra(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` on the loop; raise the error of a plugin that fails before `work` ends."""

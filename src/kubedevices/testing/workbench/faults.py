@@ -43,14 +43,14 @@ class FaultCalls:
         A plugin of kubedevices waits up to 10 s before it registers again: another instance may
         have replaced it.
         """
-        self._thread.call(self._cancel_stream(resource))
-
-    async def _cancel_stream(self, resource: str) -> None:
         plugins = self._node.get_watcher_handler()
-        endpoint = plugins.find(resource)
-        if endpoint is None:
-            raise UnregisteredResource(resource)
-        plugins.disconnect(resource, endpoint.socket, "the bench cancelled its stream")
+
+        def cancel() -> None:
+            if (endpoint := plugins.find(resource)) is None:
+                raise UnregisteredResource(resource)
+            plugins.disconnect(resource, endpoint.socket, "the bench cancelled its stream")
+
+        self._thread.do(cancel)
 
     def refuse(self, reason: str = "refused by the test bench") -> Fault:
         """Refuse every Register with this text, until `behave` or the end of `with`.
@@ -72,7 +72,7 @@ class FaultCalls:
         self._misbehave(LIKE_A_KUBELET)
 
     def _misbehave(self, behavior: RegisterBehavior) -> Fault:
-        self._thread.call(self._registrations.behave(behavior))
+        self._thread.do(lambda: self._registrations.behave(behavior))
         return Fault(self)
 
     def attempts(self, resource: str) -> int:

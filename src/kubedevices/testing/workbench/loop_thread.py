@@ -6,7 +6,7 @@ For synchronous callers, also in a test framework that has its own event loop.
 import asyncio
 import contextlib
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from kubedevices.errors import UsageError
@@ -63,6 +63,14 @@ class LoopThread:
             future.cancel()
             forget_our_frames(error)
             raise
+
+    def do(self, function: Callable[[], T]) -> T:
+        """Call a function that waits for nothing on the loop, as `call` runs a coroutine."""
+
+        async def work() -> T:
+            return function()
+
+        return self.call(work())
 
     def advance(self, seconds: float) -> None:
         """Move the clock forward by `seconds`: all timers that are then due run at once."""

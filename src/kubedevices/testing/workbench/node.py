@@ -4,19 +4,17 @@ It handles devices like every `DeviceManager`. Only registration and the content
 directory at a start can differ. It serves a podresources socket while it runs.
 """
 
-import asyncio
-import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from kubedevices.errors import RegistrationError
-from kubedevices.host import deadlines
 from kubedevices.kubelet_api.pod_resources import PodEntry, pod_to_wire
 from kubedevices.node.arrival.plugin_directory import make_directory
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.services.pod_resources import PodResourcesServer
 from kubedevices.testing.kubelet.arrival import LIKE_A_KUBELET, RegisterBehavior
+from kubedevices.testing.kubelet.change_signal import ChangeSignal
 from kubedevices.testing.kubelet.kubelet import Wipe, wipe_plugin_directory
 
 
@@ -26,13 +24,12 @@ class Registrations:
     def __init__(self) -> None:
         self.behavior = LIKE_A_KUBELET
         self.attempts: Counter[str] = Counter()
-        self._changed = asyncio.Condition()
+        self._changed = ChangeSignal()
 
-    async def behave(self, behavior: RegisterBehavior) -> None:
+    def behave(self, behavior: RegisterBehavior) -> None:
         """Answer Register like this from now on; Register calls that wait continue at once."""
-        async with self._changed:
-            self.behavior = behavior
-            self._changed.notify_all()
+        self.behavior = behavior
+        self._changed.notify()
 
     async def begin(self, resource: str) -> None:
         """Count a Register call and wait as long as the behavior says.
@@ -40,22 +37,15 @@ class Registrations:
         Raises `RegistrationError` if the behavior refuses it.
         """
         behavior = self.behavior
-        async with self._changed:
-            self.attempts[resource] += 1
-            self._changed.notify_all()
+        self.attempts[resource] += 1
+        self._changed.notify()
         if behavior.refusal:
             raise RegistrationError(behavior.refusal)
-        if behavior.delay:
-            with contextlib.suppress(TimeoutError):
-                async with deadlines.timeout(behavior.delay), self._changed:
-                    await self._changed.wait_for(lambda: self.behavior is not behavior)
+        await self._changed.until(lambda: self.behavior is not behavior, behavior.delay)
 
     async def wait_attempts(self, resource: str, number: int, timeout: float) -> bool:
         """Return whether `resource` has called Register `number` times within `timeout` seconds."""
-        with contextlib.suppress(TimeoutError):
-            async with deadlines.timeout(timeout), self._changed:
-                await self._changed.wait_for(lambda: self.attempts[resource] >= number)
-        return self.attempts[resource] >= number
+        return await self._changed.until(lambda: self.attempts[resource] >= number, timeout)
 
 
 class BenchPodResources(PodResourcesServer):

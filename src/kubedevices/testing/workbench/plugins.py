@@ -21,7 +21,7 @@ from kubedevices.plugin.author_errors import forget_our_frames
 from kubedevices.plugin.options import RunnerOptions
 from kubedevices.plugin.runner import PluginRunner
 from kubedevices.plugin.scanner import Scanner
-from kubedevices.serving.modes import Runner
+from kubedevices.plugin.stop_signals import Runner
 from kubedevices.testing.workbench.loop_thread import LoopThread
 
 __tracebackhide__ = True  # a failing test shows its own lines, not ours

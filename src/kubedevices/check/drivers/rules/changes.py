@@ -1,12 +1,11 @@
 """What a driver publishes when a trigger changes devices."""
 
-from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Severity, Theme
+from kubedevices.check.check import FAIL, WARN, Broken, Fragile, Harm, NotTried, Theme
 from kubedevices.check.drivers.node import DriverNode
 from kubedevices.check.drivers.target import TRIGGERED
 from kubedevices.check.drivers.trigger_record import PublishedState, change_of, published
 from kubedevices.errors.words import counted
 
-FAIL, WARN = Severity.FAIL, Severity.WARN
 theme = Theme("slices", track=TRIGGERED, harm=Harm.WRONG_DEVICE)
 _MOST = 128
 """Devices in a slice; 64 if one of them has taints or consumes counters."""

@@ -6,11 +6,10 @@ What a valid parameter is only the driver knows: with --parameters the user give
 from collections.abc import Iterator
 from typing import Any
 
-from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Severity, Theme
+from kubedevices.check.check import FAIL, Broken, Fragile, Harm, NotTried, Theme
 from kubedevices.check.drivers.claims import TestClaim
 from kubedevices.check.drivers.node import DriverNode
 
-FAIL = Severity.FAIL
 theme = Theme("prepare", harm=Harm.WRONG_DEVICE, needs=("prepare.answers",))
 Object = dict[str, Any]
 _OTHER = "other.example.com"

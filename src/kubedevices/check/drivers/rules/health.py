@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 
-from kubedevices.check.check import Broken, Harm, NotTried, Severity, Theme
+from kubedevices.check.check import FAIL, WARN, Broken, Harm, NotTried, Theme
 from kubedevices.check.drivers.node import DriverNode
 from kubedevices.check.drivers.target import TRIGGERED
 from kubedevices.check.drivers.trigger_record import change_of
@@ -12,7 +12,6 @@ from kubedevices.errors.words import counted
 from kubedevices.kubelet_api.dra import HEALTH_SERVICES, DeviceHealth
 from kubedevices.testing.dra_kubelet.health import DEFAULT_TIMEOUT
 
-FAIL, WARN = Severity.FAIL, Severity.WARN
 theme = Theme("health", harm=Harm.OTHER)
 apart = Theme("health", harm=Harm.OTHER, track=None)
 triggered = Theme("health", harm=Harm.OTHER, track=TRIGGERED)

@@ -2,11 +2,10 @@
 
 import asyncio
 
-from kubedevices.check.check import Broken, Harm, NotTried, Severity, Theme
+from kubedevices.check.check import FAIL, Broken, Harm, NotTried, Theme
 from kubedevices.check.drivers.claims import TestClaim, in_words
 from kubedevices.check.drivers.node import DriverNode
 
-FAIL = Severity.FAIL
 theme = Theme("prepare", needs=("prepare.answers",), harm=Harm.WRONG_DEVICE)
 _WAITS = 3.0
 """Seconds after which a driver that does not answer waits for the end of the holder."""

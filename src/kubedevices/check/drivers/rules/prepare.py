@@ -2,7 +2,7 @@
 
 import asyncio
 
-from kubedevices.check.check import Broken, Fragile, Harm, Severity, Theme
+from kubedevices.check.check import FAIL, Broken, Fragile, Harm, Theme
 from kubedevices.check.drivers.claims import (
     CLASS,
     POD_GROUP,
@@ -18,7 +18,6 @@ from kubedevices.errors.words import counted
 from kubedevices.kubelet_api.dra import ClaimAnswer
 from kubedevices.testing.api_server.http import ApiFault
 
-FAIL, WARN = Severity.FAIL, Severity.WARN
 arrival = Theme("prepare", harm=Harm.POD)
 theme = Theme("prepare", needs=("prepare.answers",), harm=Harm.POD)
 _KUBELET = "kubelet cm/dra, NodePrepareResources; KEP-4381"

@@ -2,14 +2,13 @@
 
 import asyncio
 
-from kubedevices.check.check import Broken, Harm, Severity, Theme
+from kubedevices.check.check import FAIL, WARN, Broken, Harm, Theme
 from kubedevices.check.drivers.claims import TestClaim
 from kubedevices.check.drivers.cluster import everywhere, on_claims
 from kubedevices.check.drivers.node import DriverNode
 from kubedevices.check.drivers.target import TOKEN
 from kubedevices.testing.api_server.http import SILENCE, ApiFault
 
-FAIL, WARN = Severity.FAIL, Severity.WARN
 theme = Theme("prepare", harm=Harm.POD, needs=("prepare.answers",))
 slow = Theme("prepare", harm=Harm.POD, needs=("prepare.answers",), track="prepare.slow-api")
 _PARTS = 6

@@ -2,14 +2,13 @@
 
 import signal
 
-from kubedevices.check.check import Broken, Harm, NotTried, Severity, Theme
+from kubedevices.check.check import FAIL, WARN, Broken, Harm, NotTried, Theme
 from kubedevices.check.drivers.claims import TestClaim
 from kubedevices.check.drivers.node import DriverNode
 from kubedevices.check.drivers.target import AFTERWARDS, TOKEN
 from kubedevices.check.process_figures import figures_of
 from kubedevices.errors.words import counted
 
-FAIL, WARN = Severity.FAIL, Severity.WARN
 afterwards = Theme("process", track=AFTERWARDS, harm=Harm.ALL_DEVICES)
 theme = Theme("process", track=None, harm=Harm.OTHER)
 _RESTARTS = 8

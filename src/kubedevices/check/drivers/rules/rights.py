@@ -1,13 +1,12 @@
 """The driver's rights at the API server, compared with its manifests at the end of a run."""
 
-from kubedevices.check.check import Broken, Harm, NotTried, Severity, Theme
+from kubedevices.check.check import FAIL, NOTE, WARN, Broken, Harm, NotTried, Theme
 from kubedevices.check.drivers.cluster import WRITES
 from kubedevices.check.drivers.node import DriverNode
 from kubedevices.check.drivers.rights import ANY, Right, is_granted
 from kubedevices.check.drivers.target import AFTERWARDS
 from kubedevices.errors.words import counted, some_of
 
-FAIL, WARN = Severity.FAIL, Severity.WARN
 theme = Theme("rights", track=AFTERWARDS, harm=Harm.OTHER)
 
 
@@ -38,7 +37,7 @@ async def missing(node: DriverNode) -> str:
 
 @theme.check(
     "unused",
-    Severity.NOTE,  # nobody can tell here which verbs the driver needs in other situations
+    NOTE,  # nobody can tell here which verbs the driver needs in other situations
     suffers="Whoever takes over the driver's pod can do more to the cluster than the driver does.",
     source="Kubernetes RBAC good practices: least privilege",
     mend="Remove verbs that the driver does not use. A run tries only what the check can play.",

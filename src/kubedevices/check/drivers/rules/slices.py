@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from kubedevices.check.check import Broken, Fragile, Harm, Severity, Theme
+from kubedevices.check.check import FAIL, WARN, Broken, Fragile, Harm, Theme
 from kubedevices.check.drivers.claims import TestClaim
 from kubedevices.check.drivers.cluster import everywhere, on_slices
 from kubedevices.check.drivers.node import DriverNode
@@ -12,7 +12,6 @@ from kubedevices.check.drivers.node_setup import on_copies
 from kubedevices.errors.words import counted
 from kubedevices.testing.api_server.http import HANG_UP, ApiFault, ApiRequest
 
-FAIL, WARN = Severity.FAIL, Severity.WARN
 theme = Theme("slices", harm=Harm.ALL_DEVICES)
 waiting = Theme("slices", track=None, harm=Harm.ALL_DEVICES, waits=True)
 apart = Theme("slices", needs=("slices.again",), track=None, harm=Harm.ALL_DEVICES, waits=True)

@@ -1,6 +1,6 @@
 """NodeUnprepareResources, and what stays when a claim is gone."""
 
-from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Severity, Theme
+from kubedevices.check.check import FAIL, Broken, Fragile, Harm, NotTried, Theme
 from kubedevices.check.drivers.claims import TestClaim, cdi_ids, needs_devices
 from kubedevices.check.drivers.cluster import everywhere
 from kubedevices.check.drivers.node import DriverNode
@@ -9,7 +9,6 @@ from kubedevices.check.drivers.trigger_record import change_of
 from kubedevices.testing.api_server.http import ApiFault
 from kubedevices.values.allocation import ClaimReference
 
-FAIL = Severity.FAIL
 theme = Theme("unprepare", harm=Harm.POD, needs=("prepare.answers",))
 _MOST_CLAIMS = 32
 _KUBELET = "kubelet cm/dra, NodeUnprepareResources; KEP-4381"
