@@ -31,11 +31,7 @@ ELSEWHERE = {*AFTER, "register.idle", "rights.unused"}
 """Rules that need another trigger, half an hour, or the right to delete slices only if it is used:
 the driver deletes them rarely."""
 
-BESIDE = tuple(
-    rule.id
-    for rule in ALL
-    if not rule.slow and not rule.track and rule.id not in ("slices.quiet", "health.stays-open")
-)
+BESIDE = tuple(rule.id for rule in ALL if not rule.slow and not rule.track)
 """The rules that share a copy of the driver and do not wait: they are tried with each defect."""
 
 PIECES = {
@@ -103,7 +99,13 @@ ALIKE = {
 }
 """Rules that fail too, because the defect shows itself there as well."""
 
-WEAKER = {"prepare.config-strict/any-version": "warn", "slices.refused/silent": "warn"}
+WEAKER = {
+    "prepare.config-strict/any-version": "warn",
+    "prepare.unknown-device/any-pool": "warn",
+    "register.stop/cuts-a-call": "warn",
+    "slices.refused/silent": "warn",
+    "state.checkpoint-cut/silent": "warn",
+}
 """Defects of which a rule only warns that fails for others."""
 
 

@@ -207,6 +207,19 @@ def test_a_lost_checkpoint_is_rebuilt_from_the_cdi_files(
     assert not rig.files
 
 
+def test_a_driver_starts_beside_a_checkpoint_of_a_newer_version(rig: Rig) -> None:
+    """After a downgrade; the first turn of its process refreshes before it starts."""
+    answer = rig.prepare(ONE, FIRST)
+    rig.file.write_text(rig.file.read_text().replace('"version": 1', '"version": 99'))
+    rig.now = Preparation("example.com", "node1", rig.file, rig.cdi_dir, "boot-1")
+    rig.now.refresh()
+    rig.now.start()
+    assert rig.resolves(answer)
+    assert rig.now.is_held("gpu-0")
+    rig.now.remove(ONE.uid)
+    assert not rig.now.claims
+
+
 def test_a_device_without_edits_needs_no_cdi_file(rig: Rig) -> None:
     """An answer without a CDI name is valid; an earlier file of the claim is removed."""
     rig.prepare(ONE, FIRST)

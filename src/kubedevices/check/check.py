@@ -121,6 +121,7 @@ class PluginCheck:
     disturbs  the check ends streams or connections; afterwards the runner looks if the plugin lives
     slow      the check waits for a long time: --quick leaves it out
     starts    the check starts the driver itself, so that it need not run before
+    waits     the check waits most of its time: its copy runs beside those that work
     harm      decides the order of findings in a report
     since, until     the first and the last kubelet version that does harm, "" for all
     suffers   the harm on a node
@@ -145,6 +146,7 @@ class PluginCheck:
     disturbs: bool = False
     slow: bool = False
     starts: bool = False
+    waits: bool = False
     harm: Harm = Harm.OTHER
     since: str = ""
     until: str = ""
@@ -165,6 +167,7 @@ class Theme:
     track: str | None = ""  # None: each check has its own track
     disturbs: bool = False
     slow: bool = False
+    waits: bool = False
     harm: Harm = Harm.OTHER  # of checks that do not say their own
     checks: list[PluginCheck] = field(default_factory=list)
 
@@ -183,6 +186,7 @@ class Theme:
         disturbs: bool = False,
         slow: bool = False,
         starts: bool = False,
+        waits: bool = False,
         harm: Harm | None = None,
         until: str = "",
     ) -> Callable[[Callable[[Any], Awaitable[Outcome]]], Callable[[Any], Awaitable[Outcome]]]:
@@ -214,6 +218,7 @@ class Theme:
                     disturbs=disturbs or self.disturbs,
                     slow=slow or self.slow,
                     starts=starts,
+                    waits=waits or self.waits,
                     harm=harm or self.harm,
                     until=until,
                 )

@@ -180,6 +180,12 @@ class Supervisor:
         answer = await self.ask("look", paths=[*paths])
         return [path for path, there in zip(paths, answer["exist"], strict=True) if not there]
 
+    async def numbers(self, paths: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """Return major and minor of those of `paths` that are character devices."""
+        answer = await self.ask("look_at_numbers", paths=[*paths])
+        found = zip(paths, answer["numbers"], strict=True)
+        return {path: (each[0], each[1]) for path, each in found if each}
+
     async def ask(self, do: str, number: int | None = None, **request: Any) -> dict[str, Any]:
         """Send a request to the supervisor; return the answer.
 

@@ -15,6 +15,7 @@ import select
 import shutil
 import signal
 import socket
+import stat
 import sys
 import time
 from collections import defaultdict
@@ -117,6 +118,11 @@ class SupervisorProcess:
         for path in request["paths"]:
             linux.make_read_only(path)
 
+    def _do_cover(self, request: dict[str, Any]) -> None:
+        """Show other files in the place of these; only in a private view."""
+        for host, inside in request["binds"]:
+            linux.mount(host, inside, flags=linux.MS_BIND)
+
     def _do_unmount(self, request: dict[str, Any]) -> None:
         for path in request["paths"]:
             linux.unmount(path)
@@ -162,6 +168,18 @@ class SupervisorProcess:
     def _do_look(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return which paths exist in the file system that the plugins see."""
         return {"exist": [os.path.lexists(path) for path in request["paths"]]}
+
+    def _do_look_at_numbers(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return major and minor of each character device, None for what is none."""
+        return {"numbers": [_numbers(path) for path in request["paths"]]}
+
+
+def _numbers(path: str) -> tuple[int, int] | None:
+    with contextlib.suppress(OSError):
+        found = Path(path).stat()
+        if stat.S_ISCHR(found.st_mode):
+            return os.major(found.st_rdev), os.minor(found.st_rdev)
+    return None
 
 
 def leave_supervisor(request: dict[str, Any]) -> None:

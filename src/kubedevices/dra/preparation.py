@@ -47,6 +47,7 @@ class Preparation:
         self._driver, self._node, self._file = driver, node_name, file
         self._kind, self._cdi_dir, self._boot_id = cdi_kind(driver), cdi_dir, boot_id
         self._claims = PreparedClaims(file)
+        self._has_started = False
         self._metadata = MetadataFiles(SharedDirectory.at(file.parent).folder(DIRECTORY_NAME))
 
     @property
@@ -59,6 +60,7 @@ class Preparation:
 
         If the checkpoint cannot be read, the held devices are read from the CDI files.
         """
+        self._has_started = True
         self._claims, is_whole = PreparedClaims.read(self._file)
         cdi_specs.remove_leftovers(self._cdi_dir)
         if is_whole:
@@ -74,10 +76,11 @@ class Preparation:
     def refresh(self) -> None:
         """Read the checkpoint again if another instance of the driver has changed it.
 
-        Raises `PreparedUnwritable` if the file has an unknown version: the next write would
-        destroy it.
+        Nothing is read before `start`, which keeps a file of a newer version and begins anew.
+        Raises `PreparedUnwritable` if the file has an unknown version afterwards: the next write
+        would destroy it.
         """
-        if not self._claims.is_current and self._file.exists():
+        if self._has_started and not self._claims.is_current and self._file.exists():
             found, is_whole = PreparedClaims.read(self._file)
             if is_whole:
                 self._claims = found

@@ -78,10 +78,14 @@ class Cluster:
         }
 
     def content(self) -> list[Object]:
-        """Return the content of all slices without generations and names, in a stable order."""
+        """Return the content of the slices without generations and names, in a stable order.
+
+        Slices of other nodes do not count.
+        """
         found = [
             {**each["spec"], "pool": {**each["spec"]["pool"], "generation": 0}}
             for each in self.slices()
+            if each["spec"].get("nodeName", self.node_name) == self.node_name
         ]
         return sorted(found, key=repr)
 

@@ -7,7 +7,7 @@ from typing import Any
 from kubedevices.check.check import PluginCheck
 from kubedevices.check.drivers import catalogue
 from kubedevices.check.drivers.rights import granted_by, guards_slices
-from kubedevices.check.drivers.target import QUICK, DriverTarget, DriverTiming
+from kubedevices.check.drivers.target import LONG, QUICK, DriverTarget, DriverTiming
 from kubedevices.check.target import Trigger
 from kubedevices.errors import CannotRead, UsageError
 
@@ -47,7 +47,7 @@ class DriverCheck:
     """Leaves out rules that wait for long, and shortens the limits of the others."""
 
     long: bool = False
-    """Waits for 35 minutes in `register.idle`, and kills the driver 200 times."""
+    """Waits for 35 minutes in `register.idle`, and longer in others; kills the driver 200 times."""
 
     one_at_a_time: bool = False
     """Starts no copies of the driver at the same time."""
@@ -88,7 +88,8 @@ class DriverCheck:
 
     def timing(self) -> DriverTiming:
         """Return all durations of a run; raises `UsageError`."""
-        timing = (QUICK if self.quick else DriverTiming()).scaled(self.timeout_scale)
+        chosen = QUICK if self.quick else LONG if self.long else DriverTiming()
+        timing = chosen.scaled(self.timeout_scale)
         if self.change_timeout is None:
             return timing
         if self.change_timeout <= 0:

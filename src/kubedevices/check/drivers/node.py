@@ -255,9 +255,14 @@ class DriverNode(ProgramCopy):
         assert self.process is not None
         await self.process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
         await self.lost_time.wait(self.process.wait, self.timing.stop)
+        await self.start_again()
+
+    async def start_again(self) -> str:
+        """Start the driver beside what it left; return what is missing until it is registered."""
         known = len(self.registry.arrivals)
         self.process = await self.launch()
-        await self.until(lambda: len(self.registry.arrivals) > known, self.timing.start)
+        came = await self.until(lambda: len(self.registry.arrivals) > known, self.timing.start)
+        return await self.until_registered(self.timing.start if came else 0)
 
     async def end_processes(self) -> None:
         """Kill the driver and each process that it started."""

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from kubedevices.check.directories import RunDirectories, cdi_files_in, empty
 from kubedevices.host.cdi_specs import read_registry
@@ -100,14 +101,27 @@ class NodeFiles:
         return [name for name, text in self.cdi_files().items() if uid in name + text]
 
     def cdi_edits(self, names: Sequence[str]) -> str:
-        """Return what a container gets with these CDI names, as text to compare."""
-        return json.dumps(to_dict(self._edits(names)), sort_keys=True)
+        """Return what a container gets with these CDI names, as text to compare.
+
+        Lists are sorted: their order means nothing to a container.
+        """
+        made: dict[str, Any] = to_dict(self._edits(names))
+        lists = {key: sorted(each, key=repr) for key, each in made.items() if type(each) is list}
+        return json.dumps(made | lists, sort_keys=True)
 
     def device_files(self, names: Sequence[str]) -> list[str]:
         """Return the device files that a runtime has to look at for these CDI names."""
         nodes = self._edits(names).device_nodes
         looked_at = [each for each in nodes if not each.type or each.major is None]
         return sorted({each.host_path or each.path for each in looked_at if each.type != "p"})
+
+    def device_numbers(self, names: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """Return the devices for which these CDI names say major and minor, by path on the host."""
+        return {
+            each.host_path or each.path: (each.major, each.minor)
+            for each in self._edits(names).device_nodes
+            if each.type != "b" and each.major is not None and each.minor is not None
+        }
 
     def _edits(self, names: Sequence[str]) -> ContainerEdits:
         found = read_registry((self.etc_cdi, self.cdi))

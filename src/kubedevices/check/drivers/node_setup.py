@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from uuid import uuid4
 
 from kubedevices.check.directories import RunDirectories
 from kubedevices.check.drivers.claims import CLASS
@@ -19,6 +20,7 @@ from kubedevices.testing.kubelet.mounts import Bind
 from kubedevices.testing.kubelet.no_pods import NoPods
 
 _KUBELET_DIR = Path("/var/lib/kubelet")
+_BOOT_ID, _OTHER_NUMBERS = "/proc/sys/kernel/random/boot_id", "/dev/zero"
 
 
 @asynccontextmanager
@@ -90,6 +92,23 @@ async def on_copies(
     ends = await asyncio.gather(*map(one, parts), return_exceptions=True)
     if failed := [each for each in ends if each is not None]:
         raise failed[0]
+
+
+@asynccontextmanager
+async def another_boot(node: DriverNode, devices: Sequence[str]) -> AsyncIterator[None]:
+    """Let the driver see another boot ID, and `devices` with other major and minor numbers.
+
+    Without a private view it sees all as before.
+    """
+    boot = node.directories.root / "boot-id"
+    node.files.write([(boot, f"{uuid4()}\n".encode())])
+    binds = [(str(boot), _BOOT_ID), *((_OTHER_NUMBERS, each) for each in devices)]
+    binds = binds if node.path_map.binds else []
+    await node.supervisor.ask("cover", binds=binds)
+    try:
+        yield
+    finally:
+        await node.supervisor.ask("unmount", paths=[inside for _, inside in binds])
 
 
 def _binds(files: NodeFiles) -> list[Bind]:

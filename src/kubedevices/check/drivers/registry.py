@@ -5,16 +5,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kubedevices.errors import RegistrationError
+from kubedevices.node.arrival.plugin_directory import accepts_connections
 from kubedevices.testing.dra_kubelet.connection import CallTiming
 from kubedevices.testing.dra_kubelet.drivers import Drivers, OnHealth
 from kubedevices.values.allocation import PluginInfo
 
 
 class DriverArrival(NamedTuple):
-    """An answer to GetInfo, and whether the driver's socket existed then."""
+    """An answer to GetInfo, and whether the driver accepted calls then."""
 
     info: PluginInfo
-    has_socket: bool
+    accepts: bool
 
 
 class Refused(RegistrationError):
@@ -41,8 +42,8 @@ class DriverRegistry(Drivers):
 
     def explain(self, info: PluginInfo) -> RegistrationError | None:
         """Record an answer to GetInfo; return why the kubelet does not accept it."""
-        there = self._outside(info.endpoint).is_socket() if info.endpoint else False
-        self.arrivals.append(DriverArrival(info, there))
+        accepts = bool(info.endpoint) and accepts_connections(self._outside(info.endpoint))
+        self.arrivals.append(DriverArrival(info, accepts))
         return Refused(self.refusal) if self.refusal else super().explain(info)
 
     async def connect(self, info: PluginInfo, socket: Path) -> None:

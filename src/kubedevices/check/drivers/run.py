@@ -1,10 +1,12 @@
 """A whole run: which rules share a copy of the driver, and which have a copy of their own.
 
 Rules without a track run one after another on one copy. Each track has a copy, an API server and a
-kubelet of its own; a limited number of copies runs at the same time.
+kubelet of its own. A limited number of copies works at the same time. Copies whose rules only wait,
+for example for the 60 s of upstream's helper, all begin at once: their waits pass side by side.
 """
 
 import asyncio
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -96,12 +98,13 @@ class _Run:
         """Run the rules of `main` on one copy, and each track of `aside` on a copy of its own.
 
         The copies start as soon as the first is registered: it may publish only much later, when
-        its kubelet has served for some seconds.
+        its kubelet has served for some seconds. Copies that wait take no place.
         """
         places = asyncio.Semaphore(self._target.at_once - 1)
 
         async def one(track: list[PluginCheck]) -> None:
-            async with places:
+            waits = all(rule.waits for rule in track)
+            async with contextlib.nullcontext() if waits else places:
                 await self._apart(node, track)
 
         copies = [asyncio.create_task(one(track), name=f"rule {track[0].id}") for track in aside]
@@ -147,7 +150,7 @@ class _Run:
         process = node.process
         verdict = await self._judged(node, rule)
         if verdict.status in (Status.FAIL, Status.WARN):
-            node.is_suspect = True
+            node.is_suspect |= verdict.status is Status.FAIL
             if process is not None and not node.is_connected():  # the connection ends first
                 await node.lost_time.wait(process.wait, node.timing.hold)
         if process is node.process and process is not None and not process.running:

@@ -89,9 +89,10 @@ class DriverTiming(Durations):
     change: float = 15  # until a change of a device is published
 
     settle: float = 1  # nothing new is published for so long: the driver is ready
-    quiet: float = 15  # in which a driver without changes may not write
+    quiet: float = 60  # in which a driver without changes may not write
+    compared: float = 35  # after an event; upstream's helper compares 30 s later
     absent: float = 3  # for which the kubelet is away
-    before_kubelet: float = 40  # for which the driver runs before its kubelet
+    before_kubelet: float = 65  # for which the driver runs before its kubelet
     api_away: float = 12
     refusing: float = 6  # for which the API server refuses
     hold: float = 0.5
@@ -99,7 +100,10 @@ class DriverTiming(Durations):
 
 
 QUICK = DriverTiming(
-    start=15, call=20, again=8, published=8, repaired=10, stop=8, wiped=12, quiet=4,
-    before_kubelet=6, api_away=3, refusing=3, change=8, absent=1,
+    start=15, call=20, again=8, published=7, repaired=8, stop=8, wiped=12, quiet=5, compared=3,
+    before_kubelet=12, api_away=3, refusing=3, change=8, absent=1,
 )  # fmt: skip
 """The times of `--quick`."""
+
+LONG = DriverTiming(before_kubelet=120, api_away=60)
+"""The times of `--long`."""

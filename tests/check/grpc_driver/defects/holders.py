@@ -72,3 +72,24 @@ class MonitorsInTheFileOfTheHolder(Service):
         for holder, held in self.holders(claims):
             if holder != uid and any(each["admin"] for each in wanted):
                 self.files.ensure(holder, [held | {"admin": True}])
+
+
+@defect("prepare.shares", "one-end-for-all")
+class EndsAllShares(Service):
+    def take_down(self, claims: Claims, uid: str) -> None:
+        mine = {each["device"] for each in claims.get(uid, {"devices": []})["devices"]}
+        super().take_down(claims, uid)
+        for other in [*claims]:
+            if mine & {each["device"] for each in claims[other]["devices"] if each["share"]}:
+                super().take_down(claims, other)
+
+
+@defect("prepare.admin", "ends-the-holder")
+class EndsTheHolder(Service):
+    def take_down(self, claims: Claims, uid: str) -> None:
+        watched = [each for each in claims.get(uid, {"devices": []})["devices"] if each["admin"]]
+        names = {each["device"] for each in watched}
+        super().take_down(claims, uid)
+        for other in [*claims]:
+            if names & {each["device"] for each in claims[other]["devices"]}:
+                super().take_down(claims, other)

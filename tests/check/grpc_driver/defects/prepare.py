@@ -84,6 +84,12 @@ class TakesEachName(ClaimReader):
         pass
 
 
+@defect("prepare.unknown-device", "any-pool")
+class LooksOnlyAtDeviceNames(ClaimReader):
+    def check_device(self, result: Object, devices: Container[str]) -> None:
+        super().check_device(result | {"pool": self.node}, devices)
+
+
 @defect("prepare.foreign")
 class TakesEachDriver(ClaimReader):
     def results(self, allocation: Object) -> Iterator[Object]:
@@ -164,4 +170,15 @@ class NamesNoPool(Service):
         for each in response.claims.values():
             for device in each.devices:
                 device.pool_name = ""
+        return response
+
+
+@defect("prepare.requests", "all-ids")
+class GivesAllIdsToAll(Service):
+    def answered(self, response: Any) -> Any:
+        for answer in response.claims.values():
+            names = {name for each in answer.devices for name in each.cdi_device_ids}
+            for each in answer.devices:
+                del each.cdi_device_ids[:]
+                each.cdi_device_ids.extend(sorted(names))
         return response

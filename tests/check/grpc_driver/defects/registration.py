@@ -132,8 +132,32 @@ class LeavesItsSocket(Driver):
         return 0
 
 
+@defect("register.stop", "cuts-a-call")
+class CutsItsCalls(Driver):
+    def close(self, grace: float) -> None:
+        super().close(0)
+
+
+@defect("register.stop", "service-first")
+class EndsItsServiceFirst(Driver):
+    def close(self, grace: float) -> None:
+        self.health.stop()
+        for path, (server, _) in self.servers.items():
+            path.unlink(missing_ok=True)
+            server.stop(grace).wait(grace + 1)
+        self.servers.clear()
+
+
 @defect("register.status-refused", "exit-0")
 class EndsAfterARefusal(Registration):
     def refused(self, text: str) -> None:
         super().refused(text)
         os._exit(0)
+
+
+@defect("register.two-instances", "wipes")
+class WipesItsPredecessor(Driver):
+    def open(self) -> None:
+        for each in self.options.cdi_dir.glob("*.json"):
+            each.unlink()
+        super().open()

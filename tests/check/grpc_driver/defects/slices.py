@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tests.check.grpc_driver.api import ApiError
+from tests.check.grpc_driver.api import SLICES, ApiError
 from tests.check.grpc_driver.defects.registry import defect
 from tests.check.grpc_driver.driver import CannotServe, Driver
 from tests.check.grpc_driver.inventory import Device, Inventory
@@ -207,3 +207,25 @@ class NeedsTheServerToUnprepare(Service):
             if not error.status:
                 raise
         super().unprepare(claim)
+
+
+@defect("slices.valid", "no-such-node")
+class NamesAnotherNode(Publisher):
+    def node_uid(self) -> str:
+        return "00000000-0000-4000-8000-000000000000"
+
+
+@defect("slices.again", "others")
+class DeletesSlicesOfOtherNodes(Publisher):
+    def sync(self) -> None:
+        mine = {"fieldSelector": f"spec.driver={self.pool.driver}"}
+        for each in self.api.call("GET", SLICES, query=mine)["items"]:
+            if each["spec"]["nodeName"] != self.pool.node:
+                self.delete(each)
+        super().sync()
+
+
+@defect("slices.conflict", "too-often")
+class RestsTooShort(Publisher):
+    def failed(self, error: ApiError, failures: int) -> None:
+        self.rest(0.2)

@@ -35,6 +35,7 @@ CATALOGUE = Catalogue.of(
     registration.arrival,
     registration.theme,
     slices.theme,
+    slices.waiting,
     slices.apart,
     changes.theme,
     prepare.arrival,

@@ -54,9 +54,10 @@ async def first(node: DriverNode) -> str:
     return counted(len(devices), "device")
 
 
-@theme.check(
+@apart.check(
     "stays-open",
     FAIL,
+    waits=True,
     suffers="Between two streams the health of all devices is unknown.",
     source="KEP-4680: the stream lasts as long as the connection",
     mend="Do not end the stream; send each change.",
@@ -68,8 +69,8 @@ async def stays_open(node: DriverNode) -> str:
     def has_ended() -> bool:
         return any(devices is None for _, devices in node.health)
 
-    began = node.health[0][0]  # other rules may have taken some of the time
-    await node.until(has_ended, node.timing.refusing - node.lost_time.spent(began))
+    began = node.health[0][0]
+    await node.until(has_ended, node.timing.quiet)
     if has_ended():
         raise Broken("the stream ended", node.last_words())
     return f"open for {node.lost_time.spent(began):.0f} s"

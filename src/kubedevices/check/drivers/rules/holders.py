@@ -45,21 +45,27 @@ async def exclusive(node: DriverNode) -> str:
     mend="Do not count results with adminAccess as holders, and set nothing up for them.",
 )
 async def admin(node: DriverNode) -> str:
-    """A claim with adminAccess is prepared beside a holder, whose CDI files do not change."""
+    """A claim with adminAccess is prepared beside a holder, whose answer and CDI files do not
+    change, also when the monitoring ends.
+    """
     async with TestClaim(node).allocate() as holder, TestClaim(node) as claim:
-        await holder.prepare()
+        held = await holder.prepare()
         files = node.files.cdi_files()
         claim.set_results([holder.results[0] | {"adminAccess": True}])
         answer = await claim.try_prepare()
         if isinstance(answer, str):
             raise Broken(f"refused: {answer}")
-        now = node.files.cdi_files()
-        if changed := [name for name, text in files.items() if now.get(name) != text]:
-            mine = [name for name in changed if holder.uid in name + files[name]]
-            if mine:
-                raise Broken(f"the CDI file {mine[0]} of the holder changed")
         if problem := node.files.cdi_problem([name for each in answer for name in each.cdi_ids]):
             raise Broken(problem)
+        for end in (False, True):
+            if end:
+                await claim.unprepare()
+            now = node.files.cdi_files()
+            changed = [name for name, text in files.items() if now.get(name) != text]
+            if mine := [name for name in changed if holder.uid in name + files[name]]:
+                raise Broken(f"the CDI file {mine[0]} of the holder changed")
+        if (answer := await holder.try_prepare()) != held:
+            raise Broken(f"the holder's answer is {in_words(answer)} when the monitoring has ended")
     return "prepared beside its holder"
 
 
@@ -126,6 +132,10 @@ async def shares(node: DriverNode) -> str:
         if not await _is_refused(alone):
             raise Broken(f"{shared[0]} was prepared exclusively beside its shares")
         await one.unprepare()
+        if problem := node.files.cdi_problem(found[-1].cdi_ids):
+            raise Broken(f"when one share ended: {problem}")
+        if [*await other.prepare()] != found[-1:]:
+            raise Broken("when one share ended, the other has another answer")
         await other.unprepare()
         await alone.prepare()
         if not await _is_refused(one):
@@ -137,7 +147,7 @@ async def _is_refused(claim: TestClaim) -> bool:
     """Whether a claim for a held device gets an error, or has to wait."""
     call = asyncio.create_task(claim.try_prepare(), name="Prepare of a held device")
     try:
-        done, _ = await asyncio.wait({call}, timeout=_WAITS)
-        return not done or isinstance(await call, str)
+        await claim.node.until(call.done, _WAITS)
+        return not call.done() or isinstance(await call, str)
     finally:
         call.cancel()

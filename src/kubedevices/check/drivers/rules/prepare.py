@@ -214,12 +214,19 @@ async def no_allocation(node: DriverNode) -> str:
     mend="Refuse devices that you do not have, by name.",
 )
 async def unknown_device(node: DriverNode) -> str:
-    """A device that is in no slice is refused."""
-    async with TestClaim(node).allocate() as good, TestClaim(node) as claim:
+    """A device that is in no slice is refused: an unknown one, or a known name in another pool."""
+    async with (
+        TestClaim(node).allocate() as good,
+        TestClaim(node) as claim,
+        TestClaim(node) as other,
+    ):
         claim.set_results([good.results[0] | {"device": "no-such-device"}])
         answer = await claim.try_prepare()
         if not isinstance(answer, str):
             raise Broken(f"it prepared no-such-device: {in_words(answer)}")
+        other.set_results([good.results[0] | {"pool": "no-such-pool"}])
+        if not isinstance(prepared := await other.try_prepare(), str):
+            raise Fragile(f"it prepared a device of no-such-pool: {in_words(prepared)}")
         return f"refused: {answer}"
 
 
@@ -253,7 +260,9 @@ async def foreign(node: DriverNode) -> str:
     mend="Answer with the name of the request of each result.",
 )
 async def named_requests(node: DriverNode) -> str:
-    """Each device of a claim with two requests names its request."""
+    """Each device of a claim with two requests names its request and has CDI IDs of its own; two
+    devices of one request name it both.
+    """
     needs_devices(node, 2)
     async with TestClaim(node, *requests("first", "second")).allocate() as claim:
         prepared = await claim.prepare()
@@ -263,7 +272,15 @@ async def named_requests(node: DriverNode) -> str:
             raise Broken(f"allocated {_devices(claim)}, but the answer is {in_words(prepared)}")
         if problem := node.files.cdi_problem([name for each in prepared for name in each.cdi_ids]):
             raise Broken(problem)
-    return "first and second"
+        one, other, *_ = prepared
+        alike = len(one.cdi_ids) > 1 and {*one.cdi_ids} == {*other.cdi_ids}
+        if alike and one.device != other.device:
+            raise Broken(f"both requests have the CDI IDs {', '.join(one.cdi_ids)}")
+    async with TestClaim(node, *requests("pair", count=2)).allocate() as claim:
+        _must_be(prepared := await claim.prepare(), claim)
+        if strange := tuple(each for each in prepared if {*each.requests} - {"pair"}):
+            raise Broken(f"the request is pair, but the answer is {in_words(strange)}")
+    return "first and second; two devices for one"
 
 
 @theme.check(

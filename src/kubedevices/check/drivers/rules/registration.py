@@ -1,20 +1,26 @@
 """How a driver registers, and what it does when the kubelet or its sockets go and come back."""
 
 import asyncio
-import contextlib
 import re
 import signal
 from collections.abc import Callable
 
 from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Severity, Theme
 from kubedevices.check.drivers.claims import TestClaim
+from kubedevices.check.drivers.cluster import on_claims
 from kubedevices.check.drivers.node import DriverNode
 from kubedevices.kubelet_api.dra import HEALTH_SERVICES, PACKAGES
+from kubedevices.node.arrival.plugin_directory import accepts_connections
+from kubedevices.testing.api_server.http import ApiFault
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
 arrival = Theme("register", harm=Harm.ALL_DEVICES)
 theme = Theme("register", track=None, harm=Harm.ALL_DEVICES)
 _LONGEST_NAME = 63
+_PAUSE = 0.1
+_BUSY = 2.0
+"""Seconds for which a Prepare reads its claim when the driver is told to end."""
+
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
@@ -37,8 +43,8 @@ async def info(node: DriverNode) -> str:
         raise Broken(f"the name {said.name!r} is no DNS subdomain of at most 63 characters")
     if not said.endpoint.startswith("/"):
         raise Broken(f"the endpoint {said.endpoint!r} is no absolute path")
-    if not found.has_socket:
-        raise Broken(f"its socket {said.endpoint} did not exist when it registered")
+    if not found.accepts:
+        raise Broken(f"nobody listened at {said.endpoint} when it registered")
     unknown = [
         each for each in said.supported_versions if each not in {*PACKAGES, *HEALTH_SERVICES}
     ]
@@ -82,8 +88,8 @@ async def status_refused(node: DriverNode) -> str:
 @theme.check(
     "kubelet-absent",
     FAIL,
-    slow=True,
     starts=True,
+    waits=True,
     suffers="After a reboot the driver starts before the kubelet, gives up, and the node has no"
     " devices until somebody starts it again.",
     source="systemd and static pods start in any order",
@@ -97,7 +103,8 @@ async def kubelet_absent(node: DriverNode) -> str:
     if not process.running:
         raise Broken(f"it ended without a kubelet ({process.end_text()})", process.last_words())
     await node.start_kubelet()
-    if problem := await node.until_ready(node.timing.start):
+    # `slices.again` and `register.kubelet-restart` judge whether slices come back.
+    if problem := await node.until_registered(node.timing.start):
         raise Broken(f"after {node.timing.before_kubelet:g} s without kubelet: {problem}")
     return f"there {node.timing.before_kubelet:g} s later"
 
@@ -105,6 +112,8 @@ async def kubelet_absent(node: DriverNode) -> str:
 @theme.check(
     "kubelet-restart",
     FAIL,
+    needs=("prepare.answers",),
+    waits=True,
     suffers="A kubelet deletes all slices of its node when it starts: without them the scheduler"
     " sends no pod to the node any more.",
     source="kubelet cm/dra: the wipe of slices at the start; KEP-3063",
@@ -141,6 +150,7 @@ async def kubelet_restart(node: DriverNode) -> str:
     "socket-wiped",
     FAIL,
     slow=True,
+    waits=True,
     suffers="Cleaning /var/lib/kubelet, or a kubelet that is installed anew, removes the sockets:"
     " pods wait for ever in ContainerCreating.",
     source="kubelet: the plugin watcher forgets a driver whose registration socket is gone",
@@ -168,6 +178,7 @@ async def socket_wiped(node: DriverNode) -> str:
 @theme.check(
     "stale-socket",
     FAIL,
+    needs=("prepare.answers",),
     suffers="After a crash or a lost node the driver cannot start again: address already in use.",
     source="bind(2): a socket file stays when its process is killed",
     mend="Remove a socket that nobody listens on before you bind.",
@@ -202,17 +213,24 @@ async def two_instances(node: DriverNode) -> str:
     assert first is not None
     claim, other = TestClaim(node).allocate(), TestClaim(node)
     async with claim, other:
-        await claim.prepare()
+        names = [name for each in await claim.prepare() for name in each.cdi_ids]
         node.process = await node.launch()
         if not await node.until(lambda: len(node.connections()) > 1, node.timing.start):
             raise Broken("the second instance is not registered", node.last_words())
+        await other.allocate().prepare()
         await first.send_signal(signal.SIGTERM)
-        await node.lost_time.wait(first.wait, node.timing.stop)
+        until = asyncio.create_task(first.wait(node.timing.stop), name="end of the first instance")
+        while not until.done():  # a kubelet calls at any time
+            await other.unprepare()
+            await other.prepare()
+            await asyncio.wait({until}, timeout=_PAUSE)
         await node.pause(node.timing.hold)  # a kubelet notices later that a socket is gone
         if not await node.until(node.is_connected, node.timing.again):
             raise Broken("when the first instance stopped, the second was not registered any more")
+        if problem := node.files.cdi_problem(names):
+            raise Broken(f"what the first instance had prepared: {problem}")
         await claim.unprepare()
-        await other.allocate().prepare()
+        await other.prepare()
         missing = not await node.until(node.cluster.devices, node.timing.again)
         if missing:
             raise Broken("when the first instance stopped, the slices were gone")
@@ -222,34 +240,70 @@ async def two_instances(node: DriverNode) -> str:
 @theme.check(
     "stop",
     FAIL,
+    needs=("prepare.answers",),
     suffers="At an update the node loses its slices or a pod's Prepare is lost, and the pod of the"
     " driver is killed after its grace period.",
     source="kubelet: an instance is gone when its registration socket is; KEP-4381: slices stay",
-    mend="At SIGTERM remove the registration socket, end running calls, keep the slices, exit 0.",
+    mend="At SIGTERM remove the registration socket, let running calls end, keep the slices, exit"
+    " with 0. With upstream's helper: reject or finish running calls before Helper.Stop, which cuts"
+    " them.",
 )
 async def stop(node: DriverNode) -> str:
-    """SIGTERM: the registration socket goes, a running call ends, exit code 0, slices stay."""
-    process = node.process
-    assert process is not None
-    slices = len(node.cluster.slices())
+    """SIGTERM, without calls and in the middle of a Prepare: the registration socket goes first, a
+    running call ends, exit code 0, slices stay.
+    """
+    await _ends(node, "SIGTERM")
+    await node.start_fresh()  # without slices: when they are there, its start is over
+    if problem := await node.until_ready(node.timing.start):
+        raise Broken(f"after SIGTERM: {problem}", node.last_words())
     async with TestClaim(node).allocate() as claim:
-        call = asyncio.create_task(claim.try_prepare(), name="Prepare during SIGTERM")
-        try:
-            await asyncio.sleep(0)
-            await process.send_signal(signal.SIGTERM)
-            if not await node.lost_time.wait(process.wait, node.timing.stop):
-                raise Broken(f"still running {node.timing.stop:g} s after SIGTERM")
-        finally:
-            call.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Broken):
-                await call
+        since, late = len(node.cluster.api.requests), ApiFault(200, delay=_BUSY)
+        with node.cluster.broken(on_claims(late)):
+            call = asyncio.create_task(claim.try_prepare(), name="Prepare during SIGTERM")
+            try:
+                await node.until(
+                    lambda: call.done() or node.cluster.claim_reads(since), node.timing.hold
+                )
+                was_busy = not call.done()
+                await _ends(node, "SIGTERM in the middle of a Prepare")
+                await asyncio.wait({call}, timeout=node.timing.hold)
+                was_cut = not call.done() or call.exception() is not None
+            finally:
+                call.cancel()
+                await asyncio.gather(call, return_exceptions=True)
+        if problem := await node.start_again():
+            raise Broken(f"after SIGTERM in the middle of a Prepare: {problem}", node.last_words())
+        await claim.prepare()
+    if was_busy and was_cut:
+        raise Fragile("SIGTERM in the middle of a Prepare: the kubelet got no answer")
+    return "exit code 0, slices stay, the running Prepare was answered"
+
+
+async def _ends(node: DriverNode, when: str) -> None:
+    """Send SIGTERM, and wait for the end as a driver should end; raises `Broken`."""
+    process, slices = node.process, len(node.cluster.slices())
+    assert process is not None
+    endpoints = [each.endpoint for each in node.connections()]
+    lost = list[float]()  # since when nobody serves what is still announced
+
+    def is_announced_in_vain() -> bool:
+        if any(map(accepts_connections, endpoints)) or not node.files.sockets():
+            lost.clear()
+        elif not lost:
+            lost.append(asyncio.get_running_loop().time())
+        return bool(lost) and node.lost_time.spent(lost[0]) > node.timing.hold
+
+    await process.send_signal(signal.SIGTERM)
+    if await node.until(is_announced_in_vain, node.timing.stop) and process.running:
+        raise Broken(f"{when}: its registration socket was there longer than its service")
+    if process.running:
+        raise Broken(f"{when}: still running after {node.timing.stop:g} s")
     if process.code != 0:
-        raise Broken(f"SIGTERM: {process.end_text()}", process.last_words())
+        raise Broken(f"{when}: {process.end_text()}", process.last_words())
     if left := node.files.sockets():
-        raise Broken(f"its registration socket {left[0].name} stays")
+        raise Broken(f"{when}: its registration socket {left[0].name} stays")
     if len(node.cluster.slices()) < slices:
-        raise Broken("it deleted its slices")
-    return "exit code 0, slices stay"
+        raise Broken(f"{when}: it deleted its slices")
 
 
 @theme.check(

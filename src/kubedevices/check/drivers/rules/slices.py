@@ -13,7 +13,8 @@ from kubedevices.errors.words import counted
 from kubedevices.testing.api_server.http import HANG_UP, ApiFault, ApiRequest
 
 theme = Theme("slices", harm=Harm.ALL_DEVICES)
-apart = Theme("slices", needs=("slices.again",), track=None, harm=Harm.ALL_DEVICES)
+waiting = Theme("slices", track=None, harm=Harm.ALL_DEVICES, waits=True)
+apart = Theme("slices", needs=("slices.again",), track=None, harm=Harm.ALL_DEVICES, waits=True)
 _STANDARD = "resource.kubernetes.io/"
 _MOST_PER_SECOND = 1.0
 _BURST = 6  # requests that may come at once when an error begins
@@ -32,6 +33,7 @@ async def valid(node: DriverNode) -> str:
     """The server accepts each slice, one pool of the node is complete, and the Node owns it."""
     if node.cluster.store.refused:
         raise Broken(f"the server refused a slice: {node.cluster.store.refused[0]}")
+    uid = node.cluster.api.get("nodes", node.node_name, "")["metadata"]["uid"]
     slices = node.cluster.slices()
     mine = [each for each in slices if each["spec"]["driver"] == node.driver]
     if not mine:
@@ -43,6 +45,8 @@ async def valid(node: DriverNode) -> str:
         owners = each["metadata"].get("ownerReferences", ())
         if not any(owner["kind"] == "Node" and owner["name"] == node.node_name for owner in owners):
             raise Broken(f"the Node does not own {name}")
+        if strange := [owner for owner in owners if owner["uid"] != uid]:
+            raise Broken(f"{name} belongs to {strange[0]['name']} with the UID of no Node")
     pools: dict[str, list[int]] = {}
     for each in mine:
         pool = each["spec"]["pool"]
@@ -72,13 +76,16 @@ async def standard_attributes(node: DriverNode) -> str:
         if repeated := [each for each in attributes if each.startswith(f"{node.driver}/")]:
             raise Broken(f"{name}: {repeated[0]} repeats the driver's name, which is implied")
         plain = {each.rpartition("/")[2].lower(): each for each in attributes}
-        for mark, standard in (("pcibusid", "pciBusID"), ("pcieroot", "pcieRoot")):
-            if mark in plain and plain[mark] != _STANDARD + standard:
-                raise Broken(f"{name}: {plain[mark]} is {_STANDARD}{standard}")
+        for standard in ("pciBusID", "pcieRoot"):
+            own, full = plain.get(standard.lower()), _STANDARD + standard
+            if own and full not in attributes:
+                raise Broken(f"{name}: {own} is {full}")
+            if own and "string" not in attributes[full]:
+                raise Broken(f"{name}: {full} is no string")
     return "nothing to correct"
 
 
-@theme.check(
+@waiting.check(
     "quiet",
     FAIL,
     suffers="Each write reaches all schedulers and the database of the cluster; with many nodes the"
@@ -89,14 +96,17 @@ async def standard_attributes(node: DriverNode) -> str:
 )
 async def quiet(node: DriverNode) -> str:
     """While nothing changes the driver writes nothing."""
-    since = len(node.cluster.api.requests)
+    process, since = node.process, len(node.cluster.api.requests)
     await node.pause(node.timing.quiet)
+    if process is not None and not process.running:
+        when = f"its process ended ({process.end_text()}) while nothing happened"
+        node.shared.record_end(process, when, process.last_words())
     if writes := node.cluster.writes(since):
         raise Broken(f"{counted(len(writes), 'write')} of slices within {node.timing.quiet:g} s")
     return f"no write within {node.timing.quiet:g} s"
 
 
-@theme.check(
+@waiting.check(
     "again",
     FAIL,
     suffers="After a restart of the kubelet the node has no devices.",
@@ -104,10 +114,18 @@ async def quiet(node: DriverNode) -> str:
     mend="Watch your slices, and create them again.",
 )
 async def again(node: DriverNode) -> str:
-    """When all its slices are deleted the driver publishes them again."""
-    content = node.cluster.content()
+    """When all its slices are deleted the driver publishes them again, and leaves those of other
+    nodes alone.
+    """
+    content, other = node.cluster.content(), "slice-of-another-node"
+    pool = {"name": "other-node", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": node.driver, "nodeName": "other-node", "pool": pool, "devices": []}
+    made = node.cluster.api.put("resourceslices", {"metadata": {"name": other}, "spec": spec})
     await node.cluster.api.delete_slices(node.node_name, "")
-    return await _restored(node, content, "after all slices were deleted")
+    evidence = await _restored(node, content, "after all slices were deleted")
+    if made not in node.cluster.slices():
+        raise Broken("it deleted or changed a slice of another node")
+    return evidence
 
 
 @apart.check(
@@ -119,20 +137,22 @@ async def again(node: DriverNode) -> str:
 )
 async def deleted_one(node: DriverNode) -> str:
     """A slice that was deleted, and one that somebody changed, are as before."""
-    content = node.cluster.content()
-    api = node.cluster.api
-    api.delete("resourceslices", node.cluster.slices()[0]["metadata"]["name"])
-    await _restored(node, content, "after a slice was deleted")
-    changed = node.cluster.slices()[0]
+    content, api = node.cluster.content(), node.cluster.api
+    changed, *others = node.cluster.slices()
     changed["spec"]["devices"] = []
     api.put("resourceslices", changed)
-    return await _restored(node, content, "after somebody changed a slice")
+    # Both at the same time, for one wait. `slices.again` judges the deletion of an only slice.
+    for each in others[:1]:
+        api.delete("resourceslices", each["metadata"]["name"])
+    what = "somebody changed a slice" + (" and deleted another" if others else "")
+    return await _restored(node, content, f"after {what}")
 
 
 @apart.check(
     "conflict",
     FAIL,
     slow=True,
+    starts=True,
     suffers="The node's devices are wrong until the driver restarts, or the driver floods an API"
     " server that is in trouble already.",
     source="Kubernetes API conventions: 409, 410, 429 with Retry-After, 5xx",
@@ -162,9 +182,14 @@ async def _recovers(
         await node.cluster.api.delete_slices(node.node_name, "")
         if not await node.until(hit.is_set, node.timing.repaired):
             raise Broken(f"after all slices were deleted: no write, which {what} would answer")
-        since = len(node.cluster.api.requests)
-        await node.pause(node.timing.refusing)
+        since, half = len(node.cluster.api.requests), node.timing.refusing / 2
+        await node.pause(half)
+        later = len(node.cluster.api.requests)
+        await node.pause(half)
         made = len(node.cluster.api.requests) - since
+        writes = len(node.cluster.writes(later))
+    if writes > 2 + _MOST_PER_SECOND * half:
+        raise Broken(f"still {writes} writes within {half:g} s, {half:g} s after the first {what}")
     if made > _BURST + _MOST_PER_SECOND * node.timing.refusing * 2:
         raise Broken(f"{made} requests within {node.timing.refusing:g} s of {what}")
     await _restored(node, content, f"after {what}", node.timing.repaired)
@@ -206,6 +231,7 @@ async def refused(node: DriverNode) -> str:
     "dropped",
     FAIL,
     needs=("slices.quiet",),
+    starts=True,
     suffers="Endless writes from each node of a cluster in which a feature gate is off.",
     source="Kubernetes API: fields of a disabled feature gate are dropped without an error",
     mend="Compare with the object that the server returned for your last write.",
@@ -214,19 +240,18 @@ async def dropped(node: DriverNode) -> str:
     """When the server drops a field the driver does not write again and again."""
     api = node.cluster.api
     node.cluster.store.dropped = frozenset({"attributes"})
+    await node.start_fresh()
+    if problem := await node.until_ready(node.timing.start):
+        raise Fragile(f"while the server drops a field: {problem}", node.last_words())
     since = len(api.requests)
-    try:
-        await api.delete_slices(node.node_name, "")
-        await node.until(node.cluster.slices, node.timing.published)
-        await node.pause(node.timing.settle)
-        begun = len(node.cluster.writes(since))
-        await node.pause(node.timing.refusing)
-        more = len(node.cluster.writes(since)) - begun
-    finally:
-        node.cluster.store.dropped = frozenset()
-    if more > 1:
-        raise Broken(f"{more} writes within {node.timing.refusing:g} s, all of the same content")
-    return "one write"
+    touched = node.cluster.slices()[0]
+    touched["metadata"]["annotations"] = {"example.com/touched": "true"}
+    api.put("resourceslices", touched)  # so the driver compares
+    await node.pause(node.timing.compared)
+    if len(writes := node.cluster.writes(since)) > 1:
+        took = f"{node.timing.compared:g} s"
+        raise Broken(f"{len(writes)} writes within {took}, all of the same content")
+    return f"no write again and again within {node.timing.compared:g} s"
 
 
 @apart.check(
@@ -278,9 +303,11 @@ async def node_recreated(node: DriverNode) -> str:
         ]
         return bool(owners) and {*owners} == {uid}
 
-    if not await node.until(owned, node.timing.repaired):
-        problem = f"the new Node does not own the slices within {node.timing.repaired:g} s"
-        raise node.missing(problem)
+    if not await node.until(node.cluster.slices, node.timing.repaired):
+        raise node.missing(f"no slices {node.timing.repaired:g} s after the Node was made again")
+    # What appears now was made when the new Node was there; a driver may correct it at once.
+    if not await node.until(owned, node.timing.again):
+        raise Broken("it publishes slices that the Node owns which is gone")
     return "the new Node owns the slices"
 
 

@@ -2,22 +2,36 @@
 
 import asyncio
 import contextlib
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Severity, Theme
 from kubedevices.check.drivers.claims import TestClaim, cdi_ids, in_words, needs_devices
 from kubedevices.check.drivers.node import DriverNode
+from kubedevices.check.drivers.node_setup import another_boot
 from kubedevices.check.process_figures import figures_of
 from kubedevices.errors.words import counted
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
 simple = Theme("state", harm=Harm.POD, needs=("prepare.answers",))
 theme = Theme("state", track=None, harm=Harm.POD, needs=("prepare.answers",))
-_CUTS = 6
+_CUTS = 20
+_GARBAGE = "with garbage"
+_WORDS = re.compile(
+    r"state|checkpoint|json|corrupt|checksum|invalid|unexpected|cannot|could not|fail|lost|damage",
+    re.IGNORECASE,
+)
 _KILLS, _LONG_KILLS = 20, 200
 _LONGEST_CALL = 2.0
 """Seconds. Kills are spread over the time that a call takes, but over no longer time."""
 
 _ROUNDS = 60
+_MOST_MEMORY = 512
+"""KiB for each claim: a heap grows by some MB in any case."""
+
+_NEEDED = {"/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx"}
+"""Devices that each program uses: they get no other numbers."""
 
 
 @simple.check(
@@ -32,11 +46,13 @@ _ROUNDS = 60
 async def cdi_wiped(node: DriverNode) -> str:
     """Prepare of a prepared claim writes its CDI file again if that is gone."""
     async with TestClaim(node).allocate() as claim:
-        cdi_ids(await claim.prepare())
+        edits = node.files.cdi_edits(cdi_ids(await claim.prepare()))
         node.files.remove(node.files.cdi / name for name in node.files.cdi_files())
-        prepared = await claim.prepare()
-        if problem := node.files.cdi_problem(cdi_ids(prepared)):
+        names = cdi_ids(await claim.prepare())
+        if problem := node.files.cdi_problem(names):
             raise Broken(f"after /var/run/cdi was emptied: {problem}")
+        if node.files.cdi_edits(names) != edits:
+            raise Broken("after /var/run/cdi was emptied a container gets something else")
     return "its CDI files are back"
 
 
@@ -48,21 +64,60 @@ async def cdi_wiped(node: DriverNode) -> str:
     mend="At start look at the devices afresh, and set them up again in Prepare.",
 )
 async def reboot(node: DriverNode) -> str:
-    """After a reboot, with /var/run/cdi empty and the sockets gone, a claim is prepared again."""
+    """After a reboot, with another boot ID, /var/run/cdi empty and the sockets gone, a claim is
+    prepared again; device numbers in its CDI file are those of now.
+    """
     async with TestClaim(node).allocate() as claim:
         await claim.prepare()
-        await node.end_processes()
-        await node.stop_kubelet()
-        node.files.remove(node.files.cdi / name for name in node.files.cdi_files())
-        node.files.remove(node.files.sockets())
+        numbers = await _reboot(node, claim, ())
+        changed = [
+            path for path in await node.supervisor.numbers([*numbers]) if path not in _NEEDED
+        ]
+        if changed:
+            # A driver that opens the other device in its place may fail: that is no finding.
+            with contextlib.suppress(_NotAsBefore):
+                await _reboot(node, claim, changed)
+    how = "with another boot ID" if node.path_map.binds else "with the same boot ID"
+    numbered = f" and other numbers of {', '.join(changed)}" if changed else ""
+    return f"prepared again, {how}{numbered}"
+
+
+class _NotAsBefore(Broken):
+    """The driver does not come back, or does not prepare the claim."""
+
+
+async def _reboot(
+    node: DriverNode, claim: TestClaim, changed: Sequence[str]
+) -> dict[str, tuple[int, int]]:
+    """Play a reboot after which the devices `changed` have other numbers, and prepare the claim.
+
+    Return the numbers of devices in its CDI files; raises `Broken`.
+    """
+    await node.end_processes()
+    await node.stop_kubelet()
+    node.files.remove(node.files.cdi / name for name in node.files.cdi_files())
+    node.files.remove(node.files.sockets())
+    async with another_boot(node, changed):
         node.process = await node.launch()
         await node.start_kubelet()
         if problem := await node.until_ready(node.timing.start):
-            raise Broken(f"after a reboot: {problem}", node.last_words())
-        prepared = await claim.prepare()
-        if problem := node.files.cdi_problem([name for each in prepared for name in each.cdi_ids]):
+            raise _NotAsBefore(f"after a reboot: {problem}", node.last_words())
+        prepared = await claim.try_prepare()
+        if isinstance(prepared, str):
+            raise _NotAsBefore(f"after a reboot: {prepared}", node.last_words())
+        names = [name for each in prepared for name in each.cdi_ids]
+        if problem := node.files.cdi_problem(names):
             raise Broken(f"after a reboot: {problem}")
-    return "prepared again"
+        numbers = node.files.device_numbers(names)
+        for path, now in (await node.supervisor.numbers([*numbers])).items():
+            if numbers[path] != now:
+                what = f"{path} has the numbers {_colon(now)}"
+                raise Broken(f"after a reboot {what}, its CDI file says {_colon(numbers[path])}")
+        return numbers
+
+
+def _colon(numbers: tuple[int, int]) -> str:
+    return f"{numbers[0]}:{numbers[1]}"
 
 
 @theme.check(
@@ -115,27 +170,52 @@ async def killed(node: DriverNode) -> str:
     seen="drivers whose crash loop needs a person on the node",
 )
 async def checkpoint_cut(node: DriverNode) -> str:
-    """With cut, empty or garbage state files the driver starts, registers and unprepares."""
+    """With state files that are cut, empty, garbage or of a newer version the driver starts,
+    registers and unprepares, and says that it cannot read them.
+    """
     claim = TestClaim(node).allocate()
     await claim.prepare()
     files = node.files.state_texts()
     if not any(files.values()):
         raise NotTried("it keeps no state in its plugin directory")
-    damages = [b"", b"{}", b"\0garbage\xff", *(None for _ in range(_CUTS))]
-    for number, damage in enumerate(damages):
+    damages = _damages()
+    silent = False
+    for what, damaged in damages.items():
         await node.end_processes()
-        part = (number - 2) / (_CUTS + 1)
-        node.files.write(
-            (path, text[: int(len(text) * part)] if damage is None else damage)
-            for path, text in files.items()
-        )
-        node.process = await node.launch()
-        what = "cut" if damage is None else repr(damage)
-        if problem := await node.until_ready(node.timing.start):
+        node.files.write((path, damaged(text)) for path, text in files.items())
+        if problem := await node.start_again():
             raise Broken(f"state files {what}: {problem}", node.last_words())
-        await claim.unprepare()
+        if problem := await node.unprepare([claim.reference]):
+            raise Broken(f"state files {what}: Unprepare failed: {problem}", node.last_words())
+        silent |= what == _GARBAGE and not _WORDS.search(node.outputs()[-1])
     claim.delete()
+    if silent:
+        raise Fragile("it does not say in its output that its state files cannot be read")
     return f"starts with {len(damages)} kinds of damage in {counted(len(files), 'file')}"
+
+
+def _damages() -> dict[str, Callable[[bytes], bytes]]:
+    """Return what may have happened to a state file, in words, and what is left of its text."""
+    found: dict[str, Callable[[bytes], bytes]] = {
+        "empty": lambda _: b"",
+        "{}": lambda _: b"{}",
+        _GARBAGE: lambda _: b"\0garbage\xff",
+        "of a newer version": _newer,
+    }
+    for number in range(1, _CUTS + 1):
+        part = number / (_CUTS + 1)
+        found[f"cut after {part:.0%}"] = partial(_cut, part)
+    return found
+
+
+def _cut(part: float, text: bytes) -> bytes:
+    return text[: int(len(text) * part)]
+
+
+def _newer(text: bytes) -> bytes:
+    """Return a state as a later version of the driver may write it, which this one cannot read."""
+    text = re.sub(rb'("\w*version":\s*"?v?)\d+', rb"\g<1>99", text, flags=re.IGNORECASE)
+    return re.sub(rb'"v\d+":', b'"v99":', text)
 
 
 @theme.check(
@@ -202,13 +282,17 @@ async def restart_held(node: DriverNode) -> str:
     """After a restart of the driver a held claim has the same answer and can be unprepared."""
     async with TestClaim(node).allocate() as claim:
         first = await claim.prepare()
+        names = [name for each in first for name in each.cdi_ids]
+        edits = node.files.cdi_edits(names)
         await node.restart_driver()
         if (answer := await claim.prepare()) != first:
             raise Broken(
                 f"the answer is {in_words(answer)}, before the restart it was {in_words(first)}"
             )
-        if problem := node.files.cdi_problem([name for each in first for name in each.cdi_ids]):
+        if problem := node.files.cdi_problem(names):
             raise Broken(problem)
+        if node.files.cdi_edits(names) != edits:
+            raise Broken("after a restart of the driver a container gets something else")
         await node.restart_driver()
         await claim.unprepare()
         if left := node.files.cdi_files_of(claim.uid):
@@ -226,7 +310,7 @@ async def restart_held(node: DriverNode) -> str:
     mend="Close what you open for each claim.",
 )
 async def growth(node: DriverNode) -> str:
-    """Descriptors, threads and state files do not grow with the number of claims."""
+    """Descriptors, threads, memory and state files do not grow with the number of claims."""
     needs_devices(node, 1)
     assert node.process is not None
 
@@ -246,6 +330,8 @@ async def growth(node: DriverNode) -> str:
         raise Broken(f"{more} more descriptors after {_ROUNDS} claims")
     if after.threads - before.threads > _ROUNDS // 4:
         raise Broken(f"{after.threads - before.threads} more threads after {_ROUNDS} claims")
+    if (more_memory := after.memory - before.memory) > _MOST_MEMORY * _ROUNDS:
+        raise Broken(f"{more_memory // 1024} MB more memory after {_ROUNDS} claims")
     if _size(node) > size + 40 * _ROUNDS:
         raise Fragile(f"its state files grew from {size} to {_size(node)} bytes")
     return f"no growth in {_ROUNDS} claims"
