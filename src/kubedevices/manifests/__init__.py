@@ -5,7 +5,7 @@
 deployment          what to deploy and where, as a value
 values              the schema of `--values`: settings of the admin, shared with the Helm chart
 workload            the documents of a plugin (DaemonSet and its other objects) and of a node (Pod)
-scheduling          which nodes get a pod
+scheduling          nodes, tolerations and priority class of a pod
 affinity            adds conditions to the affinity of pods
 volumes             which directories of the host a container sees
 secret_directories  which directories of the host a plugin must not see

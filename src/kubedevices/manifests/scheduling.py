@@ -1,4 +1,4 @@
-"""Which nodes get a pod of a plugin. Pure."""
+"""The scheduling of a plugin's pod: nodes, tolerations, priority class. Pure."""
 
 from collections.abc import Sequence
 from typing import Any
