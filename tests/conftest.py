@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -13,6 +14,9 @@ from hypothesis import HealthCheck, settings
 
 from tests import forking, host_needs, known_world, worker_groups
 from tests.image_host import ImageHost, build_image, image_host
+
+SAYS_SLOW = re.compile("mark.slow|CLUSTER_TEST")
+"""What a file with slow tests contains."""
 
 known_world.enter()
 known_world.watch_kubelet_directories()
@@ -88,6 +92,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if lines:
         terminalreporter.section("tests that this host cannot run")
         terminalreporter.line("\n".join(lines))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Load only files with slow tests for `-m slow`: each worker needs seconds to load all."""
+    is_module = collection_path.match("test_*.py") and collection_path.is_file()
+    is_left_out = is_module and not SAYS_SLOW.search(collection_path.read_text())
+    return True if is_left_out and config.getoption("markexpr") == "slow" else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Make sure that `-m slow` loads the file of every slow test."""
+    files = {item.path for item in items if item.get_closest_marker("slow")}
+    for path in files:
+        assert SAYS_SLOW.search(path.read_text()), f"`-m slow` does not load {path}"
 
 
 pytest_xdist_make_scheduler = worker_groups.pytest_xdist_make_scheduler

@@ -51,14 +51,14 @@ def result(name: str, status: Status, evidence: str = "", resource: str = "a.b/c
 
 
 RUN = Run(
-    "./plugin --flag",
     [
         result("list.id-unique", Status.FAIL, "more than once: 'w<0>'\x07"),
         result("list.order", Status.WARN, "another order"),
         result("grpc.ping", Status.PASS, "in 1 ms"),
         result("life.lost-updates", Status.SKIP, "needs --trigger"),
     ],
-    12.3,
+    plugin="./plugin --flag",
+    seconds=12.3,
 )
 
 EVERYTHING = ("more than once", "The rule.", "The suffering.", "The source.", "The mending.")
@@ -106,7 +106,11 @@ def test_many_checks_that_one_failure_blocks_are_one_line() -> None:
 
 def test_several_resources_get_a_column() -> None:
     """With one resource there is no column; with two, every line has the resource."""
-    two = Run("p", [*RUN.results, result("grpc.ping", Status.PASS, "x", resource="a.b/d")], 1)
+    two = Run(
+        [*RUN.results, result("grpc.ping", Status.PASS, "x", resource="a.b/d")],
+        plugin="p",
+        seconds=1,
+    )
     assert not any("a.b/c" in line for line in plain_lines(RUN))
     assert any("grpc.ping" in line and "a.b/d" in line for line in plain_lines(two))
 
@@ -118,7 +122,7 @@ def test_a_finding_of_several_resources_is_reported_once() -> None:
         for name in ("a.b/d", "a.b/e")
     ]
     whole = result("life.dies", Status.FAIL, "its process ended", resource="*")
-    run = Run("p", [*RUN.results, *more, whole], 1)
+    run = Run([*RUN.results, *more, whole], plugin="p", seconds=1)
     text = "\n".join(plain_lines(run))
     assert text.count("FAIL list.id-unique") == 1
     assert "FAIL list.id-unique (a.b/c, a.b/d, a.b/e)" in text
@@ -138,7 +142,6 @@ def test_findings_come_by_harm_and_with_their_cause() -> None:
     """Failures by harm; what has the cause of a finding follows it, and repeats no text."""
     gone = "never registers again"
     run = Run(
-        "p",
         [
             by_cause("list.order", Status.WARN, Harm.ALL_DEVICES, gone),
             by_cause("allocate.paths", Status.FAIL, Harm.POD),
@@ -146,7 +149,8 @@ def test_findings_come_by_harm_and_with_their_cause() -> None:
             by_cause("life.sockets-wiped", Status.FAIL, Harm.ALL_DEVICES, gone),
             by_cause("grpc.ping", Status.WARN, Harm.OTHER),
         ],
-        1,
+        plugin="p",
+        seconds=1,
     )
     order = ["life.sockets-wiped", "list.order", "allocate.unknown-id", "allocate.paths"]
     assert [each.check.id for each in run.findings] == [*order, "grpc.ping"]
@@ -166,7 +170,7 @@ def test_findings_come_by_harm_and_with_their_cause() -> None:
 def test_notes_and_left_out_checks_have_one_line_each() -> None:
     """Notes, and checks that --quick leaves out, are counted and named only."""
     notes = [result(name, Status.NOTE) for name in ("allocate.empty-ids", "preferred.too-large")]
-    run = Run("p", [*RUN.results[2:3], *notes], 1, left_out=["life.dies"])
+    run = Run([*RUN.results[2:3], *notes], plugin="p", seconds=1, left_out=["life.dies"])
     text = "\n".join(plain_lines(run))
     assert "2 notes, as for most plugins: allocate.empty-ids, preferred.too-large" in text
     assert "left out by --quick: life.dies" in text
@@ -177,7 +181,7 @@ def test_notes_and_left_out_checks_have_one_line_each() -> None:
 def test_a_report_says_how_the_run_was_made() -> None:
     """Trigger, machine and the output of the plugin are in JSON, JUnit and HTML."""
     log = Log("list.order", "exit code 2", "panic: <boom>")
-    run = Run("p", RUN.results, 1, about={"trigger": "touch w{n}"}, logs=[log])
+    run = Run(RUN.results, plugin="p", seconds=1, about={"trigger": "touch w{n}"}, logs=[log])
     document = as_document(run)
     assert document["about"] == {"trigger": "touch w{n}"}
     assert document["logs"] == [
@@ -214,7 +218,7 @@ def test_a_terminal_gets_colours(
 )
 def test_the_verdict(results: list[CheckResult], words: str) -> None:
     """One sentence says what the counts mean."""
-    assert Run("p", results, 1).verdict().endswith(words)
+    assert Run(results, plugin="p", seconds=1).verdict().endswith(words)
 
 
 def test_the_json_keys() -> None:
@@ -292,7 +296,7 @@ def test_a_known_finding_has_its_reason_in_every_report() -> None:
 def test_markdown_escapes_the_output_of_a_plugin() -> None:
     """No text of a plugin creates a link, a heading, a row or a tag; a long text is cut."""
     evil = "# [x](http://y) | <img src=z> `c`\n## new\n| row |" + "a" * 5000
-    text = as_markdown(Run("p", [result("list.order", Status.WARN, evil)], 1))
+    text = as_markdown(Run([result("list.order", Status.WARN, evil)], plugin="p", seconds=1))
     page = MarkdownIt("commonmark").enable("table").render(text)
     tags = set(re.findall(r"<(\w+)", page))
     assert not tags & {"a", "img", "h1"}

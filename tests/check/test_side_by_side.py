@@ -170,7 +170,10 @@ def test_a_result_waits_for_the_checks_that_it_needs() -> None:
     assert said == []
     collector.end(first, [result(first, Status.FAIL)])
     assert said == [(first.id, "fail"), (second.id, "skip")]
-    assert [each.status.value for each in collector.finish()] == ["fail", "skip"]
+    assert [
+        each.status.value
+        for each in collector.finish(SharedState(DeviceChanges(Trigger())), DIES_CHECK)
+    ] == ["fail", "skip"]
 
 
 async def test_devices_change_while_other_checks_wait_for_a_return() -> None:

@@ -146,9 +146,9 @@ async def test_a_plugin_of_v1alpha_gets_its_verdict(short_dir: Path) -> None:
         (first,) = [each for each in results if each.status == "fail"]
         assert "deviceplugin.Registration (v1alpha)" in first.verdict.evidence
         assert len(results) == len(ALL)
-    document = json.loads(json.dumps(as_document(Run("p", results, 1))))
+    document = json.loads(json.dumps(as_document(Run(results, plugin="p", seconds=1))))
     assert document["summary"]["fail"] == 1
-    assert 'failures="1"' in as_junit(Run("p", results, 1))
+    assert 'failures="1"' in as_junit(Run(results, plugin="p", seconds=1))
 
 
 def of(results: Sequence[CheckResult], resource: str) -> set[str]:

@@ -5,7 +5,7 @@ import re
 from tests.docs.named_tests import named_tests, rows
 from tests.docs.pages import ROOT
 from tests.wire.protocol.client_cases import CLIENT_CASES
-from tests.wire.protocol.server_cases_more import MORE_CASES
+from tests.wire.protocol.server_cases import MORE_CASES
 from tests.wire.protocol.test_server_cases import COUNTED
 
 PAGE = ROOT / "docs/development/http2-requirements.md"

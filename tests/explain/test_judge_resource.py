@@ -23,7 +23,7 @@ from kubedevices.explain.judge_resource import (
     judge_registration,
 )
 from kubedevices.values.device import ReportedDevice
-from kubedevices.values.proxied_plugin import CordonedDevice
+from kubedevices.values.proxied_plugin import AWAY, CordonedDevice
 
 NAME = "example.com/widget"
 W0, W1 = DeviceState("w0", "Healthy"), DeviceState("w1", "Healthy")
@@ -229,6 +229,22 @@ def test_a_device_out_of_service_is_not_a_problem_of_the_plugin() -> None:
     assert finding.found == "1 of 3 devices are healthy; 2 cordoned"
     finding = only(judge_health(state, "node", cordoned=cordoned[:1]))
     assert (finding.result, finding.looked_at) == (Outcome.PROBLEM, "w2")
+
+
+@pytest.mark.parametrize(
+    ("reason", "result"), [(AWAY, Outcome.WARNING), ("its check failed", Outcome.PROBLEM)]
+)
+def test_the_plugin_is_not_blamed_for_what_a_rule_of_the_proxy_says(
+    reason: str, result: Outcome
+) -> None:
+    """A plugin that is away is one problem: the proxy's line has it."""
+    state = replace(STATE, devices=(W0, DeviceState("w1", "Unhealthy")))
+    finding = only(judge_health(state, "node", reasons={"w1": reason}))
+    assert (finding.result, finding.looked_at) == (result, "w1")
+    assert finding.found == f"1 of 2 devices are healthy; 1 Unhealthy: {reason}"
+    assert "not the plugin" in finding.advice
+    finding = only(judge_health(state, "node", reasons={"w2": reason}))
+    assert "the plugin reports this" in finding.advice
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,12 @@ UNFINISHED = (f".{CHECKPOINT}.new", f"{CHECKPOINT}.x.tmp", ".kubelet.new")
 """Names that are, or could be taken for, those of files before their rename."""
 
 OTHER = "example.com/other"
-NAMES = ("kubelet.sock", CHECKPOINT, *UNFINISHED, "widget.sock", "sub")
+PLACES = {
+    "socket": ("kubelet.sock",),
+    "checkpoint": (CHECKPOINT,),
+    "others": (*UNFINISHED, "widget.sock", "sub"),
+}
+"""Where files are planted: those of a place all at once."""
 
 
 @pytest.fixture
@@ -44,10 +49,9 @@ def sockets(short_dir: Path) -> Path:
     return directory
 
 
-async def served(manager: DeviceManager, sockets: Path, name: str) -> None:
+async def served(manager: DeviceManager, sockets: Path) -> None:
     """A plugin registers and a pod gets its device."""
-    socket_name = "other.sock" if name == "widget.sock" else "widget.sock"
-    async with FakePlugin(sockets, socket_name=socket_name, devices=healthy("a")) as plugin:
+    async with FakePlugin(sockets, socket_name="own.sock", devices=healthy("a")) as plugin:
         await plugin.register()
         await manager.wait_for(RESOURCE, allocatable=1)
         await manager.allocate(pod("one"))
@@ -60,18 +64,18 @@ def assert_written(path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", PLANTS)
-@pytest.mark.parametrize("name", NAMES[1:])
+@pytest.mark.parametrize("place", ["checkpoint", "others"])
 async def test_a_node_starts_beside_each_planted_file(
-    sockets: Path, outside: Outside, name: str, kind: str, caplog: pytest.LogCaptureFixture
+    sockets: Path, outside: Outside, place: str, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whatever kind of file has the name, the node starts, serves and stops."""
-    path = sockets / name
-    plant(kind, path, outside)
+    for name in PLACES[place]:
+        plant(kind, sockets / name, outside)
     async with asyncio.timeout(NO_HANG), DeviceManager(sockets) as manager:
-        await served(manager, sockets, name)
-    if name == CHECKPOINT:
-        assert f"{path} is damaged, kept as" in caplog.text
-        assert_written(path)
+        await served(manager, sockets)
+    if place == "checkpoint":
+        assert f"{sockets / CHECKPOINT} is damaged, kept as" in caplog.text
+    assert_written(sockets / CHECKPOINT)
     outside.assert_untouched()
 
 
@@ -83,7 +87,7 @@ async def test_a_start_with_a_foreign_file_at_the_name_of_our_socket(
     path = sockets / "kubelet.sock"
     plant(kind, path, outside)
     async with asyncio.timeout(NO_HANG), DeviceManager(sockets) as manager:
-        await served(manager, sockets, path.name)
+        await served(manager, sockets)
     is_foreign = kind != "dead socket"
     kept = [each.name for each in sockets.iterdir() if each.name.startswith("kubelet.sock.foreign")]
     assert len(kept) == is_foreign
@@ -93,13 +97,18 @@ async def test_a_start_with_a_foreign_file_at_the_name_of_our_socket(
 
 
 @pytest.mark.parametrize("kind", PLANTS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("place", PLACES)
 async def test_planted_files_stop_neither_admissions_nor_the_shutdown(
-    sockets: Path, outside: Outside, name: str, kind: str
+    sockets: Path, outside: Outside, place: str, kind: str
 ) -> None:
     """Pods are admitted, the checkpoint is written, the node stops; a lost socket is told."""
-    path, checkpoint = sockets / name, sockets / CHECKPOINT
+    checkpoint = sockets / CHECKPOINT
     one, two = pod("one"), pod("two")
+
+    def plant_all() -> None:
+        for name in PLACES[place]:
+            clear(sockets / name)
+            plant(kind, sockets / name, outside)
 
     def is_written() -> bool:
         return checkpoint.is_file() and not checkpoint.is_symlink() and one.uid in read(checkpoint)
@@ -111,18 +120,16 @@ async def test_planted_files_stop_neither_admissions_nor_the_shutdown(
     ):
         await plugin.register()
         await manager.wait_for(RESOURCE, allocatable=2)
-        clear(path)
-        plant(kind, path, outside)
+        plant_all()
         await manager.allocate(one)
         await until(is_written, NO_HANG)
         _, check = manager.get_health_checker()
-        if name == "kubelet.sock":
+        if place == "socket":
             with pytest.raises(RegistrationServerFailed):
                 check()
         else:
             check()
-        clear(path)
-        plant(kind, path, outside)
+        plant_all()
         await manager.allocate(two)  # which the stop has to write
     assert_written(checkpoint)
     assert two.uid in read(checkpoint)

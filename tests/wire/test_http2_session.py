@@ -1,8 +1,8 @@
-"""What HTTP/2 forbids, and what it allows but nobody honest does: the connection ends, no more."""
+"""A session without I/O. What HTTP/2 forbids: `protocol/server_cases.py`, `client_cases.py`."""
 
 import pytest
 
-from kubedevices.errors import ProtocolError, StatusCode
+from kubedevices.errors import ProtocolError
 from kubedevices.wire.client_connection import ClientConnection
 from kubedevices.wire.grpc_events import CallEnded, PeerReady, PongReceived
 from kubedevices.wire.http2_frames import PREFACE
@@ -10,25 +10,17 @@ from kubedevices.wire.http2_limits import MAX_FRAME_SIZE, Limits
 from kubedevices.wire.server_connection import ServerConnection
 from tests.wire.frames import (
     ACK,
-    CONTINUATION,
     DATA,
     END_HEADERS,
     END_STREAM,
-    GOAWAY,
-    HEADERS,
     METHOD,
     OK,
     PING,
-    PRIORITY,
-    PUSH_PROMISE,
-    REQUEST,
     RESPONSE,
     RST_STREAM,
     SETTINGS,
-    WINDOW_UPDATE,
     Clock,
     Joined,
-    block,
     data,
     everything,
     headers,
@@ -38,7 +30,6 @@ from tests.wire.frames import (
     parse,
     raw,
     refused,
-    settings,
 )
 
 END = END_HEADERS | END_STREAM
@@ -66,69 +57,9 @@ def test_no_http2_server() -> None:
     assert "does not speak HTTP/2" in text
 
 
-@pytest.mark.parametrize(
-    "frames",
-    [
-        pytest.param(raw(DATA, 0, 0, b"x"), id="data on stream 0"),
-        pytest.param(raw(DATA, 0, 1, b"x"), id="data on an idle stream"),
-        pytest.param(raw(HEADERS, END, 0, block(REQUEST)), id="headers on stream 0"),
-        pytest.param(raw(HEADERS, END, 2, block(REQUEST)), id="headers on an even stream"),
-        pytest.param(headers(3) + headers(1), id="stream number goes back"),
-        pytest.param(raw(HEADERS, END, 1, b"\xff\xff\xff\xff\xff"), id="broken HPACK"),
-        pytest.param(raw(HEADERS, END, 1, b"\xbe"), id="HPACK index out of range"),
-        pytest.param(raw(HEADERS, 0x28, 1, b"\xff"), id="padding longer than the frame"),
-        pytest.param(raw(CONTINUATION, 4, 1, b""), id="continuation of nothing"),
-        pytest.param(raw(HEADERS, 0, 1, b"") + raw(PING, 0, 0, bytes(8)), id="interrupted headers"),
-        pytest.param(raw(HEADERS, 0, 1) + raw(CONTINUATION, 4, 3), id="continuation elsewhere"),
-        pytest.param(raw(HEADERS, 0, 1) + raw(0x42, 0, 1), id="unknown frame inside headers"),
-        pytest.param(raw(PING, 0, 0, bytes(7)), id="short ping"),
-        pytest.param(raw(PING, 0, 1, bytes(8)), id="ping on a stream"),
-        pytest.param(raw(SETTINGS, 0, 0, bytes(5)), id="broken settings"),
-        pytest.param(settings((4, 2**31)), id="window too large"),
-        pytest.param(settings((5, 100)), id="frame size too small"),
-        pytest.param(settings((2, 2)), id="push neither on nor off"),
-        pytest.param(raw(WINDOW_UPDATE, 0, 0, bytes(4)), id="window update of nought"),
-        pytest.param(raw(WINDOW_UPDATE, 0, 0, b"\x7f\xff\xff\xff"), id="window overflows"),
-        pytest.param(raw(WINDOW_UPDATE, 0, 0, bytes(3)), id="short window update"),
-        pytest.param(raw(RST_STREAM, 0, 0, bytes(4)), id="reset of stream 0"),
-        pytest.param(raw(RST_STREAM, 0, 1, bytes(3)), id="short reset"),
-        pytest.param(raw(PRIORITY, 0, 1, bytes((0, 0, 0, 1, 0))), id="depends on itself"),
-        pytest.param(raw(GOAWAY, 0, 0, bytes(7)), id="short goaway"),
-        pytest.param(raw(GOAWAY, 0, 1, bytes(8)), id="goaway on a stream"),
-        pytest.param(raw(DATA, 0, 1, bytes(MAX_FRAME_SIZE + 1))[:9], id="frame too large"),
-        pytest.param(raw(PUSH_PROMISE, 4, 1, bytes(4) + block(REQUEST)), id="push"),
-        pytest.param(
-            headers(1, [*REQUEST, (b"content-length", b"3")]) + data(1, b"xxxx"),
-            id="longer than its content-length",
-        ),
-    ],
-)
-def test_forbidden(frames: bytes) -> None:
-    """Each of these ends the connection with a GOAWAY and nothing but `ProtocolError`."""
-    refused(new_server(), frames)
-
-
-@pytest.mark.parametrize(
-    "frames",
-    [
-        pytest.param(raw(PUSH_PROMISE, 4, 1, (2).to_bytes(4, "big") + block(REQUEST)), id="push"),
-        pytest.param(headers(2, RESPONSE), id="response on an even stream"),
-        pytest.param(headers(3, RESPONSE), id="response on an idle stream"),
-        pytest.param(headers(1, RESPONSE) + headers(1, OK), id="trailers that do not end"),
-        pytest.param(data(1, b"x"), id="data before headers"),
-        pytest.param(headers(1, [(b":status", b"100")], END), id="informational end"),
-        pytest.param(settings((2, 1)), id="a server that enables push"),
-    ],
-)
-def test_forbidden_to_servers(frames: bytes) -> None:
-    """The same for a server; the call that was open is UNAVAILABLE."""
-    client = new_client()
-    client.start_call(METHOD, b"x")
-    everything(client)
-    refused(client, frames)
-    (end,) = [event for event in client.take_events() if isinstance(event, CallEnded)]
-    assert end.error is not None
-    assert end.error.code is StatusCode.UNAVAILABLE
+def test_a_frame_too_large_is_refused_at_its_head() -> None:
+    """The connection ends before a byte of the payload has come."""
+    refused(new_server(), raw(DATA, 0, 1, bytes(MAX_FRAME_SIZE + 1))[:9])
 
 
 def test_more_than_the_window() -> None:
@@ -188,14 +119,6 @@ def test_ping_is_answered() -> None:
     (ping,) = parse(everything(server))
     server.receive(raw(PING, ACK, 0, ping.payload))
     assert server.take_events() == [PongReceived()]
-
-
-def test_bytes_one_by_one() -> None:
-    """The events do not depend on how the bytes are split."""
-    server = ServerConnection(clock=Clock())
-    for byte in PREFACE + settings() + headers(1) + data(1, message(b"hello"), end=True):
-        server.receive(bytes((byte,)))
-    assert server.take_events()[-1].payload == b"hello"  # type: ignore[union-attr]
 
 
 def test_lost_connection_ends_calls_once() -> None:

@@ -18,7 +18,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TypeVar
 
 from kubedevices.errors import WireError
-from kubedevices.host import deadlines
 
 T = TypeVar("T")
 
@@ -132,16 +131,6 @@ class LostTime:
             if left < limit * (1 - ENOUGH):
                 break
         return came
-
-
-async def until_set(event: asyncio.Event, timeout: float) -> bool:
-    """Wait for an event, `timeout` seconds by the clock; return whether it was set."""
-    try:
-        async with deadlines.timeout(timeout):
-            await event.wait()
-    except TimeoutError:
-        return event.is_set()
-    return True
 
 
 def waited_below(root: int) -> dict[int, int]:

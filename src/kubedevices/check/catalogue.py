@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from kubedevices.check.check import PluginCheck
+from kubedevices.check.check import PluginCheck, Theme
 from kubedevices.errors import UsageError
 from kubedevices.errors.words import did_you_mean
 
@@ -42,12 +42,19 @@ class Catalogue(NamedTuple):
     checks: tuple[PluginCheck, ...]
     themes: Mapping[str, str]
 
+    @classmethod
+    def of(cls, titles: Mapping[str, str], *themes: Theme) -> "Catalogue":
+        """Return the checks of these themes in their order; `titles` are those in reports."""
+        return cls(tuple(check for theme in themes for check in theme.checks), titles)
+
     def find(self, name: str) -> PluginCheck:
         """Return the check with this ID; raises `UsageError` with the most similar ID."""
         for check in self.checks:
             if check.id == name:
                 return check
-        hint = did_you_mean(name, [check.id for check in self.checks]) or " (see --list)"
+        ids = [check.id for check in self.checks]
+        ending = [each for each in ids if each.endswith(f".{name}")]
+        hint = did_you_mean(name, ending, alike=0) or did_you_mean(name, ids) or " (see --list)"
         raise UsageError(f"there is no check {name!r}{hint}")
 
     def select(self, only: Iterable[str] = (), skip: Iterable[str] = ()) -> list[PluginCheck]:

@@ -11,6 +11,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from kubedevices.errors import WireError
+from kubedevices.host import deadlines
+
 
 class Status(enum.StrEnum):
     """The result of a check."""
@@ -181,7 +184,6 @@ class Theme:
         slow: bool = False,
         starts: bool = False,
         harm: Harm | None = None,
-        since: str = "",
         until: str = "",
     ) -> Callable[[Callable[[Any], Awaitable[Outcome]]], Callable[[Any], Awaitable[Outcome]]]:
         """Turn a function into a check.
@@ -213,13 +215,33 @@ class Theme:
                     slow=slow or self.slow,
                     starts=starts,
                     harm=harm or self.harm,
-                    since=since,
                     until=until,
                 )
             )
             return function
 
         return add
+
+
+async def judged(
+    check: PluginCheck, subject: object, limit: float, last_words: Callable[[], str] = str
+) -> Verdict | dict[str, Verdict]:
+    """Run a check on its subject, at most `limit` seconds; return its verdict, or one by resource.
+
+    `last_words` returns what the program printed before a call failed.
+    """
+    try:
+        async with deadlines.timeout(limit):
+            outcome = await check.run(subject)
+    except NotPassed as finding:
+        return verdict_of(finding, check.severity)
+    except WireError as error:
+        return Verdict(Status(check.severity), str(error), last_words())
+    except TimeoutError:
+        return Verdict(Status.FAIL, f"no end within {limit:.0f} s")
+    if isinstance(outcome, dict):
+        return {name: capped(verdict, check.severity) for name, verdict in outcome.items()}
+    return Verdict(Status.PASS, outcome)
 
 
 def verdict_of(finding: NotPassed, severity: Severity) -> Verdict:

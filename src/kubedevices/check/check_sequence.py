@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from kubedevices.check.check import (
     FAIL,
     Broken,
-    NotPassed,
-    Outcome,
     Phase,
     PluginCheck,
     PluginLost,
     Status,
     Verdict,
-    capped,
+    judged,
     verdict_of,
 )
 from kubedevices.check.checks import REGISTERS_CHECK, TRIGGER_CHECKS
@@ -21,8 +19,7 @@ from kubedevices.check.harness import Harness
 from kubedevices.check.plugin import Plugin
 from kubedevices.check.processes import Process
 from kubedevices.check.results import PLUGIN, CheckResult, ResultCollector
-from kubedevices.errors import NeverRegistered, WireError
-from kubedevices.host import deadlines
+from kubedevices.errors import NeverRegistered
 
 CHECK_LIMIT = 600.0
 """Seconds after which a check that hangs fails. Every check is much faster."""
@@ -210,19 +207,8 @@ class CheckSequence:
         }
 
     async def _judge(self, check: PluginCheck, subject: object) -> dict[str, Verdict]:
-        outcome: Outcome
-        try:
-            async with deadlines.timeout(CHECK_LIMIT):
-                outcome = await check.run(subject)
-        except NotPassed as finding:
-            return self._for_all(verdict_of(finding, check.severity))
-        except WireError as error:
-            return self._for_all(Verdict(Status(check.severity), str(error)))
-        except TimeoutError:
-            return self._for_all(Verdict(Status.FAIL, f"no end within {CHECK_LIMIT:.0f} s"))
-        if isinstance(outcome, dict):
-            return {name: capped(verdict, check.severity) for name, verdict in outcome.items()}
-        return self._for_all(Verdict(Status.PASS, outcome))
+        found = await judged(check, subject, CHECK_LIMIT)
+        return found if isinstance(found, dict) else self._for_all(found)
 
     def _blocked_everywhere(self, check: PluginCheck) -> dict[str, Verdict]:
         """Return the verdicts if the check is blocked for every resource, else an empty dict."""

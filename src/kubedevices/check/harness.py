@@ -11,16 +11,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from kubedevices.check.busy_machine import LostTime, until_set, worked_below
+from kubedevices.check.busy_machine import worked_below
 from kubedevices.check.check import Broken, NotTried, PluginLost
-from kubedevices.check.directories import PathMap, RunDirectories
-from kubedevices.check.processes import Process, Supervisor
-from kubedevices.check.program_copy import ProgramCopy
+from kubedevices.check.processes import Process
+from kubedevices.check.program_copy import ProgramCopy, Workplace
 from kubedevices.check.shared_state import SharedState
 from kubedevices.check.target import Target
 from kubedevices.check.timing import CheckTiming
 from kubedevices.errors import PluginNotStarted, UnknownResource
 from kubedevices.errors.words import counted
+from kubedevices.host import deadlines
 from kubedevices.host.cdi_specs import DIRECTORIES
 from kubedevices.testing.kubelet.arrival import LIKE_A_KUBELET, Arrival, RegisterBehavior
 from kubedevices.testing.kubelet.kubelet import Probe
@@ -41,21 +41,10 @@ class Harness(ProgramCopy):
         target: Target,
         timing: CheckTiming,
         shared: SharedState,
-        *,
+        place: Workplace,
         probe: Probe,
-        supervisor: Supervisor,
-        lost_time: LostTime,
-        directories: RunDirectories,
-        path_map: PathMap,
     ) -> None:
-        super().__init__(
-            shared,
-            directories=directories,
-            path_map=path_map,
-            supervisor=supervisor,
-            lost_time=lost_time,
-            changed=probe.change_signal,
-        )
+        super().__init__(shared, place, probe.change_signal)
         self.target, self.timing, self.probe = target, timing, probe
         self.resources = shared.resources
         self.launched_at = 0.0
@@ -119,7 +108,7 @@ class Harness(ProgramCopy):
 
     def last_words(self) -> str:
         """Return the last lines of the plugin's output if its process has ended, else `""`."""
-        return self.process.last_words() if self.process and not self.process.running else ""
+        return super().last_words() if self.how_ended() else ""
 
     def cause(self) -> str:
         """Return why the plugin does not register again, as the cause of findings."""
@@ -256,7 +245,7 @@ class Harness(ProgramCopy):
 
     async def steady(self) -> None:
         """Wait until no check changes devices, for at most twice the time of a change."""
-        await until_set(self.shared.changes.steady, 2 * self.timing.change)
+        await deadlines.within(2 * self.timing.change, self.shared.changes.steady.wait())
 
     async def until_registered(self, timeout: float, *, since: float = 0) -> float:
         """Wait until every resource has registered after `since`; return the own seconds it took.
@@ -278,8 +267,8 @@ class Harness(ProgramCopy):
 
     def why_missing(self, waited: float, since: float = 0) -> str:
         """Return one line that says what the plugin did instead of registering."""
-        if self.process and not self.process.running:
-            return f"its process ended ({self.process.end_text()}) after {waited:.1f} s"
+        if ended := self.how_ended():
+            return f"{ended} after {waited:.1f} s"
         tries = [each for each in self.probe.arrivals if each.at >= since]
         did = "it never called Register"
         if tries:

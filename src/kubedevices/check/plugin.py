@@ -7,19 +7,24 @@ the calls of one registered resource.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from kubedevices.check.answers import shorten
-from kubedevices.check.busy_machine import until_set
 from kubedevices.check.check import Broken, NotTried
 from kubedevices.check.harness import Harness
 from kubedevices.errors import RpcError, StatusCode, WireError
+from kubedevices.host import deadlines
+from kubedevices.kubelet_api.convert import ALLOCATE_REQUEST
 from kubedevices.testing.kubelet.arrival import Arrival
 from kubedevices.testing.kubelet.raw_http2 import RawConnection
 from kubedevices.testing.kubelet.session import ListStream, PluginSession, ReceivedList
-from kubedevices.values.allocation import AllocateResponse, ContainerAllocateResponse
+from kubedevices.values.allocation import (
+    AllocateRequest,
+    AllocateResponse,
+    ContainerAllocateRequest,
+    ContainerAllocateResponse,
+)
 from kubedevices.values.device import Health, natural_key
 from kubedevices.wire.http2_frames import DEFAULT_WINDOW
 
@@ -135,6 +140,11 @@ class Plugin:
             raise Broken(f"Allocate of {shorten(ids)} was answered without a container response")
         return response.containers[0]
 
+    async def allocate_message(self) -> bytes:
+        """Return an Allocate request for a healthy device, to write on a `raw_connection`."""
+        ids = (await self.healthy_ids())[:1]
+        return ALLOCATE_REQUEST.to_wire(AllocateRequest((ContainerAllocateRequest(tuple(ids)),)))
+
     async def can_allocate(self) -> bool:
         """Whether Allocate worked at the first try. A failure is judged by `allocate.answers`.
 
@@ -206,8 +216,10 @@ class Plugin:
         except OSError as error:
             raise Broken(f"cannot connect to {self.socket.name}: {error.strerror}") from error
         if not is_silent:
-            answered = partial(until_set, connection.greeted_or_ended)
-            await self.harness.lost_time.wait(answered, self.timing.dial)
+            answered = connection.greeted_or_ended
+            await self.harness.lost_time.wait(
+                lambda limit: deadlines.within(limit, answered.wait()), self.timing.dial
+            )
             if not connection.is_greeted:
                 is_lost = connection.ended.is_set()
                 connection.hang_up()

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from kubedevices.check.busy_machine import until_set
 from kubedevices.check.last_words import is_crash, last_words
 from kubedevices.check.left_behind import MARK
 from kubedevices.errors import CannotAsk, PluginNotStarted
@@ -58,7 +57,7 @@ class Process:
 
     async def wait(self, timeout: float) -> bool:
         """Wait for the end, `timeout` seconds by the clock; return whether the process ended."""
-        return await until_set(self.exited, timeout)
+        return await deadlines.within(timeout, self.exited.wait())
 
     def set_ended(self, code: int) -> None:
         """Record the end; called when the supervisor reports it."""

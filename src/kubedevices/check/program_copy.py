@@ -1,16 +1,72 @@
-"""One copy of the program that is checked: its processes, and the waits for what it does.
+"""One copy of the program that is checked: where it runs, its processes, and waits for it.
 
 Both checks use it: `harness` adds a kubelet for device plugins, `drivers.node` one for DRA drivers.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
+from typing import NamedTuple
 
 from kubedevices.check.busy_machine import LostTime
 from kubedevices.check.directories import PathMap, RunDirectories
-from kubedevices.check.processes import Process, Supervisor
+from kubedevices.check.processes import Process, Supervisor, SupervisorRefused
 from kubedevices.check.shared_state import SharedState
+from kubedevices.errors import NoPrivateView
 from kubedevices.testing.kubelet.change_signal import ChangeSignal
+from kubedevices.testing.kubelet.mounts import Bind
+
+
+class Workplace(NamedTuple):
+    """Where one copy runs; `lost_time` measures how long it waits for a processor."""
+
+    directories: RunDirectories
+    supervisor: Supervisor
+    path_map: PathMap
+    lost_time: LostTime
+
+
+@asynccontextmanager
+async def workplace(
+    directories: RunDirectories, create: Callable[[], Sequence[Bind]], *, needs_view: bool
+) -> AsyncIterator[Workplace]:
+    """Prepare directories and supervisor; afterwards end all processes and remove the files.
+
+    `create` creates the directories, and returns what the program sees at other paths. Raises
+    `NoPrivateView` if the program needs that and the host does not allow it.
+    """
+    # Before the directories exist: the supervisor removes them even if this process is killed.
+    supervisor = await Supervisor.open(directories.root)
+    try:
+        binds = create()
+        try:
+            await supervisor.enter_private_view(binds)
+        except SupervisorRefused as error:
+            if needs_view:
+                raise NoPrivateView(str(error)) from error
+            # Root in a container may not mount. The command names the directories, so the program
+            # needs no private view.
+            await supervisor.close()
+            supervisor, binds = await Supervisor.open(directories.root), []
+            create()
+        lost_time = LostTime(supervisor.pid)
+        async with watched(lost_time):
+            yield Workplace(directories, supervisor, PathMap(binds), lost_time)
+    finally:
+        await supervisor.close()
+        directories.leave()
+
+
+@asynccontextmanager
+async def watched(lost_time: LostTime) -> AsyncIterator[None]:
+    """Measure the time that is lost to other programs."""
+    watching = asyncio.create_task(lost_time.watch(), name="time lost to other programs")
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
 
 
 class ProgramCopy:
@@ -19,23 +75,14 @@ class ProgramCopy:
     `changed` is notified when anything changes for which a check may wait.
     """
 
-    def __init__(
-        self,
-        shared: SharedState,
-        *,
-        directories: RunDirectories,
-        path_map: PathMap,
-        supervisor: Supervisor,
-        lost_time: LostTime,
-        changed: ChangeSignal,
-    ) -> None:
-        self.shared, self.directories, self.path_map = shared, directories, path_map
-        self.supervisor, self.lost_time, self.changed = supervisor, lost_time, changed
+    def __init__(self, shared: SharedState, place: Workplace, changed: ChangeSignal) -> None:
+        self.shared, self.changed = shared, changed
+        self.directories, self.supervisor, self.path_map, self.lost_time = place
         self.checking = ""  # the ID of the check that runs
         self.process: Process | None = None
         self.is_suspect = False  # a check failed, so the next check needs a fresh start
         self._launched: list[tuple[str, Process]] = []  # with the ID of the check
-        supervisor.on_end = changed.notify
+        self.supervisor.on_end = changed.notify
 
     async def launch_command(
         self, command: Sequence[str], places: Mapping[str, str], env: Mapping[str, str]
@@ -50,6 +97,20 @@ class ProgramCopy:
         process = await self.supervisor.start(words, env=env, log=log)
         self._launched.append((self.checking, process))
         return process
+
+    def how_ended(self) -> str:
+        """Return how the process ended, as a part of a finding; `""` while it runs."""
+        if self.process is None or self.process.running:
+            return ""
+        return f"its process ended ({self.process.end_text()})"
+
+    def last_words(self) -> str:
+        """Return the last lines of the program's output."""
+        return self.process.last_words() if self.process else ""
+
+    def record_end(self, when: str, *, first: bool = False) -> None:
+        """Record that the process ended although the check did not end it."""
+        self.shared.record_end(self.process, when, self.last_words(), first=first)
 
     def outputs(self) -> list[str]:
         """Return what each process of this copy has printed."""

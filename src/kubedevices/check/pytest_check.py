@@ -9,9 +9,10 @@ import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Unpack
+from typing import Any, TypeVar, Unpack
 
 from kubedevices.check.checks import select
 from kubedevices.check.drivers.config import DriverCheck
@@ -31,6 +32,8 @@ from kubedevices.testing.workbench.loop_thread import LoopThread
 
 __all__ = ["DriverCheck", "NotConformant", "check_driver", "conformance"]
 __tracebackhide__ = True  # a failing test shows its own lines, not ours
+
+T = TypeVar("T")
 
 
 class NotConformant(KubedevicesError, AssertionError):
@@ -67,15 +70,11 @@ def conformance(
         async with serve(scanner, domain=domain, **options):
             return await run_checks(target, checks, check_timing or CheckTiming())
 
-    began = time.monotonic()
-    thread = LoopThread("conformance")
     try:
-        results = thread.call(check())
+        results, seconds = _in_a_thread("conformance", check())
     finally:
-        thread.close()
         shutil.rmtree(directory, ignore_errors=True)
-    run = Run(scanner.scanner_name, results, time.monotonic() - began)
-    return _passed(run)
+    return _passed(Run(results, plugin=scanner.scanner_name, seconds=seconds))
 
 
 def check_driver(check: DriverCheck) -> list[CheckResult]:
@@ -91,26 +90,26 @@ def check_driver(check: DriverCheck) -> list[CheckResult]:
     # Imported here, because it needs h11, which those who check scanners need not have.
     from kubedevices.check.drivers.run import run_driver  # noqa: PLC0415
 
-    began = time.monotonic()
-    thread = LoopThread("check of a DRA driver")
+    work = run_driver(target, rules, timing, kubelets=kubelets)
+    ran, seconds = _in_a_thread("check of a DRA driver", work)
+    run = Run(
+        **vars(ran if check.show_requests else replace(ran, requests={})),
+        plugin=shlex.join(target.command),
+        seconds=seconds,
+        expected=expected,
+        fail_on=check.fail_on,
+        kind="driver",
+    )
+    return _passed(run)
+
+
+def _in_a_thread(name: str, work: Coroutine[Any, Any, T]) -> tuple[T, float]:
+    """Return the result of `work`, and how many seconds it took."""
+    began, thread = time.monotonic(), LoopThread(name)
     try:
-        ran = thread.call(run_driver(target, rules, timing, kubelets=kubelets))
+        return thread.call(work), time.monotonic() - began
     finally:
         thread.close()
-    return _passed(
-        Run(
-            shlex.join(target.command),
-            ran.results,
-            time.monotonic() - began,
-            logs=ran.logs,
-            expected=expected,
-            fail_on=check.fail_on,
-            trigger_problem=ran.trigger_problem,
-            role=ran.role,
-            requests=ran.requests if check.show_requests else {},
-            kind="driver",
-        )
-    )
 
 
 def _passed(run: Run) -> list[CheckResult]:

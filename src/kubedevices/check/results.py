@@ -1,10 +1,10 @@
 """The results of a run so far. A check that needs a failed check is skipped."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from kubedevices.check.check import PluginCheck, Status, Verdict
-from kubedevices.check.shared_state import UnexpectedEnd
+from kubedevices.check.shared_state import Log, SharedState
 from kubedevices.errors.words import counted
 
 PLUGIN = "*"
@@ -24,6 +24,22 @@ class CheckResult:
     def status(self) -> Status:
         """The status of the verdict."""
         return self.verdict.status
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A complete run: the results in the order of the checks, and the output of the plugin.
+
+    `trigger_problem` says how the trigger or its undo failed, `""` if it did not. `role` has the
+    rules of the smallest ClusterRole that would do for a DRA driver; `requests` says how often the
+    driver asked the API server what.
+    """
+
+    results: list[CheckResult]
+    logs: Sequence[Log] = ()
+    trigger_problem: str = ""
+    role: Sequence[Mapping[str, Sequence[str]]] = ()
+    requests: Mapping[str, int] = field(default_factory=dict)
 
 
 Progress = Callable[[PluginCheck, Sequence[CheckResult]], None]
@@ -56,26 +72,27 @@ class ResultCollector:
         self._waiting.append((check, [*results]))
         self._settle()
 
-    def finish(self) -> list[CheckResult]:
-        """Return all results in the order of the checks. No result may be added afterwards."""
+    def finish(self, shared: SharedState, dies: PluginCheck) -> list[CheckResult]:
+        """Return all results in the order of the checks. No result may be added afterwards.
+
+        All unexpected ends are one failure of the check `dies`.
+        """
         self._final |= self._chosen.keys()
         self._settle()
+        if shared.unexpected_ends:
+            self._report_ends(dies, shared)
         order = {name: number for number, name in enumerate(self._chosen)}
         last = len(order)
         return sorted(
             self.results, key=lambda each: (order.get(each.check.id, last), each.resource)
         )
 
-    def add_unexpected_end(
-        self, check: PluginCheck, resource: str, first: UnexpectedEnd, count: int
-    ) -> None:
-        """Replace the results of `check` by one failure for all unexpected ends of the plugin.
-
-        `count` is the number of ends.
-        """
+    def _report_ends(self, check: PluginCheck, shared: SharedState) -> None:
         known = [each for each in self.results if each.check.id == check.id]
         self.results = [each for each in self.results if each.check.id != check.id]
-        more = f", and {counted(count - 1, 'time')} more" if count > 1 else ""
+        (first, *others), names = shared.unexpected_ends, shared.resources
+        resource = names[0] if len(names) == 1 else PLUGIN
+        more = f", and {counted(len(others), 'time')} more" if others else ""
         verdict = Verdict(Status.FAIL, first.when + more, first.words, first.cause)
         seconds = known[0].seconds if known else 0.0
         self.results.append(CheckResult(check, resource, verdict, seconds))

@@ -9,19 +9,27 @@ import asyncio
 import contextlib
 import os
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from kubedevices.check.check import NotPassed, Phase, PluginCheck, PluginLost, Status, Verdict
 from kubedevices.check.check_sequence import CheckSequence
 from kubedevices.check.checks import CHANGES_TRACK, DIES_CHECK
 from kubedevices.check.harness import Harness
-from kubedevices.check.harness_setup import open_harness, watched
+from kubedevices.check.harness_setup import open_harness
 from kubedevices.check.kubelets import SUPPORTED, Kubelets
 from kubedevices.check.plugin import Plugin
-from kubedevices.check.results import PLUGIN, CheckResult, Progress, ResultCollector, silence
-from kubedevices.check.shared_state import DeviceChanges, Log, SharedState
+from kubedevices.check.program_copy import watched
+from kubedevices.check.results import (
+    PLUGIN,
+    CheckResult,
+    Progress,
+    ResultCollector,
+    RunResult,
+    silence,
+)
+from kubedevices.check.shared_state import DeviceChanges, SharedState
 from kubedevices.check.target import Target
 from kubedevices.check.timing import CheckTiming
 from kubedevices.errors import PluginNotStarted, WireError
@@ -33,22 +41,6 @@ WORK_OF_SUPERVISOR = 0.1
 """Processor seconds for the start of the supervisor of each copy."""
 
 __all__ = ["CheckResult", "RunResult", "run_all", "run_checks"]
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """A complete run: the results in the order of the checks, and the output of the plugin.
-
-    `trigger_problem` says how the trigger or its undo failed, `""` if it did not. `role` has the
-    rules of the smallest ClusterRole that would do for a DRA driver; `requests` says how often the
-    driver asked the API server what.
-    """
-
-    results: list[CheckResult]
-    logs: Sequence[Log] = ()
-    trigger_problem: str = ""
-    role: Sequence[Mapping[str, Sequence[str]]] = ()
-    requests: Mapping[str, int] = field(default_factory=dict)
 
 
 async def run_checks(
@@ -85,12 +77,7 @@ async def run_all(
     to_try = [check for check in chosen if check.id not in harmless]
     async with watched(shared.lost_time):
         await _Scheduler(target, timing, shared, collector).run(in_order(to_try))
-    results = collector.finish()
-    if deaths := shared.unexpected_ends:
-        first, names = deaths[0], shared.resources
-        resource = names[0] if len(names) == 1 else PLUGIN
-        collector.add_unexpected_end(DIES_CHECK, resource, first, len(deaths))
-        results = collector.finish()
+    results = collector.finish(shared, DIES_CHECK)
     return RunResult(results, shared.logs, shared.changes.problem)
 
 

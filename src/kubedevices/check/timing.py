@@ -9,7 +9,21 @@ from typing import Self
 
 
 @dataclass(frozen=True, slots=True)
-class CheckTiming:
+class Durations:
+    """Fields in seconds, and counts."""
+
+    def scaled(self, factor: float) -> Self:
+        """Return a copy with all durations multiplied by `factor`; counts stay."""
+        durations = {
+            each.name: getattr(self, each.name) * factor
+            for each in fields(self)
+            if each.type == "float" or each.type is float
+        }
+        return replace(self, **durations)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckTiming(Durations):
     """Limits for the plugin, and pauses of the check, in own seconds of the plugin.
 
     `busy_machine` says what own seconds are. Plugins have timers of 5, 10, 30 and 60 s. A limit
@@ -49,15 +63,6 @@ class CheckTiming:
     changes: int = 6
     calls_at_once: int = 16
     streams_beside: int = 12
-
-    def scaled(self, factor: float) -> Self:
-        """Return a copy with all durations multiplied by `factor`."""
-        durations = {
-            each.name: getattr(self, each.name) * factor
-            for each in fields(self)
-            if each.type == "float" or each.type is float
-        }
-        return replace(self, **durations)
 
 
 QUICK = CheckTiming(

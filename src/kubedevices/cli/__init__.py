@@ -53,7 +53,7 @@ GROUPS = {
         "find_mistakes",
         {
             "check": "find the mistakes of a device plugin or a DRA driver in any language",
-            "explain": ("say why a device cannot be allocated, or cannot be used in its container"),
+            "explain": "say why a pod waits, or why a device cannot be allocated or used",
         },
     ),
     "Write a plugin": Group(
@@ -74,14 +74,9 @@ GROUPS = {
     "Other vendors' plugins": Group(
         "other_plugins",
         {
-            "proxy": "run between other device plugins and the kubelet",
-            "record": (
-                "record the lists and calls between device plugins and the kubelet, for "
-                "kubedevices replay"
-            ),
-            "replay": (
-                "serve a record as a plugin: the same lists at the same times, the same answers"
-            ),
+            "proxy": "share, hold, rename or repair another plugin's devices, or offer them by DRA",
+            "record": "record what device plugins and the kubelet say, for kubedevices replay",
+            "replay": "serve a record as a plugin: the same lists, the same answers",
             "cordon": "take a device from new pods: Unhealthy, and refused with the reason",
             "uncordon": "let new pods have a cordoned device again",
         },
@@ -139,7 +134,8 @@ WHAT = (
 EXAMPLES = """\
 examples:
   kubedevices check -- ./my-plugin
-  kubedevices explain
+  kubedevices explain pod train-0
+  kubedevices devices --cluster
   kubedevices expose --profile sound
   kubedevices scan widgets.py:Widgets
   kubedevices node --socket-dir ~/kd
@@ -307,7 +303,7 @@ def top_parser() -> Parser:
         prog="kubedevices",
         usage="kubedevices VERB ...",
         description="\n".join(_lines_of_help(min(100, _columns()))),
-        epilog=EXAMPLES + "\nkubedevices VERB --help shows the options of a verb.",
+        epilog=f"{EXAMPLES}\nkubedevices VERB --help: its options. docs/which-verb.md: each wish.",
     )
     parser.add_argument("--version", action="version", version=f"kubedevices {__version__}")
     _add_log_arguments(parser)

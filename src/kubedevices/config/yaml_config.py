@@ -231,7 +231,7 @@ class _Walker:
         if not self._has_type(node, wanted):
             return self._wrong(node, path, SCALARS[wanted], rules.hint)
         if node.tag == _INT and not self._lenient and not _PLAIN.fullmatch(node.value):
-            meant = f"YAML reads {node.value} as {_convert(node, int)}"
+            meant = f"YAML reads {node.value} as {construct(node)}"
             self._report.mistake(node, path, meant, "write a number without leading zeros")
             return _BROKEN
         if choices:
@@ -246,7 +246,7 @@ class _Walker:
     ) -> Any:
         """Convert `text` and check the value."""
         try:
-            value = text if kind is str else _convert(node, kind)
+            value = text if kind is str else construct(node)
             value = rules.parse(value) if rules.parse else value
             problem = rules.check(value) if rules.check else ""
         except ValueError as error:
@@ -276,7 +276,3 @@ class _Walker:
 
 def _is_null(node: yaml.Node) -> bool:
     return isinstance(node, yaml.ScalarNode) and node.tag == _NULL
-
-
-def _convert(node: yaml.ScalarNode, wanted: type) -> Any:
-    return construct(node)

@@ -1,7 +1,8 @@
 """The root of all errors, wrong usage, sockets and files, and gRPC calls."""
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 
@@ -18,6 +19,17 @@ class UsageError(KubedevicesError):
     """The user made an error: in an argument, a module, or the content of a file."""
 
     exit_code = 2
+
+
+@contextmanager
+def needs_h11(what: str) -> Iterator[None]:
+    """Raise `UsageError` if an import inside the block fails because h11 is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != "h11":
+            raise
+        raise UsageError(f"{what} needs h11: pip install 'kubedevices[dra]'") from error
 
 
 class ConfigProblem(NamedTuple):

@@ -15,9 +15,9 @@ def closest(word: str, known: Iterable[str], *, alike: float = 0.6) -> str:
     return by_lower_case[found[0]] if found else ""
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str], *, alike: float = 0.6) -> str:
     """Return `, did you mean 'scan'?` if a known word is close to `word`, or an empty string."""
-    found = closest(word, known)
+    found = closest(word, known, alike=alike)
     return f", did you mean {found!r}?" if found else ""
 
 

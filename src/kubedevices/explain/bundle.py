@@ -140,7 +140,9 @@ def plain(value: Any) -> Any:
         return sorted(map(str, value))
     if isinstance(value, bytes):
         return f"{len(value)} bytes"
-    return value if value is None or type(value) in (bool, int, float, str) else _text(value)
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    return str(value.value if isinstance(value, Enum) else value)
 
 
 def _hidden(name: str, value: Any) -> Any:
@@ -151,10 +153,6 @@ def _hidden(name: str, value: Any) -> Any:
 
 def _key(name: object) -> str:
     return " ".join(map(str, name)) if isinstance(name, tuple) else str(name)
-
-
-def _text(value: object) -> str:
-    return str(value.value if isinstance(value, Enum) else value)
 
 
 def _about(subject: Sequence[str]) -> dict[str, Any]:

@@ -86,24 +86,19 @@ class ClusterObjects:
         """The DeviceClasses by name."""
         return {each["metadata"]["name"]: each for each in self.classes}
 
-    def claim(self, namespace: str, name: str) -> Object | None:
-        """Return a claim, None if it does not exist."""
-        return self._claim_of.get(f"{namespace}/{name}")
-
-    def pod(self, namespace: str, name: str) -> Object | None:
-        """Return a pod, None if it does not exist."""
-        return self._pod_of.get(f"{namespace}/{name}")
-
-    def node(self, name: str) -> Object | None:
-        """Return a node, None if it does not exist."""
-        return self._node_of.get(name)
+    @cached_property
+    def claim_of(self) -> dict[str, Object]:
+        """The claims by NAMESPACE/NAME."""
+        return {full_name(each): each for each in self.claims}
 
     @cached_property
-    def _pod_of(self) -> dict[str, Object]:
+    def pod_of(self) -> dict[str, Object]:
+        """The pods by NAMESPACE/NAME."""
         return {full_name(each): each for each in self.pods}
 
     @cached_property
-    def _node_of(self) -> dict[str, Object]:
+    def node_of(self) -> dict[str, Object]:
+        """The nodes by name."""
         return {each["metadata"]["name"]: each for each in self.nodes}
 
     @cached_property
@@ -134,14 +129,10 @@ class ClusterObjects:
             return 0.0
         return max(self.read_at - began, 0.0)
 
-    @cached_property
-    def _claim_of(self) -> dict[str, Object]:
-        return {full_name(each): each for each in self.claims}
-
     def with_claim(self, claim: Object) -> "ClusterObjects":
         """Return this cluster after one more claim has got devices."""
         made = replace(self, claims=[*self.claims, claim])
-        for name in ("nodes", "class_of", "pools", "_pools_of_node", "_pod_of", "_node_of"):
+        for name in ("nodes", "class_of", "pools", "_pools_of_node", "pod_of", "node_of"):
             made.__dict__[name] = getattr(self, name)
         return made
 
@@ -177,7 +168,7 @@ class ClusterObjects:
         """Return what became of a pod that should not hold a device any more."""
         if "pods" in self.unread or self.notes:
             return ""  # some pods cannot be seen
-        pod = self._pod_of.get(pod_name)
+        pod = self.pod_of.get(pod_name)
         if pod is None:
             return "which does not exist"
         if is_over(pod):
@@ -311,6 +302,21 @@ def users_of(claim: Object) -> tuple[str, ...]:
     )
 
 
+def alternatives_of(request: Object) -> list[Object]:
+    """Return what a request asks for: one thing, or the first of several."""
+    return request.get("firstAvailable") or [request.get("exactly") or {}]
+
+
+def expressions_of(*specs: Object) -> tuple[str, ...]:
+    """Return the selectors of classes and requests."""
+    return tuple(
+        each["cel"]["expression"]
+        for spec in specs
+        for each in spec.get("selectors") or ()
+        if "cel" in each
+    )
+
+
 def is_over(pod: Object) -> bool:
     """Whether a pod has ended: it holds nothing any more."""
     return phase_of(pod) in ("Succeeded", "Failed")
@@ -319,6 +325,16 @@ def is_over(pod: Object) -> bool:
 def phase_of(pod: Object) -> str:
     """Return the phase; the API server calls a new pod Pending."""
     return (pod.get("status") or {}).get("phase") or "Pending"
+
+
+def resources_of(node: Object) -> dict[str, tuple[Fraction, Fraction]]:
+    """Return capacity and allocatable of each resource of a node."""
+    status = node.get("status") or {}
+    capacity, allocatable = (status.get(each) or {} for each in ("capacity", "allocatable"))
+    return {
+        name: (number_of(capacity.get(name, 0)), number_of(allocatable.get(name, 0)))
+        for name in sorted({*capacity, *allocatable})
+    }
 
 
 def wanted_resources(pod: Object) -> dict[str, Fraction]:

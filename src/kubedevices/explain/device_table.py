@@ -17,7 +17,7 @@ from kubedevices.explain.cluster import (
     full_name,
     is_extended,
     is_over,
-    number_of,
+    resources_of,
     wanted_resources,
 )
 from kubedevices.values.scheduling.capacities import Key
@@ -166,16 +166,15 @@ class DeviceTable:
     def _numbers(self) -> Iterator[dict[str, Any]]:
         """Yield the numbers of each node and extended resource, and the pods with such devices."""
         for node in self._cluster.nodes:
-            status, name = node.get("status") or {}, node["metadata"]["name"]
-            capacity, allocatable = (status.get(each) or {} for each in ("capacity", "allocatable"))
-            for resource in sorted({*capacity, *allocatable}):
+            name = node["metadata"]["name"]
+            for resource, (capacity, allocatable) in resources_of(node).items():
                 if is_extended(resource) and self._has(resource):
                     users = self._users.get((name, resource), {})
                     yield {
                         "node": name,
                         "resource": resource,
-                        "capacity": int(number_of(capacity.get(resource, 0))),
-                        "allocatable": int(number_of(allocatable.get(resource, 0))),
+                        "capacity": int(capacity),
+                        "allocatable": int(allocatable),
                         "held": int(sum(users.values())),
                         "held_by": [
                             {**_split(pod), "number": int(count)} for pod, count in users.items()

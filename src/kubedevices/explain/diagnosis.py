@@ -243,7 +243,15 @@ def _explain_resource(name: str, seen: NodeFacts) -> ResourceReport:
     if state is not None and not driver:
         source = answers.source or str(answers.checkpoint)
         was_asked = any(each.answer for each in plugins)
-        findings += judge_health(state, source, was_asked=was_asked, cordoned=cordoned)
+        reasons = {
+            out.id: out.reason
+            for each in answers.proxied
+            for out in each.reasons
+            if out.resource == state.name
+        }
+        findings += judge_health(
+            state, source, was_asked=was_asked, cordoned=cordoned, reasons=reasons
+        )
         findings += judge_held(state, source)
         findings += judge_numa(state, answers.topology_policy)
     if name in answers.known:

@@ -25,20 +25,16 @@ async def repairs_of(facts: NodeFacts, subject: str = "") -> tuple[Repair, ...]:
     """Return the repairs of a node, or those about one resource or driver."""
     try:
         pods = await ask_pods(facts.pod_resources, timeout=DEADLINE)
-        without = tuple(
-            (each.namespace, each.name)
-            for each in pods
-            if not any(container.claims for container in each.containers)
-        )
+    except CannotAsk:
+        known = None
+    else:
         having = {
             (each.namespace, each.name)
             for each in pods
             if any(container.claims for container in each.containers)
         }
-    except CannotAsk:
-        known = None
-    else:
-        known = tuple(each for each in without if each not in having)
+        names = ((each.namespace, each.name) for each in pods)
+        known = tuple(each for each in names if each not in having)
     plugins = facts.directory.plugins
     states = {name: completed(name, plugins, facts.answers) for name in facts.answers.known}
     seen = RepairFacts(

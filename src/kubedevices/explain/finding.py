@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 
@@ -59,14 +59,7 @@ class Finding:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the finding for JSON and YAML; the keys are public."""
-        return {
-            "step": str(self.step),
-            "result": str(self.result),
-            "looked_at": self.looked_at,
-            "found": self.found,
-            "advice": self.advice,
-            "command": self.command,
-        }
+        return {each.name: str(getattr(self, each.name)) for each in fields(self)}
 
 
 def ok(step: Step, looked_at: str, found: str) -> Finding:

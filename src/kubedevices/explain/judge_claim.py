@@ -22,7 +22,7 @@ def judge_claim(
     cluster: ClusterObjects, namespace: str, name: str, judge: DeviceJudge
 ) -> tuple[Outcome, str]:
     """Return how far a claim is; raises `Cause`."""
-    claim = cluster.claim(namespace, name)
+    claim = cluster.claim_of.get(f"{namespace}/{name}")
     if claim is None:
         raise missing(cluster, "resourceclaims", cluster.claims, namespace, name)
     if results := results_of(claim):
@@ -52,7 +52,7 @@ def check_users(cluster: ClusterObjects, claim: Object) -> None:
     """Raise `Cause` if a claim is reserved for a pod that does not exist."""
     if "pods" in cluster.unread:
         return
-    gone = [each for each in users_of(claim) if cluster.pod(*each.split("/")) is None]
+    gone = [each for each in users_of(claim) if each not in cluster.pod_of]
     if gone:
         raise Cause(
             f"the claim {full_name(claim)} is reserved for pod {some_of(gone)}, which does not "

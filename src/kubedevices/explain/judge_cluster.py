@@ -15,12 +15,14 @@ from kubedevices.explain.answer import Evidence
 from kubedevices.explain.cluster import (
     MOST_PODS,
     ClusterObjects,
+    alternatives_of,
+    expressions_of,
     full_name,
     is_extended,
     is_over,
     named,
-    number_of,
     phase_of,
+    resources_of,
     results_of,
     wanted_resources,
 )
@@ -79,14 +81,10 @@ class _Scope:
         if not self.about or any(each["driver"] == self.about for each in results_of(claim)):
             return True
         for each in requests_of(claim):
-            for one in each.get("firstAvailable") or [each.get("exactly") or {}]:
+            for one in alternatives_of(each):
                 name = one.get("deviceClassName", "")
                 spec = (self.cluster.class_of.get(name) or {}).get("spec") or {}
-                texts = [
-                    selector["cel"]["expression"]
-                    for selector in (*(spec.get("selectors") or ()), *(one.get("selectors") or ()))
-                    if "cel" in selector
-                ]
+                texts = expressions_of(spec, one)
                 if name == self.about or any(f'"{self.about}"' in text for text in texts):
                     return True
         return False
@@ -107,7 +105,7 @@ def judge_cluster(cluster: ClusterObjects, about: str, judge: DeviceJudge) -> tu
 
 def judge_node(cluster: ClusterObjects, name: str, judge: DeviceJudge) -> tuple[Outcome, str]:
     """Return how many devices a node has if nothing is wrong; raises `Cause`."""
-    node = cluster.node(name)
+    node = cluster.node_of.get(name)
     if node is None:
         if why := cluster.unread.get("nodes"):
             raise Cause(f"nodes cannot be read: {why}", result=Outcome.UNKNOWN)
@@ -138,10 +136,11 @@ def _judged(scope: _Scope, judge: DeviceJudge, subject: str) -> tuple[Outcome, s
         return Outcome.OK, _summary(scope)
     first, *others = found
     where = "" if first.subject == subject else f"{first.subject}: "
-    evidence = [
-        Evidence(f"{each.result} {each.subject.split()[0]}", each.subject, _text(each), "problem")
-        for each in others
-    ]
+    evidence = []
+    for each in others:
+        text = f"{'warning: ' * (each.result is Outcome.WARNING)}{each.cause.cause}"
+        kind = f"{each.result} {each.subject.split()[0]}"
+        evidence.append(Evidence(kind, each.subject, text, "problem"))
     raise Cause(
         f"{where}{first.cause.cause}",
         evidence=[*evidence, *(() if others else first.cause.evidence)],
@@ -152,10 +151,6 @@ def _judged(scope: _Scope, judge: DeviceJudge, subject: str) -> tuple[Outcome, s
 
 
 _ORDER = (Outcome.PROBLEM, Outcome.WARNING, Outcome.UNKNOWN, Outcome.OK)
-
-
-def _text(found: _Wrong) -> str:
-    return f"{'warning: ' * (found.result is Outcome.WARNING)}{found.cause.cause}"
 
 
 # ---------------------------------------------------------------- what can be wrong
@@ -178,7 +173,7 @@ def _holders(scope: _Scope) -> Iterator[_Wrong]:
     for key, holders in scope.cluster.conflicts.items():
         if not scope.is_meant(key[0]):
             continue
-        users = (scope.cluster.pod(*each.split("/")) for one in holders for each in one.pods)
+        users = (scope.cluster.pod_of.get(each) for one in holders for each in one.pods)
         if scope.is_one_node and not any(
             pod and pod["spec"].get("nodeName") in here for pod in users
         ):
@@ -253,14 +248,10 @@ def _pools(scope: _Scope) -> Iterator[_Wrong]:
 
 def _extended(scope: _Scope) -> Iterator[_Wrong]:
     for node in scope.nodes:
-        status, name = node.get("status") or {}, node["metadata"]["name"]
-        for resource in sorted(_resources([node])):
-            if not scope.is_meant(resource):
+        name = node["metadata"]["name"]
+        for resource, (capacity, usable) in resources_of(node).items():
+            if not is_extended(resource) or not scope.is_meant(resource):
                 continue
-            capacity, usable = (
-                number_of((status.get(key) or {}).get(resource, 0))
-                for key in ("capacity", "allocatable")
-            )
             if not capacity:
                 text = f"its device plugin is away from node {name}: capacity 0"
             elif usable < capacity:
@@ -327,9 +318,7 @@ def _taints(scope: _Scope) -> Iterator[_Wrong]:
 
 def _resources(nodes: Iterable[Object]) -> Iterator[str]:
     for node in nodes:
-        status = node.get("status") or {}
-        both = {**(status.get("capacity") or {}), **(status.get("allocatable") or {})}
-        yield from filter(is_extended, both)
+        yield from filter(is_extended, resources_of(node))
 
 
 def _is_known(scope: _Scope) -> Iterator[bool]:
@@ -351,9 +340,9 @@ def _summary(scope: _Scope) -> str:
             if each.key not in seen and scope.is_meant(each.driver):
                 seen.add(each.key)
                 devices[each.driver] += 1
-        for name, text in ((node.get("status") or {}).get("allocatable") or {}).items():
+        for name, (_, usable) in resources_of(node).items():
             if is_extended(name) and scope.is_meant(name):
-                devices[name] += int(number_of(text))
+                devices[name] += int(usable)
     if not devices:
         where = f"node {named(scope.nodes)[0]}" if scope.is_one_node else "this cluster"
         return f"nothing is wrong; {where} has no devices: no driver or plugin offers one"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from kubedevices.errors import BadSelector, UsageError
 from kubedevices.errors.words import some_of
-from kubedevices.explain.cluster import ClusterObjects, number_of
+from kubedevices.explain.cluster import ClusterObjects, expressions_of, number_of
 from kubedevices.values.quantities import shown
 from kubedevices.values.scheduling.kinds import Object
 from kubedevices.values.scheduling.pools import NodePool, PoolDevice, consumed
@@ -84,12 +84,7 @@ class DeviceJudge:
     # ------------------------------------------------------------ selectors
 
     def _selector(self, wish: Wish, offered: PoolDevice) -> Reason | None:
-        expressions = tuple(
-            each["cel"]["expression"]
-            for spec in (wish.found_class.get("spec") or {}, wish.spec)
-            for each in spec.get("selectors") or ()
-            if "cel" in each
-        )
+        expressions = expressions_of(wish.found_class.get("spec") or {}, wish.spec)
         key = (*offered.key, *expressions)
         if key not in self._known:
             self._known[key] = self._evaluated(expressions, offered)

@@ -15,7 +15,7 @@ from kubedevices.explain.cluster import (
     ClusterObjects,
     full_name,
     named,
-    number_of,
+    resources_of,
     wanted_resources,
 )
 from kubedevices.explain.finding import Outcome
@@ -51,14 +51,10 @@ def offering(
     """Return capacity, allocatable and used number of each node with a resource."""
     found = {}
     for node in cluster.nodes:
-        status, name = node.get("status") or {}, node["metadata"]["name"]
-        capacity, allocatable = (
-            number_of((status.get(each) or {}).get(resource, 0))
-            for each in ("capacity", "allocatable")
-        )
-        if resource in {**(status.get("capacity") or {}), **(status.get("allocatable") or {})}:
+        if numbers := resources_of(node).get(resource):
+            name = node["metadata"]["name"]
             used = cluster.requested_on.get(name, {}).get(resource, Fraction(0))
-            found[name] = capacity, allocatable, used
+            found[name] = *numbers, used
     return found
 
 

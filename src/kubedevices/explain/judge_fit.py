@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kubedevices.errors import UsageError
-from kubedevices.explain.cluster import ClusterObjects
+from kubedevices.explain.cluster import ClusterObjects, alternatives_of
 from kubedevices.explain.judge_device import DeviceJudge, Reason, Stage
 from kubedevices.values.scheduling.kinds import Object
 from kubedevices.values.scheduling.pools import PoolDevice
@@ -129,7 +129,7 @@ def requests_of(claim: Object) -> list[Object]:
 
 
 def _wishes(cluster: ClusterObjects, request: Object) -> Iterator[Wish]:
-    for each in request.get("firstAvailable") or [request.get("exactly") or {}]:
+    for each in alternatives_of(request):
         name = request["name"]
         if request.get("firstAvailable"):
             name = f"{name}/{each['name']}"

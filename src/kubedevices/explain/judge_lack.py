@@ -250,7 +250,7 @@ class _Lack:
 
     def _nothing_published(self) -> Cause:
         """Say what is wrong with a pool of these nodes, if it cannot be used as a whole."""
-        for node in filter(None, (self.cluster.node(each.node) for each in self.possible)):
+        for node in filter(None, (self.cluster.node_of.get(each.node) for each in self.possible)):
             for pool in self.cluster.pools_for(node).values():
                 if pool.problem:
                     text, _ = pool_texts(self.cluster, pool)

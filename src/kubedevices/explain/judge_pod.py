@@ -23,7 +23,7 @@ _SOON = 60.0
 def judge_pod(cluster: ClusterObjects, pod_name: str, judge: DeviceJudge) -> tuple[Outcome, str]:
     """Return how far a pod is, NAMESPACE/NAME; raises `Cause`."""
     namespace, name = pod_name.split("/")
-    pod = cluster.pod(namespace, name)
+    pod = cluster.pod_of.get(pod_name)
     if pod is None:
         raise missing(cluster, "pods", cluster.pods, namespace, name)
     phase, node = phase_of(pod), pod["spec"].get("nodeName")
@@ -88,7 +88,7 @@ def _check_node(cluster: ClusterObjects, pod: Object) -> None:
     name = pod["spec"]["nodeName"]
     if "nodes" in cluster.unread:
         return
-    node = cluster.node(name)
+    node = cluster.node_of.get(name)
     if node is None:
         raise Cause(
             f"the pod is bound to node {name}, which does not exist"
@@ -148,7 +148,7 @@ def away_from(cluster: ClusterObjects, pod: Object) -> list[str]:
     except Cause:  # a claim is gone: then nothing is left to unprepare
         return []
     drivers = dict.fromkeys(each["driver"] for claim in claims for each in results_of(claim))
-    node = cluster.node(str(pod["spec"].get("nodeName")))
+    node = cluster.node_of.get(str(pod["spec"].get("nodeName")))
     there = {driver for driver, _ in cluster.pools_for(node)} if node else set()
     return [each for each in drivers if each not in there]
 

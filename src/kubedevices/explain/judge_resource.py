@@ -1,6 +1,7 @@
 """Judges one resource: its name, registration, list, health, holders and NUMA nodes. Pure."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from kubedevices.errors.safe_text import shell_line
 from kubedevices.errors.words import closest, counted, some_of
@@ -9,7 +10,7 @@ from kubedevices.explain.facts import DeviceState, ResourceFacts, ResourceState,
 from kubedevices.explain.finding import Finding, Step, ok, problem, unknown, warning
 from kubedevices.rules.replicas import device_of
 from kubedevices.values.device import Health
-from kubedevices.values.proxied_plugin import CordonedDevice
+from kubedevices.values.proxied_plugin import AWAY, CordonedDevice
 from kubedevices.values.resource_name import explain_resource_name, suggest_resource_name
 
 _STRICT = ("restricted", "single-numa-node")
@@ -184,10 +185,12 @@ def judge_health(
     *,
     was_asked: bool = False,
     cordoned: Sequence[CordonedDevice] = (),
+    reasons: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Finding]:
     """Say how many devices are healthy, and which are not; `was_asked` says whether plugins were.
 
-    `judge_cordoned` says why the devices in `cordoned` are Unhealthy.
+    `judge_cordoned` says why the devices in `cordoned` are Unhealthy. `reasons` has the reasons of
+    a proxy's rules, by device ID.
     """
     devices = state.devices
     if state.plugin in ("starting", "stopped", "missing"):
@@ -219,20 +222,30 @@ def judge_health(
     ]
     if out := len(bad) - len(unexplained):
         found += f"; {out} cordoned"
-    if bad := unexplained:
-        return [
-            problem(
-                Step.HEALTH,
-                some_of(each.device_id for each in bad),
-                f"{found}; {_health_counts(bad)}",
-                "the plugin reports this; its log says why. Only the plugin can report them "
-                "Healthy again; containers keep their devices",
-            )
-        ]
+    if unexplained:
+        return [_unhealthy(unexplained, found, reasons)]
     if gone := [each.device_id for each in devices if each.health == "Unknown"]:
         found += f"; {len(gone)} held, but no longer listed by the plugin"
         return [warning(Step.HEALTH, some_of(gone), found, "the log of the plugin says why")]
     return [ok(Step.HEALTH, source, found)]
+
+
+def _unhealthy(bad: Sequence[DeviceState], found: str, reasons: Mapping[str, str]) -> Finding:
+    ids, found = some_of(each.device_id for each in bad), f"{found}; {_health_counts(bad)}"
+    by_rules = {reasons.get(each.device_id, "") for each in bad}
+    if "" in by_rules:
+        advice = (
+            "the plugin reports this; its log says why. Only the plugin can report them "
+            "Healthy again; containers keep their devices"
+        )
+        return problem(Step.HEALTH, ids, found, advice)
+    advice = (
+        "the proxy says so, and not the plugin: they come back when the reason is gone; "
+        "containers keep their devices"
+    )
+    # Of a plugin that is away, `judge_proxy` reports the problem.
+    judged = warning if by_rules == {AWAY} else problem
+    return judged(Step.HEALTH, ids, f"{found}: {some_of(sorted(by_rules))}", advice)
 
 
 def judge_cordoned(

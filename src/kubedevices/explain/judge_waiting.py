@@ -6,6 +6,7 @@ from kubedevices.errors.words import counted, did_you_mean, some_of
 from kubedevices.explain.answer import Evidence
 from kubedevices.explain.cluster import (
     ClusterObjects,
+    alternatives_of,
     full_name,
     named,
     results_of,
@@ -89,7 +90,7 @@ def claims_of(cluster: ClusterObjects, pod: Object) -> list[Object]:
             if each["name"] in made and not made[each["name"]]:
                 continue  # the template asks for no claim
             name = made.get(each["name"]) or _without_claim(cluster, namespace, template)
-        claim = cluster.claim(namespace, name or "")
+        claim = cluster.claim_of.get(f"{namespace}/{name}")
         if claim is None:
             raise _no_claim(cluster, namespace, name or "")
         if template:
@@ -175,7 +176,7 @@ def _check_classes(cluster: ClusterObjects, claim: Object) -> None:
     if "deviceclasses" in cluster.unread:
         return
     for request in requests_of(claim):
-        for each in request.get("firstAvailable") or [request.get("exactly") or {}]:
+        for each in alternatives_of(request):
             name = each.get("deviceClassName", "")
             if name not in cluster.class_of:
                 raise Cause(

@@ -74,7 +74,8 @@ def look_at_directory(
     look = _SocketLookup(path, opened, pods, {path, real, *usual})
     kubelet = look.at(path / KUBELET_SOCKET_NAME)
     sees_clients = opened.sees(kubelet.listener)
-    sockets = [look.at(path / name) for name in names if _is_plugin(path / name)]
+    found = [path / name for name in names if name != KUBELET_SOCKET_NAME]
+    sockets = [look.at(each) for each in found if _is_socket(each)]
     lost = look.lost({*names}, [kubelet, *sockets])
     if not sees_clients:  # connections that the kubelet made are in its table, which is unreadable
         sockets = [replace(each, connections=None) for each in sockets]
@@ -130,10 +131,6 @@ def _serves_another(directory: Path, ours: Path) -> bool:
 def _real(path: Path) -> Path:
     """Return `path` with links resolved; links in a circle are not resolved."""
     return Path(os.path.realpath(path))  # Path.resolve would raise
-
-
-def _is_plugin(path: Path) -> bool:
-    return path.name != KUBELET_SOCKET_NAME and _is_socket(path)
 
 
 def _is_socket(path: Path) -> bool:

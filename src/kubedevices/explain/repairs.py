@@ -5,7 +5,7 @@ wrote, its socket, and the list of cordoned devices. For the state of others the
 """
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -229,7 +229,10 @@ def _why_gone(entry: CordonedDevice, seen: RepairFacts) -> str:
     driver = seen.dra.by_name.get(domain)
     if driver is not None and driver.files is not None:
         labels = driver.files.devices
-        if not labels or not driver.runs or _is_among(labels, device_type, entry.id):
+        device_id = device_of(entry.id)
+        if not labels or not driver.runs:
+            return ""
+        if any(may_be_label(each, device_type, device_id) for each in labels):
             return ""
     state = (seen.states or {}).get(entry.resource)
     if state is not None and entry.resource in seen.answers.resources:
@@ -243,7 +246,3 @@ def _why_gone(entry: CordonedDevice, seen: RepairFacts) -> str:
     if driver is not None:
         return f"neither a device plugin nor the driver {domain} has the device"
     return f"no device plugin and no driver serves {entry.resource}"
-
-
-def _is_among(labels: Iterable[str], device_type: str, device_id: str) -> bool:
-    return any(may_be_label(each, device_type, device_of(device_id)) for each in labels)

@@ -22,7 +22,7 @@ def missing_paths(edits: ContainerEdits) -> Iterator[tuple[str, str]]:
             yield f"/deviceNodes/{number}", problem
     for number, mount in enumerate(edits.mounts):
         # An engine binds what exists; other types, such as tmpfs, have no path on the host.
-        if mount.host_path.startswith("/") and not _exists(mount.host_path):
+        if mount.host_path.startswith("/") and _mode_of(mount.host_path) == 0:
             yield f"/mounts/{number}/hostPath", f"this host has no {mount.host_path}"
     for number, hook in enumerate(edits.hooks):
         mode = _mode_of(hook.path)
@@ -55,10 +55,6 @@ def _problem_of_device(node: DeviceNode) -> str:
     if has_numbers and (named := (node.major, node.minor or 0)) != here:
         return f"{path} is {here[0]}:{here[1]} on this host, not {named[0]}:{named[1]}"
     return ""
-
-
-def _exists(path: str) -> bool:
-    return _mode_of(path) != 0
 
 
 def _mode_of(path: str) -> int | None:

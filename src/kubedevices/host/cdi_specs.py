@@ -96,13 +96,9 @@ def _entries(directory: Path) -> list[Path]:
             # The library does not follow links when it walks the tree: it sees a file here.
             raise OSError(errno.ENOTDIR, "a symbolic link, which runtimes do not follow")
         paths = [directory / name for name in listing.names(directory)]
-        return [path for path in paths if not _is_directory(path)]
+        return [path for path in paths if path.is_symlink() or not path.is_dir()]
     except FileNotFoundError:
         return []
-
-
-def _is_directory(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
 
 
 def read_spec_file(path: Path, priority: int = 0) -> SpecFile:

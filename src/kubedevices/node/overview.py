@@ -154,7 +154,7 @@ def describe_pod(
             "devices": {resource: list(ids) for resource, ids in devices.items()},
         }
         if options is not None:
-            document["options"] = options_as_dict(options.get(container.name))
+            document["options"] = _options_as_dict(options.get(container.name))
             merged = container_options(manager.pod_devices.of_container(pod.uid, container.name))
             document["conflicts"] = [str(each) for each in merged.conflicts] if merged else []
         containers.append(document)
@@ -172,27 +172,13 @@ def _kind(pod: Pod, container: Container) -> str:
     return "sidecar" if container.is_sidecar else "app"
 
 
-def options_as_dict(options: ContainerOptions | None) -> dict[str, Any]:
+def _options_as_dict(options: ContainerOptions | None) -> dict[str, Any]:
     """Return run options as a JSON object; without devices all its values are empty."""
     made = options or ContainerOptions()
     return {
         "env": dict(made.env),
-        "devices": [
-            {
-                "host_path": spec.host_path,
-                "container_path": spec.container_path,
-                "permissions": spec.permissions,
-            }
-            for spec in made.devices
-        ],
-        "mounts": [
-            {
-                "host_path": mount.host_path,
-                "container_path": mount.container_path,
-                "read_only": mount.read_only,
-            }
-            for mount in made.mounts
-        ],
+        "devices": [spec._asdict() for spec in made.devices],
+        "mounts": [mount._asdict() for mount in made.mounts],
         "annotations": dict(made.annotations),
         "cdi_devices": list(made.cdi_devices),
     }

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kubedevices.errors import DeviceListTooLarge, UsageError
+from kubedevices.errors import DeviceListTooLarge, needs_h11
 from kubedevices.kubelet_api.kubelet_devices import ask_held
 from kubedevices.plugin.config_follower import ConfigFollower
 from kubedevices.plugin.options import RunnerOptions, Settings
@@ -274,12 +274,8 @@ class Proxy(Stoppable):
 
 def make_bridge(options: "DraOptions", state_dir: Path, limits: CallLimits) -> "DraBridge":
     """Return the bridge that serves plugins as DRA drivers. Raises `UsageError`."""
-    try:
+    with needs_h11("mode dra"):
         from kubedevices.proxy.dra_bridge import DraBridge  # noqa: PLC0415 - half of the memory
-    except ModuleNotFoundError as error:
-        if error.name != "h11":
-            raise
-        raise UsageError("mode dra needs h11: pip install 'kubedevices[dra]'") from error
     options.setdefault("allocate_timeout", limits.allocate)
     options.setdefault("pre_start_timeout", limits.pre_start)
     return DraBridge(options, state_dir)

@@ -33,6 +33,7 @@ from kubedevices.values.allocation import (
 )
 from kubedevices.values.device import Health
 from kubedevices.values.device_tree import DeviceTree
+from kubedevices.values.proxied_plugin import AWAY
 
 Answer = TypeVar("Answer")
 
@@ -229,7 +230,7 @@ def _unhealthy_except(tree: DeviceTree, in_use: Collection[tuple[str, str]]) -> 
     return tree.replaced(
         {
             name: {
-                each.id: each.with_health(Health.UNHEALTHY, "its plugin is away")
+                each.id: each.with_health(Health.UNHEALTHY, AWAY)
                 for each in tree.devices(name).values()
                 if each.is_healthy and (name, each.id) not in in_use
             }

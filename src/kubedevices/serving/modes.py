@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-from kubedevices.errors import KubedevicesError, UsageError
+from kubedevices.errors import KubedevicesError, UsageError, needs_h11
 from kubedevices.host.terminal import print_to_stderr
 from kubedevices.host.unblocked_output import unblocked_output
 from kubedevices.plugin import stop_signals
@@ -42,13 +42,9 @@ def make_runner(scanner: "Scanner", domain: str, mode: str, options: Any) -> Run
         from kubedevices.plugin.runner import PluginRunner  # noqa: PLC0415 - not for a driver
 
         return PluginRunner(scanner, domain=domain, **options)
-    try:
+    with needs_h11("mode dra"):
         from kubedevices.dra.driver import DraDriver  # noqa: PLC0415 - half of the memory
         from kubedevices.serving.switch_from_options import make_switch  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        if error.name != "h11":
-            raise
-        raise UsageError("mode dra needs h11: pip install 'kubedevices[dra]'") from error
     if mode == "dra" and not _is_followed(options):
         return DraDriver(scanner, domain=domain, **options)
     return make_switch(scanner, domain, mode, options)

@@ -21,12 +21,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kubedevices.check.pytest_check import (
-        DriverCheck,
-        NotConformant,
-        check_driver,
-        conformance,
-    )
+    from kubedevices.check.pytest_check import DriverCheck, NotConformant, check_driver, conformance
     from kubedevices.testing.fixtures import Replayer, bench, dra_check, replay
     from kubedevices.testing.stub_plugin import StubPlugin
     from kubedevices.testing.workbench import Bench

@@ -7,6 +7,9 @@ from kubedevices.errors import ProtocolError
 HIDDEN = "hidden from the kubelet"
 """The text of the rule that hides a resource."""
 
+AWAY = "its plugin is away"
+"""Why `hold` makes free devices Unhealthy."""
+
 MOST_REASONS = 100
 """Devices with reasons in one report: thousands may have the same reason."""
 

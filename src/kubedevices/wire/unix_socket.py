@@ -114,7 +114,7 @@ def listen(path: Path, *, mode: int, by_rename: bool = False) -> Listener:
         # `move_into_place` replaces a stale socket, without a gap.
         _check_free(path, refuses_foreign=False)
     else:
-        _remove_stale(path)
+        unlink_own(path, _check_free(path))
     first = temporary_name(path) if by_rename else path
     # The temporary name of a short name such as `a` is longer.
     check_socket_path(first)
@@ -202,11 +202,6 @@ def unlink_if_dead(path: Path, *, min_age: float) -> bool:
     except (KubedevicesError, OSError):
         return False
     return unlink_own(path, dead)
-
-
-def _remove_stale(path: Path) -> None:
-    """Remove a socket at `path` that refuses connections; raises if `path` is in use."""
-    unlink_own(path, _check_free(path))
 
 
 def _move_foreign(path: Path) -> None:

@@ -408,15 +408,6 @@ async def test_a_pod_without_a_name_is_released_by_its_uid_only(node: Node) -> N
     assert (await node.client.release("uid-9"))["uid"] == "uid-9"
 
 
-async def test_the_options_of_one_container_can_be_read(node: Node) -> None:
-    """For a container that starts again."""
-    await node.client.allocate(pod("p"))
-    answer = await node.client.container_options("p", "c")
-    assert answer["options"]["env"] == {"IDS": "a"}
-    with pytest.raises(NodeError, match='pod "default/p" has no container "x"'):
-        await node.client.container_options("p", "x")
-
-
 # ---------------------------------------------------------------- errors
 
 

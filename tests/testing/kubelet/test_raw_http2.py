@@ -9,6 +9,7 @@ import grpc.aio
 import pytest
 
 from kubedevices.testing.kubelet.raw_http2 import RawConnection
+from kubedevices.wire.grpc_framing import PREFIX
 from kubedevices.wire.unix_grpc import GrpcServer, StreamMethod, UnaryMethod
 from tests.waiting import until
 
@@ -68,7 +69,7 @@ async def test_a_call_is_answered(socket: Path) -> None:
     answer = connection.call(ECHO, b"hello", authority="somewhere")
     await asyncio.wait_for(answer.ended.wait(), 5)
     assert answer.grpc_status == 0
-    assert answer.message == b"hello"
+    assert answer.data[PREFIX:] == b"hello"
     await hang_up(connection)
 
 

@@ -47,6 +47,21 @@ def test_a_selector_has_the_answer_of_a_scheduler(right: str, expression: str) -
     assert answer(expression) == right.rsplit(maxsplit=1)[-1]
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        'dyn([1]).indexOf("a", dyn(1)) == 0',
+        'dyn("1.2.3").ip() == ip("1.2.3.4")',
+        'dyn(duration("1s")).getSeconds("UTC") == 1',
+        "dyn(1).matches(dyn('1'))",
+        "dyn(1u).isInteger()",
+    ],
+)
+def test_values_that_no_overload_takes_are_an_error(expression: str) -> None:
+    """The checker does not know the type behind `dyn`: the evaluation compares it instead."""
+    assert answer(expression) == "evaluation"
+
+
 def test_there_are_rows_enough() -> None:
     """A file that is cut would test nothing."""
     assert len(ROWS) >= 1000

@@ -1,10 +1,7 @@
 """RFC 9113 and RFC 7541 from outside: bytes go to a socket of ours, frames come back.
 
 cases                what a case is, and the pieces that many of them send
-server_cases_streams streams: with the two that follow the 146 cases of h2spec, written again
-server_cases_frames  kinds of frames, flow control
-server_cases_fields  header blocks and requests
-server_cases_more    what h2spec does not ask
+server_cases         the 146 cases of h2spec, written again, and what h2spec does not ask
 client_cases         the same asked of our channel by a hostile server
 conversations        frames from a seed, sensible and not, for the differential tests
 ends                 ours, h2 and libnghttp2 behind one face

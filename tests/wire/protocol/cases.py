@@ -76,6 +76,13 @@ class Case(NamedTuple):
         return f"{self.section}: {self.text}"
 
 
+def case(
+    section: str, text: str, allowed: frozenset[str], *sent: Step, hello: bytes = HELLO
+) -> Case:
+    """Return a case; in this form a table of them has few lines."""
+    return Case(section, text, sent, allowed, hello)
+
+
 def connection_error(*codes: Code) -> frozenset[str]:
     """GOAWAY with one of the codes, then the end of the connection."""
     return frozenset(f"goaway {code.name}" for code in codes)

@@ -10,10 +10,18 @@ from tests.wire.by_hand import raw_client
 from tests.wire.echo_server import CALL, WATCH, echo, server_of, watch
 from tests.wire.protocol.cases import Case, acknowledged
 from tests.wire.protocol.raw_end import RawEnd
-from tests.wire.protocol.server_cases_fields import EXCHANGES, FIELDS, REPRESENTATIONS
-from tests.wire.protocol.server_cases_frames import FRAMES, GENERIC
-from tests.wire.protocol.server_cases_more import MORE_CASES, STREAM_WINDOW
-from tests.wire.protocol.server_cases_streams import MAX_FRAME, MAX_STREAMS, STREAMS
+from tests.wire.protocol.server_cases import (
+    EXCHANGES,
+    FIELDS,
+    FRAMES,
+    GENERIC,
+    MAX_FRAME,
+    MAX_STREAMS,
+    MORE_CASES,
+    REPRESENTATIONS,
+    STREAM_WINDOW,
+    STREAMS,
+)
 
 COUNTED = [*GENERIC, *EXCHANGES, *REPRESENTATIONS, *STREAMS, *FRAMES, *FIELDS]
 """The cases of h2spec, written again with gRPC requests: the program sends requests of its own."""

@@ -36,39 +36,35 @@ from kubedevices.check.checks import (
     streams,
 )
 
-ALL: tuple[PluginCheck, ...] = tuple(
-    check
-    for theme in (
-        registration.arrival,
-        registration.quiet,
-        starts.watched,
-        starts.theme,
-        listing.first,
-        listing.theme,
-        streams.abandoned,
-        streams.theme,
-        streams.quiet,
-        changes.theme,
-        allocate.base,
-        allocate.theme,
-        container.theme,
-        cdi.theme,
-        preferred.works,
-        preferred.preferred,
-        preferred.start,
-        restarts.theme,
-        after_restarts.dies_theme,
-        lost_updates.theme,
-        after_restarts.theme,
-        stops.theme,
-        grpc.first,
-        grpc.theme,
-    )
-    for check in theme.checks
+CATALOGUE = Catalogue.of(
+    PLUGIN_THEMES,
+    registration.arrival,
+    registration.quiet,
+    starts.watched,
+    starts.theme,
+    listing.first,
+    listing.theme,
+    streams.abandoned,
+    streams.theme,
+    streams.quiet,
+    changes.theme,
+    allocate.base,
+    allocate.theme,
+    container.theme,
+    cdi.theme,
+    preferred.works,
+    preferred.preferred,
+    preferred.start,
+    restarts.theme,
+    after_restarts.dies_theme,
+    lost_updates.theme,
+    after_restarts.theme,
+    stops.theme,
+    grpc.first,
+    grpc.theme,
 )
 
-THEMES = PLUGIN_THEMES
-CATALOGUE = Catalogue(ALL, THEMES)
+ALL, THEMES = CATALOGUE
 find, select = CATALOGUE.find, CATALOGUE.select
 
 CHANGES_TRACK = changes.TRACK

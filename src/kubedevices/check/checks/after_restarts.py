@@ -47,12 +47,11 @@ async def dies(harness: Harness) -> str:
     """The process does not end by itself, for example some seconds after a kubelet restart."""
     await restart_once(harness, 1)
     await harness.pause(harness.timing.watch)
-    process = harness.process
-    if process and not process.running:
-        when = f"its process ended ({process.end_text()}) some time after a kubelet restart"
+    if ended := harness.how_ended():
+        when = f"{ended} some time after a kubelet restart"
         # First: one restart is easier to reproduce than the actions of other checks.
-        harness.shared.record_end(process, when, process.last_words(), first=True)
-        raise Broken(when, process.last_words())
+        harness.record_end(when, first=True)
+        raise Broken(when, harness.last_words())
     if missing := harness.missing():
         raise Broken(f"{', '.join(missing)} was not registered some time after a kubelet restart")
     return f"still running {harness.timing.watch:g} s after a kubelet restart"
@@ -131,10 +130,9 @@ async def _restart(harness: Harness, number: int) -> float:
     try:
         await restart_once(harness, number)
     except Broken as error:
-        if harness.process and not harness.process.running:
-            how = harness.process.end_text()
-            when = f"its process ended ({how}) after {counted(number, 'kubelet restart')} in a row"
-            harness.shared.record_end(harness.process, when, harness.last_words())
+        if ended := harness.how_ended():
+            when = f"{ended} after {counted(number, 'kubelet restart')} in a row"
+            harness.record_end(when)
             raise NotTried(when) from error
         raise
     return harness.spent(began)

@@ -9,15 +9,9 @@ from kubedevices.check.checks.streams import DISTURBING, OFTEN
 from kubedevices.check.plugin import SEVERAL, UNKNOWN_ID, Plugin
 from kubedevices.errors import RpcError
 from kubedevices.errors.words import counted
-from kubedevices.kubelet_api.convert import ALLOCATE_REQUEST
 from kubedevices.kubelet_api.services import ALLOCATE
 from kubedevices.testing.kubelet.session import PluginSession
-from kubedevices.values.allocation import (
-    AllocateRequest,
-    AllocateResponse,
-    ContainerAllocateRequest,
-    ContainerAllocateResponse,
-)
+from kubedevices.values.allocation import AllocateResponse, ContainerAllocateResponse
 
 base = Theme("allocate", needs=("registration.options",), harm=Harm.POD)
 
@@ -142,7 +136,7 @@ async def unknown_id(plugin: Plugin) -> str:
     try:
         answer = await _answer_for(plugin, UNKNOWN_ID)
     except RpcError as error:
-        return _refusal(plugin, what, error)
+        return f"{what}: {_refusal(plugin, what, error)}"
     if answer is None:
         raise Broken(f"{what}, {UNKNOWN_ID}: OK without a container response")
     # The devices are interchangeable, for example places at /dev/kvm: nothing is missing.
@@ -166,26 +160,22 @@ async def unhealthy_id(plugin: Plugin) -> str:
     try:
         answer = await _answer_for(plugin, name)
     except RpcError as error:
-        return _refusal(plugin, what, error)
+        return f"{what}: {_refusal(plugin, what, error)}"
     given = "without a container response" if answer is None else f"with {text_of(answer)}"
     raise Broken(f"{what}, {name!r}: OK {given}")
 
 
-async def _answer_for(plugin: Plugin, name: str) -> ContainerAllocateResponse | None:
-    """Return the container response for one ID, None if the answer has none."""
-    response = await plugin.allocate([name])
+async def _answer_for(plugin: Plugin, *ids: str) -> ContainerAllocateResponse | None:
+    """Return the container response for these IDs, None if the answer has none."""
+    response = await plugin.allocate(ids)
     return response.containers[0] if response.containers else None
 
 
 def _refusal(plugin: Plugin, what: str, error: RpcError) -> str:
-    """Return the evidence of a refusal; raises `Broken` if the connection broke with it."""
-    _must_be_alive(plugin, what)
-    return f"{what}: {error.code.name}"
-
-
-def _must_be_alive(plugin: Plugin, what: str) -> None:
+    """Return the status of a refusal; raises `Broken` if the connection broke with it."""
     if not plugin.session.is_alive:
         raise Broken(f"{what}: the connection broke")
+    return error.code.name
 
 
 @theme.check(
@@ -199,11 +189,10 @@ def _must_be_alive(plugin: Plugin, what: str) -> None:
 async def empty_ids(plugin: Plugin) -> str:
     """The plugin refuses a container request without IDs."""
     try:
-        response = await plugin.allocate([])
+        answer = await _answer_for(plugin)
     except RpcError as error:
-        _must_be_alive(plugin, "an empty ID list")
-        return error.code.name
-    given = text_of(response.containers[0]) if response.containers else "no container response"
+        return _refusal(plugin, "an empty ID list", error)
+    given = "no container response" if answer is None else text_of(answer)
     raise Broken(f"answered OK with {given}, as most plugins do")
 
 
@@ -271,11 +260,10 @@ async def _allocate(session: PluginSession, name: str, timeout: float) -> Alloca
 )
 async def hang_up(plugin: Plugin) -> str:
     """A client that ends its Allocate call early does no harm to other clients."""
-    ids = (await plugin.healthy_ids())[:1]
-    request = AllocateRequest((ContainerAllocateRequest(tuple(ids)),))
+    request = await plugin.allocate_message()
     for pause in (0, 0.001, 0.002, 0.004, 0.008, 0.016):
         connection = await plugin.raw_connection()
-        connection.call(ALLOCATE, ALLOCATE_REQUEST.to_wire(request))
+        connection.call(ALLOCATE, request)
         await asyncio.sleep(pause)
         connection.hang_up()
     return f"answered in {await plugin.must_still_work('after clients that hung up')}"

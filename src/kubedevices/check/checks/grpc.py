@@ -6,9 +6,8 @@ from kubedevices.check.check import FAIL, WARN, Broken, Harm, Phase, Theme
 from kubedevices.check.checks.streams import DISTURBING
 from kubedevices.check.plugin import Plugin
 from kubedevices.errors import RpcError, StatusCode, WireError
-from kubedevices.kubelet_api.convert import ALLOCATE_REQUEST, EMPTY
+from kubedevices.kubelet_api.convert import EMPTY
 from kubedevices.kubelet_api.services import ALLOCATE, LIST_AND_WATCH
-from kubedevices.values.allocation import AllocateRequest, ContainerAllocateRequest
 
 first = Theme("grpc", phase=Phase.ARRIVAL, needs=("registration.registers",), harm=Harm.ALL_DEVICES)
 
@@ -24,9 +23,7 @@ first = Theme("grpc", phase=Phase.ARRIVAL, needs=("registration.registers",), ha
 async def authority(plugin: Plugin) -> str:
     """The plugin answers calls whose :authority is localhost."""
     if other := plugin.arrival.needs_other_authority:
-        raise Broken(
-            f"{plugin.arrival.options_problem}; answered with :authority {other}",
-        )
+        raise Broken(f"{plugin.arrival.options_problem}; answered with :authority {other}")
     return "localhost"
 
 
@@ -82,8 +79,7 @@ async def ping(plugin: Plugin) -> str:
 )
 async def broken_connection(plugin: Plugin) -> str:
     """A connection that breaks within a frame or a stream does no harm to other clients."""
-    ids = (await plugin.healthy_ids())[:1]
-    request = ALLOCATE_REQUEST.to_wire(AllocateRequest((ContainerAllocateRequest(tuple(ids)),)))
+    request = await plugin.allocate_message()
     for _ in range(3):
         connection = await plugin.raw_connection()
         connection.call(LIST_AND_WATCH, EMPTY)

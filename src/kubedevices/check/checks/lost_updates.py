@@ -84,11 +84,10 @@ async def lost_updates(harness: Harness) -> str:
 
 async def _until_allowed(harness: Harness) -> None:
     """Wait until no other check compares lists; raises `NotTried` if the plugin ends before."""
-    process, allowed = harness.process, harness.shared.changes.may_go_on
-    while not allowed.is_set() and (process is None or process.running):
+    while not harness.shared.changes.may_go_on.is_set() and not harness.how_ended():
         await harness.pause(harness.timing.hold)
-    if process and not process.running:
-        raise NotTried(f"its process ended ({process.end_text()}) before devices changed")
+    if ended := harness.how_ended():
+        raise NotTried(f"{ended} before devices changed")
 
 
 def _has_time(harness: Harness, done: int, took: float) -> bool:
@@ -115,7 +114,7 @@ async def _must_be_idle(harness: Harness, what: str) -> None:
     await undo(harness)
     if await harness.until(harness.is_connected, harness.timing.registered_at_all):
         raise NotTried(f"{what} withdrew the resource")
-    if harness.process and not harness.process.running:
+    if harness.how_ended():
         raise Broken(f"{what}: its process ended", harness.last_words())
     raise Broken(f"{what} ended the connection, and the plugin did not register again")
 

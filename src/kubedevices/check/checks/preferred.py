@@ -12,9 +12,11 @@ from kubedevices.errors.words import counted
 works = Theme("preferred", needs=("registration.options",), harm=Harm.POD)
 
 
-def _need_preference(plugin: Plugin) -> None:
+async def _available(plugin: Plugin) -> list[str]:
+    """Return devices from which the plugin chooses; raises `NotTried` if it offers no choice."""
     if not plugin.session.options.get_preferred_allocation_available:
         raise NotTried("GetPreferredAllocation is not offered")
+    return (await plugin.healthy_ids())[:SEVERAL]
 
 
 async def _prefer(
@@ -38,8 +40,7 @@ async def _prefer(
 )
 async def answers(plugin: Plugin) -> str:
     """GetPreferredAllocation, if offered, answers with available devices."""
-    _need_preference(plugin)
-    available = (await plugin.healthy_ids())[:SEVERAL]
+    available = await _available(plugin)
     chosen = await _prefer(plugin, available, [], 1)
     foreign = set(chosen) - set(available)
     if foreign:
@@ -61,8 +62,7 @@ preferred = Theme("preferred", needs=("registration.options", "preferred.answers
 )
 async def must_include(plugin: Plugin) -> str:
     """The preferred devices contain the must-include devices."""
-    _need_preference(plugin)
-    available = (await plugin.healthy_ids())[:SEVERAL]
+    available = await _available(plugin)
     if len(available) < 2:
         raise NotTried("it has only one healthy device")
     for must in available:
@@ -82,8 +82,7 @@ async def must_include(plugin: Plugin) -> str:
 )
 async def size(plugin: Plugin) -> str:
     """The number of preferred devices is the requested number."""
-    _need_preference(plugin)
-    available = (await plugin.healthy_ids())[:SEVERAL]
+    available = await _available(plugin)
     for count in range(1, len(available) + 1):
         chosen = await _prefer(plugin, available, [], count)
         if chosen and len(chosen) != count:
@@ -105,8 +104,7 @@ async def size(plugin: Plugin) -> str:
 )
 async def too_large(plugin: Plugin) -> str:
     """A request for more devices than available is an error."""
-    _need_preference(plugin)
-    available = (await plugin.healthy_ids())[:SEVERAL]
+    available = await _available(plugin)
     try:
         answers = await plugin.ask(
             lambda limit: plugin.session.prefer(available, [], len(available) + 1, timeout=limit)
@@ -145,6 +143,14 @@ start = Theme("prestart", needs=("registration.options",), harm=Harm.POD)
 async def _pre_start(plugin: Plugin, ids: Sequence[str]) -> None:
     limit = plugin.timing.pre_start
     await plugin.ask(lambda limit: plugin.session.pre_start(ids, timeout=limit), limit)
+
+
+async def _must_refuse(plugin: Plugin, ids: Sequence[str]) -> str:
+    try:
+        await _pre_start(plugin, ids)
+    except RpcError as error:
+        return error.code.name
+    raise Broken("answered OK")
 
 
 def _need_pre_start(plugin: Plugin) -> None:
@@ -186,11 +192,7 @@ async def pre_start(plugin: Plugin) -> str:
 async def pre_start_unknown(plugin: Plugin) -> str:
     """PreStartContainer with an unknown ID is an error."""
     _need_pre_start(plugin)
-    try:
-        await _pre_start(plugin, [UNKNOWN_ID])
-    except RpcError as error:
-        return error.code.name
-    raise Broken("answered OK")
+    return await _must_refuse(plugin, [UNKNOWN_ID])
 
 
 @start.check(
@@ -204,9 +206,4 @@ async def pre_start_not_offered(plugin: Plugin) -> str:
     """PreStartContainer, if not required, answers with an error."""
     if plugin.session.options.pre_start_required:
         raise NotTried("it is required")
-    ids = (await plugin.healthy_ids())[:1]
-    try:
-        await _pre_start(plugin, ids)
-    except RpcError as error:
-        return error.code.name
-    raise Broken("answered OK")
+    return await _must_refuse(plugin, (await plugin.healthy_ids())[:1])

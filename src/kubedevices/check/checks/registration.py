@@ -119,13 +119,13 @@ async def resource_name(plugin: Plugin) -> str:
 async def options(plugin: Plugin) -> str:
     """The plugin answers GetDevicePluginOptions."""
     if problem := plugin.arrival.options_problem:
-        harness, process = plugin.harness, plugin.harness.process
+        harness = plugin.harness
         await harness.pause(plugin.timing.hold)  # the end of a process is seen after its last call
-        if process and not process.running:
-            words = process.last_words()
-            when = f"its process ended ({process.end_text()}) during GetDevicePluginOptions"
-            harness.shared.record_end(process, when, words)
-            raise Broken(when if problem == GAVE_UP else f"{when}: {problem}", words)
+        if ended := harness.how_ended():
+            when = f"{ended} during GetDevicePluginOptions"
+            harness.record_end(when)
+            text = when if problem == GAVE_UP else f"{when}: {problem}"
+            raise Broken(text, harness.last_words())
         raise Broken(problem)
     return options_text(plugin.session.options)
 

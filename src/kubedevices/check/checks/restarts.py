@@ -238,7 +238,7 @@ async def all_wiped(harness: Harness) -> Verdicts:
 )
 async def kubelet_socket_replaced(harness: Harness) -> Verdicts:
     """If only kubelet.sock is replaced, the plugin registers within 8 s."""
-    return await must_return(harness, harness.probe.replace_socket)
+    return await must_return(harness, lambda: harness.probe.restart(wipe="nothing"))
 
 
 @theme.check(

@@ -43,7 +43,7 @@ async def slow_kubelet(harness: Harness) -> str:
     """The plugin waits for a kubelet that takes 7.5 s to answer Register."""
     _by_register(harness)
     delay = harness.timing.slow_register
-    process = await harness.start_fresh(behavior=RegisterBehavior(delay=delay))
+    await harness.start_fresh(behavior=RegisterBehavior(delay=delay))
     await harness.until(lambda: harness.probe.arrivals, harness.timing.start)
 
     def gave_up() -> list[float]:
@@ -63,7 +63,7 @@ async def slow_kubelet(harness: Harness) -> str:
         if min(gave_up()) > delay:
             raise NotTried(f"the check was delayed: it did not answer after {delay:g} s")
         raise Broken(f"gave up after {gave_up()[0]:.1f} s; the answer takes {delay:g} s")
-    if harness.missing() or not process.running:
+    if harness.missing() or harness.how_ended():
         raise Broken(harness.why_missing(harness.age()), harness.last_words())
     for name in harness.resources:
         tries = Plugin.of(harness, name).times_registered()
@@ -93,10 +93,9 @@ async def absent_kubelet(harness: Harness) -> str:
     took = harness.spent(began)
     text = f"registered {took:.2f} s after the kubelet appeared"
     await harness.pause(harness.timing.overlap)
-    if not process.running:
-        ended = f"its process ended ({process.end_text()})"
-        harness.shared.record_end(process, f"{text}, then {ended}", process.last_words())
-        raise Broken(f"{text}, then {ended}", process.last_words())
+    if ended := harness.how_ended():
+        harness.record_end(f"{text}, then {ended}")
+        raise Broken(f"{text}, then {ended}", harness.last_words())
     for name in harness.resources:
         times = Plugin.of(harness, name).times_registered()
         if times > 1:
@@ -245,7 +244,7 @@ async def unopened_stream(harness: Harness) -> str:
     if len(harness.resources) < 2:
         raise NotTried("it has only one resource")
     for silent in harness.resources:
-        process = await harness.start_fresh(behavior=RegisterBehavior(unopened=silent))
+        await harness.start_fresh(behavior=RegisterBehavior(unopened=silent))
         others = [name for name in harness.resources if name != silent]
 
         def is_held_up(others: list[str] = others) -> list[str]:
@@ -256,9 +255,8 @@ async def unopened_stream(harness: Harness) -> str:
         served = await harness.until(lambda: not is_held_up(), harness.timing.registered_at_all)
         if served:  # some plugins wait for a stream, and exit later
             await harness.pause(harness.timing.overlap)
-        if not process.running:
-            how = f"its process ended ({process.end_text()})"
-            raise Broken(f"without a stream of {silent}, {how}", process.last_words())
+        if ended := harness.how_ended():
+            raise Broken(f"without a stream of {silent}, {ended}", harness.last_words())
         if not served:
             waited = harness.spent(began)
             held_up = is_held_up()[0]

@@ -13,12 +13,7 @@ from kubedevices.check.processes import Process
 from kubedevices.errors import RpcError, StatusCode, WireError
 from kubedevices.errors.words import counted
 
-theme = Theme(
-    "life",
-    phase=Phase.PROCESS,
-    needs=("registration.options",),
-    track="stopping",
-)
+theme = Theme("life", phase=Phase.PROCESS, needs=("registration.options",), track="stopping")
 
 CALLERS = 4
 """`stop_in_allocate` calls Allocate so many times at once."""
@@ -180,10 +175,9 @@ async def _must_be_the_stop(harness: Harness) -> None:
         how = f"{len(calling)} Allocate calls at the same time, without a stop"
         if any(task.done() for task in calling):
             await harness.pause(harness.timing.hold)  # a crash is seen after its last call
-        if not process.running:
-            when = f"its process ended ({process.end_text()}) during {how}"
-            harness.shared.record_end(process, when, process.last_words())
-            raise NotTried(when)
+        if ended := harness.how_ended():
+            harness.record_end(f"{ended} during {how}")
+            raise NotTried(f"{ended} during {how}")
         for task in calling:
             if task.done() and (error := task.exception()):
                 raise NotTried(f"also fails in {how}: {error}")

@@ -20,7 +20,7 @@ rules      the rules, one file per theme
 
 from typing import TYPE_CHECKING
 
-from kubedevices.errors import UsageError
+from kubedevices.errors import UsageError, needs_h11
 
 if TYPE_CHECKING:
     from kubedevices.check.catalogue import Catalogue
@@ -36,12 +36,6 @@ def known_rules() -> list[str]:
 
 def catalogue() -> "Catalogue":
     """Return all rules for drivers; raises `UsageError` where h11 is missing."""
-    try:
+    with needs_h11("checking a DRA driver"):
         from kubedevices.check.drivers.rules import CATALOGUE  # noqa: PLC0415 - needs h11
-    except ModuleNotFoundError as error:
-        if error.name != "h11":
-            raise
-        raise UsageError(
-            "checking a DRA driver needs h11: pip install 'kubedevices[dra]'"
-        ) from error
     return CATALOGUE

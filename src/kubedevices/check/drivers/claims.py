@@ -10,16 +10,15 @@ from kubedevices.check.drivers.node import DriverNode
 from kubedevices.errors import ApiRefused, RpcError
 from kubedevices.kubelet_api.dra import ClaimAnswer
 from kubedevices.values.allocation import ClaimDevice, ClaimReference
+from kubedevices.values.scheduling.kinds import Object
 from kubedevices.values.scheduling.scheduler import NotAllocatable
 
-Object = dict[str, Any]
 CLASS = "check"
 ONE: Object = {"name": "one", "exactly": {"deviceClassName": CLASS}}
 """A request for one device of any kind."""
 
 POD = {"resource": "pods"}
-POD_GROUP = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups"}
-"""Who may use a claim, as in its status."""
+"""Who may use a claim, as in its status; or a `POD_GROUP`."""
 
 _numbers = itertools.count(1)
 

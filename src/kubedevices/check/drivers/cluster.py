@@ -3,17 +3,15 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from kubedevices.check.drivers.rights import Right
 from kubedevices.errors import ApiRefused
 from kubedevices.testing.api_server import ApiServer
 from kubedevices.testing.api_server.http import ApiFault, ApiRequest
 from kubedevices.testing.api_server.store import Store
-from kubedevices.values.scheduling.kinds import ApiPath
+from kubedevices.values.scheduling.kinds import ApiPath, Object
 from kubedevices.values.scheduling.scheduler import complete_devices
 
-Object = dict[str, Any]
 _INVALID = 422
 _VARYING = ("resourceVersion", "timeoutSeconds", "timeout", "continue")
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})

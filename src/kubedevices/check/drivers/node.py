@@ -8,20 +8,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
 
-from kubedevices.check.busy_machine import LostTime
 from kubedevices.check.check import Broken, NotPassed, NotTried, PluginLost
-from kubedevices.check.directories import PathMap, RunDirectories
 from kubedevices.check.drivers.cluster import Cluster
 from kubedevices.check.drivers.node_files import NodeFiles
 from kubedevices.check.drivers.registry import DriverRegistry
-from kubedevices.check.drivers.target import (
-    NODE_NAME,
-    SLOWEST_HELPER,
-    DriverTarget,
-    DriverTiming,
-)
-from kubedevices.check.processes import Process, Supervisor
-from kubedevices.check.program_copy import ProgramCopy
+from kubedevices.check.drivers.target import NODE_NAME, SLOWEST_HELPER, DriverTarget, DriverTiming
+from kubedevices.check.processes import Process
+from kubedevices.check.program_copy import ProgramCopy, Workplace
 from kubedevices.check.shared_state import SharedState
 from kubedevices.check.target import TriggerRun
 from kubedevices.errors import RpcError, StatusCode
@@ -44,20 +37,10 @@ class DriverNode(ProgramCopy):
         target: DriverTarget,
         timing: DriverTiming,
         shared: SharedState,
-        *,
-        directories: RunDirectories,
+        place: Workplace,
         files: NodeFiles,
-        supervisor: Supervisor,
-        path_map: PathMap,
     ) -> None:
-        super().__init__(
-            shared,
-            directories=directories,
-            path_map=path_map,
-            supervisor=supervisor,
-            lost_time=LostTime(supervisor.pid),
-            changed=ChangeSignal(look_every=_LOOK),
-        )
+        super().__init__(shared, place, ChangeSignal(look_every=_LOOK))
         self.target, self.timing, self.files = target, timing, files
         self.node_name = NODE_NAME
         self.cluster = Cluster(NODE_NAME)
@@ -303,8 +286,8 @@ class DriverNode(ProgramCopy):
         if await self.until(has_come, limit):
             return ""
         waited = self.lost_time.spent(began)
-        if self.process is not None and not self.process.running:
-            return f"its process ended ({self.process.end_text()}) after {waited:.1f} s"
+        if ended := self.how_ended():
+            return f"{ended} after {waited:.1f} s"
         if not self.registry.arrivals:
             return f"no registration socket of a DRA driver within {waited:.0f} s"
         what = "connected" if not self.is_connected() else "published"
@@ -320,8 +303,7 @@ class DriverNode(ProgramCopy):
     def _is_registered(self) -> bool:
         if self.registry.arrivals:
             self.driver = self.registry.arrivals[-1].info.name
-        ended = self.process is not None and not self.process.running
-        return not ended and self.is_connected()
+        return not self.how_ended() and self.is_connected()
 
     def _has_published(self) -> bool:
         return self._is_registered() and bool(self.cluster.slices())
@@ -329,10 +311,6 @@ class DriverNode(ProgramCopy):
     async def pause(self, seconds: float) -> None:
         """Wait `seconds` own seconds of the driver, or until its end."""
         await self.until(lambda: False, seconds)
-
-    def last_words(self) -> str:
-        """Return the last lines of the driver's output."""
-        return self.process.last_words() if self.process else ""
 
     def without_directories(self, text: str) -> str:
         """Remove the paths of this run from a text."""

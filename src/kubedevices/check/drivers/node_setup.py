@@ -6,15 +6,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from kubedevices.check.directories import PathMap, RunDirectories
+from kubedevices.check.directories import RunDirectories
 from kubedevices.check.drivers.claims import CLASS
 from kubedevices.check.drivers.node import DriverNode
 from kubedevices.check.drivers.node_files import SERVICE_ACCOUNT, NodeFiles
 from kubedevices.check.drivers.target import NODE_NAME, TOKEN, DriverTarget, DriverTiming
-from kubedevices.check.harness_setup import watched
-from kubedevices.check.processes import Supervisor, SupervisorRefused
+from kubedevices.check.program_copy import workplace
 from kubedevices.check.shared_state import SharedState
-from kubedevices.errors import NoPrivateView
 from kubedevices.host.cdi_specs import GENERATED_DIRECTORY, STATIC_DIRECTORY
 from kubedevices.testing.api_server.certificate import CA
 from kubedevices.testing.kubelet.mounts import Bind
@@ -37,28 +35,18 @@ async def open_node(
     once in a run. Raises `NoPrivateView` if the driver needs one and the host does not allow it.
     """
     directories = RunDirectories.choose()
-    supervisor = await Supervisor.open(directories.root)
-    try:
+    files = NodeFiles(directories)
+    account = {"token": TOKEN, "ca.crt": CA, "namespace": "default"}
+    private = target.needs_private_view or os.geteuid() == 0
+
+    def create() -> list[Bind]:
         directories.create()
-        files = NodeFiles(directories)
         files.create(None if first is None else first.files.pod_resources.parent)
-        account = {"token": TOKEN, "ca.crt": CA, "namespace": "default"}
         files.write((files.account / name, text.encode()) for name, text in account.items())
-        binds = _binds(files)
-        private = target.needs_private_view or os.geteuid() == 0
-        try:
-            await supervisor.enter_private_view(binds if private else [])
-        except SupervisorRefused as error:
-            raise NoPrivateView(str(error)) from error
-        node = DriverNode(
-            target,
-            timing,
-            shared,
-            directories=directories,
-            files=files,
-            supervisor=supervisor,
-            path_map=PathMap(binds if private else []),
-        )
+        return _binds(files) if private else []
+
+    async with workplace(directories, create, needs_view=True) as place:
+        node = DriverNode(target, timing, shared, place, files)
         api = node.cluster.api
         await api.start()
         api.put("nodes", {"metadata": {"name": NODE_NAME}})
@@ -68,8 +56,7 @@ async def open_node(
         if first is None:
             await socket.start()
         try:
-            async with watched(node.lost_time):
-                yield node
+            yield node
         finally:
             await node.stop_kubelet()
             node.keep_logs()
@@ -77,9 +64,6 @@ async def open_node(
             shared.requests += node.cluster.asked()
             await socket.stop()
             await api.stop()
-    finally:
-        await supervisor.close()
-        directories.leave()
 
 
 async def on_copies(

@@ -30,7 +30,8 @@ def granted_by(objects: Iterable[Any]) -> frozenset[Right]:
     return frozenset(
         Right(resource, verb)
         for each in _flat(objects)
-        for rule in _rules_of(each)
+        if each.get("kind") in ("ClusterRole", "Role")
+        for rule in map(_mapping, _list(each.get("rules")))
         for resource in _texts(rule.get("resources"))
         for verb in _texts(rule.get("verbs"))
     )
@@ -68,11 +69,6 @@ def _flat(objects: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
         if isinstance(each, dict):
             yield each
             yield from _flat(_list(each.get("items")))
-
-
-def _rules_of(role: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    if role.get("kind") in ("ClusterRole", "Role"):
-        yield from map(_mapping, _list(role.get("rules")))
 
 
 def _mapping(found: Any) -> Mapping[str, Any]:

@@ -9,27 +9,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from kubedevices.check.check import (
-    Broken,
-    NotPassed,
-    PluginCheck,
-    PluginLost,
-    Status,
-    Verdict,
-    capped,
-    verdict_of,
-)
+from kubedevices.check.check import PluginCheck, PluginLost, Status, Verdict, judged
 from kubedevices.check.drivers.node import DriverNode
 from kubedevices.check.drivers.node_setup import open_node
 from kubedevices.check.drivers.rights import least_role
 from kubedevices.check.drivers.rules import DIES
 from kubedevices.check.drivers.target import AFTERWARDS, TRIGGERED, DriverTarget, DriverTiming
 from kubedevices.check.kubelets import SUPPORTED, Kubelets
-from kubedevices.check.results import PLUGIN, CheckResult, Progress, ResultCollector, silence
-from kubedevices.check.runner import RunResult
+from kubedevices.check.results import CheckResult, Progress, ResultCollector, RunResult, silence
 from kubedevices.check.shared_state import DeviceChanges, SharedState
-from kubedevices.errors import DriverNeverRegistered, WireError
-from kubedevices.host import deadlines
+from kubedevices.errors import DriverNeverRegistered
 
 RULE_LIMIT, LONG_LIMIT = 600.0, 3600.0
 """Seconds after which a rule that hangs fails; the second in a long run."""
@@ -51,11 +40,7 @@ async def run_driver(
     shared = SharedState(DeviceChanges(target.trigger))
     collector = ResultCollector(chosen, progress or silence)
     await _Run(target, timing, shared, collector).run(chosen)
-    results = collector.finish()
-    if deaths := shared.unexpected_ends:
-        driver = shared.resources[0] if shared.resources else PLUGIN
-        collector.add_unexpected_end(DIES, driver, deaths[0], len(deaths))
-        results = collector.finish()
+    results = collector.finish(shared, DIES)
     role = least_role(shared.rights)
     return RunResult(results, shared.logs, shared.changes.problem, role, shared.requests)
 
@@ -175,17 +160,9 @@ class _Run:
 
     async def _judged(self, node: DriverNode, rule: PluginCheck) -> Verdict:
         limit = LONG_LIMIT if self._target.long else RULE_LIMIT
-        try:
-            async with deadlines.timeout(limit):
-                outcome = await rule.run(node)
-        except NotPassed as finding:
-            return capped(verdict_of(finding, rule.severity), rule.severity)
-        except WireError as error:
-            return verdict_of(Broken(str(error), node.last_words()), rule.severity)
-        except TimeoutError:
-            return Verdict(Status.FAIL, f"no end within {limit:.0f} s")
-        assert isinstance(outcome, str)
-        return Verdict(Status.PASS, outcome)
+        found = await judged(rule, node, limit, node.last_words)
+        assert isinstance(found, Verdict)
+        return found
 
 
 def _urgency(track: Sequence[PluginCheck]) -> tuple[bool, bool, int]:

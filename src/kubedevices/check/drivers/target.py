@@ -1,10 +1,11 @@
 """What to check: a DRA driver, in one configuration value, and all durations of a run."""
 
-from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 from kubedevices.check.drivers.rights import Right
 from kubedevices.check.target import NO_TRIGGER, Trigger
+from kubedevices.check.timing import Durations
 
 NODE_NAME = "check-node"
 
@@ -71,7 +72,7 @@ in its cache), in which it does not see that a slice is gone. So a shorter limit
 
 
 @dataclass(frozen=True, slots=True)
-class DriverTiming:
+class DriverTiming(Durations):
     """Limits for the driver and pauses of the check, in own seconds of the driver.
 
     `check.busy_machine` says what own seconds are.
@@ -95,12 +96,6 @@ class DriverTiming:
     refusing: float = 6  # for which the API server refuses
     hold: float = 0.5
     idle: float = 35 * 60  # without a call, only in a long run
-
-    def scaled(self, factor: float) -> Self:
-        """Return a copy with all durations multiplied by `factor`."""
-        return replace(
-            self, **{each.name: getattr(self, each.name) * factor for each in fields(self)}
-        )
 
 
 QUICK = DriverTiming(

@@ -1,12 +1,11 @@
 """What one run of the trigger changed; several rules judge this record."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kubedevices.check.check import NotTried
 from kubedevices.check.drivers.node import DriverNode
-
-Object = dict[str, Any]
+from kubedevices.values.scheduling.kinds import Object
 
 
 class PublishedState(NamedTuple):
@@ -90,7 +89,7 @@ async def _record(node: DriverNode) -> TriggeredChange:
     writes = len(node.cluster.writes(since))
     is_undone = await node.undo_trigger()
     await node.until(is_as_before, node.timing.change)
-    if node.process is None or not node.process.running:
+    if node.how_ended():
         raise NotTried("its process ended when the devices changed")
     if after[:2] == before[:2] and after.sick == before.sick and not texts:
         raise NotTried("the trigger changed nothing: no device, no taint, no health")

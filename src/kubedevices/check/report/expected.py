@@ -53,6 +53,11 @@ class Expected:
         """Whether `result` is this known finding, with this status or a milder one."""
         return self.concerns(result) and result.status in _COVERED[self.status]
 
+    def is_gone(self, results: Sequence[CheckResult]) -> bool:
+        """Whether the check ran and did not find this."""
+        tried = {each.status for each in results if self.concerns(each)} - {Status.SKIP}
+        return bool(tried) and not tried & {*_COVERED["fail"]}
+
     def __str__(self) -> str:
         return self.check + (f" of {self.resource}" if self.resource else "")
 
@@ -82,13 +87,3 @@ def load_unexplained(node: yaml.Node, file: Path) -> tuple[Expected, ...]:
     """Return the findings of a parsed file; reasons may be missing. Raises `ConfigError`."""
     config, _ = load_node(node, _UnexplainedFile, str(file))
     return config.findings
-
-
-def vanished(expected: Sequence[Expected], results: Sequence[CheckResult]) -> list[Expected]:
-    """Return the known findings whose checks ran and did not find them."""
-    gone = []
-    for each in expected:
-        tried = [r for r in results if each.concerns(r) and r.status is not Status.SKIP]
-        if tried and not any(r.status in _COVERED["fail"] for r in tried):
-            gone.append(each)
-    return gone

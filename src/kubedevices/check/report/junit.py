@@ -1,7 +1,8 @@
 """The report as JUnit XML.
 
 Only findings that fail the run are failures. Another finding is a passed test with the finding in
-its output. A known finding is a skipped test with its reason.
+its output. A known finding is a skipped test with its reason. A plugin may print anything, so all
+texts are escaped: XML does not allow some characters, and a terminal would obey others.
 """
 
 from collections import Counter
@@ -11,7 +12,7 @@ from kubedevices.check.check import Status
 from kubedevices.check.report.expected import LEVELS
 from kubedevices.check.report.summary import Run, as_finding, words_about
 from kubedevices.check.results import CheckResult
-from kubedevices.errors.safe_text import lines
+from kubedevices.errors.safe_text import lines as escaped
 
 
 def as_junit(run: Run) -> str:
@@ -25,14 +26,14 @@ def as_junit(run: Run) -> str:
         "time": f"{run.seconds:.3f}",
     }
     root = ET.Element("testsuites", numbers)
-    suite = ET.SubElement(root, "testsuite", {"name": _clean(run.plugin), **numbers})
+    suite = ET.SubElement(root, "testsuite", {"name": escaped(run.plugin), **numbers})
     properties = ET.SubElement(suite, "properties")
     for title, words in run.about.items():
-        ET.SubElement(properties, "property", {"name": title, "value": _clean(words)})
+        ET.SubElement(properties, "property", {"name": title, "value": escaped(words)})
     for result in run.results:
         _add_case(suite, run, result)
     for log in run.logs[:1]:  # most checks used the first process
-        ET.SubElement(suite, "system-err").text = _clean(log.text)
+        ET.SubElement(suite, "system-err").text = escaped(log.text)
     ET.indent(root)
     return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
@@ -43,19 +44,19 @@ def _add_case(suite: ET.Element, run: Run, result: CheckResult) -> None:
         "testcase",
         {
             "classname": result.check.theme,
-            "name": f"{result.check.id} {_clean(result.resource)}",
+            "name": f"{result.check.id} {escaped(result.resource)}",
             "time": f"{result.seconds:.3f}",
         },
     )
-    evidence = _clean(result.verdict.evidence)
+    evidence = escaped(result.verdict.evidence)
     texts = words_about(as_finding(result))
-    text = "\n".join(f"{title}: {_clean(words)}" for title, words in texts)
+    text = "\n".join(f"{title}: {escaped(words)}" for title, words in texts)
     state, reason = _state(run, result), run.reason(result)
     if state == "failure":
         kind = {"message": evidence, "type": result.status.value}
         ET.SubElement(case, "failure", kind).text = text
     elif state == "skipped":
-        message = f"known: {_clean(reason)}: {evidence}" if reason else evidence
+        message = f"known: {escaped(reason)}: {evidence}" if reason else evidence
         ET.SubElement(case, "skipped", {"message": message})
     else:
         warned = result.status in (Status.WARN, Status.FAIL)
@@ -71,8 +72,3 @@ def _state(run: Run, result: CheckResult) -> str:
     if run.reason(result):
         return "skipped"
     return "failure" if result.status in LEVELS[run.fail_on] else ""
-
-
-def _clean(text: str) -> str:
-    """Escape what XML does not allow or a terminal would obey: a plugin may print anything."""
-    return lines(text)

@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from kubedevices.check.catalogue import DRIVER_THEMES, PLUGIN_THEMES
 from kubedevices.check.check import PluginCheck, Status
-from kubedevices.check.report.expected import LEVELS, Expected, vanished
-from kubedevices.check.results import PLUGIN, CheckResult
-from kubedevices.check.shared_state import Log
+from kubedevices.check.report.expected import LEVELS, Expected
+from kubedevices.check.results import PLUGIN, CheckResult, RunResult
 from kubedevices.errors.words import counted, some_of
 
 FAILED, TRIGGER_FAILED, NOTHING_TRIED = 1, 4, 5
@@ -50,37 +49,25 @@ class FindingGroup(NamedTuple):
         return f"{self.cause}: {counted(len(self.findings), 'finding')}, begin here"
 
 
-def _severity_and_harm(finding: CheckFinding) -> tuple[bool, int]:
-    return finding.status is not Status.FAIL, finding.check.harm
-
-
-@dataclass(frozen=True)
-class Run:
+@dataclass(frozen=True, kw_only=True)
+class Run(RunResult):
     """All data of a report.
 
+    plugin    the command of the program, or its directory
     about     what a reader needs to repeat the run, by title
-    logs      the output of the plugin's processes
     left_out  the IDs of checks that `--quick` left out
     expected  the known findings
     fail_on   which new findings make the run fail, a key of `LEVELS`
-    trigger_problem  how the trigger or its undo failed, `""` if it did not
     kind      what was checked: a plugin or a driver
-    role      the rules of the smallest ClusterRole that would do for a driver
-    requests  how often a driver asked the API server what, if the user wants to see that
     """
 
     plugin: str
-    results: Sequence[CheckResult]
     seconds: float
     about: Mapping[str, str] = field(default_factory=dict)
-    logs: Sequence[Log] = ()
     left_out: Sequence[str] = ()
     expected: Sequence[Expected] = ()
     fail_on: str = "fail"
-    trigger_problem: str = ""
     kind: str = "plugin"
-    role: Sequence[Mapping[str, Sequence[str]]] = ()
-    requests: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -97,7 +84,8 @@ class Run:
     def groups(self) -> list["FindingGroup"]:
         """The findings by cause. A finding without a known cause is a group of its own."""
         grouped: dict[str, list[CheckFinding]] = {}
-        for finding in sorted(self._by_check(), key=_severity_and_harm):
+        by_harm = sorted(self._by_check(), key=lambda each: each.check.harm)
+        for finding in sorted(by_harm, key=lambda each: each.status is not Status.FAIL):
             grouped.setdefault(finding.cause or finding.key, []).append(finding)
         return [FindingGroup(each[0].cause, each) for each in grouped.values()]
 
@@ -146,7 +134,7 @@ class Run:
     @property
     def vanished(self) -> list[Expected]:
         """The known findings whose checks ran and did not find them."""
-        return vanished(self.expected, self.results)
+        return [each for each in self.expected if each.is_gone(self.results)]
 
     def reason(self, result: CheckResult) -> str:
         """Return the reason of the known finding that covers a result, `""` if none does."""

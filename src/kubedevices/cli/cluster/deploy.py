@@ -5,9 +5,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from kubedevices.cli.cluster.kubectl import ClusterRefused, Kubectl
-from kubedevices.cli.cluster.manifest_arguments import (
-    add_deployment_arguments,
-)
+from kubedevices.cli.cluster.manifest_arguments import add_deployment_arguments
 from kubedevices.cli.cluster.manifests import check_arguments, check_image, deployments_of
 from kubedevices.errors import KubedevicesError
 from kubedevices.errors.words import counted

@@ -2,6 +2,9 @@
 
 import argparse
 import re
+import shlex
+from functools import partial
+from typing import NoReturn
 
 from kubedevices.cli.cluster.manifest_modes import add_mode_arguments
 from kubedevices.cli.cluster.manifest_values import NAME_LIMIT, add_values_argument
@@ -34,6 +37,16 @@ def add_deployment_arguments(parser: argparse.ArgumentParser) -> None:
     _add_host_arguments(parser)
     _add_node_arguments(parser)
     add_mode_arguments(parser)
+    for variable in ("RESOURCE_NAME", "NUMBER_DEVICES"):  # options of `kubedevices simulate`
+        flag = f"--{variable.lower().replace('_', '-')}"
+        parser.add_argument(flag, type=partial(_write_as, variable), help=argparse.SUPPRESS)
+
+
+def _write_as(variable: str, value: str) -> NoReturn:
+    setting = shlex.quote(f"{variable}={value}")
+    raise UsageError(
+        f"settings of the simulator are variables here: write {setting} before kubedevices"
+    )
 
 
 def _add_plugin_arguments(parser: argparse.ArgumentParser) -> None:
@@ -152,16 +165,10 @@ def namespace(name: str) -> str:
 def label(text: str) -> tuple[str, str]:
     """Return key and value of `KEY=VALUE`; raises `UsageError`."""
     key, equals, value = text.partition("=")
-    prefix, slash, name = key.rpartition("/")
     if not equals or not key:
         raise UsageError(f"--node-label {text!r} is not KEY=VALUE")
-    is_possible = (
-        LABEL_VALUE.fullmatch(name)
-        and (not slash or DOMAIN.fullmatch(prefix))
-        and (not value or LABEL_VALUE.fullmatch(value))
-        and max(len(name), len(value)) <= LABEL_LIMIT
-    )
-    if not is_possible:
+    longest = max(len(key.rpartition("/")[2]), len(value))
+    if not _is_pair(key, value) or longest > LABEL_LIMIT:
         raise UsageError(
             f"--node-label {text!r}: a node cannot have this label (see `kubectl get nodes "
             "--show-labels`)"
@@ -173,16 +180,19 @@ def taint(text: str) -> str:
     """Return `text` if it is KEY or KEY=VALUE, with or without :EFFECT; raises `UsageError`."""
     rest, colon, effect = text.partition(":")
     key, _, value = rest.partition("=")
-    prefix, slash, name = key.rpartition("/")
-    is_possible = (
-        LABEL_VALUE.fullmatch(name)
-        and (not slash or DOMAIN.fullmatch(prefix))
-        and (not value or LABEL_VALUE.fullmatch(value))
-        and (not colon or effect in _EFFECTS)
-    )
-    if not is_possible:
+    if not _is_pair(key, value) or (colon and effect not in _EFFECTS):
         raise UsageError(
             f"--toleration {text!r} is not a taint of a node: KEY, KEY=VALUE, or either with one "
             f"of {', '.join(f':{each}' for each in _EFFECTS)}"
         )
     return text
+
+
+def _is_pair(key: str, value: str) -> bool:
+    """Whether a label or taint can have this key and value."""
+    prefix, slash, name = key.rpartition("/")
+    return bool(
+        LABEL_VALUE.fullmatch(name)
+        and (not slash or DOMAIN.fullmatch(prefix))
+        and (not value or LABEL_VALUE.fullmatch(value))
+    )

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from kubedevices.cli.shared.serving import some_path
 from kubedevices.errors import UsageError
-from kubedevices.host.terminal import print_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,15 +28,6 @@ def add_values_argument(parser: argparse.ArgumentParser) -> None:
         help="YAML file with settings of an administrator for the objects, such as affinity, "
         "resources or a PodMonitor: docs/deploy.md has the keys",
     )
-
-
-def print_schema() -> None:
-    """Print the JSON schema of the file."""
-    from kubedevices.cli.shared.output import dump
-    from kubedevices.config.json_schema import make_schema
-    from kubedevices.manifests.values import AdminValues
-
-    print_text(dump(make_schema(AdminValues, "kubedevices manifests --values"), "json"))
 
 
 def with_values(deployment: "Deployment", file: Path | None) -> "Deployment":

@@ -29,10 +29,9 @@ from kubedevices.cli.cluster.manifest_units import add_unit_arguments, unit_of
 from kubedevices.cli.cluster.manifest_values import (
     NAME_LIMIT,
     node_deployments,
-    print_schema,
     with_values,
 )
-from kubedevices.cli.shared.output import manifest_yaml
+from kubedevices.cli.shared.output import manifest_yaml, print_schema
 from kubedevices.cli.shared.serving import some_path
 from kubedevices.errors import UsageError
 from kubedevices.host.terminal import print_line, print_text
@@ -151,7 +150,9 @@ def run(args: argparse.Namespace) -> int:
 
     check_arguments(args)
     if args.values_schema:
-        print_schema()
+        from kubedevices.manifests.values import AdminValues
+
+        print_schema(AdminValues, "kubedevices manifests --values")
     elif args.systemd:
         print_text(unit_of(args, deployment_of))
     elif args.patch is not None:

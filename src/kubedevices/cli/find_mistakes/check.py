@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 
 from kubedevices.cli.find_mistakes.check_arguments import add_arguments
 from kubedevices.cli.find_mistakes.check_driver import (
+    FOR_DRIVERS,
     driver_check,
     hide_refusals,
     is_driver,
+    refuse,
     settle_kind,
 )
 from kubedevices.cli.shared.output import Column, print_document, print_listing
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from kubedevices.check.report.accepting import FindingsFile
     from kubedevices.check.report.progress import ProgressLine
     from kubedevices.check.report.summary import Run
-    from kubedevices.check.runner import RunResult
+    from kubedevices.check.results import RunResult
     from kubedevices.check.target import Target
     from kubedevices.check.timing import CheckTiming
     from kubedevices.testing.kubelet.mounts import Bind
@@ -163,32 +165,21 @@ def _target(args: argparse.Namespace) -> "Target":
     binds = tuple(_bind(text) for text in args.bind)
     if not words:
         raise UsageError("nothing to check: give SOCKET_DIR or -- COMMAND (see --help)")
-    for name in ("manifests", "parameters", "show_requests", "long"):
-        if getattr(args, name):
-            raise UsageError(f"--{name.replace('_', '-')} is for DRA drivers: add --dra")
+    refuse(args, FOR_DRIVERS, "DRA drivers: add --dra")
     if args.undo and not args.trigger:
         raise UsageError("--undo needs --trigger")
-    trigger = Trigger.parse(args.trigger, args.undo)
     if binds and args.in_place:
         raise UsageError("--bind needs a mount, and --in-place makes none")
-    if len(words) == 1 and Path(words[0]).is_dir():
-        directory = Path(words[0]).absolute()
-        for option in ("bind", "in_place"):
-            if getattr(args, option):
-                name = option.replace("_", "-")
-                raise UsageError(f"--{name} is for plugins that check starts: -- COMMAND")
-        return Target(
-            directory=directory,
-            resource=args.resource,
-            trigger=trigger,
-            registry=not args.no_registry,
-        )
+    is_started = not (len(words) == 1 and Path(words[0]).is_dir())
+    if not is_started:
+        refuse(args, ("bind", "in_place"), "plugins that check starts: -- COMMAND")
     return Target(
-        command=words,
+        command=words if is_started else (),
+        directory=None if is_started else Path(words[0]).absolute(),
         binds=binds,
         resource=args.resource,
-        trigger=trigger,
-        side_by_side=not (args.one_at_a_time or args.in_place),
+        trigger=Trigger.parse(args.trigger, args.undo),
+        side_by_side=is_started and not (args.one_at_a_time or args.in_place),
         registry=not args.no_registry,
         in_place=args.in_place,
         waited=args.waited,
@@ -231,6 +222,8 @@ def _timing(args: argparse.Namespace, target: "Target") -> "CheckTiming":
 def _check(
     target: "Target | DriverTarget", chosen: "Sequence[PluginCheck]", args: argparse.Namespace
 ) -> "Run | None":
+    from dataclasses import replace
+
     from kubedevices.check.busy_machine import raised_priority
     from kubedevices.check.kubelets import SUPPORTED, Kubelets
     from kubedevices.check.report.progress import ProgressLine
@@ -256,17 +249,12 @@ def _check(
     reported = {each.check.id for each in ran.results}  # an end of the plugin is always reported
     left_out = [name for name in left_out if name not in reported]
     about = {**_about(args), "kubelet": str(kubelets)}
-    seconds = time.monotonic() - began
     return Run(
-        what,
-        ran.results,
-        seconds,
+        **vars(ran if args.show_requests else replace(ran, requests={})),
+        plugin=what,
+        seconds=time.monotonic() - began,
         about=about,
-        logs=ran.logs,
         left_out=left_out,
-        trigger_problem=ran.trigger_problem,
-        role=ran.role,
-        requests=ran.requests if args.show_requests else {},
         kind="driver" if is_driver(args) else "plugin",
     )
 

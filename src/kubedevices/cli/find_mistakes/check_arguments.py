@@ -1,6 +1,7 @@
 """The options of `kubedevices check`."""
 
 import argparse
+from collections.abc import Mapping
 
 from kubedevices.cli.shared.output import add_output_argument
 from kubedevices.cli.shared.serving import some_path
@@ -24,36 +25,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_choice(parser: argparse.ArgumentParser) -> None:
-    """Declare what is checked."""
     group = parser.add_argument_group("what is checked")
     group.add_argument("--resource", default="", metavar="NAME", help="only this resource")
     kind = group.add_mutually_exclusive_group()
     kind.add_argument("--dra", action="store_true", help="the program is a DRA driver")
     kind.add_argument("--device-plugin", action="store_true", help="it is a device plugin")
-    for option, text in (("--only", "run only these"), ("--skip", "leave these out")):
-        group.add_argument(
-            option,
-            nargs="+",
-            action="extend",
-            default=[],
-            metavar="ID",
-            help=f"{text}: IDs of checks or themes",
-        )
+    chosen = {"--only": "run only these", "--skip": "leave these out"}
+    for name, what in chosen.items():
+        text = f"{what}: IDs of checks or themes"
+        group.add_argument(name, nargs="+", action="extend", default=[], metavar="ID", help=text)
     group.add_argument(
         "--kubelet",
         default="",
         metavar="VERSION",
         help="judge for these kubelets: 1.36, or 1.34-1.36 (default: the supported versions)",
     )
-    group.add_argument(
-        "--quick",
-        action="store_true",
-        help="skip checks that wait long, which the report names; wait at most 10 s in the others",
-    )
+    flags = {
+        "quick": "skip checks that wait long, which the report names; wait at most 10 s in the "
+        "others",
+    }
+    _add_flags(group, flags)
 
 
 def _add_driver_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what concerns only DRA drivers."""
     group = parser.add_argument_group("DRA drivers")
     group.add_argument(
         "--manifests",
@@ -63,28 +57,21 @@ def _add_driver_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="manifests of the DRA driver: compare its ClusterRole with what it does",
     )
-    group.add_argument(
-        "--parameters",
-        type=some_path,
-        metavar="FILE",
-        help="two YAML documents: two valid parameter sets of the DRA driver, which it may get as "
-        "opaque configuration, with different values of the same fields",
-    )
-    group.add_argument(
-        "--long",
-        action="store_true",
-        help="also look whether the DRA driver is there after 35 minutes without a call, and kill "
-        "it 200 times",
-    )
-    group.add_argument(
-        "--show-requests",
-        action="store_true",
-        help="show what the DRA driver asked the API server of the check, and how often",
-    )
+    files = {
+        "parameters": "two YAML documents: two valid parameter sets of the DRA driver, which it "
+        "may get as opaque configuration, with different values of the same fields",
+    }
+    _add_files(group, files)
+    flags = {
+        "long": "also look whether the DRA driver is there after 35 minutes without a call, and "
+        "kill it 200 times",
+        "show-requests": "show what the DRA driver asked the API server of the check, and how "
+        "often",
+    }
+    _add_flags(group, flags)
 
 
 def _add_trigger_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options that change devices during the check."""
     group = parser.add_argument_group("changes of the devices")
     group.add_argument(
         "--trigger",
@@ -108,7 +95,6 @@ def _add_trigger_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_start_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare how the program is started."""
     group = parser.add_argument_group("how the program is started")
     group.add_argument(
         "--bind",
@@ -125,49 +111,47 @@ def _add_start_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help="multiply all limits and pauses, for a slow machine",
     )
-    group.add_argument(
-        "--one-at-a-time",
-        action="store_true",
-        help="do not start several copies of the plugin at the same time",
-    )
-    group.add_argument(
-        "--in-place",
-        action="store_true",
-        help="use the kubelet's usual directories without a mount: for the container of a CI job, "
-        "which has no kubelet and may not mount",
-    )
-    group.add_argument(
-        "--no-registry",
-        action="store_true",
-        help="there is no plugin registry directory, for a plugin that registers in both ways",
-    )
+    flags = {
+        "one-at-a-time": "do not start several copies of the plugin at the same time",
+        "in-place": "use the kubelet's usual directories without a mount: for the container of a "
+        "CI job, which has no kubelet and may not mount",
+        "no-registry": "there is no plugin registry directory, for a plugin that registers in both "
+        "ways",
+    }
+    _add_flags(group, flags)
 
 
 def _add_verdict_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare which findings make the exit code 1, and the files of reports."""
     group = parser.add_argument_group("report and exit code")
-    group.add_argument(
-        "--expect",
-        type=some_path,
-        metavar="FILE",
-        help="a YAML file of known findings with their reasons; they do not fail the run",
-    )
-    group.add_argument(
-        "--write-expected",
-        type=some_path,
-        metavar="FILE",
-        help="add the findings of this run to FILE, which --expect reads; you write the reasons",
-    )
+    findings = {
+        "expect": "a YAML file of known findings with their reasons; they do not fail the run",
+        "write-expected": "add the findings of this run to FILE, which --expect reads; you write "
+        "the reasons",
+    }
+    _add_files(group, findings)
     group.add_argument(
         "--fail-on",
         choices=("fail", "warn", "never"),
         default="fail",
         help="which new findings make the exit code 1 (default: fail)",
     )
-    reports = {"junit": "JUnit XML", "html": "an HTML page", "markdown": "the summary of a CI job"}
-    for name, what in reports.items():
-        group.add_argument(f"--{name}", type=some_path, metavar="FILE", help=f"also write {what}")
+    reports = {
+        "junit": "also write JUnit XML",
+        "html": "also write an HTML page",
+        "markdown": "also write the summary of a CI job",
+    }
+    _add_files(group, reports)
     add_output_argument(group)
+
+
+def _add_flags(group: argparse._ActionsContainer, flags: Mapping[str, str]) -> None:
+    for name, text in flags.items():
+        group.add_argument(f"--{name}", action="store_true", help=text)
+
+
+def _add_files(group: argparse._ActionsContainer, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        group.add_argument(f"--{name}", type=some_path, metavar="FILE", help=text)
 
 
 def _scale(text: str) -> float:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kubedevices.check.drivers.config import DriverCheck
 
 _FOR_PLUGINS = ("resource", "bind", "in_place", "no_registry")
-_FOR_DRIVERS = ("manifests", "parameters", "show_requests", "long")
+FOR_DRIVERS = ("manifests", "parameters", "show_requests", "long")
 _WORDS_OF_PLUGINS = ("{socket_dir}", "{pod_resources}")
 _WORDS_OF_DRIVERS = ("{kubeconfig}", "{node}", "{kubelet_dir}", "{pod_uid}", "--mode=dra")
 
@@ -50,7 +50,7 @@ def _said(args: argparse.Namespace) -> str:
         return "dra"
     if has(_WORDS_OF_PLUGINS) or any(getattr(args, name) for name in _FOR_PLUGINS):
         return "device_plugin"
-    if any(getattr(args, name) for name in _FOR_DRIVERS):
+    if any(getattr(args, name) for name in FOR_DRIVERS):
         return "dra"
     return "device_plugin" if len(words) == 1 and Path(words[0]).is_dir() else ""
 
@@ -97,16 +97,19 @@ def driver_check(args: argparse.Namespace) -> "DriverCheck":
 
     from kubedevices.check.drivers.config import DriverCheck
 
-    for name in _FOR_PLUGINS:
-        if getattr(args, name):
-            raise UsageError(
-                f"--{name.replace('_', '-')} is for device plugins, not for DRA drivers"
-            )
+    refuse(args, _FOR_PLUGINS, "device plugins, not for DRA drivers")
     given: dict[str, Any] = {}
     for each in fields(DriverCheck)[1:]:
         value = getattr(args, each.name)
         given[each.name] = tuple(value) if isinstance(value, list) else value
     return DriverCheck(tuple(args.target), **given)
+
+
+def refuse(args: argparse.Namespace, names: "Sequence[str]", why: str) -> None:
+    """Raise `UsageError` for the first of these options that is given; they are for `why`."""
+    for name in names:
+        if getattr(args, name):
+            raise UsageError(f"--{name.replace('_', '-')} is for {why}")
 
 
 def hide_refusals() -> None:

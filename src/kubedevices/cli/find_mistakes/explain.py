@@ -10,7 +10,6 @@ driver), each with `resource`, `result`, `capacity`, `allocatable`, `held` (null
 
 import argparse
 import asyncio
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 NAME = "explain"
 OPTIONS_BETWEEN_WORDS = True
 HELP = """\
-say why a device cannot be allocated, or cannot be used in its container
+say why a pod waits, or why a device cannot be allocated or used
 
 Looks at every step of a device: its name, the plugin directory, which process listens, which plugin
 registered, the device list, health and holders, DRA drivers of any vendor and their claims, device
@@ -69,7 +68,7 @@ examples:
 """
 
 _INDENT = 25
-_STYLES = {"ok": "green", "unknown": "dim", "warning": "yellow", "problem": "bold red"}
+_STYLES = explain_cluster.STYLES
 _REPORTED = ("problem", "warning")
 _SUMMARY = (
     Column("resource"),
@@ -242,11 +241,10 @@ def _print_findings(findings: Iterable["Finding"]) -> list[str]:
 
     A terminal gets lines of its width, a pipe gets lines without a limit.
     """
-    width = terminal.wrap_width()
     merged = _merged(findings)
     for each in merged:
         head = f"{each.result:8} {each.step:15} "
-        first, *others = _lines(each, max(30, width - _INDENT) if width else 0)
+        first, *others = _lines(each)
         print_line((f"{each.result:8}", _STYLES[each.result]), head[8:] + first)
         for line in others:
             print_line(" " * _INDENT + line)
@@ -278,20 +276,13 @@ def _merged(findings: Iterable["Finding"]) -> list["Finding"]:
     ]
 
 
-def _lines(finding: "Finding", width: int) -> Iterator[str]:
+def _lines(finding: "Finding") -> Iterator[str]:
     """Yield the finding, then its advice and its command, if any; a command is not wrapped."""
-    found = one_line(f"{finding.looked_at}: {finding.found}")
-    yield from _wrapped(found, width)
-    if finding.advice:
-        yield from _wrapped(f"→ {one_line(finding.advice)}", width)
+    advice = f"→ {finding.advice}" if finding.advice else ""
+    for text in filter(None, (f"{finding.looked_at}: {finding.found}", advice)):
+        yield from terminal.wrapped(text, _INDENT, least=30)
     if finding.command:
         yield f"$ {one_line(finding.command)}"
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    if not width:
-        return [text]
-    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
 
 
 def _print_summary(report: "Diagnosis") -> list[str]:

@@ -32,7 +32,7 @@ _ALSO = {
 _ROOM = 30
 """Columns that a text needs at least."""
 
-_STYLES = {"ok": "green", "unknown": "dim", "warning": "yellow", "problem": "bold red"}
+STYLES = {"ok": "green", "unknown": "dim", "warning": "yellow", "problem": "bold red"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -135,7 +135,7 @@ def _print(answer: "SubjectAnswer") -> None:
     from kubedevices.explain.answer import summarised
 
     first, *others = terminal.wrapped(f"{answer.subject}: {answer.cause}", 9)
-    print_line((f"{answer.result:8}", _STYLES[answer.result]), f" {first}")
+    print_line((f"{answer.result:8}", STYLES[answer.result]), f" {first}")
     for line in others:
         print_line(f"{'':9}{line}")
     if rows := [*summarised(answer.evidence)]:

@@ -17,8 +17,6 @@ from typing import Any
 from kubedevices.cli.shared.output import (
     Column,
     add_output_argument,
-    describe_mount,
-    describe_spec,
     print_document,
     print_listing,
 )
@@ -156,8 +154,8 @@ def _entry(entry: CheckpointEntry, notes: list[str], is_v1: bool) -> dict[str, A
 def _answer(response: ContainerAllocateResponse) -> dict[str, Any]:
     return {
         "env": dict(response.env),
-        "devices": [describe_spec(spec) for spec in response.devices],
-        "mounts": [describe_mount(mount) for mount in response.mounts],
+        "devices": [spec._asdict() for spec in response.devices],
+        "mounts": [mount._asdict() for mount in response.mounts],
         "annotations": dict(response.annotations),
         "cdi_devices": [*response.cdi_devices],
     }

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kubedevices.cli.look_closer.help import Option, Verb
+    from kubedevices.cli.look_closer.help import Verb
 from kubedevices.host.terminal import print_text
 
 NAME = "completion"
@@ -36,10 +36,6 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _names(options: "tuple[Option, ...]") -> str:
-    return " ".join(name for option in options for name in option.names)
-
-
 def _cases(verbs: "list[Verb]", reply: Callable[[str], str]) -> Iterator[str]:
     """Yield the lines that bash and zsh share; `reply` returns the command that offers words."""
     yield '    case "$verb $before" in'
@@ -51,8 +47,8 @@ def _cases(verbs: "list[Verb]", reply: Callable[[str], str]) -> Iterator[str]:
     yield "    esac"
     yield '    case "$verb" in'
     for verb in verbs:
-        words = " ".join([*verb.choices, _names(verb.options)])
-        yield f"        {verb.name}) {reply(words)} ;;"
+        words = [*verb.choices, *(name for option in verb.options for name in option.names)]
+        yield f"        {verb.name}) {reply(' '.join(words))} ;;"
     yield "    esac"
 
 

@@ -19,7 +19,7 @@ from kubedevices.cli.shared.output import (
     Column,
     Row,
     add_output_argument,
-    path_as_text,
+    option_lines,
     print_listing,
 )
 from kubedevices.cli.shared.serving import some_path
@@ -265,14 +265,7 @@ def _options(answer: dict[str, Any]) -> Iterator[Row]:
 
 
 def _option_lines(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, value in options["env"].items():
-        yield "env", f"{name}={value}"
-    for device in options["devices"]:
-        path = path_as_text(device["host_path"], device["container_path"])
-        yield "device", f"{path} ({device['permissions']})"
-    for mount in options["mounts"]:
-        path = path_as_text(mount["host_path"], mount["container_path"])
-        yield "mount", f"{path} ({'ro' if mount['read_only'] else 'rw'})"
+    yield from option_lines(options)
     for name, value in options["annotations"].items():
         yield "annotation", f"{name}={value}"
     for name in options["cdi_devices"]:

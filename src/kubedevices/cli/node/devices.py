@@ -40,7 +40,7 @@ from kubedevices.cli.shared.output import (
     Column,
     LiveListing,
     Row,
-    add_output_argument,
+    joined,
     print_listing,
 )
 from kubedevices.errors import CannotAsk, NoNode, UsageError
@@ -77,28 +77,22 @@ examples:
 
 
 def _holders_as_text(holders: Sequence[Mapping[str, str]]) -> str:
-    return (
-        ", ".join(
-            (f"{each['namespace']}/{each['pod']}" if each["pod"] else each["uid"])
-            + f" ({each['container']})"
-            for each in holders
-        )
-        or "-"
+    return joined(
+        (f"{each['namespace']}/{each['pod']}" if each["pod"] else each["uid"])
+        + f" ({each['container']})"
+        for each in holders
     )
 
 
 def _outside_as_text(resources: Sequence[Mapping[str, Any]]) -> str:
-    return (
-        ", ".join(
-            f"{each['resource']} ({each['healthy']} healthy, {each['unhealthy']} not)"
-            for each in resources
-        )
-        or "-"
+    return joined(
+        f"{each['resource']} ({each['healthy']} healthy, {each['unhealthy']} not)"
+        for each in resources
     )
 
 
 def _with_reasons(devices: Sequence[Mapping[str, str]]) -> str:
-    return ", ".join(f"{each['id']} ({each['reason']})" for each in devices) or "-"
+    return joined(f"{each['id']} ({each['reason']})" for each in devices)
 
 
 _DEVICE_COLUMNS = (
@@ -128,7 +122,7 @@ _PROXIED = (
 _CLAIMS = (
     Column("driver"),
     Column("claim"),
-    Column("devices", text=lambda devices: ", ".join(devices) or "-"),
+    Column("devices", text=joined),
     Column("held_by", text=_holders_as_text),
     Column("state"),
 )
@@ -140,16 +134,9 @@ _EMPTY = "no devices: no plugin has registered"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
-    parser.add_argument(
-        "resource",
-        nargs="?",
-        metavar="RESOURCE",
-        help="list only this resource; with --cluster, also a DRIVER",
+    devices_cluster.add_listing_arguments(
+        parser, "RESOURCE", "list only this resource; with --cluster, also a DRIVER"
     )
-    parser.add_argument(
-        "-w", "--watch", action="store_true", help="follow changes until Ctrl-C is pressed"
-    )
-    add_output_argument(parser)
     add_node_arguments(parser)
     add_pod_resources_argument(parser)
     add_proxy_argument(parser)

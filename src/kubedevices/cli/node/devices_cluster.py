@@ -21,6 +21,7 @@ from kubedevices.cli.shared.output import (
     LiveListing,
     Row,
     add_output_argument,
+    joined,
     print_listing,
 )
 from kubedevices.errors import ApiUnreachable, NodeError
@@ -59,17 +60,17 @@ _EMPTY = "no devices: no driver has published any, and no device plugin has regi
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `kubectl devices`."""
-    parser.add_argument(
-        "resource",
-        nargs="?",
-        metavar="RESOURCE|DRIVER",
-        help="list only this resource or this driver",
-    )
+    add_listing_arguments(parser, "RESOURCE|DRIVER", "list only this resource or this driver")
+    add_arguments_of_cluster(parser)
+
+
+def add_listing_arguments(parser: argparse.ArgumentParser, metavar: str, text: str) -> None:
+    """Declare what is listed, and how; `text` says what a word chooses."""
+    parser.add_argument("resource", nargs="?", metavar=metavar, help=text)
     parser.add_argument(
         "-w", "--watch", action="store_true", help="follow changes until Ctrl-C is pressed"
     )
     add_output_argument(parser)
-    add_arguments_of_cluster(parser)
 
 
 def add_arguments_of_cluster(parser: argparse._ActionsContainer) -> None:
@@ -196,12 +197,9 @@ def _holder(user: Mapping[str, str]) -> str:
 
 
 def _taints(taints: Sequence[Mapping[str, str]]) -> str:
-    return (
-        ", ".join(
-            f"{each['key']}{'=' * bool(each['value'])}{each['value']}:{each['effect']}"
-            for each in taints or ()
-        )
-        or "-"
+    return joined(
+        f"{each['key']}{'=' * bool(each['value'])}{each['value']}:{each['effect']}"
+        for each in taints or ()
     )
 
 

@@ -22,6 +22,7 @@ from kubedevices.cli.node.node_services import (
 )
 from kubedevices.cli.shared.node_client import add_node_arguments, state_directory
 from kubedevices.cli.shared.output import json_text
+from kubedevices.cli.shared.serving import number_type
 from kubedevices.errors.words import counted
 from kubedevices.host import service_manager
 from kubedevices.host.descriptors import allow_all_descriptors
@@ -61,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
     from kubedevices.node.inventory.inventory import GRACE_PERIOD
 
+    seconds = number_type("a number of seconds", lambda found: 0 <= found < math.inf)
     add_node_arguments(parser)
     parser.add_argument(
         "--count",
@@ -72,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--grace-period",
-        type=_seconds,
+        type=seconds,
         default=GRACE_PERIOD,
         metavar="SECONDS",
         help="how long the devices of a plugin that went away stay in the capacity (default: "
@@ -80,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--admission-wait",
-        type=_seconds,
+        type=seconds,
         default=0.0,
         metavar="SECONDS",
         help="how long a pod waits, after a restart of the node, for a plugin that is not back yet "
@@ -94,16 +96,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="text",
         help="text (default), or json: one object per line",
     )
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
-    return seconds
 
 
 def keeps_running(_: argparse.Namespace) -> bool:

@@ -5,7 +5,7 @@ they need from the host: the numbers of device files for `oci`, and CDI files if
 node names CDI devices.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +92,7 @@ def words(
         resources = next(each for each in answer["containers"] if each["name"] == container)
         plugin = " or ".join(resources["devices"])
         return shell_line(env.words(options, plugin=plugin, allowed=allowed))
-    return _WRITERS[kind](options, base)
+    return _oci(options, base) if kind == "oci" else shell_line(runtime_arguments(kind, options))
 
 
 def warn_of_conflicts(answer: Mapping[str, Any]) -> None:
@@ -115,16 +115,11 @@ def run_options(answer: Mapping[str, Any], container: str) -> ContainerOptions:
     )
 
 
-def _podman(options: ContainerOptions, _: Mapping[str, Any]) -> str:
-    from kubedevices.host.runtimes import podman
+def runtime_arguments(kind: str, options: ContainerOptions) -> list[str]:
+    """Return the options as arguments of podman or docker."""
+    from kubedevices.host.runtimes import docker, podman
 
-    return shell_line(podman.args(options))
-
-
-def _docker(options: ContainerOptions, _: Mapping[str, Any]) -> str:
-    from kubedevices.host.runtimes import docker
-
-    return shell_line(docker.args(options))
+    return {"podman": podman.args, "docker": docker.args}[kind](options)
 
 
 def _oci(options: ContainerOptions, base: Mapping[str, Any]) -> str:
@@ -152,10 +147,3 @@ def _cdi(options: ContainerOptions, owner: str) -> str:
     name = CdiName.of(CDI_KIND, device_name_of(owner))
     resolve = read_registry().edits if options.cdi_devices else None
     return escaped_json(cdi.text(options, name, resolve=resolve).rstrip("\n"))
-
-
-_WRITERS: dict[str, Callable[[ContainerOptions, Mapping[str, Any]], str]] = {
-    "podman": _podman,
-    "docker": _docker,
-    "oci": _oci,
-}

@@ -72,7 +72,7 @@ def add_devices_argument(parser: argparse.ArgumentParser) -> None:
         "devices",
         nargs="*",
         metavar="RESOURCE/ID",
-        help="a device: example.com/gpu/GPU-1; of the ID GPU-1::2 of a shared device, only GPU-1",
+        help="a device: example.com/gpu/GPU-1; it stands for all its replicas GPU-1::0 …",
     )
 
 

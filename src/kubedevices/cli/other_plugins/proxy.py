@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from kubedevices.cli.shared.dra_serving import add_driver_arguments
 from kubedevices.cli.shared.node_client import absolute_path, state_directory
-from kubedevices.cli.shared.output import add_output_argument
+from kubedevices.cli.shared.output import add_output_argument, print_schema
 from kubedevices.cli.shared.serving import positive_seconds, some_path
 from kubedevices.errors import UsageError
 from kubedevices.errors.words import counted
-from kubedevices.host.terminal import print_line, print_text
+from kubedevices.host.terminal import print_line
 from kubedevices.values.socket_paths import (
     DEVICE_PLUGIN_DIR,
     INSIDE_DIR,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 NAME = "proxy"
 HELP = """\
-run between other device plugins and the kubelet
+share, hold, rename or repair another plugin's devices, or offer them by DRA
 
 Plugins register in --plugin-dir instead of the kubelet's directory; the kubelet gets their devices
 from the proxy. A resource without a rule passes through unchanged.
@@ -169,7 +169,9 @@ def run(args: argparse.Namespace) -> int:
     if args.record and not args.dry_run:
         raise UsageError("--record needs --dry-run; `kubedevices replay` serves a record")
     if args.schema:
-        print_schema()
+        from kubedevices.proxy.proxy_config import ProxyConfig
+
+        print_schema(ProxyConfig, "kubedevices proxy")
     elif args.dry_run:
         from kubedevices.cli.other_plugins.proxy_dry_run import print_dry_run
         from kubedevices.proxy.live_rules import LiveRules
@@ -183,15 +185,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         serve(args)
     return 0
-
-
-def print_schema() -> None:
-    """Print the JSON schema of the file."""
-    from kubedevices.cli.shared.output import dump
-    from kubedevices.config.json_schema import make_schema
-    from kubedevices.proxy.proxy_config import ProxyConfig
-
-    print_text(dump(make_schema(ProxyConfig, "kubedevices proxy"), "json"))
 
 
 def check(args: argparse.Namespace) -> None:

@@ -9,7 +9,7 @@ from kubedevices.errors import CannotAsk
 
 NAME = "record"
 HELP = """\
-record the lists and calls between device plugins and the kubelet, for kubedevices replay
+record what device plugins and the kubelet say, for kubedevices replay
 
 The recorder is a `kubedevices proxy` that changes nothing: plugins register in --plugin-dir. Each
 resource gets a file in DIRECTORY, such as nvidia.com_gpu.jsonl. docs/record.md describes the

@@ -5,6 +5,7 @@ import math
 
 from kubedevices.cli.shared.serving import (
     add_serving_arguments,
+    number_type,
     runner_options,
     serve_plugin,
     some_path,
@@ -12,7 +13,7 @@ from kubedevices.cli.shared.serving import (
 
 NAME = "replay"
 HELP = """\
-serve a record as a plugin: the same lists at the same times, the same answers
+serve a record as a plugin: the same lists, the same answers
 
 The first list is sent at once, the last list stays until the end. A call that is not in the record
 is answered with an error. docs/record.md says how to make a record.
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--speed",
-        type=_speed,
+        type=number_type("a number above 0", lambda speed: 0 < speed < math.inf),
         default=1.0,
         metavar="FACTOR",
         help="speed of the replay: 2 is twice as fast as the record, 0.5 half as fast (default: 1)",
@@ -41,16 +42,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--domain", default="", help="serve only this domain, if the record has several domains"
     )
     add_serving_arguments(parser)
-
-
-def _speed(text: str) -> float:
-    try:
-        speed = float(text)
-    except ValueError:
-        speed = 0.0
-    if not 0 < speed < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return speed
 
 
 def keeps_running(_: argparse.Namespace) -> bool:

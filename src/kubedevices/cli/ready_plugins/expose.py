@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kubedevices.cli.shared.output import add_output_argument, dump
+from kubedevices.cli.shared.output import add_output_argument, dump, print_schema
 from kubedevices.cli.shared.serving import (
     add_host_arguments,
     add_serving_arguments,
@@ -114,7 +114,9 @@ def keeps_running(args: argparse.Namespace) -> bool:
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C, or print what an option asks for."""
     if args.schema:
-        print_schema()
+        from kubedevices.expose.config import ExposeConfig
+
+        print_schema(ExposeConfig, "kubedevices expose")
         return 0
     if args.convert:
         return print_converted(args.convert)
@@ -194,14 +196,6 @@ def scanner_of(args: argparse.Namespace, inject: "Inject" = "nodes") -> "ExposeS
     check_dev_root(args.dev_root)
     config = combine(args.profile, args.domain or DOMAIN)
     return ExposeScanner(config, dev_root=args.dev_root, inject=inject)
-
-
-def print_schema() -> None:
-    """Print the JSON schema of the file."""
-    from kubedevices.config.json_schema import make_schema
-    from kubedevices.expose.config import ExposeConfig
-
-    print_text(dump(make_schema(ExposeConfig, "kubedevices expose"), "json"))
 
 
 def print_converted(file: Path) -> int:

@@ -8,9 +8,7 @@ from typing import Any
 from kubedevices.cli.shared.output import (
     Column,
     Row,
-    describe_mount,
-    describe_spec,
-    path_as_text,
+    option_lines,
     print_listing,
 )
 from kubedevices.cli.write.scan import cdi_as_text
@@ -49,8 +47,8 @@ def print_answer(scanner: ExposeScanner, args: argparse.Namespace) -> None:
     answer = asyncio.run(_answer(scanner, device_type, devices, args))
     document = {
         "resource": resource,
-        "devices": [describe_spec(spec) for spec in answer.devices],
-        "mounts": [describe_mount(mount) for mount in answer.mounts],
+        "devices": [spec._asdict() for spec in answer.devices],
+        "mounts": [mount._asdict() for mount in answer.mounts],
         "env": dict(answer.env),
         "cdi_devices": _cdi_devices(resource, devices.values()),
     }
@@ -89,10 +87,7 @@ def _type_of(config: ExposeConfig, tree: DeviceTree, asked: Sequence[str]) -> st
     having: dict[str, set[str]] = {}
     for rule in config.resources:
         for device_id in tree.devices(rule.device_type):
-            for name in (
-                device_id,
-                f"{rule.name}/{device_id}",
-            ):  # an ID contains no slash
+            for name in (device_id, f"{rule.name}/{device_id}"):  # an ID contains no slash
                 having.setdefault(name, set()).add(rule.name)
     for name in asked:
         if name not in having:
@@ -111,14 +106,8 @@ def _type_of(config: ExposeConfig, tree: DeviceTree, asked: Sequence[str]) -> st
 
 def _rows(document: dict[str, Any]) -> Iterator[Row]:
     yield {"option": "resource", "value": document["resource"]}
-    for name, value in document["env"].items():
-        yield {"option": "env", "value": f"{name}={value}"}
-    for device in document["devices"]:
-        path = path_as_text(device["host_path"], device["container_path"])
-        yield {"option": "device", "value": f"{path} ({device['permissions']})"}
-    for mount in document["mounts"]:
-        path = path_as_text(mount["host_path"], mount["container_path"])
-        yield {"option": "mount", "value": f"{path} ({'ro' if mount['read_only'] else 'rw'})"}
+    for option, value in option_lines(document):
+        yield {"option": option, "value": value}
     for name, edits in document["cdi_devices"].items():
         yield {"option": "cdi", "value": f"{name}: {cdi_as_text(edits)}"}
 
@@ -139,7 +128,7 @@ def print_profiles(args: argparse.Namespace) -> None:
         {
             "profile": profile.name,
             "resources": [rule.device_type for rule in profile.config.resources],
-            "here": _count(profile.config, host),
+            "here": len(survey(expand(profile.config, host, {}), host, DeviceMemory())),
             "title": profile.title,
         }
         for profile in map(read_profile, profile_names())
@@ -147,7 +136,3 @@ def print_profiles(args: argparse.Namespace) -> None:
     rows = [{**each, "resources": ",".join(each["resources"])} for each in document]
     columns = [Column(name) for name in ("profile", "resources", "here", "title")]
     print_listing(rows, columns, args.output, document=document)
-
-
-def _count(config: ExposeConfig, host: HostDevices) -> int:
-    return len(survey(expand(config, host, {}), host, DeviceMemory()))

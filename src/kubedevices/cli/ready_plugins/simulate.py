@@ -113,7 +113,10 @@ def run(args: argparse.Namespace) -> int:
     if args.tell is not None:
         return tell_simulator(args)
     if args.schema:
-        print_schema()
+        from kubedevices.cli.shared.output import print_schema
+        from kubedevices.simulate.simulation_file import SimulatorFile
+
+        print_schema(SimulatorFile, "kubedevices simulate")
         return 0
     configs, timeline = load_settings(args)
     if args.check:
@@ -188,15 +191,6 @@ def make_plugin(
     simulator.on_faults = faulty.use
     options["wrap_lists"] = faulty.wrap_lists
     return simulator, faulty, options
-
-
-def print_schema() -> None:
-    """Print the JSON schema of the file."""
-    from kubedevices.cli.shared.output import dump
-    from kubedevices.config.json_schema import make_schema
-    from kubedevices.simulate.simulation_file import SimulatorFile
-
-    print_text(dump(make_schema(SimulatorFile, "kubedevices simulate"), "json"))
 
 
 def _longest_delay(

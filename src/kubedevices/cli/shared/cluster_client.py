@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kubedevices.cli.shared.node_client import absolute_path
-from kubedevices.errors import UsageError
+from kubedevices.errors import needs_h11
 
 if TYPE_CHECKING:
     from kubedevices.dra.api_client import ApiClient
@@ -32,14 +32,8 @@ def add_cluster_arguments(parser: argparse._ActionsContainer, namespace: str) ->
 
 def connect(args: argparse.Namespace) -> "tuple[ApiClient, str]":
     """Return the client of the API server, and the namespace; raises `UsageError`."""
-    try:
+    with needs_h11("asking the API server"):
         from kubedevices.dra.api_client import ApiClient
-    except ModuleNotFoundError as error:
-        if error.name != "h11":
-            raise
-        raise UsageError(
-            "asking the API server needs h11: pip install 'kubedevices[dra]'"
-        ) from error
     from kubedevices.dra.kubeconfig import find_access
 
     access = find_access(args.kubeconfig or usual_kubeconfig())

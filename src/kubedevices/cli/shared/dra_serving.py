@@ -28,6 +28,8 @@ OF_DRIVERS = ("kubelet_dir", "kubeconfig", "kube_node", "unhealthy_effect", "dra
 """Options of every driver, None if they are not given."""
 
 _OF_DRA = (*OF_DRIVERS, "prepare_timeout")
+_NAMES = {"kube_node": "node_name", "dra_metadata": "metadata"}
+"""The names of options in `DraOptions` that differ from those on the command line."""
 
 # Options of a device plugin that a DRA driver has as well.
 _OF_BOTH = ("sysfs_root", "dev_root", "cdi_dir", "allocate_timeout", "pre_start_timeout", "timing")
@@ -136,20 +138,8 @@ def has_both_apis(args: argparse.Namespace) -> bool:
 
 def driver_options(args: argparse.Namespace) -> "DraOptions":
     """Return the options that only a DRA driver has."""
-    options: DraOptions = {}
-    if args.kubelet_dir is not None:
-        options["kubelet_dir"] = args.kubelet_dir
-    if args.kubeconfig is not None:
-        options["kubeconfig"] = args.kubeconfig
-    if args.kube_node is not None:
-        options["node_name"] = args.kube_node
-    if args.unhealthy_effect is not None:
-        options["unhealthy_effect"] = args.unhealthy_effect
-    if args.dra_metadata is not None:
-        options["metadata"] = args.dra_metadata
-    if getattr(args, "prepare_timeout", None) is not None:
-        options["prepare_timeout"] = args.prepare_timeout
-    return options
+    given = {_NAMES.get(name, name): getattr(args, name, None) for name in _OF_DRA}
+    return cast("DraOptions", {name: value for name, value in given.items() if value is not None})
 
 
 def mode_options(args: argparse.Namespace) -> "TwoApisOptions":

@@ -8,17 +8,14 @@ each verb documents its keys. PyYAML is imported only when it is needed.
 import argparse
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from kubedevices.errors import safe_text
 from kubedevices.errors.safe_text import one_line
 from kubedevices.host import terminal
 from kubedevices.host.terminal import Line, print_lines, print_text, print_to_stderr
-
-if TYPE_CHECKING:
-    from kubedevices.values.device import DeviceSpec, Mount
 
 FORMATS = ("table", "json", "yaml")
 
@@ -31,7 +28,6 @@ _STYLES = {"Healthy": "green", "Unhealthy": "bold red"}
 
 class Column(NamedTuple):
     """One column: the key in a row, the heading, and a function that returns a value as text.
-
     On a terminal a cell whose text is `Healthy` or `Unhealthy` has a colour. If the terminal is too
     narrow, a cell of a column with `below` is a line below its row, and a last column of `prose`
     has several lines.
@@ -62,6 +58,18 @@ def add_output_argument(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def option_lines(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what a container gets: the kind and the text of each variable, device and mount."""
+    for name, value in options["env"].items():
+        yield "env", f"{name}={value}"
+    for device in options["devices"]:
+        path = path_as_text(device["host_path"], device["container_path"])
+        yield "device", f"{path} ({device['permissions']})"
+    for mount in options["mounts"]:
+        path = path_as_text(mount["host_path"], mount["container_path"])
+        yield "mount", f"{path} ({'ro' if mount['read_only'] else 'rw'})"
+
+
 def as_text(value: Any) -> str:
     """Return `value` as text for a table: lists with commas, an empty value as a dash."""
     if value is None or value in ("", (), [], {}):
@@ -73,27 +81,14 @@ def as_text(value: Any) -> str:
     return str(value)
 
 
+def joined(texts: Iterable[str]) -> str:
+    """Return texts with commas between them, a dash for none."""
+    return ", ".join(texts) or _NOTHING
+
+
 def path_as_text(host_path: str, container_path: str) -> str:
     """Return a path of the host, with the path in the container if that is different."""
     return host_path if container_path == host_path else f"{host_path} -> {container_path}"
-
-
-def describe_spec(spec: "DeviceSpec") -> dict[str, Any]:
-    """Return a device file for JSON and YAML."""
-    return {
-        "host_path": spec.host_path,
-        "container_path": spec.container_path,
-        "permissions": spec.permissions,
-    }
-
-
-def describe_mount(mount: "Mount") -> dict[str, Any]:
-    """Return a mount for JSON and YAML."""
-    return {
-        "host_path": mount.host_path,
-        "container_path": mount.container_path,
-        "read_only": mount.read_only,
-    }
 
 
 def print_listing(
@@ -158,6 +153,13 @@ def dump(document: Any, output: str) -> str:
         width=float("inf"),
     )
     return safe_text.escaped_yaml(dumped)
+
+
+def print_schema(kind: type, title: str) -> None:
+    """Print the JSON schema of a file of the user, for editors."""
+    from kubedevices.config.json_schema import make_schema
+
+    print_text(dump(make_schema(kind, title), "json"))
 
 
 def json_text(document: Any, *, indent: int | None = None) -> str:

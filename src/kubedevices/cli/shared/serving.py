@@ -4,10 +4,12 @@ The runner, and with it the transport, is loaded only after the arguments and fi
 """
 
 import argparse
+import math
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kubedevices.cli.shared.dra_serving import (
     add_mode_arguments,
@@ -32,6 +34,13 @@ if TYPE_CHECKING:
     from kubedevices.plugin.scanner import Scanner
 
 _ADVICE = " (run as its owner, mostly root, or choose another --socket-dir)"
+_OPTIONS = (
+    *("registration", "on_server_error", "env_merge", "inject", "socket_dir"),
+    *("allocate_timeout", "preferred_timeout", "pre_start_timeout"),
+    *("cdi_errors", "cdi_annotations", "cdi_dir"),
+)
+"""Options of `add_serving_arguments` that the runner has under the same names."""
+
 _USUAL_INJECT = {
     "both": "by default as each device defines",
     "nodes": "for resources whose configuration does not choose (default: nodes)",
@@ -48,15 +57,23 @@ def some_path(text: str) -> Path:
     return Path(text)
 
 
-def positive_seconds(text: str) -> float:
-    """Return a number of seconds above 0 from the command line; `inf` is allowed."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not seconds > 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return seconds
+def number_type(what: str, is_right: Callable[[float], bool]) -> Callable[[str], float]:
+    """Return the type of an option that takes numbers; `what` says in an error which are right."""
+
+    def parse(text: str) -> float:
+        try:
+            found = float(text)
+        except ValueError:
+            found = math.nan
+        if not is_right(found):
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+        return found
+
+    return parse
+
+
+positive_seconds = number_type("a number of seconds above 0", lambda seconds: seconds > 0)
+"""Takes `inf` too."""
 
 
 def add_host_arguments(parser: argparse.ArgumentParser) -> None:
@@ -270,22 +287,5 @@ def check_socket_dir(settings: "Settings") -> None:
 
 def runner_options(args: argparse.Namespace) -> "RunnerOptions":
     """Return the options of `add_serving_arguments` as options of the runner."""
-    options: RunnerOptions = {
-        "registration": args.registration,
-        "on_server_error": args.on_server_error,
-        "env_merge": args.env_merge,
-    }
-    if args.allocate_timeout is not None:
-        options["allocate_timeout"] = args.allocate_timeout
-    if args.preferred_timeout is not None:
-        options["preferred_timeout"] = args.preferred_timeout
-    if args.pre_start_timeout is not None:
-        options["pre_start_timeout"] = args.pre_start_timeout
-    options["inject"] = args.inject
-    options["cdi_errors"] = args.cdi_errors
-    options["cdi_annotations"] = args.cdi_annotations
-    if args.cdi_dir is not None:
-        options["cdi_dir"] = args.cdi_dir
-    if args.socket_dir is not None:
-        options["socket_dir"] = args.socket_dir
-    return options
+    given = {name: value for name in _OPTIONS if (value := getattr(args, name)) is not None}
+    return cast("RunnerOptions", given)

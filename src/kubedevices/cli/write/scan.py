@@ -18,8 +18,7 @@ from kubedevices.cli.shared.output import (
     Column,
     Row,
     add_output_argument,
-    describe_mount,
-    describe_spec,
+    joined,
     path_as_text,
     print_listing,
 )
@@ -204,8 +203,8 @@ def describe_device(device: Device) -> dict[str, Any]:
         "id": device.id,
         "health": str(device.health),
         "numa_nodes": list(device.numa_nodes or ()),
-        "devices": [describe_spec(spec) for spec in device.all_specs],
-        "mounts": [describe_mount(mount) for mount in device.mounts],
+        "devices": [spec._asdict() for spec in device.all_specs],
+        "mounts": [mount._asdict() for mount in device.mounts],
         "env": dict(device.env),
         "annotations": dict(device.annotations),
         "cdi": _cdi(device.cdi),
@@ -248,15 +247,14 @@ def _paths_as_text(specs: Sequence[dict[str, str]]) -> str:
         if spec["permissions"] != "rw":
             text += f" ({spec['permissions']})"
         texts.append(text)
-    return ", ".join(texts) or "-"
+    return joined(texts)
 
 
 def _mounts_as_text(mounts: Sequence[dict[str, Any]]) -> str:
-    texts = []
-    for mount in mounts:
-        text = path_as_text(mount["host_path"], mount["container_path"])
-        texts.append(text + (" (ro)" if mount["read_only"] else ""))
-    return ", ".join(texts) or "-"
+    return joined(
+        path_as_text(each["host_path"], each["container_path"]) + " (ro)" * each["read_only"]
+        for each in mounts
+    )
 
 
 def _cdi(given: Any) -> Any:

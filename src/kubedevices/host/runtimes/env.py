@@ -29,29 +29,14 @@ _DANGEROUS_ENDINGS = ("_PRELOAD", "_INJECTION64_PATH", "_PROXY", "_CA_BUNDLE", "
 _DANGEROUS = frozenset(
     (
         *("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "TMP", "TEMP", "PWD", "OLDPWD", "CDPATH"),
-        *(
-            "IFS",
-            "ENV",
-            "PS0",
-            "PS1",
-            "PS2",
-            "PS4",
-            "PROMPT_COMMAND",
-            "INPUTRC",
-            "ZDOTDIR",
-            "FPATH",
-        ),
+        *("IFS", "ENV", "PS0", "PS1", "PS2", "PS4", "PROMPT_COMMAND", "INPUTRC"),
+        *("ZDOTDIR", "FPATH"),
         *("EDITOR", "VISUAL", "PAGER", "BROWSER", "MANPAGER", "TERM", "TERMCAP", "TERMINFO"),
         *("GCONV_PATH", "LOCPATH", "NLSPATH", "TZDIR", "HOSTALIASES", "LOCALDOMAIN", "RES_OPTIONS"),
         *("RESOLV_HOST_CONF", "CLASSPATH", "_JAVA_OPTIONS", "TCLLIBPATH", "R_HOME", "R_PROFILE"),
         *("GCC_EXEC_PREFIX", "COMPILER_PATH", "LIBRARY_PATH", "MAKEFLAGS", "KUBECONFIG"),
-        *(
-            "NOTIFY_SOCKET",
-            "WATCHDOG_PID",
-            "HSA_TOOLS_LIB",
-            "ROCP_TOOL_LIB",
-            "OMPI_MCA_PARAM_FILES",
-        ),
+        *("NOTIFY_SOCKET", "WATCHDOG_PID", "HSA_TOOLS_LIB", "ROCP_TOOL_LIB"),
+        "OMPI_MCA_PARAM_FILES",
     )
 )
 

@@ -18,7 +18,6 @@ from kubedevices.node.pods.pod_devices import HeldDevices, Holding
 from kubedevices.values.allocation import ContainerAllocateResponse
 
 __all__ = [
-    "CHECKPOINT_FILE",
     "BadCheckpoint",
     "Checkpoint",
     "CheckpointEntry",
@@ -29,9 +28,6 @@ __all__ = [
     "parse_checkpoint",
     "restore",
 ]
-
-CHECKPOINT_FILE = "kubelet_internal_checkpoint"
-"""The name of the file in the plugin directory."""
 
 CORRUPTED = "checkpoint is corrupted"
 

@@ -94,12 +94,9 @@ class CheckpointWriter:
                 await asyncio.sleep(max(self._interval, _SHARE * (loop.time() - began)))
                 await anext(changes)
 
-    def _content(self) -> _Content:
-        return _Content(tuple(self._pod_devices), self._inventory.registered_devices())
-
     async def _update(self) -> bool:
         """Write the changes; return whether all are written."""
-        content = self._content()
+        content = _Content(tuple(self._pod_devices), self._inventory.registered_devices())
         is_done = True
         for step in (self._put_file, self._put_resources):
             try:

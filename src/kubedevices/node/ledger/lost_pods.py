@@ -76,7 +76,9 @@ def _pods_in(path: Path, log: bytes, page_size: int, boot_id: str) -> list[Admit
                 with contextlib.suppress(ValueError, TypeError, AttributeError, KubedevicesError):
                     if checksum_of(parts) == checksum:
                         is_of_this_boot = bool(boot_id) and stored_boot == boot_id
-                        found.append((_holding(*parts), is_of_this_boot))
+                        uid, container, resource, *held = parts
+                        holding = Holding(uid, container, resource, held_devices(*held))
+                        found.append((holding, is_of_this_boot))
     except (sqlite3.Error, OSError) as error:
         logger.warning("the rest of the log of %s cannot be read: %s", path, error)
     finally:
@@ -92,10 +94,6 @@ def _copy(source: Path | str, target: Path | str) -> None:
     from shutil import copyfile  # noqa: PLC0415 - large, and an undamaged ledger does not need it
 
     copyfile(source, target)
-
-
-def _holding(uid: str, container: str, resource: str, devices: str, response: bytes) -> Holding:
-    return Holding(uid, container, resource, held_devices(devices, response))
 
 
 def missing_in(known: Iterable[AdmittedPod], *others: Iterable[AdmittedPod]) -> list[AdmittedPod]:

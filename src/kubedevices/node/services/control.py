@@ -27,7 +27,6 @@ from kubedevices.node.overview import (
     describe_pods,
     describe_registrations,
     encode_node,
-    options_as_dict,
 )
 from kubedevices.node.pods.hold_owner import read_owners
 from kubedevices.node.pods.pod import Pod, parse_pod
@@ -70,7 +69,6 @@ class ControlService:
                     "Allocate": _checked(self.allocate),
                     "Release": _checked(self.release),
                     "Pods": _checked(self.pods),
-                    "ContainerOptions": _checked(self.container_options),
                 },
                 {"WatchDevices": self.watch_devices},
             ),
@@ -186,14 +184,7 @@ class ControlService:
         owners = await asyncio.to_thread(read_owners, self._manager.state_dir)
         return describe_pods(self._manager, owners)
 
-    async def container_options(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Return the run options of a container; calls `PreStartContainer` as for each start."""
-        pod = self._find(_text(request, "pod"))
-        container = _text(request, "container")
-        options = await self._manager.get_device_run_container_options(pod, container)
-        return {"options": options_as_dict(options)}
-
-    def _find(self, wanted: str, *, besides: Sequence[Pod] = ()) -> Pod:
+    def _find(self, wanted: str, *, besides: Sequence[Pod]) -> Pod:
         if pod := self._manager.get_pod(wanted):
             return pod
         pods = {pod.uid: pod for pod in (*besides, *self._manager.pods())}

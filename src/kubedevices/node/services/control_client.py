@@ -124,10 +124,6 @@ class ControlClient:
         """Return every admitted pod."""
         return await self._ask("Pods", {})
 
-    async def container_options(self, pod: str, container: str) -> dict[str, Any]:
-        """Return the run options of a container."""
-        return await self._ask("ContainerOptions", {"pod": pod, "container": container})
-
     async def _ask(
         self, method: str, request: dict[str, Any], *, timeout: float = 60
     ) -> dict[str, Any]:

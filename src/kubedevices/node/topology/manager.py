@@ -109,7 +109,8 @@ class TopologyManager:
         decided = self._decided.setdefault(pod.uid, {})
         if container.name not in decided:
             if self.settings.scope == "pod":
-                hint = self._decide(self.get_pod_topology_hints(pod), self._pod_providers(pod))
+                others = [each.pod_hints(pod) for each in self._providers]
+                hint = self._decide(self.get_pod_topology_hints(pod), others)
                 decided.update({each.name: hint for each in pod})
             else:
                 hints = self.get_topology_hints(pod, container, reusable)
@@ -122,9 +123,6 @@ class TopologyManager:
         if not decision.admit:
             raise TopologyAffinityError
         return decision.hint
-
-    def _pod_providers(self, pod: Pod) -> list[ProviderHints]:
-        return [each.pod_hints(pod) for each in self._providers]
 
     def _has_everything(self, pod: Pod, container: Container) -> bool:
         wanted = [name for name, count in container.limits.items() if count]

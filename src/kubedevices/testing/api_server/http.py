@@ -79,20 +79,16 @@ Answer = tuple[int, Object | str] | AsyncIterator[Object | bytes]
 """Status and object or text, or the events of a watch: objects, or bytes as they are."""
 
 
-class Handler(NamedTuple):
-    """The functions for a request: `fault` is called first; `answer` if there is no fault."""
-
-    fault: Callable[[ApiRequest], ApiFault | None]
-    answer: Callable[[ApiRequest], Awaitable[Answer]]
-
-
 async def serve(
-    handler: Handler, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    broken: Callable[[ApiRequest], ApiFault | None],
+    answer: Callable[[ApiRequest], Awaitable[Answer]],
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
 ) -> None:
-    """Answer requests until the caller closes the connection."""
+    """Answer requests until the caller closes the connection; `answer` those without a fault."""
     http = h11.Connection(h11.SERVER)
     while (request := await _read(http, reader)) is not None:
-        fault = handler.fault(request)
+        fault = broken(request)
         if fault is not None and fault.delay:
             await asyncio.sleep(fault.delay)
         if fault is not None and fault.status == _OK and not fault.raw:
@@ -108,17 +104,15 @@ async def serve(
             body = status_of(fault.status, fault.reason, fault.message)
             await _write(http, writer, fault.status, body, headers)
         else:
-            await _answer(handler, request, http, writer)
+            await _answer(answer(request), http, writer)
         if http.our_state is not h11.DONE or http.their_state is not h11.DONE:
             return
         http.start_next_cycle()
 
 
-async def _answer(
-    handler: Handler, request: ApiRequest, http: Any, writer: asyncio.StreamWriter
-) -> None:
+async def _answer(answering: Awaitable[Answer], http: Any, writer: asyncio.StreamWriter) -> None:
     try:
-        answer = await handler.answer(request)
+        answer = await answering
     except ApiRefused as error:
         body = status_of(error.status, error.reason, error.message)
         await _write(http, writer, error.status, body)

@@ -15,7 +15,6 @@ from kubedevices.testing.api_server.http import (
     Answer,
     ApiFault,
     ApiRequest,
-    Handler,
     accepts_json,
     check_write,
     deleted,
@@ -27,7 +26,7 @@ from kubedevices.testing.api_server.store import Store
 from kubedevices.testing.api_server.watching import Watches, check_watch
 from kubedevices.values.allocation import ClaimReference
 from kubedevices.values.scheduling import scheduler
-from kubedevices.values.scheduling.kinds import KINDS, ApiPath, Object
+from kubedevices.values.scheduling.kinds import KINDS, POD_GROUP, ApiPath, Object
 
 
 class ApiServer:
@@ -196,8 +195,7 @@ class ApiServer:
             )
         consumer = {"resource": "pods", "name": pod_uid, "uid": pod_uid}
         if pod_group:
-            consumer = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups"}
-            consumer |= {"name": pod_group, "uid": pod_group}
+            consumer = {**POD_GROUP, "name": pod_group, "uid": pod_group}
         reserved = status.setdefault("reservedFor", [])
         if consumer not in reserved:
             reserved.append(consumer)
@@ -221,7 +219,7 @@ class ApiServer:
         assert task is not None
         self._tasks.add(task)
         try:
-            await serve(Handler(self._fault, self._answer), reader, writer)
+            await serve(self._fault, self._answer, reader, writer)
         except (OSError, asyncio.CancelledError):  # OSError: TLS may fail too
             pass
         finally:

@@ -72,10 +72,7 @@ class Watches:
                 at = event.version
                 if made := _watched(event, place, selected):
                     yield made
-            try:
-                async with deadlines.timeout_at(min(end, bookmark)):
-                    await changed.wait()
-            except TimeoutError:
+            if not await deadlines.until(min(end, bookmark), changed.wait()):
                 if has_bookmarks:
                     yield _bookmark(place, at)
                 if loop.time() >= end:

@@ -27,6 +27,7 @@ from kubedevices.testing.dra_kubelet.connection import CallTiming, DriverConnect
 from kubedevices.testing.dra_kubelet.drivers import WIPE_DELAY, Drivers
 from kubedevices.testing.dra_kubelet.health import HealthCache
 from kubedevices.values.allocation import ClaimReference
+from kubedevices.values.scheduling.kinds import POD_GROUP
 
 STATE_FILE = "dra_manager_state"
 _STATE_LIMIT = 64 * 2**20
@@ -42,10 +43,6 @@ class ClusterApi(Protocol):
 
     async def delete_slices(self, node_name: str, driver: str) -> None:
         """Delete the ResourceSlices of a driver on a node; an empty `driver` means all drivers."""
-
-
-POD_GROUP = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups"}
-"""What a reservation for a PodGroup has, beside its name and UID."""
 
 
 class DraPod(NamedTuple):

@@ -7,7 +7,7 @@ call, with one health stream on it.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -87,17 +87,11 @@ class DriverConnection:
 
     async def prepare(self, claims: Iterable[ClaimReference]) -> Mapping[str, ClaimAnswer]:
         """NodePrepareResources; raises `RpcError`."""
-        client = await self._connected()
-        with _as_rpc_error():
-            call = asyncio.create_task(client.prepare(claims, timeout=self._timing.call))
-            return await self._tracked(call)
+        return await self._ask(lambda client: client.prepare(claims, timeout=self._timing.call))
 
     async def unprepare(self, claims: Iterable[ClaimReference]) -> Mapping[str, str]:
         """NodeUnprepareResources; raises `RpcError`."""
-        client = await self._connected()
-        with _as_rpc_error():
-            call = asyncio.create_task(client.unprepare(claims, timeout=self._timing.call))
-            return await self._tracked(call)
+        return await self._ask(lambda client: client.unprepare(claims, timeout=self._timing.call))
 
     @contextlib.asynccontextmanager
     async def another_watch(self) -> AsyncIterator[AsyncIterator[tuple[DeviceHealth, ...]]]:
@@ -113,18 +107,21 @@ class DriverConnection:
         finally:
             await channel.close()
 
-    async def _tracked(self, call: asyncio.Task[T]) -> T:
-        self._calls.add(call)
-        call.add_done_callback(self._calls.discard)
-        return await call
+    async def _ask(self, ask: Callable[[DraClient], Coroutine[Any, Any, T]]) -> T:
+        """Make a call; wait for the first dial before it, but for no later dial.
 
-    async def _connected(self) -> DraClient:
-        """Wait for the first dial, but for no later dial: a call fails at once then, as in gRPC."""
+        A call fails at once then, as in gRPC.
+        """
         await self._first_dial.wait()
         if self._client is None:
-            problem = f"no connection to {self.endpoint}"
-            raise RpcError(StatusCode.UNAVAILABLE, problem)
-        return self._client
+            raise RpcError(StatusCode.UNAVAILABLE, f"no connection to {self.endpoint}")
+        call = asyncio.create_task(ask(self._client), name=f"call of {self.driver}")
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        try:
+            return await call
+        except ProtocolError as error:
+            raise RpcError(StatusCode.INTERNAL, str(error)) from error
 
     async def _run(self) -> None:
         timing, failures = self._timing, 0
@@ -171,11 +168,3 @@ class DriverConnection:
             finally:
                 self._on_health(None)
             await asyncio.sleep(self._timing.health_retry)
-
-
-@contextlib.contextmanager
-def _as_rpc_error() -> Iterator[None]:
-    try:
-        yield
-    except ProtocolError as error:
-        raise RpcError(StatusCode.INTERNAL, str(error)) from error

@@ -1,7 +1,6 @@
 """Waits for a condition: a waiting task evaluates it again each time somebody calls `notify`."""
 
 import asyncio
-import contextlib
 import math
 from collections.abc import Callable
 
@@ -32,9 +31,7 @@ class ChangeSignal:
                 if (left := end - asyncio.get_running_loop().time()) <= 0:
                     return False
                 event.clear()
-                with contextlib.suppress(TimeoutError):
-                    async with deadlines.timeout(min(left, self._look_every)):
-                        await event.wait()
+                await deadlines.within(min(left, self._look_every), event.wait())
             return True
         finally:
             self._waiting.discard(event)

@@ -194,10 +194,6 @@ class Probe:
         await asyncio.sleep(wiped_early)
         await self.start(refusing=refusing)
 
-    async def replace_socket(self) -> None:
-        """Restart with a new kubelet.sock; the sockets of the plugins stay."""
-        await self.restart(wipe="nothing")
-
     def remove_plugin_sockets(self) -> list[Path]:
         """Remove the sockets of all registered plugins, and no other file; return their paths."""
         removed = sorted({session.socket for session in self.plugins.values()})

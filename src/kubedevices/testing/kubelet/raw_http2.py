@@ -12,7 +12,7 @@ from pathlib import Path
 from kubedevices.errors import ProtocolError
 from kubedevices.wire import hpack
 from kubedevices.wire import http2_frames as frames
-from kubedevices.wire.grpc_framing import PREFIX, frame
+from kubedevices.wire.grpc_framing import frame
 from kubedevices.wire.grpc_headers import request_headers
 from kubedevices.wire.http2_frames import ACK, DATA, DEFAULT_WINDOW, END_STREAM, HEAD, HEADERS
 from kubedevices.wire.http2_frames import frame as http2_frame
@@ -33,11 +33,6 @@ class RawAnswer:
         """The gRPC status of the call, None if none has arrived."""
         text = self.headers.get(b"grpc-status", b"")
         return int(text) if text.isdigit() else None
-
-    @property
-    def message(self) -> bytes:
-        """The data without the prefix of a gRPC message."""
-        return bytes(self.data[PREFIX:])
 
 
 class RawConnection:

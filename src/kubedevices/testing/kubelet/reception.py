@@ -129,10 +129,7 @@ class Reception:
             return ""
         try:
             answer = connection.call(GET_DEVICE_PLUGIN_OPTIONS, EMPTY, authority=str(socket))
-            async with deadlines.timeout(self._dial_limit):
-                await answer.ended.wait()
-        except TimeoutError:
-            return ""
+            await deadlines.within(self._dial_limit, answer.ended.wait())
         finally:
             connection.hang_up()
         return str(socket) if answer.grpc_status == StatusCode.OK else ""

@@ -65,11 +65,6 @@ class ListStream:
         """The last list, None before the first."""
         return self.lists[-1] if self.lists else None
 
-    async def first(self, timeout: float) -> ReceivedList | None:
-        """Return the first list, None if it does not arrive within `timeout` seconds."""
-        await self._change_signal.until(lambda: self.lists or not self.is_open, timeout)
-        return self.lists[0] if self.lists else None
-
     async def cancel(self) -> None:
         """Cancel this call; the connection stays open."""
         self._reading.cancel()

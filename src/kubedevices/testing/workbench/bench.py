@@ -9,11 +9,11 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, Unpack, overload
 
 from kubedevices.errors import (
     AdmissionRejected,
@@ -49,9 +49,6 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = True  # a failing test shows its own lines, not ours
 
-T = TypeVar("T")
-
-_LOOK_AT_PLUGINS = 0.05
 _LAST_STOP_LIMIT = 2.0
 _LONGEST_TEMPORARY_DIRECTORY = 30
 """Characters. The path of a socket may have at most 107 bytes on Linux."""
@@ -253,30 +250,14 @@ class Bench(ClaimCalls, FaultCalls):
         at once.
         """
         try:
-            self._thread.call(
-                self._unless_a_plugin_fails(
-                    self._node.wait_for(
-                        resource, capacity=capacity, allocatable=allocatable, timeout=timeout
-                    )
-                )
+            waiting = self._node.wait_for(
+                resource, capacity=capacity, allocatable=allocatable, timeout=timeout
             )
+            self._call(waiting)
         except NotInTime as error:
             for plugin in self._plugins:
                 error.add_note(f"{plugin!r}\n{plugin.last_words()}".rstrip())
             raise
-
-    def _on_dra(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._thread.call(self._unless_a_plugin_fails(work))
-
-    async def _unless_a_plugin_fails(self, work: Coroutine[Any, Any, T]) -> T:
-        waiting = asyncio.ensure_future(work)
-        try:
-            while not (await asyncio.wait({waiting}, timeout=_LOOK_AT_PLUGINS))[0]:
-                for plugin in self._plugins:
-                    plugin.raise_failure()
-            return waiting.result()
-        finally:
-            waiting.cancel()
 
     def devices(self, resource: str) -> dict[str, ReportedDevice]:
         """Return all devices of `resource` by ID, with the health that the node uses."""
@@ -345,7 +326,7 @@ class Bench(ClaimCalls, FaultCalls):
         ResourceClaims that no other pod uses are freed; raises `DynamicResourcesFailed`.
         """
         if self._dra is not None and pod in self._dra.pods:
-            self._on_dra(self._dra.release(pod))
+            self._call(self._dra.release(pod))
         return self._thread.call(self._node.release(Pod(pod).uid))
 
     # ------------------------------------------------------------ restarts of the node

@@ -4,12 +4,12 @@ The first of these calls starts the API server and the kubelet, so a bench for d
 not start them.
 """
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from kubedevices.errors import UsageError
-from kubedevices.testing.workbench.loop_thread import LoopThread
+from kubedevices.errors import needs_h11
+from kubedevices.testing.workbench.plugins import PluginHolder
 
 if TYPE_CHECKING:
     from kubedevices.dra.options import DraOptions
@@ -18,19 +18,16 @@ if TYPE_CHECKING:
         Claimed,
         DraNode,
         DriverPlugin,
-        Object,
         Wanted,
     )
+    from kubedevices.values.scheduling.kinds import Object
 
 __tracebackhide__ = True  # a failing test shows its own lines, not ours
 
-T = TypeVar("T")
 
-
-class ClaimCalls:
+class ClaimCalls(PluginHolder):
     """The calls of `Bench` for DRA drivers."""
 
-    _thread: LoopThread
     _root: Path
     _dra: "DraNode | None" = None
     cdi_dir: Path
@@ -39,12 +36,8 @@ class ClaimCalls:
     def dra(self) -> "DraNode":
         """The API server and the kubelet of this bench. Use them only on the bench's own loop."""
         if self._dra is None:
-            try:
+            with needs_h11("mode dra"):
                 from kubedevices.testing.workbench.dra_node import DraNode  # noqa: PLC0415 - with h11
-            except ModuleNotFoundError as error:
-                if error.name != "h11":
-                    raise
-                raise UsageError("mode dra needs h11: pip install 'kubedevices[dra]'") from error
             node = DraNode(self._root, self.cdi_dir)
             self._thread.call(node.start())
             self._dra = node
@@ -96,14 +89,14 @@ class ClaimCalls:
         `DynamicResourcesFailed`, with the text of the pod's event, if the driver refuses or answers
         wrongly; `UnresolvableCdiDevices` for names that no CDI file has.
         """
-        return self._on_dra(self.dra.claim(pod, wanted, config, timeout, pod_group=pod_group))
+        return self._call(self.dra.claim(pod, wanted, config, timeout, pod_group=pod_group))
 
     def release_pod_group(self, name: str) -> None:
         """Delete a PodGroup after its pods: claims that are reserved for nobody else are freed.
 
         Raises `UsageError` while pods of the group are here.
         """
-        self._on_dra(self.dra.release_pod_group(name))
+        self._call(self.dra.release_pod_group(name))
 
     def published(self, driver: str) -> Sequence["Object"]:
         """Return the devices of a driver's ResourceSlices in order, of complete pools only."""
@@ -115,13 +108,9 @@ class ClaimCalls:
 
         Raises `NotInTime` with the present state.
         """
-        self._on_dra(self.dra.wait_published(driver, devices, timeout))
+        self._call(self.dra.wait_published(driver, devices, timeout))
 
     def health(self, claimed: "Claimed") -> Mapping[str, str]:
         """Return `Healthy`, `Unhealthy` or `Unknown` for each device of a claim, as a pod shows."""
         node = self.dra
         return self._thread.do(lambda: node.health(claimed))
-
-    def _on_dra(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` on the loop; raise the error of a plugin that fails before `work` ends."""
-        raise NotImplementedError

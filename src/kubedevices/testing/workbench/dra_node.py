@@ -8,9 +8,10 @@ import asyncio
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID, uuid4
 
 from kubedevices.dra.driver import DraDriver
@@ -33,9 +34,9 @@ from kubedevices.testing.workbench.plugins import RunnerPlugin
 from kubedevices.values.allocation import ContainerOptions
 from kubedevices.values.cdi import ContainerEdits
 from kubedevices.values.device import DeviceSpec, Mount
+from kubedevices.values.scheduling.kinds import Object
 from kubedevices.values.scheduling.scheduler import NotAllocatable, PoolDevice, complete_devices
 
-Object = dict[str, Any]
 Wanted = Mapping[str, int | Literal["all"]] | Sequence[Object] | str
 """A number of devices by `domain/type`; or requests as in a ResourceClaim; or a claim's name."""
 
@@ -300,10 +301,8 @@ class DriverPlugin(RunnerPlugin[DraDriver]):
     def __init__(
         self, thread: LoopThread, scanner: Scanner, domain: str, options: DraOptions
     ) -> None:
-        async def make() -> DraDriver:
-            return DraDriver(scanner, domain=domain, **options)
-
-        super().__init__(thread, scanner, domain, make())
+        make = partial(DraDriver, scanner, domain=domain, **options)
+        super().__init__(thread, scanner, domain, make)
 
     def socket_files(self) -> list[Path]:
         """Return both sockets: for calls, and for the kubelet's plugin watcher."""

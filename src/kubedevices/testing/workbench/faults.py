@@ -1,16 +1,11 @@
 """The calls of `Bench` that cause faults for device plugins: of Register, and of streams."""
 
-from collections.abc import Coroutine
-from typing import Any, TypeVar
-
 from kubedevices.errors import NotInTime, UnregisteredResource
 from kubedevices.testing.kubelet.arrival import LIKE_A_KUBELET, RegisterBehavior
-from kubedevices.testing.workbench.loop_thread import LoopThread
 from kubedevices.testing.workbench.node import BenchNode, Registrations
+from kubedevices.testing.workbench.plugins import PluginHolder
 
 __tracebackhide__ = True  # a failing test shows its own lines, not ours
-
-T = TypeVar("T")
 
 
 class Fault:
@@ -26,16 +21,11 @@ class Fault:
         self._bench.behave()
 
 
-class FaultCalls:
+class FaultCalls(PluginHolder):
     """The faults of `Bench`."""
 
-    _thread: LoopThread
     _node: BenchNode
     _registrations: Registrations
-
-    async def _unless_a_plugin_fails(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do `work`; raise the error of a plugin that fails before `work` ends."""
-        raise NotImplementedError
 
     def cancel_stream(self, resource: str) -> None:
         """End the stream of the plugin of `resource`; all sockets stay, so no file changes.
@@ -82,6 +72,6 @@ class FaultCalls:
     def wait_attempts(self, resource: str, number: int, *, timeout: float = 20) -> None:
         """Return after `resource` has called Register `number` times; raises `NotInTime`."""
         waiting = self._registrations.wait_attempts(resource, number, timeout)
-        if not self._thread.call(self._unless_a_plugin_fails(waiting)):
+        if not self._call(waiting):
             seen = f"{self.attempts(resource)} times"
             raise NotInTime(resource, f"registering {number} times", timeout, seen)

@@ -10,7 +10,8 @@ import os
 import signal
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar, Unpack
 
@@ -28,7 +29,10 @@ __tracebackhide__ = True  # a failing test shows its own lines, not ours
 
 AnyRunner = TypeVar("AnyRunner", bound=Runner)
 
+T = TypeVar("T")
+
 _LAST_WORDS = 2000
+_LOOK_AT_PLUGINS = 0.05
 
 
 class RunningPlugin(ABC):
@@ -67,6 +71,27 @@ class RunningPlugin(ABC):
             raise error
 
 
+class PluginHolder:
+    """The plugins of a bench. A call ends as soon as one of them has failed."""
+
+    _thread: LoopThread
+    _plugins: list[RunningPlugin]
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` on the loop; raise the error of a plugin that fails before `work` ends."""
+        return self._thread.call(self._unless_a_plugin_fails(work))
+
+    async def _unless_a_plugin_fails(self, work: Coroutine[Any, Any, T]) -> T:
+        waiting = asyncio.ensure_future(work)
+        try:
+            while not (await asyncio.wait({waiting}, timeout=_LOOK_AT_PLUGINS))[0]:
+                for plugin in self._plugins:
+                    plugin.raise_failure()
+            return waiting.result()
+        finally:
+            waiting.cancel()
+
+
 class RunnerPlugin(RunningPlugin, Generic[AnyRunner]):
     """A scanner that the bench's own thread serves; `make` returns the runner that serves it."""
 
@@ -75,7 +100,7 @@ class RunnerPlugin(RunningPlugin, Generic[AnyRunner]):
         thread: LoopThread,
         scanner: Scanner,
         domain: str,
-        make: Coroutine[Any, Any, AnyRunner],
+        make: Callable[[], AnyRunner],
     ) -> None:
         super().__init__()
         self._thread, self._domain = thread, domain
@@ -86,8 +111,8 @@ class RunnerPlugin(RunningPlugin, Generic[AnyRunner]):
         state = "running" if self.is_running else "ended"
         return f"<{type(self).__name__} {self.runner!r} {state}>"
 
-    async def _start(self, make: Coroutine[Any, Any, AnyRunner]) -> "asyncio.Task[None]":
-        self.runner = await make
+    async def _start(self, make: Callable[[], AnyRunner]) -> "asyncio.Task[None]":
+        self.runner = make()
         return asyncio.create_task(self.runner.run(), name=f"plugin {self._domain}")
 
     @abstractmethod
@@ -148,10 +173,8 @@ class ScannerPlugin(RunnerPlugin[PluginRunner]):
     def __init__(
         self, thread: LoopThread, scanner: Scanner, domain: str, **options: Unpack[RunnerOptions]
     ) -> None:
-        async def make() -> PluginRunner:
-            return PluginRunner(scanner, domain=domain, **options)
-
-        super().__init__(thread, scanner, domain, make())
+        make = partial(PluginRunner, scanner, domain=domain, **options)
+        super().__init__(thread, scanner, domain, make)
 
     def socket_files(self) -> list[Path]:
         """Return the sockets of all resources."""
@@ -241,11 +264,8 @@ class ProcessPlugin(RunningPlugin):
     def kill(self) -> None:
         """Kill the process and all processes of its group."""
         self._is_handled = True
-        self._kill_group()
-        self._process.wait()
-
-    def _kill_group(self) -> None:
         if not self._is_group_ended:  # afterwards another group may have the same ID
             self._is_group_ended = True
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()

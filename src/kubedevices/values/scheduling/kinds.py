@@ -6,6 +6,9 @@ Object = dict[str, Any]
 
 RESOURCE_GROUP = "resource.k8s.io/v1"
 
+POD_GROUP = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups"}
+"""What a reservation for a PodGroup has, beside its name and UID."""
+
 
 class Kind(NamedTuple):
     """A kind of objects; `fields` are the further fields that a field selector may name."""

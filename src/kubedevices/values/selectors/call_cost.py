@@ -115,10 +115,6 @@ def _read(_overload: Overload, values: Sequence[Operand]) -> Costs:
     return scaled(values[0].size.most, _TRAVERSAL), None
 
 
-def _rewritten(_overload: Overload, values: Sequence[Operand]) -> Costs:
-    return scaled(values[0].size.most, _TRAVERSAL), values[0].size
-
-
 def _replace(_overload: Overload, values: Sequence[Operand]) -> Costs:
     held, old, new = (each.size for each in values[:3])
     cost = scaled(held.most, 2 * _TRAVERSAL)
@@ -158,25 +154,9 @@ def _pattern(values: Sequence[Operand]) -> int:
     return capped(text * scaled(values[1].size.most, _REGEX))
 
 
-def _find(_overload: Overload, values: Sequence[Operand]) -> Costs:
-    return _pattern(values), Size(0, values[0].size.most)
-
-
-def _matches(overload: Overload, values: Sequence[Operand]) -> Costs | None:
-    return (_pattern(values), None) if overload.is_member else None
-
-
 def _contains(_overload: Overload, values: Sequence[Operand]) -> Costs:
     first, second = (scaled(each.size.most, _TRAVERSAL) for each in values)
     return capped(first * second), None
-
-
-def _ends(_overload: Overload, values: Sequence[Operand]) -> Costs:
-    return scaled(values[1].size.most, _TRAVERSAL), None
-
-
-def _in(overload: Overload, values: Sequence[Operand]) -> Costs | None:
-    return (values[1].size.most, None) if overload.args[1].name == "list" else None
 
 
 def _added(overload: Overload, values: Sequence[Operand]) -> Costs | None:
@@ -184,14 +164,6 @@ def _added(overload: Overload, values: Sequence[Operand]) -> Costs | None:
     if kind == "list":
         return 1, size
     return (scaled(size.most, _TRAVERSAL), size) if kind in _TEXTS else None
-
-
-def _ip(overload: Overload, values: Sequence[Operand]) -> Costs | None:
-    return None if overload.is_member else _read(overload, values)
-
-
-def _is_canonical(_overload: Overload, values: Sequence[Operand]) -> Costs:
-    return scaled(values[0].size.most, 2 * _TRAVERSAL), None
 
 
 def _contains_address(overload: Overload, values: Sequence[Operand]) -> Costs:
@@ -250,10 +222,6 @@ def _range(_overload: Overload, values: Sequence[Operand]) -> Costs:
     return _made_list(Size(length, length))
 
 
-def _flatten(_overload: Overload, values: Sequence[Operand]) -> Costs:
-    return _made_list(values[0].size, _number(values[1], MOST) if len(values) > 1 else 1)
-
-
 def _with_each_other(overload: Overload, values: Sequence[Operand]) -> Costs:
     """Compare each item with each other, as for a sort."""
     keys = overload.args[-1].params[0].name
@@ -261,12 +229,8 @@ def _with_each_other(overload: Overload, values: Sequence[Operand]) -> Costs:
     return _made_list(values[-1].size.times(values[-1].size), factor)
 
 
-def _sets(_overload: Overload, values: Sequence[Operand]) -> Costs:
-    return capped(values[0].size.times(values[1].size).most + 1), None
-
-
-def _equivalent(_overload: Overload, values: Sequence[Operand]) -> Costs:
-    return capped(2 * values[0].size.times(values[1].size).most + 1), None
+def _pairs(values: Sequence[Operand]) -> int:
+    return values[0].size.times(values[1].size).most
 
 
 _FUNCTIONS: dict[str, Callable[[Overload, Sequence[Operand]], Costs | None]] = {
@@ -274,28 +238,34 @@ _FUNCTIONS: dict[str, Callable[[Overload, Sequence[Operand]], Costs | None]] = {
     **dict.fromkeys(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"), _search),
     **dict.fromkeys(("cidr", "isIP", "isCIDR", "quantity", "isQuantity"), _read),
     **dict.fromkeys(("semver", "isSemver", "format"), _read),
-    **dict.fromkeys(("url", "lowerAscii", "upperAscii", "substring", "trim"), _rewritten),
-    **dict.fromkeys(("find", "findAll"), _find),
-    **dict.fromkeys(("startsWith", "endsWith"), _ends),
+    **dict.fromkeys(
+        ("url", "lowerAscii", "upperAscii", "substring", "trim"),
+        lambda _, v: (scaled(v[0].size.most, _TRAVERSAL), v[0].size),
+    ),
+    **dict.fromkeys(("find", "findAll"), lambda _, v: (_pattern(v), Size(0, v[0].size.most))),
+    **dict.fromkeys(
+        ("startsWith", "endsWith"), lambda _, v: (scaled(v[1].size.most, _TRAVERSAL), None)
+    ),
     **dict.fromkeys(("_&&_", "_||_"), lambda *_: (0, None)),
     **dict.fromkeys(("sort", "@sortByAssociatedKeys", "distinct"), _with_each_other),
-    **dict.fromkeys(("sets.contains", "sets.intersects"), _sets),
-    "sets.equivalent": _equivalent,
+    "sets.contains": lambda _, v: (capped(_pairs(v) + 1), None),
+    "sets.intersects": lambda _, v: (capped(_pairs(v) + 1), None),
+    "sets.equivalent": lambda _, v: (capped(2 * _pairs(v) + 1), None),
     "slice": _slice,
-    "reverse": lambda _, values: _made_list(values[0].size),
-    "flatten": _flatten,
+    "reverse": lambda _, v: _made_list(v[0].size),
+    "flatten": lambda _, v: _made_list(v[0].size, _number(v[1], MOST) if len(v) > 1 else 1),
     "lists.range": _range,
     "_==_": _equals,
     "_!=_": _differs,
     "_+_": _added,
-    "@in": _in,
-    "matches": _matches,
+    "@in": lambda overload, v: (v[1].size.most, None) if overload.args[1].name == "list" else None,
+    "matches": lambda overload, v: (_pattern(v), None) if overload.is_member else None,
     "contains": _contains,
     "replace": _replace,
     "split": _split,
     "join": _join,
-    "ip": _ip,
-    "ip.isCanonical": _is_canonical,
+    "ip": lambda overload, v: None if overload.is_member else _read(overload, v),
+    "ip.isCanonical": lambda _, v: (scaled(v[0].size.most, 2 * _TRAVERSAL), None),
     "containsIP": _contains_address,
     "containsCIDR": _contains_network,
     "validate": _validate,

@@ -3,7 +3,7 @@
 Rules of cel-go 0.27, `common/types`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kubedevices.errors import BadSelector
@@ -50,7 +50,18 @@ class KubernetesValue:
         self.value = value
 
 
-_NAMES = {bool: "bool", int: "int", float: "double", str: "string", bytes: "bytes", list: "list"}
+_NAMES = {
+    bool: "bool",
+    int: "int",
+    Uint: "uint",
+    float: "double",
+    str: "string",
+    bytes: "bytes",
+    list: "list",
+    dict: "map",
+    Default: "map",
+    type(None): "null_type",
+}
 
 
 def fail(problem: str, kind: str = "evaluation") -> BadSelector:
@@ -63,13 +74,22 @@ def no_overload() -> BadSelector:
     return fail("no such overload")
 
 
+def makes(make: Callable[..., Any]) -> Callable[..., bool]:
+    """Return the function that says whether another function makes a value of its arguments."""
+
+    def answer(*args: Any) -> bool:
+        try:
+            make(*args)
+        except BadSelector:
+            return False
+        return True
+
+    return answer
+
+
 def type_name(value: Any) -> str:
     """Return the name of a value's type in CEL."""
-    if hasattr(value, "type_name"):
-        return str(value.type_name)
-    if isinstance(value, Uint):
-        return "uint"
-    return "map" if isinstance(value, Mapping) else _NAMES.get(type(value), "null_type")
+    return _NAMES.get(type(value)) or str(value.type_name)
 
 
 def _family(value: Any) -> str:

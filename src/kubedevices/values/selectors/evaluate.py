@@ -1,6 +1,6 @@
 """The value of a checked expression for one device, with the errors of cel-go. Pure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kubedevices.errors import BadSelector
@@ -13,6 +13,7 @@ from kubedevices.values.selectors import (
     times,
 )
 from kubedevices.values.selectors.arithmetic import CONVERSIONS, binary, negative
+from kubedevices.values.selectors.cel_types import Overload
 from kubedevices.values.selectors.cel_values import (
     Default,
     Optional,
@@ -33,6 +34,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **network.FUNCTIONS,
     **text_functions.FUNCTIONS,
     **times.FUNCTIONS,
+}
+"""The functions that need the values of their arguments, which fit to a declared overload."""
+
+OPERATORS: dict[str, Callable[..., Any]] = {
     **CONVERSIONS,
     "-_": negative,
     **{name: lambda a, b, name=name: binary(name, a, b) for name in ("_+_", "_-_", "_*_")},
@@ -42,7 +47,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "_>_": lambda a, b: compare(a, b) > 0,
     "_>=_": lambda a, b: compare(a, b) >= 0,
 }
-"""The functions that need the values of their arguments, and nothing else."""
+"""Operators and conversions, which say themselves which values they do not take."""
 
 
 class Evaluation:
@@ -131,6 +136,13 @@ class Evaluation:
         if special is not None:
             return getattr(self, special)(node)
         values = [self.value(each) for each in node.below()]
+        if node.name in OPERATORS:
+            return OPERATORS[node.name](*values)
+        kinds = tuple(map(type, values))
+        if kinds not in node.taken:
+            if not any(_takes(each, values) for each in node.overloads):
+                raise no_overload()
+            node.taken.add(kinds)
         if node.name == "sum":
             return list_functions.total(values[0], node.type.name)
         if node.name in _BY_ITEMS and isinstance(values[0], list):
@@ -235,6 +247,16 @@ _SPECIAL: dict[str, str] = {
         ("hasValue", "value", "or", "orValue", "optional.of", "optional.none"), "_optional"
     ),
 }
+
+
+def _takes(overload: Overload, values: Sequence[Any]) -> bool:
+    """Whether values of types that the checker did not know fit to an overload."""
+    if len(values) != len(overload.args):
+        return False
+    for wanted, value in zip(overload.args, values, strict=True):
+        if wanted.name != type_name(value) and not (wanted.is_any or wanted.is_variable):
+            return False
+    return True
 
 
 def _items(value: Any) -> tuple[Any, ...]:

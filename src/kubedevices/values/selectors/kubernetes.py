@@ -9,9 +9,8 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from kubedevices.errors import BadSelector
 from kubedevices.values.quantities import amount, rounded
-from kubedevices.values.selectors.cel_values import KubernetesValue, fail, no_overload, type_name
+from kubedevices.values.selectors.cel_values import KubernetesValue, fail, makes
 
 _NUMBER = r"(0|[1-9][0-9]*)"
 _LABEL = r"(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
@@ -37,10 +36,8 @@ class Quantity(KubernetesValue):
         self.is_plain = is_plain
 
     @classmethod
-    def parse(cls, text: Any) -> "Quantity":
+    def parse(cls, text: str) -> "Quantity":
         """Return the quantity of a text; raises `BadSelector`."""
-        if not isinstance(text, str):
-            raise no_overload()
         try:
             value = rounded(amount(text))
         except ValueError as error:
@@ -104,47 +101,19 @@ def _normalized(text: str) -> str:
     return ".".join([*parts, *["0"] * (3 - len(parts))])
 
 
-def _semver(text: Any, normalize: Any = False) -> Semver:
-    if not isinstance(text, str) or not isinstance(normalize, bool):
-        raise no_overload()
+def _semver(text: str, normalize: bool = False) -> Semver:
     return Semver(_normalized(text) if normalize else text)
 
 
-def _is(make: Callable[..., Any]) -> Callable[..., bool]:
-    def answer(*args: Any) -> bool:
-        if not isinstance(args[0], str):
-            raise no_overload()
-        try:
-            make(*args)
-        except BadSelector:
-            return False
-        return True
-
-    return answer
-
-
 def _compare(first: Any, second: Any) -> int:
-    if not isinstance(first, Quantity | Semver) or type(first) is not type(second):
-        raise no_overload()
     return int(first.value > second.value) - int(first.value < second.value)
 
 
-def _added(first: Any, second: Any, sign: int) -> Quantity:
-    if type_name(second) == "int":
+def _added(first: Quantity, second: Quantity | int, sign: int) -> Quantity:
+    if isinstance(second, int):
         second = Quantity(Fraction(second), is_plain=True)
-    if not isinstance(first, Quantity) or not isinstance(second, Quantity):
-        raise no_overload()
     is_plain = first.is_plain and second.is_plain
     return Quantity(first.value + sign * second.value, is_plain=is_plain)
-
-
-def _own(kind: type, answer: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def checked(value: Any) -> Any:
-        if not isinstance(value, kind):
-            raise no_overload()
-        return answer(value)
-
-    return checked
 
 
 def _as_integer(value: Quantity) -> int:
@@ -155,20 +124,20 @@ def _as_integer(value: Quantity) -> int:
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "quantity": Quantity.parse,
-    "isQuantity": _is(Quantity.parse),
+    "isQuantity": makes(Quantity.parse),
     "semver": _semver,
-    "isSemver": _is(_semver),
+    "isSemver": makes(_semver),
     "isGreaterThan": lambda a, b: _compare(a, b) > 0,
     "isLessThan": lambda a, b: _compare(a, b) < 0,
     "compareTo": _compare,
     "add": lambda a, b: _added(a, b, 1),
     "sub": lambda a, b: _added(a, b, -1),
-    "sign": _own(Quantity, lambda a: (a.value > 0) - (a.value < 0)),
-    "isInteger": _own(Quantity, Quantity.is_integer),
-    "asInteger": _own(Quantity, _as_integer),
-    "asApproximateFloat": _own(Quantity, Quantity.as_float),
-    "major": _own(Semver, lambda a: a.numbers[0]),
-    "minor": _own(Semver, lambda a: a.numbers[1]),
-    "patch": _own(Semver, lambda a: a.numbers[2]),
+    "sign": lambda a: (a.value > 0) - (a.value < 0),
+    "isInteger": Quantity.is_integer,
+    "asInteger": _as_integer,
+    "asApproximateFloat": Quantity.as_float,
+    "major": lambda a: a.numbers[0],
+    "minor": lambda a: a.numbers[1],
+    "patch": lambda a: a.numbers[2],
 }
 """The functions by name. A receiver is the first argument."""

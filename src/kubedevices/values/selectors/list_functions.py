@@ -18,24 +18,10 @@ from kubedevices.values.selectors.cel_values import (
     fail,
     no_overload,
     same,
-    type_name,
 )
 from kubedevices.values.selectors.times import Duration
 
 _LONGEST_RANGE = 10_000_000
-
-
-def _needs_list(answer: Callable[..., Any]) -> Callable[..., Any]:
-    def checked(items: Any, *args: Any) -> Any:
-        if not isinstance(items, list):
-            raise no_overload()
-        return answer(items, *args)
-
-    return checked
-
-
-def _is_sorted(items: list[Any]) -> bool:
-    return all(compare(*pair) <= 0 for pair in itertools.pairwise(items))
 
 
 def _best(name: str, sign: int) -> Callable[[list[Any]], Any]:
@@ -65,9 +51,7 @@ def _distinct(items: list[Any]) -> list[Any]:
     return found
 
 
-def _flatten(items: list[Any], depth: Any = 1) -> list[Any]:
-    if type_name(depth) != "int":
-        raise no_overload()
+def _flatten(items: list[Any], depth: int = 1) -> list[Any]:
     if depth < 0:
         raise fail("level must be non-negative")
     found: list[Any] = []
@@ -76,17 +60,13 @@ def _flatten(items: list[Any], depth: Any = 1) -> list[Any]:
     return found
 
 
-def _slice(items: list[Any], start: Any, end: Any) -> list[Any]:
-    if (type_name(start), type_name(end)) != ("int", "int"):
-        raise no_overload()
+def _slice(items: list[Any], start: int, end: int) -> list[Any]:
     if not 0 <= start <= end <= len(items):
         raise fail(f"cannot slice({start}, {end}), list is length {len(items)}")
     return items[start:end]
 
 
-def _range(length: Any) -> list[int]:
-    if type_name(length) != "int":
-        raise no_overload()
+def _range(length: int) -> list[int]:
     if length > _LONGEST_RANGE:
         raise fail("a list of this length is not evaluated here", "unsupported")
     return list(range(length))
@@ -102,18 +82,8 @@ def last_index_of(items: list[Any], item: Any) -> int:
     return next((i for i in reversed(range(len(items))) if same(items[i], item)), -1)
 
 
-def _contains(items: list[Any], others: Any) -> bool:
-    return all(index_of(items, each) >= 0 for each in _list(others))
-
-
-def _intersects(items: list[Any], others: Any) -> bool:
-    return any(index_of(items, each) >= 0 for each in _list(others))
-
-
-def _list(items: Any) -> list[Any]:
-    if not isinstance(items, list):
-        raise no_overload()
-    return items
+def _contains(items: list[Any], others: list[Any]) -> bool:
+    return all(index_of(items, each) >= 0 for each in others)
 
 
 def _unwrap(items: list[Any]) -> list[Any]:
@@ -122,25 +92,16 @@ def _unwrap(items: list[Any]) -> list[Any]:
     return [item for each in items for item in each.items]
 
 
-def size(value: Any) -> int:
-    """Return the number of characters, bytes, items or entries."""
-    if not isinstance(value, str | bytes | list | Mapping):
-        raise no_overload()
-    return len(value)
-
-
-def _inserted(held: Any, *entry: Any) -> dict[Any, Any]:
+def _inserted(held: Mapping[Any, Any], *entry: Any) -> dict[Any, Any]:
     added = entry[0] if len(entry) == 1 else dict([entry])
-    if not isinstance(held, Mapping) or not isinstance(added, Mapping):
-        raise no_overload()
     for key in added:
         if key in held:
             raise fail(f"insert failed: key {key!r} already exists")
     return {**held, **added}
 
 
-_OF_LISTS: dict[str, Callable[..., Any]] = {
-    "isSorted": _is_sorted,
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "isSorted": lambda items: all(compare(*pair) <= 0 for pair in itertools.pairwise(items)),
     "min": _best("min", -1),
     "max": _best("max", 1),
     "sort": lambda items: _sorted(items, items),
@@ -152,15 +113,12 @@ _OF_LISTS: dict[str, Callable[..., Any]] = {
     "first": lambda items: Optional(*items[:1]),
     "last": lambda items: Optional(*items[-1:]),
     "sets.contains": _contains,
-    "sets.intersects": _intersects,
+    "sets.intersects": lambda a, b: any(index_of(a, each) >= 0 for each in b),
     "sets.equivalent": lambda a, b: _contains(a, b) and _contains(b, a),
     "optional.unwrap": _unwrap,
     "unwrapOpt": _unwrap,
-}
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **{name: _needs_list(answer) for name, answer in _OF_LISTS.items()},
     "lists.range": _range,
-    "size": size,
+    "size": len,
     "cel.@mapInsert": _inserted,
 }
 """The functions by name. A receiver is the first argument. For `sum` see `total`."""
@@ -169,10 +127,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 _ZEROS = {"double": 0.0, "int": 0, "uint": Uint(0), DURATION: Duration(0)}
 
 
-def total(items: Any, kind: str) -> Any:
+def total(items: list[Any], kind: str) -> Any:
     """Return the sum of a list with items of the type `kind`."""
     if kind not in _ZEROS:
         raise fail("the sum of items of unknown type is not evaluated here", "unsupported")
-    return functools.reduce(
-        lambda before, each: binary("_+_", before, each), _list(items), _ZEROS[kind]
-    )
+    return functools.reduce(lambda before, each: binary("_+_", before, each), items, _ZEROS[kind])

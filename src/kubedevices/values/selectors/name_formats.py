@@ -6,9 +6,10 @@ Sources: k8s.io/apiserver 1.36, `pkg/cel/library/format.go`, and the validations
 import datetime as dt
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from kubedevices.values.selectors.cel_values import KubernetesValue, Optional, fail, no_overload
+from kubedevices.values.selectors.cel_values import KubernetesValue, Optional, fail
 from kubedevices.values.selectors.network import FUNCTIONS as NETWORK
 
 _LABEL, _LABEL_1035 = "[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", "[a-z](?:[-a-z0-9]*[a-z0-9])?"
@@ -91,27 +92,15 @@ NAMES = (
 )
 
 
-def _validate(held: Any, text: Any) -> Optional:
-    if not isinstance(held, NamedFormat) or not isinstance(text, str):
-        raise no_overload()
+def _validate(held: NamedFormat, text: str) -> Optional:
     if _is_valid(held.value, text):
         return Optional()
     return Optional([fail("the messages of a format are not evaluated here", "unsupported")])
 
 
-def _named(name: Any) -> Optional:
-    if not isinstance(name, str):
-        raise no_overload()
-    return Optional(NamedFormat(name)) if name in NAMES else Optional()
-
-
-def _made(name: str) -> Callable[[], NamedFormat]:
-    return lambda: NamedFormat(name)
-
-
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "format.named": _named,
+    "format.named": lambda name: Optional(*([NamedFormat(name)] if name in NAMES else [])),
     "validate": _validate,
-    **{f"format.{name}": _made(name) for name in NAMES},
+    **{f"format.{name}": partial(NamedFormat, name) for name in NAMES},
 }
 """The functions by name. A receiver is the first argument."""

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from kubedevices.errors import BadSelector
-from kubedevices.values.selectors.cel_values import KubernetesValue, fail, no_overload
+from kubedevices.values.selectors.cel_values import KubernetesValue, fail, makes
 
 _SAFE = re.compile(rb"[A-Za-z0-9$\-_.~&+,/:;=@]")
 _ESCAPES = re.compile(r"(?:[^%]|%[0-9A-Fa-f]{2})*", re.DOTALL)
@@ -139,9 +139,7 @@ def _host(authority: str, text: str) -> str:
     return host
 
 
-def _ip(text: Any) -> Ip:
-    if not isinstance(text, str):
-        raise no_overload()
+def _ip(text: str) -> Ip:
     try:
         found = ipaddress.ip_address(text)
     except ValueError as error:
@@ -151,9 +149,7 @@ def _ip(text: Any) -> Ip:
     return Ip(found)
 
 
-def _cidr(text: Any) -> Cidr:
-    if not isinstance(text, str):
-        raise no_overload()
+def _cidr(text: str) -> Cidr:
     address, _, bits = text.rpartition("/")
     made = _ip(address).value
     if not re.fullmatch("0|[1-9][0-9]{0,2}", bits) or int(bits) > made.max_prefixlen:
@@ -161,45 +157,13 @@ def _cidr(text: Any) -> Cidr:
     return Cidr(ipaddress.ip_interface(text))
 
 
-def _url(text: Any) -> Url:
-    if not isinstance(text, str):
-        raise no_overload()
-    return Url(text)
-
-
-def _is(make: Callable[[Any], Any]) -> Callable[[Any], bool]:
-    def answer(text: Any) -> bool:
-        if not isinstance(text, str):
-            raise no_overload()
-        try:
-            make(text)
-        except BadSelector:
-            return False
-        return True
-
-    return answer
-
-
-def _of(kind: type, answer: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def checked(value: Any) -> Any:
-        if not isinstance(value, kind):
-            raise no_overload()
-        return answer(value)
-
-    return checked
-
-
-def _contains_ip(held: Any, other: Any) -> bool:
+def _contains_ip(held: Cidr, other: Ip | str) -> bool:
     address = _ip(other) if isinstance(other, str) else other
-    if not isinstance(held, Cidr) or not isinstance(address, Ip):
-        raise no_overload()
     return address.value in held.value.network
 
 
-def _contains_cidr(held: Any, other: Any) -> bool:
+def _contains_cidr(held: Cidr, other: Cidr | str) -> bool:
     inner = _cidr(other) if isinstance(other, str) else other
-    if not isinstance(held, Cidr) or not isinstance(inner, Cidr):
-        raise no_overload()
     mine, theirs = held.value.network, inner.value.network
     return bool(mine.version == theirs.version and theirs.subnet_of(mine))
 
@@ -225,28 +189,28 @@ def _is_local_multicast(address: Any) -> bool:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "url": _url,
-    "isURL": _is(_url),
-    "getScheme": _of(Url, lambda each: each.scheme),
-    "getHost": _of(Url, lambda each: each.host),
-    "getHostname": _of(Url, lambda each: each.host_name),
-    "getPort": _of(Url, lambda each: each.port),
-    "getEscapedPath": _of(Url, lambda each: each.escaped_path),
-    "getQuery": _of(Url, lambda each: each.queries()),
+    "url": Url,
+    "isURL": makes(Url),
+    "getScheme": lambda each: each.scheme,
+    "getHost": lambda each: each.host,
+    "getHostname": lambda each: each.host_name,
+    "getPort": lambda each: each.port,
+    "getEscapedPath": lambda each: each.escaped_path,
+    "getQuery": lambda each: each.queries(),
     "ip": lambda each: Ip(each.value.ip) if isinstance(each, Cidr) else _ip(each),
-    "isIP": _is(_ip),
+    "isIP": makes(_ip),
     "ip.isCanonical": lambda text: _ip(text).text == text,
-    "family": _of(Ip, lambda each: each.value.version),
-    "isGlobalUnicast": _of(Ip, lambda each: _is_global(each.value)),
-    "isLinkLocalMulticast": _of(Ip, lambda each: _is_local_multicast(each.value)),
-    "isLinkLocalUnicast": _of(Ip, lambda each: _is_link_local(each.value)),
-    "isLoopback": _of(Ip, lambda each: each.value.is_loopback),
-    "isUnspecified": _of(Ip, lambda each: each.value.is_unspecified),
+    "family": lambda each: each.value.version,
+    "isGlobalUnicast": lambda each: _is_global(each.value),
+    "isLinkLocalMulticast": lambda each: _is_local_multicast(each.value),
+    "isLinkLocalUnicast": lambda each: _is_link_local(each.value),
+    "isLoopback": lambda each: each.value.is_loopback,
+    "isUnspecified": lambda each: each.value.is_unspecified,
     "cidr": _cidr,
-    "isCIDR": _is(_cidr),
+    "isCIDR": makes(_cidr),
     "containsIP": _contains_ip,
     "containsCIDR": _contains_cidr,
-    "masked": _of(Cidr, lambda each: Cidr(ipaddress.ip_interface(str(each.value.network)))),
-    "prefixLength": _of(Cidr, lambda each: each.value.network.prefixlen),
+    "masked": lambda each: Cidr(ipaddress.ip_interface(str(each.value.network))),
+    "prefixLength": lambda each: each.value.network.prefixlen,
 }
 """The functions by name. A receiver is the first argument."""

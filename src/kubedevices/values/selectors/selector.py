@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 from kubedevices.errors import BadSelector
 from kubedevices.values.quantities import canonical
-from kubedevices.values.selectors.cel_values import Default, type_name
+from kubedevices.values.selectors.cel_values import Default, no_overload, type_name
 from kubedevices.values.selectors.checker import check
 from kubedevices.values.selectors.cost import LIMIT, estimate
 from kubedevices.values.selectors.declarations import CONVERSIONS
-from kubedevices.values.selectors.evaluate import FUNCTIONS, Evaluation
+from kubedevices.values.selectors.evaluate import OPERATORS, Evaluation
 from kubedevices.values.selectors.kubernetes import Quantity, Semver
 from kubedevices.values.selectors.runtime import parse
 from kubedevices.values.selectors.syntax import CelNode, read
@@ -129,7 +129,7 @@ def _check_constants(tree: CelNode) -> None:
                 _check_format(node)
             elif node.name in CONVERSIONS:
                 if [each.kind for each in node.parts] == ["const"]:
-                    made = FUNCTIONS[node.name](node.parts[0].value)
+                    made = OPERATORS[node.name](node.parts[0].value)
                     node.kind, node.value = "const", made
             else:
                 _check_pattern(node)
@@ -143,6 +143,8 @@ def _check_pattern(node: CelNode) -> None:
     # The server takes the text of the function `matches` for a pattern, too.
     for each in node.below() if node.name == "matches" and not node.target else node.parts[:1]:
         if each.kind == "const":
+            if not isinstance(each.value, str):
+                raise no_overload()
             matches("", each.value)
 
 

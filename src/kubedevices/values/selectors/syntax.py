@@ -40,6 +40,8 @@ class CelNode:
     optional: frozenset[int] = frozenset()
     type: CelType = DYN
     overloads: list[Overload] = field(default_factory=list)
+    taken: set[tuple[Any, ...]] = field(default_factory=set)
+    """Types of values that an evaluation found to fit to an overload."""
 
     def below(self) -> tuple["CelNode", ...]:
         """Return the target and the parts."""

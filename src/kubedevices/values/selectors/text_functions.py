@@ -10,7 +10,7 @@ from typing import Any
 
 from kubedevices.values.selectors.arithmetic import text
 from kubedevices.values.selectors.cel_types import CelType
-from kubedevices.values.selectors.cel_values import Uint, fail, no_overload, type_name
+from kubedevices.values.selectors.cel_values import fail, type_name
 from kubedevices.values.selectors.runtime import call_runtime
 
 _CLAUSE = re.compile(r"%(%|(?:\.[0-9]+)?(.?))", re.DOTALL)
@@ -37,24 +37,16 @@ _MEMBERS = (
 )
 
 
-def _texts(*values: Any) -> None:
-    if not all(isinstance(each, str) for each in values):
-        raise no_overload()
-
-
 def _member(name: str) -> Callable[..., Any]:
     def answer(*values: Any) -> Any:
-        if any(isinstance(each, Uint) for each in values):
-            raise no_overload()
         names = ", ".join(f"a{i}" for i in range(1, len(values)))
         return call_runtime(f"a0.{name}({names})", values)
 
     return answer
 
 
-def matches(held: Any, pattern: Any) -> bool:
+def matches(held: str, pattern: str) -> bool:
     """Return whether a regular expression of RE2 matches a part of a text."""
-    _texts(held, pattern)
     return bool(call_runtime("a0.matches(a1)", (held, pattern)))
 
 
@@ -63,10 +55,7 @@ def _without_groups(pattern: str) -> str:
     return _GROUP.sub(lambda found: "(?:" if found[0][0] == "(" else found[0], pattern)
 
 
-def _found(held: Any, pattern: Any, limit: Any = -1) -> list[str]:
-    _texts(held, pattern)
-    if type_name(limit) != "int":
-        raise no_overload()
+def _found(held: str, pattern: str, limit: int = -1) -> list[str]:
     matches("", pattern)  # a bad pattern is an error also where nothing is searched
     if limit == 0:
         return []
@@ -77,8 +66,7 @@ def _found(held: Any, pattern: Any, limit: Any = -1) -> list[str]:
     return found[:limit] if limit > 0 else found
 
 
-def _find(held: Any, pattern: Any) -> str:
-    _texts(held, pattern)
+def _find(held: str, pattern: str) -> str:
     matches("", pattern)
     found = call_runtime("regex.extract(a0, a1).orValue('')", (held, _without_groups(pattern)))
     return str(found)
@@ -112,9 +100,7 @@ def format_problem(template: str, kinds: Sequence[CelType]) -> str:
     return ""
 
 
-def _format(template: Any, values: Any) -> str:
-    if not isinstance(template, str) or not isinstance(values, list):
-        raise no_overload()
+def _format(template: str, values: list[Any]) -> str:
     made, rest = "", list(values)
     for before, letter in _clauses(template):
         made += before
@@ -141,50 +127,32 @@ def _formatted(letter: str, value: Any) -> str:
     return format(int(value), letter)
 
 
-def _contains(held: Any, part: Any) -> bool:
-    _texts(held, part)
-    return part in held
+def _index_of(held: str, part: str, start: int = 0) -> int:
+    _check_place(part, start)
+    return held.find(part, start) if part else start
 
 
-def _index_of(held: Any, part: Any, start: Any = 0) -> int:
-    _check_place(held, part, start)
-    return held.find(part, start) if part else int(start)
-
-
-def _last_index_of(held: Any, part: Any, start: Any = None) -> int:
-    _check_place(held, part, 0 if start is None else start)
+def _last_index_of(held: str, part: str, start: int | None = None) -> int:
     if start is None:
-        return int(held.rfind(part))
+        return held.rfind(part)
+    _check_place(part, start)
     if not part:
-        return int(start)
+        return start
     return held.rfind(part, 0, start + len(part)) if start < len(held) else -1
 
 
-def _check_place(held: Any, part: Any, start: Any) -> None:
-    _texts(held, part)
-    if type_name(start) != "int":
-        raise no_overload()
+def _check_place(part: str, start: int) -> None:
     if start < 0 and part:
         raise fail(f"index out of range: {start}")
-
-
-def _starts(held: Any, part: Any) -> bool:
-    _texts(held, part)
-    return bool(held.startswith(part))
-
-
-def _ends(held: Any, part: Any) -> bool:
-    _texts(held, part)
-    return bool(held.endswith(part))
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: _member(name) for name in _MEMBERS},
     "indexOf": _index_of,
     "lastIndexOf": _last_index_of,
-    "contains": _contains,
-    "startsWith": _starts,
-    "endsWith": _ends,
+    "contains": lambda held, part: part in held,
+    "startsWith": str.startswith,
+    "endsWith": str.endswith,
     "matches": matches,
     "find": _find,
     "findAll": _found,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kubedevices.values.selectors.cel_types import DURATION, TIMESTAMP
-from kubedevices.values.selectors.cel_values import fail, no_overload
+from kubedevices.values.selectors.cel_values import fail
 
 _UNITS = {
     "ns": 1,
@@ -162,13 +162,9 @@ _PARTS: dict[str, Callable[[dt.datetime], int]] = {
 
 
 def _part(name: str) -> Callable[..., int]:
-    def answer(value: Any, zone: str = "UTC") -> int:
-        if isinstance(value, Duration) and name[3:] in (
-            *("Hours", "Minutes", "Seconds", "Milliseconds"),
-        ):
+    def answer(value: Duration | Timestamp, zone: str = "UTC") -> int:
+        if isinstance(value, Duration):
             return value.part(name[3:])
-        if not isinstance(value, Timestamp) or not isinstance(zone, str):
-            raise no_overload()
         if name == "getMilliseconds":
             return value.nanoseconds % 10**9 // 10**6
         return _PARTS[name](value.at(zone))

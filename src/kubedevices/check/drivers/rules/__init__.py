@@ -15,7 +15,6 @@ process       when the process ends, what it prints and leaves open
 """
 
 from kubedevices.check.catalogue import DRIVER_THEMES, Catalogue
-from kubedevices.check.check import PluginCheck
 from kubedevices.check.drivers.rules import (
     changes,
     configuration,
@@ -31,32 +30,29 @@ from kubedevices.check.drivers.rules import (
     unprepare,
 )
 
-ALL: tuple[PluginCheck, ...] = tuple(
-    check
-    for theme in (
-        registration.arrival,
-        registration.theme,
-        slices.theme,
-        slices.apart,
-        changes.theme,
-        prepare.arrival,
-        prepare.theme,
-        prepare_errors.theme,
-        prepare_errors.slow,
-        holders.theme,
-        configuration.theme,
-        unprepare.theme,
-        state.simple,
-        state.theme,
-        health.theme,
-        health.apart,
-        health.triggered,
-        rights.theme,
-        process.theme,
-        process.afterwards,
-    )
-    for check in theme.checks
+CATALOGUE = Catalogue.of(
+    DRIVER_THEMES,
+    registration.arrival,
+    registration.theme,
+    slices.theme,
+    slices.apart,
+    changes.theme,
+    prepare.arrival,
+    prepare.theme,
+    prepare_errors.theme,
+    prepare_errors.slow,
+    holders.theme,
+    configuration.theme,
+    unprepare.theme,
+    state.simple,
+    state.theme,
+    health.theme,
+    health.apart,
+    health.triggered,
+    rights.theme,
+    process.theme,
+    process.afterwards,
 )
 
-CATALOGUE = Catalogue(ALL, DRIVER_THEMES)
+ALL = CATALOGUE.checks
 DIES = CATALOGUE.find("process.dies")

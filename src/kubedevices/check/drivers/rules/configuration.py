@@ -4,14 +4,13 @@ What a valid parameter is only the driver knows: with --parameters the user give
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 from kubedevices.check.check import FAIL, Broken, Fragile, Harm, NotTried, Theme
 from kubedevices.check.drivers.claims import TestClaim
 from kubedevices.check.drivers.node import DriverNode
+from kubedevices.values.scheduling.kinds import Object
 
 theme = Theme("prepare", harm=Harm.WRONG_DEVICE, needs=("prepare.answers",))
-Object = dict[str, Any]
 _OTHER = "other.example.com"
 _HEAD = ("apiVersion", "kind")
 

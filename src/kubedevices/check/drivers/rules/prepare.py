@@ -5,7 +5,6 @@ import asyncio
 from kubedevices.check.check import FAIL, Broken, Fragile, Harm, Theme
 from kubedevices.check.drivers.claims import (
     CLASS,
-    POD_GROUP,
     TestClaim,
     in_words,
     needs_devices,
@@ -17,6 +16,7 @@ from kubedevices.check.drivers.rules.configuration import judge_subrequest
 from kubedevices.errors.words import counted
 from kubedevices.kubelet_api.dra import ClaimAnswer
 from kubedevices.testing.api_server.http import ApiFault
+from kubedevices.values.scheduling.kinds import POD_GROUP
 
 arrival = Theme("prepare", harm=Harm.POD)
 theme = Theme("prepare", needs=("prepare.answers",), harm=Harm.POD)

@@ -238,15 +238,14 @@ async def dropped(node: DriverNode) -> str:
 )
 async def api_away(node: DriverNode) -> str:
     """While the API server is away claims can be unprepared; afterwards the slices are right."""
-    process, content = node.process, node.cluster.content()
-    assert process is not None
+    content = node.cluster.content()
     claim = TestClaim(node).allocate()
     await claim.prepare()
     await node.cluster.api.stop()
     try:
         await node.pause(node.timing.api_away)
-        if not process.running:
-            raise Broken(f"it ended ({process.end_text()})", process.last_words())
+        if node.process is not None and not node.process.running:
+            raise Broken(f"it ended ({node.process.end_text()})", node.last_words())
         await claim.unprepare()
     finally:
         await node.cluster.api.start()
@@ -305,9 +304,8 @@ async def _restored(
     limit = limit or node.timing.published
     began = asyncio.get_running_loop().time()
     if not await node.until(lambda: node.cluster.content() == content, limit):
-        process = node.process
-        if process is not None and not process.running:
-            raise Broken(f"{when}: its process ended ({process.end_text()})", process.last_words())
+        if ended := node.how_ended():
+            raise Broken(f"{when}: {ended}", node.last_words())
         what = "other slices" if node.cluster.slices() else "no slices"
         raise node.missing(f"{when}: {what} after {limit:g} s")
     return f"{when}: right within {node.lost_time.spent(began):.1f} s"

@@ -137,8 +137,7 @@ async def _unprepare_without_device(node: DriverNode, *, restarts: bool) -> str:
             await node.restart_driver()
         for each in lost:
             await each.unprepare()
-        process = node.process
-        if process is None or not process.running:
+        if node.how_ended():
             raise Broken("its process ended", node.last_words())
         return str(lost[0].results[0]["device"])
     finally:
