@@ -21,8 +21,6 @@ def test_the_rules_of_the_page_are_those_that_are_used() -> None:
     called = set(re.findall(r'"(\w+)", "(nodes|resourceclaims|resourceslices)"', source))
     # `pages` lists any kind, for `explain` too: of a driver it lists the claims.
     called |= {("list", "resourceclaims") for _ in re.findall(r"self\.pages\(_CLAIMS", source)}
-    watched = re.findall(r"self\._events\((?:\"[\w/]*/(\w+)\"|_(SLICES))", source)
-    called |= {("watch", plural or "resourceslices") for plural, _ in watched}
     allowed = {
         (verb, resource)
         for each in rules
