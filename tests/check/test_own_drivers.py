@@ -86,6 +86,7 @@ async def test_our_simulator_is_well_behaved() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 async def test_our_simulator_keeps_every_rule() -> None:
     """Also those with a copy of the driver for each rule."""
     results = (await run_driver(simulator(), ALL, replace(QUICK.scaled(2), repaired=60))).results

@@ -123,7 +123,7 @@ async def shares(node: DriverNode) -> str:
         share = "00000000-0000-4000-9000-00000000000"
         one.set_results([result | {"shareID": f"{share}1"}])
         other.set_results([result | {"shareID": f"{share}2"}])
-        found = [*await one.prepare(), *await other.prepare()]
+        found = [*await one.prepare(), *(second := await other.prepare())]
         if len({each.share_id for each in found}) < 2:
             raise Broken(
                 f"the share IDs are {', '.join(each.share_id or 'empty' for each in found)}"
@@ -132,9 +132,10 @@ async def shares(node: DriverNode) -> str:
         if not await _is_refused(alone):
             raise Broken(f"{shared[0]} was prepared exclusively beside its shares")
         await one.unprepare()
-        if problem := node.files.cdi_problem(found[-1].cdi_ids):
+        names = [name for each in second for name in each.cdi_ids]
+        if problem := node.files.cdi_problem(names):
             raise Broken(f"when one share ended: {problem}")
-        if [*await other.prepare()] != found[-1:]:
+        if await other.prepare() != second:
             raise Broken("when one share ended, the other has another answer")
         await other.unprepare()
         await alone.prepare()
