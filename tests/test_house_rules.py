@@ -141,7 +141,6 @@ NO_STRANGER_WROTE_IT = {
     "src/kubedevices/cli/shared/output.py": "reads what it has just written",
     "src/kubedevices/check/supervisor.py": "its parent sends the lines",
     "src/kubedevices/check/processes.py": "its child sends the lines",
-    "src/kubedevices/testing/api_server/cel.py": "a server in the process of a test",
     "src/kubedevices/testing/api_server/http.py": "a server in the process of a test",
     "src/kubedevices/testing/api_server/protobuf_bodies.py": "the same server",
 }

@@ -19,7 +19,7 @@ from kubedevices.dra.metadata import (
     names_of,
 )
 from kubedevices.dra.preparation import Preparation
-from kubedevices.dra.prepared import FILE_NAME
+from kubedevices.dra.prepared_file import FILE_NAME
 from kubedevices.dra.service import ClaimService
 from kubedevices.dra.slices import offer_of
 from kubedevices.errors import ApiUnreachable, ClaimRefused, PreparedUnwritable

@@ -9,7 +9,7 @@ import pytest
 from kubedevices.dra.claim_cdi import edits_for
 from kubedevices.dra.claims import Result
 from kubedevices.dra.preparation import Preparation
-from kubedevices.dra.prepared import FILE_NAME
+from kubedevices.dra.prepared_file import FILE_NAME
 from kubedevices.dra.slices import TypedDevice
 from kubedevices.errors import CdiWriteFailed, ClaimRefused
 from kubedevices.host.cdi_specs import read_registry

@@ -13,7 +13,7 @@ import pytest
 import kubedevices as kd
 from kubedevices.dra import service as service_module
 from kubedevices.dra.preparation import Preparation
-from kubedevices.dra.prepared import PreparedClaim, PreparedClaims
+from kubedevices.dra.prepared_file import PreparedClaim, PreparedClaims
 from kubedevices.dra.service import ClaimService
 from kubedevices.dra.slices import offer_of
 from kubedevices.errors import ApiRefused, ApiUnreachable

@@ -12,7 +12,7 @@ import pytest
 from kubedevices.cli import main
 from kubedevices.dra.claim_log import ClaimLog
 from kubedevices.dra.claims import Result
-from kubedevices.dra.prepared import FILE_NAME, PreparedClaim, PreparedClaims, PreparedDevice
+from kubedevices.dra.prepared_file import FILE_NAME, PreparedClaim, PreparedClaims, PreparedDevice
 from kubedevices.explain.ask import ask_held_claims
 from kubedevices.explain.diagnosis import explain
 from kubedevices.explain.driver_facts import (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kubedevices.dra.claim_log import read_refusals
-from kubedevices.dra.prepared import PreparedClaims
+from kubedevices.dra.prepared_file import PreparedClaims
 from kubedevices.errors import CannotRead
 from kubedevices.host.state_file import StateFile
 from kubedevices.proxy.known_sockets import KnownSockets

@@ -11,7 +11,7 @@ import pytest
 from kubedevices.dra.claim_log import ClaimLog, read_refusals
 from kubedevices.dra.claims import Result
 from kubedevices.dra.options import DraOptions, DraSettings
-from kubedevices.dra.prepared import PreparedClaim, PreparedClaims, PreparedDevice
+from kubedevices.dra.prepared_file import PreparedClaim, PreparedClaims, PreparedDevice
 from kubedevices.dra.state_files import StateFiles
 from kubedevices.errors import ApiUnreachable, CannotRead, OtherVersion
 from kubedevices.expose.kept_names import KeptNames, KeptResource

@@ -160,7 +160,7 @@ PARTS = {
         kubelet_api kubelet_api.clients kubelet_api.convert kubelet_api.device_lists
         kubelet_api.cordon kubelet_api.protobuf kubelet_api.services plugin
         plugin.allocate_response plugin.allocation_policy plugin.author_errors
-        plugin.capabilities plugin.cdi_files plugin.device_list plugin.hook_threads plugin.hooks
+        plugin.capabilities plugin.cdi plugin.device_list plugin.hook_threads plugin.hooks
         plugin.newer_instance plugin.notifier plugin.numa_lookup plugin.open_streams
         plugin.options plugin.other_instances plugin.register_call plugin.registrar
         plugin.registration_loop plugin.registration_state plugin.runner plugin.scan_task

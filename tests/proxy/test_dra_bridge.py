@@ -20,7 +20,7 @@ from kubedevices.plugin.scanner import Scanner
 from kubedevices.proxy.dra_bridge import DraBridge
 from kubedevices.serving.driver_pages import DriversView
 from kubedevices.serving.plugin_pages import PluginPages
-from kubedevices.testing.api_server.http import ApiFault
+from kubedevices.testing.api_server.faults import ApiFault
 from kubedevices.testing.workbench.dra_node import DraNode
 from kubedevices.values.allocation import AllocateResponse, ContainerAllocateResponse
 from kubedevices.values.device import Device, DeviceSpec, Mount

@@ -6,7 +6,7 @@ names                names of drivers, devices and CDI devices
 limits               limits of the API server for a device of a ResourceSlice
 slices               converts a device tree to the devices of ResourceSlices
 tree_lookup          adds NUMA nodes and PCI addresses to devices
-reconcile            computes the changes that bring the API server to the wanted slices
+slice_plan           computes the changes that bring the API server to the wanted slices
 publisher            writes the ResourceSlices and keeps them up to date
 api_client           the calls to the API server
 api_answers          checks the answers of the API server
@@ -22,7 +22,7 @@ claim_cdi            the CDI file of a claim
 metadata             the files that tell a container about the devices of its claim (KEP-5304)
 metadata_files       writes and removes these files on the node
 preparation          writes and removes all files of a claim, in an order that survives a kill
-prepared             the checkpoint: the file that lists the prepared claims
+prepared_file        the file that lists the prepared claims
 shared_writes        lets steps that change the checkpoint share one write
 claim_lock           lets one process at a time prepare or unprepare a claim
 claim_turns          lets this process work on many claims at the same time

@@ -13,7 +13,7 @@ from typing import NamedTuple, NoReturn
 
 from kubedevices.dra.abandoned import Answer, why_abandoned
 from kubedevices.dra.claims import ClaimSource
-from kubedevices.dra.prepared import PreparedClaim
+from kubedevices.dra.prepared_file import PreparedClaim
 from kubedevices.errors import ApiRefused, ApiUnreachable, KubedevicesError
 from kubedevices.host import deadlines
 from kubedevices.plugin.author_errors import describe

@@ -31,8 +31,8 @@ from kubedevices.dra.api_answers import (
     seconds_to_wait,
 )
 from kubedevices.dra.kubeconfig import ApiAccess
-from kubedevices.dra.reconcile import Object
 from kubedevices.dra.secret import Secret
+from kubedevices.dra.slice_plan import Object
 from kubedevices.errors import ApiRefused, ApiUnreachable, UnusableCredentials
 from kubedevices.host import deadlines
 from kubedevices.values.allocation import ClaimReference

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from kubedevices.dra.prepared import FILE_NAME, PreparedClaim, PreparedClaims
+from kubedevices.dra.prepared_file import FILE_NAME, PreparedClaim, PreparedClaims
 from kubedevices.errors import CannotAsk, ClaimNotReleased, DialError, RpcError, WireError
 from kubedevices.errors.words import did_you_mean
 from kubedevices.host import listing

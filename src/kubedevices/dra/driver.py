@@ -23,7 +23,7 @@ from kubedevices.dra.names import DeviceKey, check_driver_name
 from kubedevices.dra.options import DraOptions, DraSettings
 from kubedevices.dra.parameters import check_schema
 from kubedevices.dra.preparation import Preparation
-from kubedevices.dra.prepared import FILE_NAME
+from kubedevices.dra.prepared_file import FILE_NAME
 from kubedevices.dra.publisher import Publisher, Slices
 from kubedevices.dra.service import ClaimService
 from kubedevices.dra.slices import (
@@ -51,7 +51,7 @@ from kubedevices.values.device_tree import DeviceTree
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from kubedevices.dra.prepared import PreparedClaim
+    from kubedevices.dra.prepared_file import PreparedClaim
 
 # Seconds for a scan to end, and for claims that are still being prepared when the calls have ended.
 _STOP_GRACE = 2.0

@@ -22,7 +22,7 @@ from kubedevices.dra.claims import ClaimHolder, DeviceGroup, Result, check_free
 from kubedevices.dra.metadata import RequestMetadata
 from kubedevices.dra.metadata_files import DIRECTORY_NAME, MetadataFiles
 from kubedevices.dra.names import cdi_kind
-from kubedevices.dra.prepared import PreparedClaim, PreparedClaims, PreparedDevice
+from kubedevices.dra.prepared_file import PreparedClaim, PreparedClaims, PreparedDevice
 from kubedevices.dra.shared_writes import WriteStep
 from kubedevices.dra.slices import TypedDevice
 from kubedevices.errors import CdiWriteFailed, ClaimRefused, PreparedUnwritable

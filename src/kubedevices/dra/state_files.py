@@ -5,7 +5,7 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-from kubedevices.dra.prepared import FILE_NAME, PreparedClaims
+from kubedevices.dra.prepared_file import FILE_NAME, PreparedClaims
 from kubedevices.errors import CannotRead, OtherVersion, PreparedUnwritable
 from kubedevices.host.state_file import StateFile
 from kubedevices.wire.unix_socket import FileIdentity

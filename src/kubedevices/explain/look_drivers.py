@@ -4,11 +4,11 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from kubedevices.dra import prepared
+from kubedevices.dra import prepared_file
 from kubedevices.dra.claim_log import FILE_NAME as REFUSED_FILE
 from kubedevices.dra.claim_log import read_refusals
 from kubedevices.dra.names import cdi_kind
-from kubedevices.dra.prepared import PreparedClaim, PreparedClaims
+from kubedevices.dra.prepared_file import PreparedClaim, PreparedClaims
 from kubedevices.dra.state_files import SLICES_FILE, StateFiles
 from kubedevices.errors import InvalidCdiSpec
 from kubedevices.explain.driver_facts import (
@@ -51,7 +51,7 @@ def look_at_drivers(
 
 
 def _look_at_driver(directory: Path, cdi_dirs: Sequence[Path]) -> DriverFiles | None:
-    checkpoint, slices = directory / prepared.FILE_NAME, directory / SLICES_FILE
+    checkpoint, slices = directory / prepared_file.FILE_NAME, directory / SLICES_FILE
     refused = directory / REFUSED_FILE
     try:
         if not any(each.exists() for each in (checkpoint, slices, refused)):

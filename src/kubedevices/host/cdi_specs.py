@@ -33,7 +33,7 @@ GENERATED_DIRECTORY = Path("/var/run/cdi")
 DIRECTORIES = (STATIC_DIRECTORY, GENERATED_DIRECTORY)
 """Where runtimes look by default; a later directory overrides an earlier one.
 
-`plugin.cdi_files` and `manifests.deployment` have a copy: they do not import this module.
+`plugin.cdi` and `manifests.deployment` have a copy: they do not import this module.
 """
 
 PREFIX = "kubedevices_"

@@ -16,7 +16,7 @@ numa_lookup         looks up NUMA nodes that the author did not set
 allocation_policy   ready policies for preferred allocation
 allocate_response   the default answer to Allocate
 cdi_form            the CDI device of a device
-cdi_files           writes the plugin's CDI files when its devices change
+cdi                 keeps the plugin's CDI files up to date when its devices change
 device_list         devices in the form ListAndWatch sends them, each device encoded once
 open_streams        counts the open ListAndWatch streams of a resource
 server              the DevicePlugin service of one resource: ListAndWatch, Allocate and the others

@@ -1,6 +1,6 @@
 """The CDI device of a device: its definition in a CDI file, and its name in the answer to Allocate.
 
-For `cdi_files` and `served_type`. Loaded only if a container gets a device by CDI. Pure.
+For `cdi` and `served_type`. Loaded only if a container gets a device by CDI. Pure.
 """
 
 from collections.abc import Mapping

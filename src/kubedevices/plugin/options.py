@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias, TypedDict, get_args
 
 from kubedevices.errors import UsageError
 from kubedevices.plugin.allocate_response import EnvMerge, Inject
-from kubedevices.plugin.cdi_files import CDI_DIR, CdiErrors
+from kubedevices.plugin.cdi import CDI_DIR, CdiErrors
 from kubedevices.plugin.device_list import MAX_LIST_SIZE
 from kubedevices.plugin.server import PreferredErrors, WrapLists
 from kubedevices.plugin.timing import HookTimeouts, Timing

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias, Unpack
 from kubedevices.errors import DeviceListTooLarge, InvalidResourceName
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.plugin import hook_threads, scan_task
-from kubedevices.plugin.cdi_files import CdiFiles
+from kubedevices.plugin.cdi import CdiFiles
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.options import RunnerOptions, Settings
 from kubedevices.plugin.scan_task import TreeUpdates

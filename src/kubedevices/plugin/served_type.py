@@ -14,7 +14,7 @@ from kubedevices.host import deadlines
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.host.sysfs import NumaReader
 from kubedevices.plugin import hook_threads
-from kubedevices.plugin.cdi_files import CdiFiles
+from kubedevices.plugin.cdi import CdiFiles
 from kubedevices.plugin.device_list import DeviceList, DeviceListBuilder
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.numa_lookup import NumaLookup

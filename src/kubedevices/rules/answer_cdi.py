@@ -18,7 +18,7 @@ from kubedevices.values.cdi import CdiDevice, CdiName, edits_of, explain_kind
 from kubedevices.values.device import DeviceSpec, Mount
 
 KIND_SUFFIX = "-answer"
-"""Added to the kind: it must differ from the kind of devices that `plugin.cdi_files` defines."""
+"""Added to the kind: it must differ from the kind of devices that `plugin.cdi` defines."""
 
 DEVICES_LIMIT = 1000
 """Most CDI devices of one kind; the oldest are removed."""

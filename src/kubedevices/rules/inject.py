@@ -10,7 +10,7 @@ from kubedevices.errors.words import some_of
 from kubedevices.host.sysfs import DEV_ROOT
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.capabilities import Allocator, PostAllocator
-from kubedevices.plugin.cdi_files import CDI_DIR
+from kubedevices.plugin.cdi import CDI_DIR
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner

@@ -18,7 +18,7 @@ from typing import Any
 from kubedevices.dra import claim_log
 from kubedevices.dra.claims import Result
 from kubedevices.dra.kubeconfig import read_kubeconfig
-from kubedevices.dra.prepared import PreparedClaim, PreparedClaims, PreparedDevice
+from kubedevices.dra.prepared_file import PreparedClaim, PreparedClaims, PreparedDevice
 from kubedevices.errors import InvalidCdiSpec, KubedevicesError
 from kubedevices.expose.config import load_expose_config
 from kubedevices.host import cdi_specs

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from kubedevices.check.drivers.rights import Right
 from kubedevices.errors import ApiRefused
 from kubedevices.testing.api_server import ApiServer
-from kubedevices.testing.api_server.http import ApiFault, ApiRequest
+from kubedevices.testing.api_server.faults import ApiFault
+from kubedevices.testing.api_server.http import ApiRequest
 from kubedevices.testing.api_server.store import Store
 from kubedevices.values.scheduling.kinds import ApiPath, Object
 from kubedevices.values.scheduling.scheduler import complete_devices

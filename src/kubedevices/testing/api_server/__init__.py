@@ -18,13 +18,15 @@ discovery        what the server says of itself
 store            the objects, their versions, and the events for watches
 protobuf_table   the fields of messages that drivers write
 protobuf_bodies  bodies in protobuf, as JSON
+faults           the answer of a call that a test breaks
 http             requests and answers on a connection
 certificate      its certificate and its public key
 watching         the events of watches
 server           `ApiServer`
 """
 
-from kubedevices.testing.api_server.http import HANG_UP, SILENCE, ApiFault, ApiRequest
+from kubedevices.testing.api_server.faults import HANG_UP, SILENCE, ApiFault
+from kubedevices.testing.api_server.http import ApiRequest
 from kubedevices.testing.api_server.server import ApiServer
 
 __all__ = ["HANG_UP", "SILENCE", "ApiFault", "ApiRequest", "ApiServer"]

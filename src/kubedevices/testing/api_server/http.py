@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 import h11
 
 from kubedevices.errors import ApiRefused
+from kubedevices.testing.api_server.faults import ApiFault
 from kubedevices.testing.api_server.protobuf_bodies import CONTENT_TYPE, read_protobuf
 from kubedevices.values.scheduling.kinds import ApiPath, Object, parse_path
 
@@ -55,25 +56,6 @@ class ApiRequest(NamedTuple):
             return "watch" if self.query.get("watch") in ("1", "true") else "list"
         return "deletecollection" if self.method == "DELETE" else _VERBS.get(self.method, "")
 
-
-class ApiFault(NamedTuple):
-    """The answer of a broken call; `status` 0 closes the connection, -1 never answers.
-
-    `retry_after` is the header Retry-After in seconds. `raw` is sent instead, byte for byte, before
-    the connection is closed: HTTP or not. `delay` is the time before any of that, in seconds; a
-    `status` of 200 with a delay is a right answer that comes late.
-    """
-
-    status: int
-    message: str = ""
-    reason: str = ""
-    retry_after: int | None = None
-    raw: bytes = b""
-    delay: float = 0
-
-
-HANG_UP = ApiFault(0)
-SILENCE = ApiFault(-1)
 
 Answer = tuple[int, Object | str] | AsyncIterator[Object | bytes]
 """Status and object or text, or the events of a watch: objects, or bytes as they are."""

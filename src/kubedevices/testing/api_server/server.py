@@ -11,9 +11,9 @@ from typing import Any, Self
 from kubedevices.errors import ApiRefused, ApiUnreachable
 from kubedevices.testing.api_server.certificate import server_context
 from kubedevices.testing.api_server.discovery import discovered
+from kubedevices.testing.api_server.faults import ApiFault
 from kubedevices.testing.api_server.http import (
     Answer,
-    ApiFault,
     ApiRequest,
     accepts_json,
     check_write,

@@ -15,7 +15,7 @@ from kubedevices.check.drivers.node import DriverNode
 from kubedevices.check.drivers.rules.configuration import judge_subrequest
 from kubedevices.errors.words import counted
 from kubedevices.kubelet_api.dra import ClaimAnswer
-from kubedevices.testing.api_server.http import ApiFault
+from kubedevices.testing.api_server.faults import ApiFault
 from kubedevices.values.scheduling.kinds import POD_GROUP
 
 arrival = Theme("prepare", harm=Harm.POD)

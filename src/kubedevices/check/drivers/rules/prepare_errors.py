@@ -7,7 +7,7 @@ from kubedevices.check.drivers.claims import TestClaim
 from kubedevices.check.drivers.cluster import everywhere, on_claims
 from kubedevices.check.drivers.node import DriverNode
 from kubedevices.check.drivers.target import TOKEN
-from kubedevices.testing.api_server.http import SILENCE, ApiFault
+from kubedevices.testing.api_server.faults import SILENCE, ApiFault
 
 theme = Theme("prepare", harm=Harm.POD, needs=("prepare.answers",))
 slow = Theme("prepare", harm=Harm.POD, needs=("prepare.answers",), track="prepare.slow-api")

@@ -11,7 +11,7 @@ from kubedevices.check.drivers.cluster import on_claims
 from kubedevices.check.drivers.node import DriverNode
 from kubedevices.kubelet_api.dra import HEALTH_SERVICES, PACKAGES
 from kubedevices.node.arrival.plugin_directory import accepts_connections
-from kubedevices.testing.api_server.http import ApiFault
+from kubedevices.testing.api_server.faults import ApiFault
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
 arrival = Theme("register", harm=Harm.ALL_DEVICES)

@@ -10,7 +10,8 @@ from kubedevices.check.drivers.cluster import everywhere, on_slices
 from kubedevices.check.drivers.node import DriverNode
 from kubedevices.check.drivers.node_setup import on_copies
 from kubedevices.errors.words import counted
-from kubedevices.testing.api_server.http import HANG_UP, ApiFault, ApiRequest
+from kubedevices.testing.api_server.faults import HANG_UP, ApiFault
+from kubedevices.testing.api_server.http import ApiRequest
 
 theme = Theme("slices", harm=Harm.ALL_DEVICES)
 waiting = Theme("slices", track=None, harm=Harm.ALL_DEVICES, waits=True)

@@ -6,7 +6,7 @@ from kubedevices.check.drivers.cluster import everywhere
 from kubedevices.check.drivers.node import DriverNode
 from kubedevices.check.drivers.target import TRIGGERED
 from kubedevices.check.drivers.trigger_record import change_of
-from kubedevices.testing.api_server.http import ApiFault
+from kubedevices.testing.api_server.faults import ApiFault
 from kubedevices.values.allocation import ClaimReference
 
 theme = Theme("unprepare", harm=Harm.POD, needs=("prepare.answers",))

@@ -9,7 +9,7 @@ import pytest
 
 from kubedevices.dra.claims import DeviceGroup, Result
 from kubedevices.dra.metadata import RequestMetadata
-from kubedevices.dra.prepared import PreparedClaim, PreparedClaims, PreparedDevice
+from kubedevices.dra.prepared_file import PreparedClaim, PreparedClaims, PreparedDevice
 from kubedevices.errors import PreparedUnwritable
 from kubedevices.values.allocation import ClaimReference
 

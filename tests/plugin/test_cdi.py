@@ -14,7 +14,7 @@ import kubedevices as kd
 from kubedevices.errors import CdiWriteFailed, InvalidCdiSpec, RpcError, StatusCode, UsageError
 from kubedevices.host import cdi_inventory, cdi_specs
 from kubedevices.host.cdi_specs import read_registry, read_spec_file
-from kubedevices.plugin import cdi_files
+from kubedevices.plugin import cdi
 from kubedevices.plugin.runner import PluginRunner
 from kubedevices.plugin.scanners import static
 from kubedevices.rules.replicas import replicate
@@ -327,7 +327,7 @@ def test_a_plugin_without_cdi_loads_no_module_of_cdi() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == "['kubedevices.plugin.cdi_files']"
+    assert done.stdout.strip() == "['kubedevices.plugin.cdi']"
 
 
 async def test_replicas_of_a_named_cdi_device_share_it(short_dir: Path, cdi_dir: Path) -> None:
@@ -343,5 +343,5 @@ async def test_replicas_of_a_named_cdi_device_share_it(short_dir: Path, cdi_dir:
 
 def test_the_repeated_constants_agree() -> None:
     """A plugin without CDI does not load the module that writes the files."""
-    assert f"{cdi_specs.PREFIX}*" == cdi_files._OURS
-    assert cdi_files.CDI_DIR == cdi_specs.GENERATED_DIRECTORY
+    assert f"{cdi_specs.PREFIX}*" == cdi._OURS
+    assert cdi.CDI_DIR == cdi_specs.GENERATED_DIRECTORY
