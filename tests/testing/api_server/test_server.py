@@ -168,3 +168,20 @@ def test_an_apply_takes_back_what_its_manager_leaves_out() -> None:
     assert applied(found, before, now) == {
         "metadata": {"name": "x", "labels": {"mine": "3", "other": "2"}}
     }
+
+
+async def test_a_stop_closes_what_nobody_reads_and_what_has_just_come() -> None:
+    """No socket stays open behind the server."""
+    async with ApiServer().running() as server:
+        for number in range(300):  # more than a socket buffers
+            server.put("nodes", {"metadata": {"name": f"n{number}", "labels": {"x": "y" * 60_000}}})
+        host, port = server.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET /api/v1/nodes HTTP/1.1\r\nHost: x\r\n\r\n")
+        await reader.readexactly(1)
+        _, late = await asyncio.open_connection(host, int(port))
+        seen = [each.transport for each in server._writers]
+    assert seen
+    assert all(each.is_closing() and each.get_extra_info("socket").fileno() < 0 for each in seen)
+    for each in (writer, late):
+        each.close()

@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import json
 import time
+import weakref
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any, Self
 
 from kubedevices.errors import ApiRefused, ApiUnreachable
@@ -50,6 +51,7 @@ class ApiServer:
         self._server: asyncio.Server | None = None
         self._tls_server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: weakref.WeakSet[asyncio.StreamWriter] = weakref.WeakSet()
 
     def __repr__(self) -> str:
         return f"<ApiServer {self.url} {len(self.requests)} requests>"
@@ -67,11 +69,11 @@ class ApiServer:
 
     async def start(self) -> None:
         """Listen, after a `stop` at the same address again."""
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._port)
         self._port = self._server.sockets[0].getsockname()[1]
         if self._has_tls:
             self._tls_server = await asyncio.start_server(
-                self._serve, "127.0.0.1", self.tls_port, ssl=server_context()
+                self._accept, "127.0.0.1", self.tls_port, ssl=server_context()
             )
             self.tls_port = self._tls_server.sockets[0].getsockname()[1]
 
@@ -85,6 +87,11 @@ class ApiServer:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        # `close` waits until the caller has read all, who may be gone; another connection may have
+        # come just now.
+        for writer in [*self._writers]:
+            writer.transport.abort()
+        await asyncio.sleep(0)
 
     @property
     def url(self) -> str:
@@ -213,6 +220,12 @@ class ApiServer:
             raise ApiUnreachable(self.url, "Connection refused")
 
     # ------------------------------------------------------------ requests
+
+    def _accept(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> Coroutine[Any, Any, None]:
+        self._writers.add(writer)
+        return self._serve(reader, writer)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
