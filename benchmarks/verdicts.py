@@ -20,7 +20,7 @@ from kubedevices.check.busy_machine import raised_priority
 from kubedevices.check.checks import ALL, find
 from kubedevices.check.drivers.rules import ALL as RULES
 from kubedevices.check.drivers.run import run_driver
-from kubedevices.check.drivers.target import DriverTiming
+from kubedevices.check.drivers.timing import DriverTiming
 from kubedevices.check.kubelets import Kubelets
 from kubedevices.check.runner import CheckResult, run_checks
 from kubedevices.check.target import Target

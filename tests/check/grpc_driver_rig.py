@@ -7,7 +7,8 @@ from pathlib import Path
 from kubedevices.check.check import PluginCheck
 from kubedevices.check.drivers.rights import Right
 from kubedevices.check.drivers.rules import ALL, CATALOGUE
-from kubedevices.check.drivers.target import DriverTarget, DriverTiming
+from kubedevices.check.drivers.target import DriverTarget
+from kubedevices.check.drivers.timing import DriverTiming
 from kubedevices.check.target import Trigger
 from tests.check.grpc_driver.defects import rule_of
 from tests.check.grpc_driver.inventory import USUAL

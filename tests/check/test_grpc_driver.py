@@ -8,7 +8,8 @@ import pytest
 
 from kubedevices.check.drivers.rules import ALL, CATALOGUE
 from kubedevices.check.drivers.run import run_driver
-from kubedevices.check.drivers.target import QUICK, TRIGGERED
+from kubedevices.check.drivers.target import TRIGGERED
+from kubedevices.check.drivers.timing import QUICK
 from tests.check.grpc_driver.defects import all_defects, rule_of
 from tests.check.grpc_driver_rig import (
     AFTER,

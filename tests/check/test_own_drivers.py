@@ -7,7 +7,8 @@ import pytest
 
 from kubedevices.check.drivers.rules import ALL
 from kubedevices.check.drivers.run import run_driver
-from kubedevices.check.drivers.target import QUICK, TRIGGERED, DriverTarget
+from kubedevices.check.drivers.target import TRIGGERED, DriverTarget
+from kubedevices.check.drivers.timing import QUICK
 from kubedevices.errors import DriverNeverRegistered
 from tests.check.grpc_driver_rig import FAST
 from tests.check.our_driver import PLACES, simulator

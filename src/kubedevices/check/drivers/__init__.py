@@ -4,7 +4,8 @@ The check acts as kubelet, API server, scheduler and container runtime. It needs
 are checks as for device plugins; a rule takes the `DriverNode`.
 
 config     `DriverCheck`: how to check, as options of the command line and in tests
-target     what to check, in one configuration value, and all durations
+target     what to check, in one configuration value
+timing     all limits and pauses of a run
 node       `DriverNode`: one copy of the driver with an API server and a kubelet of its own
 node_setup  opens such a node
 node_files  the files of a node: what a driver leaves there, and what the check does to them

@@ -7,7 +7,8 @@ from typing import Any
 from kubedevices.check.check import PluginCheck
 from kubedevices.check.drivers import catalogue
 from kubedevices.check.drivers.rights import granted_by, guards_slices
-from kubedevices.check.drivers.target import LONG, QUICK, DriverTarget, DriverTiming
+from kubedevices.check.drivers.target import DriverTarget
+from kubedevices.check.drivers.timing import LONG, QUICK, DriverTiming
 from kubedevices.check.target import Trigger
 from kubedevices.errors import CannotRead, UsageError
 

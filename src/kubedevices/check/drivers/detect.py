@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kubedevices.check.drivers.node_setup import open_node
-from kubedevices.check.drivers.target import DriverTarget, DriverTiming
+from kubedevices.check.drivers.target import DriverTarget
+from kubedevices.check.drivers.timing import DriverTiming
 from kubedevices.check.shared_state import DeviceChanges, SharedState
 from kubedevices.check.target import NO_TRIGGER
 from kubedevices.kubelet_api.dra import PLUGIN_TYPE

@@ -12,7 +12,8 @@ from kubedevices.check.check import Broken, NotPassed, NotTried, PluginLost
 from kubedevices.check.drivers.cluster import Cluster
 from kubedevices.check.drivers.node_files import NodeFiles
 from kubedevices.check.drivers.registry import DriverRegistry
-from kubedevices.check.drivers.target import NODE_NAME, SLOWEST_HELPER, DriverTarget, DriverTiming
+from kubedevices.check.drivers.target import NODE_NAME, DriverTarget
+from kubedevices.check.drivers.timing import SLOWEST_HELPER, DriverTiming
 from kubedevices.check.processes import Process
 from kubedevices.check.program_copy import ProgramCopy, Workplace
 from kubedevices.check.shared_state import SharedState

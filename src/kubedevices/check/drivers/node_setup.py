@@ -11,7 +11,8 @@ from kubedevices.check.directories import RunDirectories
 from kubedevices.check.drivers.claims import CLASS
 from kubedevices.check.drivers.node import DriverNode
 from kubedevices.check.drivers.node_files import SERVICE_ACCOUNT, NodeFiles
-from kubedevices.check.drivers.target import NODE_NAME, TOKEN, DriverTarget, DriverTiming
+from kubedevices.check.drivers.target import NODE_NAME, TOKEN, DriverTarget
+from kubedevices.check.drivers.timing import DriverTiming
 from kubedevices.check.program_copy import workplace
 from kubedevices.check.shared_state import SharedState
 from kubedevices.host.cdi_specs import GENERATED_DIRECTORY, STATIC_DIRECTORY

@@ -16,7 +16,8 @@ from kubedevices.check.drivers.node import DriverNode
 from kubedevices.check.drivers.node_setup import open_node
 from kubedevices.check.drivers.rights import least_role
 from kubedevices.check.drivers.rules import DIES
-from kubedevices.check.drivers.target import AFTERWARDS, TRIGGERED, DriverTarget, DriverTiming
+from kubedevices.check.drivers.target import AFTERWARDS, TRIGGERED, DriverTarget
+from kubedevices.check.drivers.timing import DriverTiming
 from kubedevices.check.kubelets import SUPPORTED, Kubelets
 from kubedevices.check.results import CheckResult, Progress, ResultCollector, RunResult, silence
 from kubedevices.check.shared_state import DeviceChanges, SharedState
