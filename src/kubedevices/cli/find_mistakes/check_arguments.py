@@ -63,8 +63,8 @@ def _add_driver_arguments(parser: argparse.ArgumentParser) -> None:
     }
     _add_files(group, files)
     flags = {
-        "long": "also look whether the DRA driver is there after 35 minutes without a call, and "
-        "kill it 200 times",
+        "long": "also wait 35 minutes without a call, 2 without a kubelet and 1 without the API "
+        "server, and kill the DRA driver 200 times",
         "show-requests": "show what the DRA driver asked the API server of the check, and how "
         "often",
     }
