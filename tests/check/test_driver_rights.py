@@ -74,11 +74,12 @@ def test_the_least_role_has_a_rule_for_each_resource() -> None:
         (USED, {}),
         (USED - {Right("resourceslices", "create")}, {"missing": "create resourceslices"}),
         (USED | {Right("nodes", "delete")}, {"unused": "delete nodes"}),
+        (USED | {Right("resourceslices", "delete")}, {}),  # of slices that are too many
         (USED | {Right("secrets", "get")}, {"wide": "get secrets"}),
         (USED | {Right("pods", "*")}, {"wide": "* pods"}),
         (frozenset(), dict.fromkeys(NAMES, "no ClusterRole")),
     ],
-    ids=["enough", "missing", "unused", "secrets", "wildcard", "none"],
+    ids=["enough", "missing", "unused", "beside", "secrets", "wildcard", "none"],
 )
 async def test_the_role_is_compared_with_what_the_driver_did(
     granted: frozenset[Right], found: dict[str, str], short_dir: Path
@@ -133,7 +134,7 @@ async def test_slices_of_other_nodes(short_dir: Path) -> None:
     (result,) = (await run_driver(target, chosen, FAST)).results
     assert (result.status, result.verdict.evidence) == (
         "warn",
-        "the manifests have no admission policy for ResourceSlices",
+        "the manifests have no admission policy for ResourceSlices with a Binding",
     )
     reading = frozenset(each for each in USED if each.verb != "create")
     (result,) = (await run_driver(replace(target, granted=reading), chosen, FAST)).results

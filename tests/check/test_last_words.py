@@ -17,6 +17,19 @@ google.golang.org/grpc.(*Server).handleStream(0xc0001, 0x2)
 main.(*Plugin).Allocate(0xc0001a2000, 0x1)
 \t/build/my plugin/main.go:77 +0x1d
 """
+REPANICKED = """\
+panic: runtime error: nil pointer dereference [recovered, repanicked]
+
+goroutine 40 [running]:
+example.com/helper.(*grpcServer).start.func1.1()
+\t/build/helper/server.go:154 +0x1
+panic({0x1, 0x2})
+\t/usr/local/go/src/runtime/panic.go:783 +0x1
+main.(*DeviceState).remove(0xc0001a2000, {0x1})
+\t/build/state.go:367 +0x1d
+main.(*Driver).unprepare(0xc0001a2000)
+\t/build/driver.go:206 +0x1d
+"""
 FATAL = """\
 E1122 10:00:00.000000       1 plugin.go:9] cannot dial
 F1122 10:00:01.000000       1 main.go:42] registering: connection refused
@@ -55,7 +68,8 @@ note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (GO, ["panic: runtime error", "[signal SIGSEGV", "grpc.(*Server).handleStream"]),
+        (GO, ["panic: runtime error", "[signal SIGSEGV", "main.(*Plugin).Allocate"]),
+        (REPANICKED, ["panic: runtime error", "main.(*DeviceState).remove"]),
         (FATAL, ["F1122", "main.main() at /build/main.go:42"]),
         (MAPS, ["fatal error: concurrent map writes", "devices.(*Set).Add(...) at /build/pkg"]),
         (PYTHON, ["ValueError: no pool", 'File "/app/widgets/server.py", line 40']),

@@ -284,8 +284,9 @@ async def test_exposed_checks_run_without_a_look_at_the_host(
     scanner.list_devices = list_devices  # type: ignore[method-assign]
     async with scanned(scanner) as served:
         # The first result is a change of the health, which asks for one more look.
-        await until(lambda: len(runs) >= 5)
-        assert looks <= 2
+        # So does a check that a busy machine delays: Unhealthy, and Healthy again.
+        await until(lambda: len(runs) >= 12)
+        assert looks <= 6
         state.unlink()
         while served.tree.devices("card")["card0"].is_healthy:
             await served.next_tree()

@@ -15,6 +15,7 @@ _PYTHON_FRAME = re.compile(r'^  File "([^"]+)", line \d+, in ')
 _PYTHON_ERROR = re.compile(r"^[A-Za-z_][\w.]*(: |$)")
 _RUST = re.compile(r"^thread '.*' (\(\d+\) )?panicked at ")
 _LOGGING = ("k8s.io/klog", "github.com/golang/glog", "github.com/sirupsen/logrus", "log.")
+_FOREIGN_GO = ("/vendor/", "/pkg/mod/")
 _FOREIGN_PYTHON = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen ")
 
 
@@ -60,11 +61,24 @@ def _of_go(crash: Sequence[str]) -> list[str]:
     words = [crash[0]]
     if crash[1:] and crash[1].startswith(("[signal ", "\tpanic: ")):
         words.append(crash[1].strip())
+    frames = _stack(crash)
+    # A server that recovers and panics again stands above the panic that it saw.
+    panics = [number for number, (call, _) in enumerate(frames) if call.startswith("panic(")]
+    own = [each for each in frames[panics[-1] if panics else 0 :] if _is_its_own(each[0])]
+    in_program = [each for each in own if not any(part in each[1] for part in _FOREIGN_GO)]
+    first = (in_program or own)[:1]
+    return [*words, *(f"{call.partition('(0x')[0]} at {place}" for call, place in first)]
+
+
+def _stack(crash: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the calls and their places of the goroutine that crashed, the innermost first."""
+    found: list[tuple[str, str]] = []
     for call, place in pairwise(crash):
-        name, where = _GO_FRAME.match(call), _GO_PLACE.match(place)
-        if name and where and _is_its_own(name[1]):
-            return [*words, f"{call.partition('(0x')[0]} at {where[1]}"]
-    return words
+        if found and not call.strip():  # the next goroutine
+            break
+        if _GO_FRAME.match(call) and (where := _GO_PLACE.match(place)):
+            found.append((call, where[1]))
+    return found
 
 
 def _is_its_own(function: str) -> bool:

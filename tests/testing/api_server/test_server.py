@@ -180,7 +180,7 @@ async def test_a_stop_closes_what_nobody_reads_and_what_has_just_come() -> None:
         writer.write(b"GET /api/v1/nodes HTTP/1.1\r\nHost: x\r\n\r\n")
         await reader.readexactly(1)
         _, late = await asyncio.open_connection(host, int(port))
-        seen = [each.transport for each in server._writers]
+        seen = [*server._transports]
     assert seen
     assert all(each.is_closing() and each.get_extra_info("socket").fileno() < 0 for each in seen)
     for each in (writer, late):

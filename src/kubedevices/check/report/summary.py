@@ -207,7 +207,7 @@ class Run(RunResult):
     def role_line(self) -> str:
         """Return the rights that a driver used in one line, `""` for a plugin."""
         rights = [f"{rule['resources'][0]} ({', '.join(rule['verbs'])})" for rule in self.role]
-        return f"its ClusterRole needs: {', '.join(rights)}" if rights else ""
+        return f"it used, and its ClusterRole needs at least: {', '.join(rights)}" if rights else ""
 
     def notes_line(self) -> str:
         """Return one line with the IDs of all results with status `note`, `""` for none."""

@@ -51,7 +51,7 @@ class ApiServer:
         self._server: asyncio.Server | None = None
         self._tls_server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._writers: weakref.WeakSet[asyncio.StreamWriter] = weakref.WeakSet()
+        self._transports: weakref.WeakSet[asyncio.WriteTransport] = weakref.WeakSet()
 
     def __repr__(self) -> str:
         return f"<ApiServer {self.url} {len(self.requests)} requests>"
@@ -89,8 +89,8 @@ class ApiServer:
         await asyncio.gather(*tasks, return_exceptions=True)
         # `close` waits until the caller has read all, who may be gone; another connection may have
         # come just now.
-        for writer in [*self._writers]:
-            writer.transport.abort()
+        for transport in [*self._transports]:
+            transport.abort()
         await asyncio.sleep(0)
 
     @property
@@ -224,7 +224,7 @@ class ApiServer:
     def _accept(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> Coroutine[Any, Any, None]:
-        self._writers.add(writer)
+        self._transports.add(writer.transport)
         return self._serve(reader, writer)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -36,7 +36,7 @@ async def config_strict(node: DriverNode) -> str:
                     weak.append("another version was accepted")
                     continue
                 raise Broken(f"parameters with the {what} {word} were accepted")
-            if word not in answer and what in ("unknown field", "wrong type of"):
+            if word not in answer and what in ("unknown field", "wrong type"):
                 weak.append(f"{what} {word}: the refusal does not name it: {answer}")
             if left := node.files.cdi_files_of(claim.uid):
                 weak.append(f"{what} {word}: the refused claim left the CDI file {left[0]}")
@@ -57,7 +57,7 @@ def _mistakes(node: DriverNode) -> Iterator[tuple[str, str, Object]]:
             yield "version", "v0", good | {"apiVersion": f"{group}/v0"}
         for name in [each for each in good if each not in _HEAD][:1]:
             wrong = 7 if isinstance(good[name], dict | list) else [{"no": "such"}]
-            yield "wrong type of", name, good | {name: wrong}
+            yield "wrong type", name, good | {name: wrong}
 
 
 @theme.check(

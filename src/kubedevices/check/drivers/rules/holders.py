@@ -73,12 +73,13 @@ async def admin(node: DriverNode) -> str:
     "twice",
     FAIL,
     harm=Harm.POD,
-    suffers="Runtimes ignore a CDI file with two devices of one name: the container fails.",
+    suffers="The driver refuses the claim, or its CDI file has two devices of one name and runtimes"
+    " ignore the file: a pod that monitors the devices waits for ever.",
     source="CDI specification: names are unique in a file; KEP-5018: adminAccess",
     mend="Write one CDI device for each device, or put the request into its name.",
 )
 async def twice(node: DriverNode) -> str:
-    """A device that two requests of a claim monitor is prepared, with a CDI file that is valid."""
+    """A device of two requests with adminAccess is prepared, with a CDI file that is valid."""
     async with TestClaim(node).allocate() as claim:
         (one, *_) = claim.results
         results = [one | {"request": name, "adminAccess": True} for name in ("one", "two")]

@@ -209,9 +209,9 @@ async def no_allocation(node: DriverNode) -> str:
 @theme.check(
     "unknown-device",
     FAIL,
-    suffers="A pod waits for ever, or starts without its device.",
+    suffers="A pod starts without its device, or with a device of another pool.",
     source=_KUBELET,
-    mend="Refuse devices that you do not have, by name.",
+    mend="Refuse devices that you do not have, by pool and name.",
 )
 async def unknown_device(node: DriverNode) -> str:
     """A device that is in no slice is refused: an unknown one, or a known name in another pool."""
@@ -287,7 +287,8 @@ async def named_requests(node: DriverNode) -> str:
     "subrequest",
     FAIL,
     harm=Harm.WRONG_DEVICE,
-    suffers="A container with `request: gpu` gets no device if the driver answers `gpu/big`.",
+    suffers="A container with `request: gpu` gets no device if the driver answers `gpu/big`, and"
+    " parameters for `gpu` are ignored if the driver compares them with `gpu/big` only.",
     source="KEP-4816: the name of a subrequest is REQUEST/SUBREQUEST; kubelet compares REQUEST",
     mend="Answer with the part before the slash. Compare a configuration entry with both names.",
     seen="a driver that ignores the configuration of the parent",

@@ -154,7 +154,8 @@ async def kubelet_restart(node: DriverNode) -> str:
     suffers="Cleaning /var/lib/kubelet, or a kubelet that is installed anew, removes the sockets:"
     " pods wait for ever in ContainerCreating.",
     source="kubelet: the plugin watcher forgets a driver whose registration socket is gone",
-    mend="Watch both sockets and create them again, or end with an error so that the pod restarts.",
+    mend="Watch both sockets and create them again, or end with an error so that the pod restarts."
+    " With upstream's helper, which owns them: watch the files, and end.",
 )
 async def socket_wiped(node: DriverNode) -> str:
     """A driver whose sockets are removed registers again or ends with an error, within a minute."""
@@ -241,7 +242,7 @@ async def two_instances(node: DriverNode) -> str:
     "stop",
     FAIL,
     needs=("prepare.answers",),
-    suffers="At an update the node loses its slices or a pod's Prepare is lost, and the pod of the"
+    suffers="At an update a pod's Prepare is cut and tried again, the node loses its slices, or the"
     " driver is killed after its grace period.",
     source="kubelet: an instance is gone when its registration socket is; KEP-4381: slices stay",
     mend="At SIGTERM remove the registration socket, let running calls end, keep the slices, exit"

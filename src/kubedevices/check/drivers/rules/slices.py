@@ -285,7 +285,8 @@ async def api_away(node: DriverNode) -> str:
     WARN,
     suffers="The garbage collector deletes slices whose owner does not exist any more.",
     source="Kubernetes garbage collection: an owner is a UID",
-    mend="Read the Node again when your slices vanish.",
+    mend="Read the Node again when your slices vanish. Upstream's helper reads its UID once: end"
+    " when it has changed.",
 )
 async def node_recreated(node: DriverNode) -> str:
     """When the Node is deleted and made again, the new Node owns the slices."""
@@ -308,7 +309,7 @@ async def node_recreated(node: DriverNode) -> str:
         raise node.missing(f"no slices {node.timing.repaired:g} s after the Node was made again")
     # What appears now was made when the new Node was there; a driver may correct it at once.
     if not await node.until(owned, node.timing.again):
-        raise Broken("it publishes slices that the Node owns which is gone")
+        raise Broken("its new slices name the UID of the deleted Node as their owner")
     return "the new Node owns the slices"
 
 

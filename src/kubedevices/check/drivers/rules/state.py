@@ -163,8 +163,8 @@ async def killed(node: DriverNode) -> str:
     FAIL,
     needs=("register.stale-socket",),
     slow=True,
-    suffers="After a full disk or a lost node the driver is in a crash loop: no pod starts, and no"
-    " pod ends.",
+    suffers="After a full disk or a lost node the driver ends, once or in a crash loop: meanwhile"
+    " no pod starts, and no pod ends.",
     source="a write that was not synced before power was lost",
     mend="Start with an empty state if the file cannot be read, say so, and keep the file aside.",
     seen="drivers whose crash loop needs a person on the node",
