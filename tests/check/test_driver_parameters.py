@@ -22,7 +22,7 @@ SETS = tuple({"apiVersion": "example.com/v1", "watts": watts} for watts in (200,
 RULES = ("prepare.config-order", "prepare.config-strict", "prepare.subrequest")
 RIGHT = {
     "prepare.config-order": ("pass", "B counts in 7 forms"),
-    "prepare.config-strict": ("pass", "refused: kind, unknown field, version, wrong type of"),
+    "prepare.config-strict": ("pass", "refused: kind, unknown field, version, wrong type"),
     "prepare.subrequest": ("pass", "answered for gpu, with parameters for gpu and for gpu/big"),
 }
 

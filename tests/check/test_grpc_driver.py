@@ -96,6 +96,7 @@ ALIKE = {
     "prepare.exclusive/never-looks": {"prepare.shares"},
     "slices.unhealthy": {"health.recovers"},
     "health.stays-open": {"health.two-watchers"},
+    "unprepare.half": {"prepare.foreign"},  # of the claim with an unknown pool
     "unprepare.object-gone": {"unprepare.api-away"},
 }
 """Rules that fail too, because the defect shows itself there as well."""
