@@ -1,8 +1,10 @@
 """The stand-in answers as a real API server; what it is told to break is broken."""
 
 import asyncio
+import contextlib
 import http.client
 import json
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -185,3 +187,17 @@ async def test_a_stop_closes_what_nobody_reads_and_what_has_just_come() -> None:
     assert all(each.is_closing() and each.get_extra_info("socket").fileno() < 0 for each in seen)
     for each in (writer, late):
         each.close()
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_stop_closes_a_connection_that_is_being_accepted(turns: int) -> None:
+    """Of a caller that gave up while it asked for several things at once."""
+    server = ApiServer()
+    await server.start()
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=5) as caller:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await server.stop()
+        with contextlib.suppress(ConnectionResetError):
+            assert caller.recv(1) == b""

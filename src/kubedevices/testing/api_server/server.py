@@ -29,6 +29,9 @@ from kubedevices.values.allocation import ClaimReference
 from kubedevices.values.scheduling import scheduler
 from kubedevices.values.scheduling.kinds import KINDS, POD_GROUP, ApiPath, Object
 
+_STEPS = 6
+"""Turns of the loop from accepting a connection until its transport is here, and some more."""
+
 
 class ApiServer:
     """Stores objects and serves them over HTTP, with `tls` at a second port over TLS as well.
@@ -79,16 +82,20 @@ class ApiServer:
 
     async def stop(self) -> None:
         """Close all connections and refuse new connections. Objects stay."""
-        for server in (self._server, self._tls_server):
-            if server is not None:
-                server.close()
+        servers = [each for each in (self._server, self._tls_server) if each is not None]
+        # First no new connections: asyncio loses one that it accepts while a server closes.
+        for listening in (each for server in servers for each in server.sockets):
+            asyncio.get_running_loop().remove_reader(listening.fileno())
+        for _ in range(_STEPS):
+            await asyncio.sleep(0)
+        for server in servers:
+            server.close()
         self._server = self._tls_server = None
         tasks = [*self._tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        # `close` waits until the caller has read all, who may be gone; another connection may have
-        # come just now.
+        # `close` waits until the caller has read all, who may be gone.
         for transport in [*self._transports]:
             transport.abort()
         await asyncio.sleep(0)
