@@ -20,7 +20,7 @@ from kubedevices.values.selectors.cel_types import (
     optional,
     unwrapped,
 )
-from kubedevices.values.selectors.cel_values import Uint
+from kubedevices.values.selectors.cel_values import type_name
 from kubedevices.values.selectors.declarations import (
     DEVICE_FIELDS,
     TYPE_NAMES,
@@ -28,16 +28,6 @@ from kubedevices.values.selectors.declarations import (
     functions,
 )
 from kubedevices.values.selectors.syntax import CelNode
-
-_CONSTANT_TYPES = {
-    type(None): "null_type",
-    bool: "bool",
-    int: "int",
-    Uint: "uint",
-    float: "double",
-    str: "string",
-    bytes: "bytes",
-}
 
 
 def refused(problem: str) -> BadSelector:
@@ -94,7 +84,7 @@ class _Checker:
     def _const(self, node: CelNode) -> CelType:
         if node.value == math.inf:
             raise refused("invalid double literal")
-        return CelType(_CONSTANT_TYPES[type(node.value)])
+        return CelType(type_name(node.value))
 
     def _ident(self, node: CelNode) -> CelType:
         scopes = self._scopes
