@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable
 from functools import partial
 
-from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Severity, Theme
+from kubedevices.check.check import FAIL, WARN, Broken, Fragile, Harm, NotTried, Theme
 from kubedevices.check.drivers.claims import TestClaim, in_words
 from kubedevices.check.drivers.cluster import on_claims
 from kubedevices.check.drivers.node import DriverNode
@@ -14,7 +14,6 @@ from kubedevices.kubelet_api.dra import HEALTH_SERVICES, PACKAGES
 from kubedevices.node.arrival.plugin_directory import accepts_connections
 from kubedevices.testing.api_server.faults import ApiFault
 
-FAIL, WARN = Severity.FAIL, Severity.WARN
 arrival = Theme("register", harm=Harm.ALL_DEVICES)
 theme = Theme("register", track=None, harm=Harm.ALL_DEVICES)
 _LONGEST_NAME = 63

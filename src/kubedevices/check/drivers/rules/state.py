@@ -6,14 +6,13 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from kubedevices.check.check import Broken, Fragile, Harm, NotTried, Severity, Theme
+from kubedevices.check.check import FAIL, WARN, Broken, Fragile, Harm, NotTried, Theme
 from kubedevices.check.drivers.claims import TestClaim, cdi_ids, in_words, needs_devices
 from kubedevices.check.drivers.node import DriverNode
 from kubedevices.check.drivers.node_setup import another_boot
 from kubedevices.check.process_figures import figures_of
 from kubedevices.errors.words import counted
 
-FAIL, WARN = Severity.FAIL, Severity.WARN
 simple = Theme("state", harm=Harm.POD, needs=("prepare.answers",))
 theme = Theme("state", track=None, harm=Harm.POD, needs=("prepare.answers",))
 _CUTS = 20
