@@ -210,6 +210,21 @@ def test_log_handlers_and_prints_use_the_unblocked_stream(
         logger.removeHandler(handler)
 
 
+def test_two_streams_of_one_pipe_keep_their_lines_whole(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `2>&1` a log line does not land inside a JSON line that had no room."""
+    with os.fdopen(os.dup(pipe.stream.fileno()), "w") as log:
+        monkeypatch.setattr(sys, "stdout", pipe.stream)
+        monkeypatch.setattr(sys, "stderr", log)
+        with unblocked_output():
+            for _ in range(20):
+                print("j" * 10_000)
+                print("a log line", file=sys.stderr)
+                lines = pipe.read(10_012).splitlines()
+                assert sorted(lines) == ["a log line", "j" * 10_000]
+
+
 def test_the_end_waits_for_a_reader_with_a_limit(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,9 +40,13 @@ class UnblockedStream(io.TextIOBase):
     """A text stream in front of `stream`, which has a file descriptor, that never blocks.
 
     Text is written line by line, or by `flush`. `describe_dropped` may be replaced at any time.
+    Streams of one pipe or file (`2>&1`, a unit of systemd) share `turn`: whoever writes has it,
+    until the end of a line. Without it a log line lands inside a long line of JSON.
     """
 
-    def __init__(self, stream: TextIO, *, limit: int = QUEUE_LIMIT) -> None:
+    def __init__(
+        self, stream: TextIO, *, limit: int = QUEUE_LIMIT, turn: "threading.Lock | None" = None
+    ) -> None:
         self.stream = stream
         self.describe_dropped: DescribeDropped = say_dropped
         self.dropped = 0
@@ -56,6 +60,7 @@ class UnblockedStream(io.TextIOBase):
         self._waiting: deque[bytes | int] = deque()  # a number stands for lines dropped there
         self._size = 0
         self._is_closing = self._is_writing = self._is_inside_line = False
+        self._turn, self._has_turn = turn or threading.Lock(), False
         self._uncounted = 0  # dropped lines that no notice has counted yet
         self._can_refuse = True  # whether a write can return BlockingIOError instead of waiting
         name = f"output to {getattr(stream, 'name', 'a stream')}"
@@ -132,17 +137,21 @@ class UnblockedStream(io.TextIOBase):
 
     def _write_if_room(self, data: bytes) -> int:
         """Write without waiting, faster than the thread could; return the number of bytes."""
-        if not self._can_refuse:
+        if not self._can_refuse or not self._turn.acquire(blocking=False):
             return 0
+        written = 0
         try:
             # RWF_NOWAIT is for this one write. O_NONBLOCK would affect every process that has the
             # same terminal or pipe.
-            return os.pwritev(self._descriptor, [data], -1, os.RWF_NOWAIT)
+            written = os.pwritev(self._descriptor, [data], -1, os.RWF_NOWAIT)
         except BlockingIOError:
-            return 0
+            pass
         except OSError:  # a file, a terminal, an older kernel, or no reader any more
             self._can_refuse = False
-            return 0
+        self._has_turn = 0 < written < len(data)  # until the thread has written the rest
+        if not self._has_turn:
+            self._turn.release()
+        return written
 
     def wait_written(self, timeout: float) -> bool:
         """Wait up to `timeout` s until everything is written or dropped; return whether it is."""
@@ -201,6 +210,8 @@ class UnblockedStream(io.TextIOBase):
         if data and self._is_inside_line:  # the last write ended inside a line
             data = b"\n" + data
         at = 0
+        if not self._has_turn:
+            self._turn.acquire()
         try:
             while at < len(data):
                 try:
@@ -211,6 +222,8 @@ class UnblockedStream(io.TextIOBase):
                     ready.poll()
         finally:
             self._is_inside_line = 0 < at < len(data) or (self._is_inside_line and not at)
+            self._has_turn = False
+            self._turn.release()
 
 
 def _count_lines(data: bytes) -> int:
@@ -225,6 +238,7 @@ def unblocked_output(*names: Literal["stdout", "stderr"]) -> Iterator[None]:
     descriptor is not replaced.
     """
     replaced: dict[str, UnblockedStream] = {}
+    turns: dict[tuple[int, int], threading.Lock] = {}
     every: tuple[str, ...] = names or ("stdout", "stderr")
     for name in every:
         stream = getattr(sys, name)
@@ -232,7 +246,9 @@ def unblocked_output(*names: Literal["stdout", "stderr"]) -> Iterator[None]:
             continue
         try:
             stream.flush()
-            ours = UnblockedStream(stream)
+            file = os.fstat(stream.fileno())
+            turn = turns.setdefault((file.st_dev, file.st_ino), threading.Lock())
+            ours = UnblockedStream(stream, turn=turn)
         except (AttributeError, OSError, ValueError):  # no stream, closed, or no descriptor
             continue
         replaced[name] = ours
