@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from kubedevices.cli import VERBS, main
+from kubedevices.cli import main
+from kubedevices.cli.verbs import VERBS
 from kubedevices.cli.look_closer.help import verbs
 
 
