@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kubedevices.check.check import Phase
-from kubedevices.check.checks import ALL
+from kubedevices.check.checks import ALL, find
 from kubedevices.check.runner import run_checks
 from kubedevices.check.target import Target
 from kubedevices.errors import SocketInUse
@@ -34,15 +34,9 @@ async def running(script: Path, directory: Path, *options: str) -> AsyncIterator
     sockets = directory / "plugins"
     sockets.mkdir()
     with widgets() as devices:
+        places = ("--device-dir", str(devices), "--socket-dir", str(sockets))
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            str(script),
-            *options,
-            "--device-dir",
-            str(devices),
-            "--socket-dir",
-            str(sockets),
-            stderr=asyncio.subprocess.DEVNULL,
+            sys.executable, str(script), *options, *places, stderr=asyncio.subprocess.DEVNULL
         )
         try:
             yield Target(directory=sockets, trigger=hot_plug(devices))
@@ -71,7 +65,7 @@ async def test_files_that_are_no_sockets_are_never_wiped(short_dir: Path) -> Non
         assert target.directory
         dear = target.directory / "dear-to-somebody"
         dear.touch()
-        checks = [each for each in ALL if each.id in ("life.all-wiped", "life.sockets-wiped")]
+        checks = map(find, ("life.all-wiped", "life.sockets-wiped"))
         results = await run_checks(target, checks, FAST, kubelets=ALL_KUBELETS)
         assert dear.exists()
     assert skipped(results) == {"life.all-wiped"}
