@@ -38,10 +38,7 @@ Look = Callable[[str], DeviceFile]
 def inject(
     config: dict[str, Any], names: Iterable[str], registry: CdiRegistry, look: Look
 ) -> dict[str, Any]:
-    """Return a copy of `config` with the devices; `config` itself is never changed.
-
-    Raises `UnresolvableCdiDevices` with all undefined names, or `CdiInjectionFailed`.
-    """
+    """Return a changed copy; raises `UnresolvableCdiDevices` with all, or `CdiInjectionFailed`."""
     return apply_edits(config, registry.edits(names), look)
 
 
