@@ -59,7 +59,8 @@ def test_a_set_is_frozen() -> None:
         del nodes.mask
     assert copy.deepcopy(nodes) == pickle.loads(pickle.dumps(nodes)) == nodes
     assert {nodes: 1}[NumaNodes([2, 0])] == 1
-    assert nodes != {0, 2}
+    same_content: object = {0, 2}
+    assert nodes != same_content
     assert "0" not in nodes
 
 

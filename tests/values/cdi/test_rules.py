@@ -194,8 +194,10 @@ def test_an_env_entry_without_a_name_is_invalid(env: str) -> None:
 )
 def test_a_bad_part_of_edits_is_invalid(part: Any, problem: str) -> None:
     """Required paths, types, permissions and numbers; a CLOS ID becomes a directory of resctrl."""
-    field = {DeviceNode: "device_nodes", CdiMount: "mounts", Hook: "hooks"}.get(type(part))
-    edits = ContainerEdits(**{field: (part,)}) if field else ContainerEdits(intel_rdt=part)
+    lists = {DeviceNode: "device_nodes", CdiMount: "mounts", Hook: "hooks"}
+    name = lists.get(type(part), "intel_rdt")
+    content: dict[str, Any] = {name: (part,) if name in lists.values() else part}
+    edits = ContainerEdits(**content)
     assert edits_problem(edits).startswith(problem)
 
 
