@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kubedevices.check.checks import find
-from kubedevices.check.runner import CheckResult, run_checks
+from kubedevices.check.results import CheckResult
+from kubedevices.check.runner import run_all
 from kubedevices.check.shared_state import DeviceChanges
 from kubedevices.check.target import NUMBER_VARIABLE, Trigger
 from kubedevices.check.timing import CheckTiming
@@ -34,7 +35,7 @@ async def changed(
     with widgets() as directory:
         plugin = target(SCRIPT, directory, ("--habit", habit.__name__))
         plugin = replace(plugin, trigger=hot_plug(directory) if trigger is None else trigger)
-        results = await run_checks(plugin, map(find, ids), timing)
+        results = (await run_all(plugin, map(find, ids), timing)).results
         return results, sorted(path.name for path in directory.iterdir())
 
 
@@ -118,7 +119,7 @@ async def test_the_devices_are_left_as_they_were(tmp_path: Path) -> None:
         count = f"{switch}; echo >> {tmp_path}/runs"
         plugin = target(MUTANT, directory, ("--mutation", "generic-streams-share-a-queue"))
         plugin = replace(plugin, trigger=Trigger(count))
-        (result,) = await run_checks(plugin, [find("list.change")], FAST)
+        (result,) = (await run_all(plugin, [find("list.change")], FAST)).results
         assert result.status == "fail"
         assert len((tmp_path / "runs").read_text().splitlines()) % 2 == 0
         assert not (directory / "w9").exists()
@@ -128,6 +129,6 @@ async def test_replicas_that_were_never_unhealthy_are_a_skip() -> None:
     """Without an unhealthy device the check has nothing to judge."""
     with widgets(unhealthy=False) as directory:
         plugin = target(GOOD_PLUGIN, directory)
-        (result,) = await run_checks(plugin, [find("list.replicas")], FAST)
+        (result,) = (await run_all(plugin, [find("list.replicas")], FAST)).results
     assert result.status == "skip"
     assert "was unhealthy" in result.verdict.evidence

@@ -14,8 +14,8 @@ from kubedevices.check.harness_setup import open_harness
 from kubedevices.check.report.document import as_document
 from kubedevices.check.report.junit import as_junit
 from kubedevices.check.report.summary import Run
-from kubedevices.check.results import PLUGIN
-from kubedevices.check.runner import CheckResult, run_checks
+from kubedevices.check.results import PLUGIN, CheckResult
+from kubedevices.check.runner import run_all
 from kubedevices.check.target import Target
 from kubedevices.check.timing import CheckTiming
 from kubedevices.errors import UnknownResource
@@ -61,7 +61,7 @@ async def only(
         with widgets() as directory:
             plugin = target(SCRIPT, directory, ("--habit", habit.__name__))
             plugin = replace(plugin, resource=resource)
-            results = await run_checks(plugin, map(find, ids), timing)
+            results = (await run_all(plugin, map(find, ids), timing)).results
         if not found(results):
             break
     return results
@@ -99,7 +99,7 @@ async def test_a_plugin_that_runs_longer_than_its_command_is_reported() -> None:
         plugin = target(SCRIPT, directory, ("--habit", "PoolOfThreads"))
         wrapped = ("sh", "-c", 'setsid "$@" & exec sleep 1000', "sh", *plugin.command)
         checks = [find("life.stop-in-allocate")]
-        (result,) = await run_checks(replace(plugin, command=wrapped), checks, FAST)
+        (result,) = (await run_all(replace(plugin, command=wrapped), checks, FAST)).results
     assert "after the command ended: another process" in result.verdict.evidence
 
 
@@ -109,7 +109,7 @@ async def test_a_resource_that_no_plugin_has_is_told_at_once() -> None:
         plugin = replace(target(GOOD_PLUGIN, directory), resource=GADGET)
         async with asyncio.timeout(120):
             with pytest.raises(UnknownResource) as caught:
-                await run_checks(plugin, [find("list.order")], replace(FAST, start=600))
+                await run_all(plugin, [find("list.order")], replace(FAST, start=600))
     assert caught.value.registered == (WIDGET,)
 
 
@@ -129,7 +129,7 @@ async def test_a_plugin_may_register_in_both_ways(registry: bool) -> None:
     ids = ["registration.once", "registration.refused", "life.sockets-wiped"]
     with widgets() as directory:
         plugin = target(SCRIPT, directory, ("--habit", BothWays.__name__))
-        results = await run_checks(replace(plugin, registry=registry), map(find, ids), FAST)
+        results = (await run_all(replace(plugin, registry=registry), map(find, ids), FAST)).results
     assert {each.check.id: each.status.value for each in results} == dict.fromkeys(ids, "pass")
 
 
