@@ -6,8 +6,8 @@ import subprocess
 import pytest
 
 from kubedevices.cli import main
-from kubedevices.cli.verbs import VERBS
 from kubedevices.cli.look_closer.help import verbs
+from kubedevices.cli.verbs import VERBS
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from kubedevices.cli import main
-from kubedevices.cli.verbs import VERBS
 from kubedevices.cli.look_closer.help import verbs
+from kubedevices.cli.verbs import VERBS
 
 
 def test_help_prints_the_same_as_the_option_of_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
