@@ -7,33 +7,28 @@ import pytest
 
 from kubedevices.cli import VERBS, main
 from kubedevices.cli.look_closer.help import verbs
+from tests.command_line import CommandLine
 
 
-def test_help_prints_the_same_as_the_option_of_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_prints_the_same_as_the_option_of_the_verb(cli: CommandLine) -> None:
     """`help scan` prints what `scan --help` prints, `help` what `--help` prints."""
     for words in ((), ("scan",)):
-        assert main(["help", *words]) == 0
-        shown = capsys.readouterr().out
-        assert main([*words, "--help"]) == 0
-        assert shown == capsys.readouterr().out
+        shown = cli("help", *words).out
+        assert shown == cli(*words, "--help").out
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [(["scna"], "did you mean 'scan'?"), (["scan", "--man"], "leave the verb out")],
 )
-def test_help_reports_wrong_usage(
-    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_help_reports_wrong_usage(arguments: list[str], words: str, cli: CommandLine) -> None:
     """One line and exit code 2."""
-    assert main(["help", *arguments]) == 2
-    assert words in capsys.readouterr().err
+    assert words in cli("help", *arguments, code=2).err
 
 
-def test_the_man_page_has_every_verb_and_option(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_man_page_has_every_verb_and_option(cli: CommandLine) -> None:
     """And no line that roff would take for a command of its own."""
-    assert main(["help", "--man"]) == 0
-    page = capsys.readouterr().out
+    page = cli("help", "--man").out
     known = (".TH ", ".SH ", ".SS ", ".PP", ".TP", ".nf", ".fi", ".B ")
     for line in page.splitlines():
         assert not line.startswith("'")
@@ -93,9 +88,7 @@ def test_long_lists_of_options_are_grouped(verb: str, capsys: pytest.CaptureFixt
         assert len(re.findall(r"^  -", part, re.MULTILINE)) <= 12, part
 
 
-def test_the_width_counts_also_in_a_pipe(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_width_counts_also_in_a_pipe(monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:
     """With `| less` only stdin and stderr are the terminal."""
 
     def size(stream: int) -> os.terminal_size:
@@ -105,6 +98,5 @@ def test_the_width_counts_also_in_a_pipe(
 
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setattr(os, "get_terminal_size", size)
-    assert main(["check", "--help"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = cli("check", "--help").out.splitlines()
     assert 50 < max(map(len, lines)) <= 60

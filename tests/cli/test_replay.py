@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.cli import main
 from tests.cli.commands import running
+from tests.command_line import CommandLine
 from tests.fake_kubelet import FakeKubelet
 from tests.proxy.test_record_reader import GPU, listed, record
 from tests.waiting import until
@@ -50,13 +50,8 @@ def test_an_error_is_one_message(
     code: int,
     message: str,
     in_short_dir: Path,
-    capsys: pytest.CaptureFixture[str],
+    cli: CommandLine,
 ) -> None:
     """With the exit code of its kind."""
     record(in_short_dir / "gpu.jsonl", listed(0, "g0"))
-    try:
-        found = main(["replay", *arguments])
-    except SystemExit as end:
-        found = int(str(end.code))
-    assert found == code
-    assert message in capsys.readouterr().err
+    assert message in cli("replay", *arguments, code=code).err
