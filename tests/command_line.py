@@ -1,7 +1,8 @@
 """Runs the command line in the process of the test, and keeps what it printed."""
 
+import json
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -18,6 +19,11 @@ class Printed(NamedTuple):
     def lines(self) -> list[str]:
         """The lines of stdout."""
         return self.out.splitlines()
+
+    @property
+    def data(self) -> Any:
+        """The JSON of stdout."""
+        return json.loads(self.out)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """`kubedevices allocate`."""
 
 import io
-import json
 import re
 import textwrap
 from functools import partial
@@ -110,7 +109,7 @@ def test_a_pod_manifest_is_admitted_as_the_kubelet_would(
     short_dir: Path, allocate: CommandLine
 ) -> None:
     """Init containers, sidecars, quantities; everything else in it is left alone."""
-    answer = json.loads(allocate("--pod", write(short_dir, MANIFEST), "-o", "json").out)
+    answer = allocate("--pod", write(short_dir, MANIFEST), "-o", "json").data
     assert (answer["namespace"], answer["name"]) == ("lab", "train")
     got = {each["name"]: each["devices"].get(RESOURCE, []) for each in answer["containers"]}
     assert [each["kind"] for each in answer["containers"]] == ["init", "sidecar", "app", "app"]

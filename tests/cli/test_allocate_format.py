@@ -92,12 +92,12 @@ def test_an_oci_configuration_gets_its_devices_added(
 ) -> None:
     """Without --oci-config there is nothing but the devices; with it the rest is kept."""
     answer_with(node, env={"A": "1"}, devices=[DeviceSpec("/dev/null", "/dev/w", "r")])
-    plain = json.loads(allocate(f"{RESOURCE}=1", "--format", "oci").out)
+    plain = allocate(f"{RESOURCE}=1", "--format", "oci").data
     assert plain.keys() == {"process", "linux"}
     assert plain["linux"]["devices"][0]["path"] == "/dev/w"
     base = short_dir / "config.json"
     base.write_text(json.dumps({"ociVersion": "1.0.2", "process": {"env": ["B=2"]}}))
-    added = json.loads(allocate(f"{RESOURCE}=1", "--format", "oci", "--oci-config", base).out)
+    added = allocate(f"{RESOURCE}=1", "--format", "oci", "--oci-config", base).data
     assert added["ociVersion"] == "1.0.2"
     assert added["process"]["env"] == ["B=2", "A=1"]
     assert added["linux"] == plain["linux"]

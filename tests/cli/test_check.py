@@ -165,7 +165,7 @@ def test_in_place_needs_no_mount_and_leaves_nothing(
         command += ["--socket-dir", str(fixed["plugins"]), "--cdi-dir", str(fixed["cdi"])]
         checks = ["--only", "list.order", "allocate.answers", "life.stop-code", "-o", "json"]
         shown = cli("check", *UNHURRIED, "--in-place", *checks, "--", *command)
-    statuses = {each["status"] for each in json.loads(shown.out)["checks"]}
+    statuses = {each["status"] for each in shown.data["checks"]}
     assert statuses == {"pass"}
     left = sorted(path.name for path in short_dir.rglob("*"))
     assert left == (["lib", "plugins"] if there else [])
@@ -239,8 +239,8 @@ def test_the_list_has_every_check(cli: CommandLine) -> None:
     """`--list` prints ID, severity and rule, or objects."""
     text = cli("check", "--list").out
     assert all(check.id in text and check.rule in text for check in ALL)
-    out = cli("check", "--list", "--only", "grpc", "-o", "json").out
-    assert {each["theme"] for each in json.loads(out)} == {"grpc"}
+    shown = cli("check", "--list", "--only", "grpc", "-o", "json")
+    assert {each["theme"] for each in shown.data} == {"grpc"}
 
 
 def test_a_check_can_be_explained(cli: CommandLine) -> None:

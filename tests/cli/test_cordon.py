@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -36,7 +35,7 @@ def run(directory: str, cli: CommandLine) -> CommandLine:
 
 
 def listed(run: CommandLine) -> list[dict[str, str]]:
-    rows: list[dict[str, str]] = json.loads(run("cordon", "--list", "-o", "json").out)["cordoned"]
+    rows: list[dict[str, str]] = run("cordon", "--list", "-o", "json").data["cordoned"]
     return rows
 
 
@@ -55,7 +54,7 @@ def test_a_device_is_cordoned_listed_and_uncordoned(directory: str, run: Command
         "reason": "new firmware",
         "since": "",
     }
-    assert json.loads(run("uncordon", "--all", "-o", "json").out) == {"uncordoned": [left]}
+    assert run("uncordon", "--all", "-o", "json").data == {"uncordoned": [left]}
     assert run("uncordon", "--all").out == "no device is cordoned\n"
 
 
@@ -239,7 +238,7 @@ def test_a_debugging_pod_cordons_a_device_of_the_host(short_dir: Path, cli: Comm
         node.call(node.plugin.send([*healthy("GPU-1")]))
         node.call(node.plugin.register())
         node.call(node.manager.wait_for(RESOURCE, capacity=1))
-        (listed,) = json.loads(cli("devices", "-o", "json", *there).out)["resources"]
+        (listed,) = cli("devices", "-o", "json", *there).data["resources"]
         assert listed["resource"] == RESOURCE
         cli("cordon", f"{RESOURCE}/GPU-1", *REASON, *there, "--anyway")
         file = root / "var/lib/kubedevices/maintenance.json"

@@ -54,8 +54,8 @@ def test_the_table_has_health_numa_nodes_holders_and_a_summary(
 @pytest.mark.parametrize("output", ["json", "yaml"])
 def test_json_and_yaml_have_the_same_keys(node: NodeThread, cli: CommandLine, output: str) -> None:
     """They are a promise."""
-    text = cli("devices", RESOURCE, "-o", output, "--socket-dir", node.socket_dir).out
-    (resource,) = (json.loads(text) if output == "json" else yaml.safe_load(text))["resources"]
+    shown = cli("devices", RESOURCE, "-o", output, "--socket-dir", node.socket_dir)
+    (resource,) = (shown.data if output == "json" else yaml.safe_load(shown.out))["resources"]
     assert list(resource) == ["resource", "capacity", "allocatable", "held", "plugin", "devices"]
     assert list(resource["devices"][1]) == ["id", "health", "numa_nodes", "held_by"]
     assert resource["devices"][1]["held_by"][0]["pod"] == "train"
@@ -82,10 +82,10 @@ def test_plugins_behind_a_proxy_are_listed_last(
         "example.com/widget (2 healthy, 1 not)  w1 (fan)  w2 (hot)  "
         "calls card widget; hold: a minute\n"
     )
-    out = cli("devices", RESOURCE, "-o", "json", *arguments).out
-    assert json.loads(out)["proxied"] == [PLUGIN.as_dict()]
+    shown = cli("devices", RESOURCE, "-o", "json", *arguments)
+    assert shown.data["proxied"] == [PLUGIN.as_dict()]
     node.call(server.stop())
-    assert "proxied" not in json.loads(cli("devices", "-o", "json", *arguments).out)
+    assert "proxied" not in cli("devices", "-o", "json", *arguments).data
 
 
 def test_an_unregistered_resource_is_an_error_with_the_known_ones(
@@ -125,8 +125,8 @@ def test_a_node_without_plugins_has_nothing_to_list(short_dir: Path, cli: Comman
     with node_thread(short_dir / "p") as node:
         captured = cli("devices", "--socket-dir", node.socket_dir)
         assert (captured.out, captured.err) == ("", "no devices: no plugin has registered\n")
-        out = cli("devices", "-o", "json", "--socket-dir", node.socket_dir).out
-        assert json.loads(out) == {"resources": [], "left_behind": []}
+        shown = cli("devices", "-o", "json", "--socket-dir", node.socket_dir)
+        assert shown.data == {"resources": [], "left_behind": []}
 
 
 def test_a_resource_without_devices_is_in_the_summary(short_dir: Path, cli: CommandLine) -> None:

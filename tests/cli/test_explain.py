@@ -1,7 +1,6 @@
 """`kubedevices explain`: what it prints, and with which exit code it ends."""
 
 import argparse
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,7 +64,7 @@ def test_without_a_resource_each_has_a_line(node: NodeThread, explain: CommandLi
 
 def test_with_a_resource_the_steps_are_in_order(explain: CommandLine) -> None:
     """One paragraph per station, each begins with how it came out."""
-    *lines, _, count = explain(RESOURCE).out.splitlines()
+    *lines, _, count = explain(RESOURCE).lines
     assert count == "no problem"
     steps = [line[9:24].strip() for line in lines if line[0] != " "]
     assert steps == [
@@ -87,7 +86,7 @@ def test_a_proxy_is_a_step(node: NodeThread, proxy: GrpcServer, explain: Command
     """Before the registration; it answers in the node's directory."""
     shown = explain(RESOURCE, "-o", "json")
     node.call(proxy.stop())
-    (resource,) = json.loads(shown.out)["resources"]
+    (resource,) = shown.data["resources"]
     steps = [each["step"] for each in resource["findings"]]
     assert steps.index("name") < steps.index("proxy") < steps.index("registration")
     assert "/in/card.sock" in resource["findings"][steps.index("proxy")]["found"]
@@ -107,7 +106,7 @@ def test_without_a_resource_every_plugin_behind_the_proxy_has_a_line(
 
 def test_a_problem_exits_1_and_prints_advice_and_command(explain: CommandLine) -> None:
     """Exit code 1, an advice, and a command in a line of its own."""
-    lines = explain("example.com/wigdet", code=1).out.splitlines()
+    lines = explain("example.com/wigdet", code=1).lines
     at = next(i for i, line in enumerate(lines) if line.startswith("problem  registration"))
     assert f"known resources: {RESOURCE}" in lines[at]
     assert lines[at + 1].strip() == f"→ did you mean {RESOURCE}?"
@@ -119,8 +118,8 @@ def test_json_and_yaml_have_the_same_keys(
     node: NodeThread, explain: CommandLine, output: str
 ) -> None:
     """They are a promise."""
-    text = explain("-o", output).out
-    document = json.loads(text) if output == "json" else yaml.safe_load(text)
+    shown = explain("-o", output)
+    document = shown.data if output == "json" else yaml.safe_load(shown.out)
     assert list(document) == ["socket_dir", "source", "result", "findings", "resources"]
     (resource,) = document["resources"]
     expected = ["resource", "result", "capacity", "allocatable", "held", "findings"]
@@ -245,7 +244,7 @@ def test_lines_have_the_width_of_the_terminal(
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
     missing = short_dir / ("d" * 40) / "p"
-    lines = cli("explain", "--socket-dir", missing, code=1).out.splitlines()
+    lines = cli("explain", "--socket-dir", missing, code=1).lines
     assert any(line.strip() == f"$ kubedevices node --socket-dir {missing}" for line in lines)
     advice = [line for line in lines if "$ " not in line and str(missing) not in line]
     assert advice

@@ -1,6 +1,5 @@
 """What `kubedevices expose` does instead of serving."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -64,7 +63,7 @@ def test_a_dry_run_prints_the_answer(expose: CommandLine) -> None:
         "mount /run/udev (ro)",
         "mount /a -> /b (rw)",
     ]
-    assert json.loads(expose("--dry-run", "kvm::1", "-o", "json").out) == {
+    assert expose("--dry-run", "kvm::1", "-o", "json").data == {
         "resource": "example.com/kvm",
         "devices": [{"host_path": "/dev/kvm", "container_path": "/dev/kvm", "permissions": "rw"}],
         "mounts": [],
@@ -83,7 +82,7 @@ def test_a_dry_run_prints_the_edits_of_a_cdi_device(
     (directory / "host.yaml").write_text(
         SERIAL.replace("- name: kvm", f"  inject: {inject}\n- name: kvm")
     )
-    lines = [" ".join(line.split()) for line in expose("--dry-run", "ttyUSB0").out.splitlines()]
+    lines = [" ".join(line.split()) for line in expose("--dry-run", "ttyUSB0").lines]
     assert [line for line in lines if line.startswith(("env", "device"))] == [
         line if line.startswith("env") else f"{line} -> /dev/ttyS0 (rw)" for line in files
     ]
@@ -91,8 +90,8 @@ def test_a_dry_run_prints_the_edits_of_a_cdi_device(
         "cdi example.com/serial=ttyUSB0: PORT_0=/dev/ttyS0, /dev/ttyUSB0 -> /dev/ttyS0 (rw), "
         "/run/udev (ro), /a -> /b"
     )
-    assert json.loads(expose("--dry-run", "kvm::1", "-o", "json").out)["cdi_devices"] == {}
-    assert json.loads(expose("--dry-run", "kvm::1", "-o", "json", "--inject", "cdi").out) == {
+    assert expose("--dry-run", "kvm::1", "-o", "json").data["cdi_devices"] == {}
+    assert expose("--dry-run", "kvm::1", "-o", "json", "--inject", "cdi").data == {
         "resource": "example.com/kvm",
         "devices": [],
         "mounts": [],
@@ -157,7 +156,7 @@ def test_a_dry_run_of_one_of_several_resources(
 ) -> None:
     """Its name in the file, before an ID, says which."""
     (directory / "host.yaml").write_text(SHARED)
-    assert json.loads(expose("--dry-run", *asked, "-o", "json").out)["resource"] == resource
+    assert expose("--dry-run", *asked, "-o", "json").data["resource"] == resource
 
 
 @pytest.mark.parametrize(
@@ -184,7 +183,7 @@ def test_a_dry_run_refuses_an_ambiguous_device(
 
 def test_the_schema_is_printed(cli: CommandLine) -> None:
     """Without a file to check."""
-    assert json.loads(cli("expose", "--schema").out)["title"] == "kubedevices expose"
+    assert cli("expose", "--schema").data["title"] == "kubedevices expose"
 
 
 def test_a_foreign_file_is_converted(
@@ -210,8 +209,8 @@ def test_profiles_are_listed_with_the_devices_of_this_host(
 ) -> None:
     """So that a user sees which profile the host needs, in a table or for programs."""
     (directory / "dev/fuse").touch()
-    out = cli("expose", "--list-profiles", "--dev-root", "dev", "-o", "json").out
-    listed = {each["profile"]: each for each in json.loads(out)}
+    shown = cli("expose", "--list-profiles", "--dev-root", "dev", "-o", "json")
+    listed = {each["profile"]: each for each in shown.data}
     assert (listed["fuse"]["here"], listed["fuse"]["resources"]) == (1, ["fuse"])
     assert (listed["kvm"]["here"], listed["tun"]["here"]) == (1, 0)
     out = cli("expose", "--list-profiles", "--dev-root", "dev").out
@@ -224,12 +223,12 @@ def test_profiles_are_listed_with_the_devices_of_this_host(
 def test_several_profiles_are_one_configuration(cli: CommandLine) -> None:
     """Served, scanned and tried like a file, with a domain of the user."""
     profiles = ("--profile", "kvm", "--profile", "loop", "--dev-root", "dev")
-    out = cli("expose", *profiles, "--dry-run", "kvm::1", "-o", "json").out
-    assert json.loads(out)["resource"] == "devices.example.com/kvm"
+    shown = cli("expose", *profiles, "--dry-run", "kvm::1", "-o", "json")
+    assert shown.data["resource"] == "devices.example.com/kvm"
     out = cli("expose", *profiles, "--check", "--domain", "edge.example.com").out
     assert out == "kvm, loop: 2 resources, no mistakes\n"
-    out = cli("scan", *profiles, "--domain", "edge.example.com", "-o", "json").out
-    found = {each["resource"]: each["devices"] for each in json.loads(out)}
+    shown = cli("scan", *profiles, "--domain", "edge.example.com", "-o", "json")
+    found = {each["resource"]: each["devices"] for each in shown.data}
     assert [*found] == ["edge.example.com/kvm", "edge.example.com/loop"]
     assert len(found["edge.example.com/kvm"]) == 10
 

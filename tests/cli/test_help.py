@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from kubedevices.cli import VERBS, main
+from kubedevices.cli import VERBS
 from kubedevices.cli.look_closer.help import verbs
 from tests.command_line import CommandLine
 
@@ -41,11 +41,10 @@ def test_the_man_page_has_every_verb_and_option(cli: CommandLine) -> None:
     assert page.count("\n.SS ") == len(VERBS)
 
 
-def help_in(columns: int, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+def help_in(columns: int, cli: CommandLine, *words: str) -> list[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", str(columns))
-        assert main([*words, "--help"]) == 0
-    return capsys.readouterr().out.splitlines()
+        return cli(*words, "--help").lines
 
 
 def words_of(lines: list[str]) -> list[str]:
@@ -55,35 +54,33 @@ def words_of(lines: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("columns", [60, 80])
 @pytest.mark.parametrize("verb", ["", *VERBS])
-def test_the_help_has_the_width_of_the_terminal(
-    verb: str, columns: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_help_has_the_width_of_the_terminal(verb: str, columns: int, cli: CommandLine) -> None:
     """No word of a help is broken, and a line is longer than the terminal only if it is a word."""
     words = [verb] if verb else []
-    lines = help_in(columns, capsys, *words)
+    lines = help_in(columns, cli, *words)
     assert [each for each in lines if len(each) > columns and " " in each.strip()] == []
-    assert words_of(lines) == words_of(help_in(100, capsys, *words))
+    assert words_of(lines) == words_of(help_in(100, cli, *words))
 
 
-def test_a_long_example_can_still_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_long_example_can_still_be_pasted(cli: CommandLine) -> None:
     """A command that continues in the next line ends with a backslash, and its remark is below."""
-    text = "\n".join(help_in(60, capsys, "check"))
+    text = "\n".join(help_in(60, cli, "check"))
     assert "./my-dra-driver \\\n      --kubeconfig {kubeconfig} --node-name {node}\n" in text
     assert (
         "  kubedevices check --explain life.stream-cancelled\n      what a check is about" in text
     )
 
 
-def test_the_usage_shows_only_what_a_verb_needs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_usage_shows_only_what_a_verb_needs(cli: CommandLine) -> None:
     """Options that a verb does not need are `[OPTIONS]` in the usage."""
-    usage, *_ = help_in(80, capsys, "run")
+    usage, *_ = help_in(80, cli, "run")
     assert usage == "usage: kubedevices run [OPTIONS] --domain DOMAIN MODULE:CLASS"
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_long_lists_of_options_are_grouped(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_lists_of_options_are_grouped(verb: str, cli: CommandLine) -> None:
     """No group of options has more than a dozen entries."""
-    text = "\n".join(help_in(100, capsys, verb))
+    text = "\n".join(help_in(100, cli, verb))
     for part in re.split(r"\n(?=\S.*:\n)", text):
         assert len(re.findall(r"^  -", part, re.MULTILINE)) <= 12, part
 

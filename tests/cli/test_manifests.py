@@ -123,7 +123,7 @@ def test_the_first_line_says_which_image_is_meant(
     cli: CommandLine, arguments: list[str], note: str
 ) -> None:
     """Unless its name does."""
-    first, *_ = cli("manifests", "simulate", *arguments).out.splitlines()
+    first, *_ = cli("manifests", "simulate", *arguments).lines
     assert note in first
     assert first.startswith("#") is bool(note)
 
@@ -388,7 +388,7 @@ def test_a_systemd_unit_has_the_given_settings(
     file = short_dir / "my gpus.yaml"
     file.write_text("numberDevicesOnNode: 4\n")
     more = ["--config", str(file), "--plugin-dir", "/p", "--pod-resources", "--kubelet-dir", "/k"]
-    lines = cli("manifests", "simulate", "--systemd", *more).out.splitlines()
+    lines = cli("manifests", "simulate", "--systemd", *more).lines
     assert "Environment=RESOURCE_NAME=a.example/gpu" in lines
     assert r'Environment="DEVICE_ID_PREFIX=my \"100%%\" $gpu"' in lines
     assert lines.index("StartLimitIntervalSec=0") < lines.index("[Service]")

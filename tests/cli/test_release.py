@@ -1,6 +1,5 @@
 """`kubedevices release`."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,7 +53,7 @@ def test_a_pod_without_a_name_is_printed_by_its_uid(node: NodeThread, release: C
 
 def test_json_has_the_documented_keys(release: CommandLine) -> None:
     """Namespace, name, uid and devices."""
-    assert json.loads(release("train", "-o", "json").out) == {
+    assert release("train", "-o", "json").data == {
         "namespace": "default",
         "name": "train",
         "uid": "default/train",

@@ -145,7 +145,7 @@ def test_a_scanner_in_a_middleware_is_scanned(
     arguments: list[str], ids: list[str], cli: CommandLine
 ) -> None:
     """As an object, or as what a function returns; the rules of the middleware apply."""
-    widget = json.loads(cli("scan", *arguments, "-o", "json").out)[0]
+    widget = cli("scan", *arguments, "-o", "json").data[0]
     assert [each["id"] for each in widget["devices"]] == ids
 
 
@@ -164,8 +164,8 @@ def test_another_dev_directory(directory: Path, cli: CommandLine) -> None:
     """Where a container sees the host's."""
     (directory / "dev").mkdir()
     (directory / "dev/null").touch()
-    out = cli("scan", "--config", "host.yaml", "--dev-root", "dev", "-o", "json").out
-    (memory, _) = json.loads(out)
+    shown = cli("scan", "--config", "host.yaml", "--dev-root", "dev", "-o", "json")
+    (memory, _) = shown.data
     assert [device["devices"][0]["host_path"] for device in memory["devices"]] == ["/dev/null"]
 
 
@@ -209,7 +209,7 @@ def test_an_error_is_one_line(
 
 def test_cdi_devices_have_a_short_text(cli: CommandLine) -> None:
     """What they do to a container, or whose they are; programs get the words of a file."""
-    lines = cli("scan", "scanners.py:Cdi").out.splitlines()
+    lines = cli("scan", "scanners.py:Cdi").lines
     edits = "A=1, /dev/null -> /dev/w (rwm), /h -> /c (ro), additionalGids: [7]"
     assert [line.split(maxsplit=5)[5] for line in lines] == [
         "FILES  CDI",
@@ -217,7 +217,7 @@ def test_cdi_devices_have_a_short_text(cli: CommandLine) -> None:
         edits,
         "v.com/c=x",
     ]
-    (tool,) = json.loads(cli("scan", "scanners.py:Cdi", "-o", "json").out)
+    (tool,) = cli("scan", "scanners.py:Cdi", "-o", "json").data
     assert tool["devices"][0]["cdi"]["containerEdits"]["env"] == ["A=1"]
 
 

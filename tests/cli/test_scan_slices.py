@@ -1,6 +1,5 @@
 """`kubedevices scan --mode dra`."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -62,13 +61,13 @@ def scan(cli: CommandLine) -> CommandLine:
 
 def test_devices_as_a_driver_would_publish_them(scan: CommandLine) -> None:
     """For people: slice, label, attributes."""
-    lines = scan("scanners.py:Widgets").out.splitlines()
+    lines = scan("scanners.py:Widgets").lines
     assert [line.split() for line in lines] == [line.split() for line in TABLE.splitlines()]
 
 
 def test_slices_for_programs(scan: CommandLine) -> None:
     """As `kubectl create` takes them: a list of objects, of one generation."""
-    document = json.loads(scan("scanners.py:Many", "-o", "json", "--kube-node", "node2").out)
+    document = scan("scanners.py:Many", "-o", "json", "--kube-node", "node2").data
     assert (document["apiVersion"], document["kind"]) == ("v1", "List")
     first, second, third = document["items"]
     assert (first["apiVersion"], first["kind"]) == ("resource.k8s.io/v1", "ResourceSlice")
@@ -80,7 +79,7 @@ def test_slices_for_programs(scan: CommandLine) -> None:
 
 def test_a_driver_without_devices_has_a_slice(scan: CommandLine) -> None:
     """Which says that the driver runs."""
-    (only,) = json.loads(scan("scanners.py:Nothing", "-o", "json").out)["items"]
+    (only,) = scan("scanners.py:Nothing", "-o", "json").data["items"]
     assert only["spec"]["devices"] == []
 
 

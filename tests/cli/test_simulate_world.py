@@ -1,6 +1,5 @@
 """`kubedevices simulate`: several resources, faults, and telling it what to do."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -101,7 +100,7 @@ def test_settings_can_be_checked(directory: Path, cli: CommandLine) -> None:
     assert out == "world.yaml: 4 resources, no mistakes\n"
     (directory / "world.yaml").write_text(WORLD.replace("300ms", "soon"))
     assert "world.yaml:6:" in cli("simulate", "--config", "world.yaml", "--check", code=2).err
-    schema = json.loads(cli("simulate", "--schema").out)
+    schema = cli("simulate", "--schema").data
     resource = schema["properties"]["resources"]["items"]
     assert resource["required"] == ["resourceName"]
     assert "allocateDelay" in resource["properties"]["faults"]["properties"]

@@ -1,6 +1,5 @@
 """`kubedevices with`."""
 
-import json
 import os
 import signal
 import subprocess
@@ -200,7 +199,7 @@ def test_after_sigkill_the_devices_are_reported_as_left_behind(
     process.communicate(timeout=commands.DEADLINE)
 
     def told() -> bool:
-        return bool(json.loads(cli("devices", *place, "-o", "json").out)["left_behind"])
+        return bool(cli("devices", *place, "-o", "json").data["left_behind"])
 
     until_sync(told, commands.DEADLINE)
     out = cli("devices", *place).out
