@@ -9,7 +9,7 @@ import yaml
 
 from kubedevices.cli.find_mistakes import explain as verb
 from kubedevices.explain.diagnosis import Diagnosis, ResourceReport
-from kubedevices.explain.finding import Step, ok, problem, warning
+from kubedevices.explain.finding import Step
 from kubedevices.explain.host_paths import HostPaths
 from kubedevices.host import listing, terminal
 from kubedevices.kubelet_api import proxy_client
@@ -28,9 +28,7 @@ KEYS = ["step", "result", "looked_at", "found", "advice", "command"]
 def node(short_dir: Path) -> Iterator[NodeThread]:
     """Give a node whose plugin has two healthy devices."""
     with node_thread(short_dir / "p") as running:
-        running.call(running.plugin.send(healthy("w0", "w1")))
-        running.call(running.plugin.register())
-        running.call(running.manager.wait_for(RESOURCE, capacity=2))
+        running.serve(healthy("w0", "w1"))
         yield running
 
 
@@ -156,10 +154,10 @@ def test_resources_with_the_same_fault_share_a_paragraph(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The last line counts what was printed, warnings too."""
-    gone = problem(Step.REGISTRATION, "kubelet", "its plugin is gone", "start it")
-    full = warning(Step.HELD, "kubelet", "all are held", "wait")
+    gone = Step.REGISTRATION.problem("kubelet", "its plugin is gone", "start it")
+    full = Step.HELD.warning("kubelet", "all are held", "wait")
     reports = [
-        ResourceReport(f"example.com/{name}", (ok(Step.NAME, name, "good"), *findings))
+        ResourceReport(f"example.com/{name}", (Step.NAME.ok(name, "good"), *findings))
         for name, findings in {"a": [gone], "b": [gone], "c": [gone, full], "d": []}.items()
     ]
     shown = verb._print_summary(Diagnosis(Path("/p"), "kubelet", (), tuple(reports)))
