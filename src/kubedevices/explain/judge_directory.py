@@ -92,7 +92,7 @@ def judge_kubelet_socket(
         found = "no process listens on it: the kubelet has ended, and its socket file stays"
         advice = elsewhere or "start the kubelet, or the node, again"
         return [Step.KUBELET_SOCKET.problem(path, found, advice, _start_of(directory))]
-    if stopped := _judge_stopped(Step.KUBELET_SOCKET, path, socket.listener):
+    if stopped := judge_stopped(Step.KUBELET_SOCKET, path, socket.listener):
         return [stopped]
     who = str(socket.listener or UNSEEN)
     if answers.is_silent:
@@ -102,14 +102,16 @@ def judge_kubelet_socket(
     return [Step.KUBELET_SOCKET.ok(path, f"{who} accepts registrations")]
 
 
-def _judge_stopped(step: Step, path: str, listener: ProcessFacts | None) -> Finding | None:
-    """Return the finding about a listener that is stopped.
+def judge_stopped(
+    step: Step, path: str, listener: ProcessFacts | None, never: str = "does not answer"
+) -> Finding | None:
+    """Return the finding about a listener that is stopped; `never` is what it does not do.
 
     The kernel accepts connections for a stopped process, but the process never answers.
     """
     if listener is None or listener.state.upper() != "T":
         return None
-    found = f"{listener} listens, but is stopped: it does not answer until it continues"
+    found = f"{listener} listens, but is stopped: it {never} until it continues"
     advice = "a debugger or a signal (SIGSTOP) stopped it; after a signal, this continues it"
     return step.problem(path, found, advice, f"kill -CONT {listener.pid}")
 
@@ -203,7 +205,7 @@ def _judge_mute(watched: RegistrySocket) -> Finding:
     """Judge a socket that does not answer: a kubelet dials it again and again."""
     path, socket = str(watched.path), watched.socket
     listener = socket.listener if socket else None
-    if stopped := _judge_stopped(Step.PLUGIN_SOCKET, path, listener):
+    if stopped := judge_stopped(Step.PLUGIN_SOCKET, path, listener):
         return stopped
     if socket is not None and socket.refusal == NO_PERMISSION:
         return Step.PLUGIN_SOCKET.unknown(path, "no permission to connect", _AS_ROOT)
@@ -271,7 +273,7 @@ def _judge_plugin(socket: Socket, served_since: float | None) -> Finding:
             "socket by now, this file is harmless, and a kubelet removes it at its next start",
             "kubectl logs --previous POD",
         )
-    if stopped := _judge_stopped(Step.PLUGIN_SOCKET, path, socket.listener):
+    if stopped := judge_stopped(Step.PLUGIN_SOCKET, path, socket.listener):
         return stopped
     who = str(socket.listener or UNSEEN)
     if socket.answer is not None and socket.answer.problem:

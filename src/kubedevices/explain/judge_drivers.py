@@ -5,7 +5,7 @@ from pathlib import Path
 
 from kubedevices.errors.safe_text import shell_line
 from kubedevices.errors.words import closest, counted, some_of
-from kubedevices.explain.commands import release_of, restart_of
+from kubedevices.explain.commands import FIND_PODS, release_of, restart_of
 from kubedevices.explain.driver_facts import (
     ClaimFacts,
     ClaimFile,
@@ -22,8 +22,7 @@ from kubedevices.explain.facts import (
 )
 from kubedevices.explain.finding import Finding, Step
 from kubedevices.explain.join_claims import held_twice
-
-_FIND_PODS = "kubectl get pods --all-namespaces --field-selector spec.nodeName=NODE"
+from kubedevices.explain.judge_directory import judge_stopped
 
 
 def judge_drivers(dra: DraFacts, wanted: str = "") -> Iterator[Finding]:
@@ -93,7 +92,7 @@ def _judge_unknown(wanted: str, known: Sequence[str]) -> Finding:
         if meant
         else "start the driver; look at its DaemonSet. Until then its claims stay unprepared, and "
         "their pods in ContainerCreating",
-        shell_line(["kubedevices", "explain", meant]) if meant else _FIND_PODS,
+        shell_line(["kubedevices", "explain", meant]) if meant else FIND_PODS,
     )
 
 
@@ -146,7 +145,7 @@ def _judge_absent(driver: DriverFacts, at: str) -> Iterator[Finding]:
             f"the driver does not run, but has {counted(len(prepared), 'prepared claim')}: "
             f"their pods cannot end{is_killed}",
             "start the driver again: a pod ends when the driver has unprepared its claims",
-            _FIND_PODS,
+            FIND_PODS,
         )
     elif driver.dead:
         yield Step.DRIVER.problem(
@@ -188,16 +187,10 @@ def _judge_instance(at: str, instance: RegistrySocket) -> Iterator[Finding]:
             restart_of(instance.socket.listener if instance.socket else None),
         )
         return
-    who = service.listener or UNSEEN
-    if service.listener and service.listener.state.upper() == "T":
-        yield Step.DRIVER.problem(
-            at,
-            f"{who} listens, but is stopped: it prepares no claim until it continues",
-            "a debugger or a signal (SIGSTOP) stopped it; after a signal, this continues it",
-            f"kill -CONT {service.listener.pid}",
-        )
+    if stopped := judge_stopped(Step.DRIVER, at, service.listener, "prepares no claim"):
+        yield stopped
         return
-    found = f"{who} serves {versions} at {service.path}, found by {name}"
+    found = f"{service.listener or UNSEEN} serves {versions} at {service.path}, found by {name}"
     if service.connections:
         found += ", and the kubelet is connected"
     yield Step.DRIVER.ok(at, found)
