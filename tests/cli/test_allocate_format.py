@@ -131,11 +131,7 @@ def test_a_container_of_several_can_be_chosen(short_dir: Path, allocate: Command
     ],
 )
 def test_an_unclear_choice_is_refused_before_the_allocation(
-    node: NodeThread,
-    short_dir: Path,
-    allocate: CommandLine,
-    arguments: list[str],
-    text: str,
+    node: NodeThread, short_dir: Path, allocate: CommandLine, arguments: list[str], text: str
 ) -> None:
     """Exit code 2, and no pod is admitted."""
     file = short_dir / "pod.yaml"
@@ -173,11 +169,7 @@ def test_a_missing_device_file_is_reported(node: NodeThread, allocate: CommandLi
     ],
 )
 def test_a_bad_configuration_is_reported(
-    short_dir: Path,
-    cli: CommandLine,
-    content: str | None,
-    code: int,
-    text: str,
+    short_dir: Path, cli: CommandLine, content: str | None, code: int, text: str
 ) -> None:
     """Before any node is asked."""
     file = short_dir / "config.json"

@@ -143,10 +143,7 @@ def test_without_root_a_user_namespace_gives_the_view(short_dir: Path) -> None:
 
 @pytest.mark.parametrize("there", [True, False])
 def test_in_place_needs_no_mount_and_leaves_nothing(
-    there: bool,
-    short_dir: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    cli: CommandLine,
+    there: bool, short_dir: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine
 ) -> None:
     """The check acts at the fixed paths themselves; what it made is gone afterwards."""
     fixed = {name: short_dir / "lib" / name for name in ("plugins", "registry", "cdi")}

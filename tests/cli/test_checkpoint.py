@@ -146,9 +146,7 @@ def test_verify_knows_what_a_kubelet_would_not_load(
         )
 
 
-def test_a_corrupt_file_is_shown_with_both_checksums(
-    checkpoint: CommandLine,
-) -> None:
+def test_a_corrupt_file_is_shown_with_both_checksums(checkpoint: CommandLine) -> None:
     """Somebody must find out what happened to it."""
     done = checkpoint("show", MODIFIED, code=1)
     assert done.out.startswith(
@@ -160,9 +158,7 @@ def test_a_corrupt_file_is_shown_with_both_checksums(
     assert report["entries"][0]["devices"] == {"0": ["gpu-1"]}
 
 
-def test_files_from_before_1_20_say_nothing_of_numa_nodes(
-    checkpoint: CommandLine,
-) -> None:
+def test_files_from_before_1_20_say_nothing_of_numa_nodes(checkpoint: CommandLine) -> None:
     """So nothing is shown that looks like one."""
     done = checkpoint("show", V1)
     assert "gpu-0,gpu-1" in done.out

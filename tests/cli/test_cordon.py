@@ -183,9 +183,7 @@ async def test_the_name_behind_rename_is_told(short_dir: Path, cordon: Beside) -
 def node(short_dir: Path) -> Iterator[NodeThread]:
     """Give a node with a plugin of another vendor."""
     with node_thread(short_dir / "p") as running:
-        running.call(running.plugin.send(healthy("gpu-a")))
-        running.call(running.plugin.register())
-        running.call(running.manager.wait_for(RESOURCE, allocatable=1))
+        running.serve(healthy("gpu-a"))
         yield running
 
 
@@ -235,9 +233,7 @@ def test_a_debugging_pod_cordons_a_device_of_the_host(short_dir: Path, cli: Comm
     (root / "var/lib/kubedevices").symlink_to("kubelet/device-plugins.state")
     (root / "var/lib/kubelet").mkdir()
     with node_thread(root / "var/lib/kubelet/device-plugins") as node:
-        node.call(node.plugin.send([*healthy("GPU-1")]))
-        node.call(node.plugin.register())
-        node.call(node.manager.wait_for(RESOURCE, capacity=1))
+        node.serve([*healthy("GPU-1")])
         (listed,) = cli("devices", "-o", "json", *there).data["resources"]
         assert listed["resource"] == RESOURCE
         cli("cordon", f"{RESOURCE}/GPU-1", *REASON, *there, "--anyway")

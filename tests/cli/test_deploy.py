@@ -23,6 +23,10 @@ DONE = {
     "updatedNumberScheduled": 2,
     "numberAvailable": 2,
 }
+READY: dict[str, Any] = {
+    "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    "spec": {},
+}
 NOT_DONE = DONE | {"updatedNumberScheduled": 1, "numberAvailable": 1}
 
 
@@ -40,12 +44,12 @@ class FakeCluster:
         old = self.read() if self.file.exists() else {}
         self.file.write_text(json.dumps(old | changed))
 
-    def add(self, kind: str, name: str, **more: Any) -> str:
+    def add(self, kind: str, name: str, *, namespace: str = "lab", **more: Any) -> str:
         """Put an object of somebody else into the cluster; return its uid."""
         uid = f"{kind}-{name}"
         metadata = {"name": name, "uid": uid, **more.pop("metadata", {})}
-        if kind != "Namespace":
-            metadata |= {"namespace": "lab"}
+        if namespace and kind != "Namespace":
+            metadata |= {"namespace": namespace}
         self.write(objects=[*self.read()["objects"], {"kind": kind, "metadata": metadata, **more}])
         return uid
 
@@ -260,18 +264,14 @@ def container(**state: Any) -> dict[str, Any]:
     ],
 )
 def test_the_reason_of_a_pod_is_printed(
-    cluster: FakeCluster,
-    deploy: CommandLine,
-    pod: dict[str, Any],
-    expected: Sequence[str],
+    cluster: FakeCluster, deploy: CommandLine, pod: dict[str, Any], expected: Sequence[str]
 ) -> None:
     """Waiting reasons, the last words of what ended, events of mounts, the log of what runs."""
     deploy("--timeout", "0")
     labels = {"app.kubernetes.io/name": "kubedevices", "app.kubernetes.io/instance": NAME}
     cluster.write(status=NOT_DONE, log="not registered: example.com/gpu\n")
     cluster.add("Pod", "p", metadata={"labels": labels}, **pod)
-    ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}, "spec": {}}
-    cluster.add("Pod", "other", metadata={"labels": labels}, **ready)
+    cluster.add("Pod", "other", metadata={"labels": labels}, **READY)
     if "not ready" not in expected[0]:
         told = {"reason": "FailedMount", "message": "hostPath type check failed"}
         cluster.add("Event", "e", type="Warning", involvedObject={"name": "p"}, **told)
@@ -305,9 +305,8 @@ def test_a_bad_update_advises_to_go_back_to_the_older_version(
     deploy("--timeout", "0")
     # The tenth version is newer than the ninth: revisions are numbers, not texts.
     old, new = revision(cluster, 9), revision(cluster, 10)
-    ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}, "spec": {}}
     for name in ("a", "b"):
-        cluster.add("Pod", name, metadata={"labels": old}, **ready)
+        cluster.add("Pod", name, metadata={"labels": old}, **READY)
     waiting = container(state={"waiting": {"reason": "ErrImagePull"}})
     cluster.add("Pod", "p", metadata={"labels": new}, **waiting)
     cluster.write(status=NOT_DONE)

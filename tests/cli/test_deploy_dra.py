@@ -1,7 +1,5 @@
 """`deploy` and `undeploy` of a DRA driver: objects that are in no namespace."""
 
-from typing import Any
-
 import pytest
 
 from tests.cli.test_deploy import FakeCluster, cluster, deploy
@@ -18,18 +16,12 @@ def without_namespace(cluster: FakeCluster) -> set[str]:
     return {name for name in cluster.names() if name.startswith(tuple(f"{k}/" for k in kinds))}
 
 
-def add(cluster: FakeCluster, kind: str, name: str, **labels: str) -> None:
-    """Put an object into the cluster that is in no namespace."""
-    made: dict[str, Any] = {"kind": kind, "metadata": {"name": name, "uid": name, "labels": labels}}
-    cluster.write(objects=[*cluster.read()["objects"], made])
-
-
 def test_undeploy_removes_the_rights_and_classes_of_a_driver(
     cluster: FakeCluster, deploy: CommandLine, cli: CommandLine
 ) -> None:
     """And nothing of a driver of ours in another namespace."""
     mine = {"app.kubernetes.io/managed-by": "kubedevices", "kubedevices-namespace": "other"}
-    add(cluster, "ClusterRole", "other.driver", **mine)
+    cluster.add("ClusterRole", "other.driver", namespace="", metadata={"labels": mine})
     deploy("--mode", "dra")
     assert len(without_namespace(cluster)) == 6
     assert f"DeviceClass/{CLASS}" in cluster.names()
@@ -49,7 +41,7 @@ def test_undeploy_by_name_finds_them_too(
 
 def test_a_class_of_others_is_not_changed(cluster: FakeCluster, deploy: CommandLine) -> None:
     """Nothing is applied then."""
-    add(cluster, "DeviceClass", CLASS)
+    cluster.add("DeviceClass", CLASS, namespace="")
     err = deploy("--mode", "dra", code=1).err
     assert f"deviceclass/{CLASS} in namespace lab was not created by" in err
     assert without_namespace(cluster) == {f"DeviceClass/{CLASS}"}
@@ -120,12 +112,8 @@ def claim(cluster: FakeCluster, name: str, driver: str, *pods: str, space: str =
     """Add an allocated claim that `pods` of another namespace than the driver's use."""
     results = [{"request": "r", "driver": driver, "pool": "n1", "device": "d"}]
     users = [{"resource": "pods", "name": each, "uid": each} for each in pods]
-    made: dict[str, Any] = {
-        "kind": "ResourceClaim",
-        "metadata": {"name": name, "namespace": space, "uid": name},
-        "status": {"allocation": {"devices": {"results": results}}, "reservedFor": users},
-    }
-    cluster.write(objects=[*cluster.read()["objects"], made])
+    status = {"allocation": {"devices": {"results": results}}, "reservedFor": users}
+    cluster.add("ResourceClaim", name, namespace=space, status=status)
 
 
 def test_undeploy_names_the_pods_that_will_hang(
@@ -137,8 +125,7 @@ def test_undeploy_names_the_pods_that_will_hang(
     claim(cluster, "two", "example.com", "infer", space="web")
     claim(cluster, "free", "example.com")
     claim(cluster, "foreign", "other.example", "safe")
-    waiting = {"kind": "ResourceClaim", "metadata": {"name": "w", "namespace": "jobs", "uid": "w"}}
-    cluster.write(objects=[*cluster.read()["objects"], waiting])
+    cluster.add("ResourceClaim", "waits", namespace="jobs")
     error = cli("undeploy", "simulate", "--name", "gpus").err
     assert "3 pods with claims of the driver example.com: jobs/train-0, jobs/train-1, web" in error
     assert "will hang in Terminating" in error

@@ -29,9 +29,7 @@ def node(short_dir: Path) -> Iterator[NodeThread]:
     with node_thread(short_dir / "p") as running_node:
         node = running_node
         devices = [*healthy("w10", "w2", numa=(0, 1)), *unhealthy("w1")]
-        node.call(node.plugin.send(devices))
-        node.call(node.plugin.register())
-        node.call(node.manager.wait_for(RESOURCE, capacity=3))
+        node.serve(devices)
         node.call(node.manager.allocate(POD))
         yield node
 
@@ -62,10 +60,7 @@ def test_json_and_yaml_have_the_same_keys(node: NodeThread, cli: CommandLine, ou
 
 
 def test_plugins_behind_a_proxy_are_listed_last(
-    node: NodeThread,
-    short_dir: Path,
-    cli: CommandLine,
-    monkeypatch: pytest.MonkeyPatch,
+    node: NodeThread, short_dir: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Plugin, rules, kubelet; with a resource only what serves it, without a proxy nothing."""
     monkeypatch.setattr(proxy_client, "DEADLINE", 30.0)

@@ -142,10 +142,7 @@ sys.exit(main(["expose", "--config", "serial.yaml"]))
     ],
 )  # fmt: skip
 def test_a_mistake_in_the_file_is_one_line(
-    change: tuple[str, str],
-    message: str,
-    directory: Path,
-    cli: CommandLine,
+    change: tuple[str, str], message: str, directory: Path, cli: CommandLine
 ) -> None:
     """With file, line, column and key; nothing is served."""
     (directory / "serial.yaml").write_text(SERIAL.replace(*change))

@@ -48,9 +48,7 @@ def test_the_commands_in_the_readme_are_valid() -> None:
     assert set(verbs) == {"init", "check", "run", "scan", "manifests"}
 
 
-def test_the_manifests_are_those_of_the_command_in_readme(
-    cli: CommandLine,
-) -> None:
+def test_the_manifests_are_those_of_the_command_in_readme(cli: CommandLine) -> None:
     """`deploy.yaml` has what the command prints."""
     (command,) = re.findall(r"`(kubedevices manifests .*?) > deploy.yaml`", FILES["README.md"])
     words = shlex.split(command.replace("REGISTRY", "localhost"))

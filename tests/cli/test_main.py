@@ -138,11 +138,7 @@ def test_wrong_usage_is_one_line(arguments: list[str], message: str, cli: Comman
     ],
 )
 def test_an_error_is_a_message_and_an_exit_code(
-    error: BaseException,
-    code: int,
-    message: str,
-    make_verb: MakeVerb,
-    cli: CommandLine,
+    error: BaseException, code: int, message: str, make_verb: MakeVerb, cli: CommandLine
 ) -> None:
     """No traceback; the codes mean the same for every verb."""
     make_verb(raiser(error))
@@ -162,11 +158,7 @@ def test_debug_level_logs_the_traceback_of_an_error(make_verb: MakeVerb, cli: Co
     [(SystemExit(), 0, ""), (SystemExit(4), 4, ""), (SystemExit("help"), 1, "help\n")],
 )
 def test_system_exit_has_the_exit_code_of_python(
-    exit_: SystemExit,
-    code: int,
-    message: str,
-    make_verb: MakeVerb,
-    cli: CommandLine,
+    exit_: SystemExit, code: int, message: str, make_verb: MakeVerb, cli: CommandLine
 ) -> None:
     """Whoever raises it."""
     make_verb(raiser(exit_))

@@ -220,11 +220,7 @@ def test_parts_of_dev_can_be_mounted_instead_of_all(cli: CommandLine, short_dir:
     ],
 )
 def test_a_directory_that_cannot_be_mounted_is_reported(
-    cli: CommandLine,
-    short_dir: Path,
-    entry: str,
-    arguments: list[str],
-    text: str,
+    cli: CommandLine, short_dir: Path, entry: str, arguments: list[str], text: str
 ) -> None:
     """Nothing hides the image's own files, or opens all of the host's sockets to the pod."""
     file = short_dir / "devices.yaml"

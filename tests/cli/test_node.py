@@ -257,11 +257,7 @@ def test_a_second_node_is_refused_with_the_first_named(directory: Path, cli: Com
     ],
 )
 def test_impossible_arguments_are_refused_in_one_line(
-    short_dir: Path,
-    cli: CommandLine,
-    arguments: list[str],
-    code: int,
-    text: str,
+    short_dir: Path, cli: CommandLine, arguments: list[str], code: int, text: str
 ) -> None:
     """With the exit code for usage or for the machine."""
     error = cli("node", "--state-dir", short_dir / "s", *arguments, code=code).err

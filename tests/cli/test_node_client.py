@@ -23,9 +23,7 @@ def where(short_dir: Path) -> Iterator[list[str]]:
     with node_thread(short_dir / "p") as node:
         server = PodResourcesServer(node.manager, short_dir / "pod-resources" / "kubelet.sock")
         node.call(server.start())
-        node.call(node.plugin.send(healthy("w0", "w1")))
-        node.call(node.plugin.register())
-        node.call(node.manager.wait_for(RESOURCE, allocatable=2))
+        node.serve(healthy("w0", "w1"))
         node.call(node.manager.allocate(POD))
         yield ["--socket-dir", str(node.socket_dir), "--state-dir", str(short_dir / "nowhere")]
         node.call(server.stop())

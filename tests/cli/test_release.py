@@ -15,9 +15,7 @@ from tests.node_thread import NodeThread, node_thread
 def node(short_dir: Path) -> Iterator[NodeThread]:
     """Give a node with two pods, one of which holds both devices."""
     with node_thread(short_dir / "p") as running:
-        running.call(running.plugin.send(healthy("a", "b")))
-        running.call(running.plugin.register())
-        running.call(running.manager.wait_for(RESOURCE, allocatable=2))
+        running.serve(healthy("a", "b"))
         for name, count in (("train", 2), ("idle", 0)):
             pod = Pod(name, containers=(Container("main", {RESOURCE: count}),))
             running.call(running.manager.allocate(pod))

@@ -46,11 +46,7 @@ def in_short_dir(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_an_error_is_one_message(
-    arguments: list[str],
-    code: int,
-    message: str,
-    in_short_dir: Path,
-    cli: CommandLine,
+    arguments: list[str], code: int, message: str, in_short_dir: Path, cli: CommandLine
 ) -> None:
     """With the exit code of its kind."""
     record(in_short_dir / "gpu.jsonl", listed(0, "g0"))

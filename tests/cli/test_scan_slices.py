@@ -83,9 +83,7 @@ def test_a_driver_without_devices_has_a_slice(scan: CommandLine) -> None:
     assert only["spec"]["devices"] == []
 
 
-def test_a_device_that_the_api_server_would_refuse_is_reported(
-    scan: CommandLine,
-) -> None:
+def test_a_device_that_the_api_server_would_refuse_is_reported(scan: CommandLine) -> None:
     """The others are printed; the exit code says that something is wrong."""
     captured = scan("scanners.py:Bad", code=1)
     assert "good" in captured.out

@@ -112,11 +112,7 @@ async def test_the_simulator_registers_again_after_a_kubelet_restart(short_dir: 
     ],
 )  # fmt: skip
 def test_bad_settings_name_their_source(
-    arguments: list[str],
-    code: int,
-    messages: list[str],
-    short_dir: Path,
-    cli: CommandLine,
+    arguments: list[str], code: int, messages: list[str], short_dir: Path, cli: CommandLine
 ) -> None:
     """All of them at once, before anything is served."""
     (short_dir / "negative.yaml").write_text("numberDevicesOnNode: -2\n")

@@ -19,9 +19,7 @@ LONG = ["--timeout", "1m"]
 def node(short_dir: Path) -> Iterator[NodeThread]:
     """Give a node whose plugin has two healthy devices and an unhealthy one."""
     with node_thread(short_dir / "p") as running:
-        running.call(running.plugin.send([*healthy("a", "b"), *unhealthy("c")]))
-        running.call(running.plugin.register())
-        running.call(running.manager.wait_for(RESOURCE, capacity=3))
+        running.serve([*healthy("a", "b"), *unhealthy("c")])
         yield running
 
 

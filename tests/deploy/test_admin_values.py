@@ -335,9 +335,7 @@ def test_an_option_overrides_the_values_file(printed: Callable[..., list[dict[st
     assert found["spec"]["nodeSelector"] == wanted
 
 
-def test_openshift_allows_a_driver_its_token(
-    printed: Callable[..., list[dict[str, Any]]],
-) -> None:
+def test_openshift_allows_a_driver_its_token(printed: Callable[..., list[dict[str, Any]]]) -> None:
     """A pod of a DRA driver gets the token in a projected volume. A device plugin has no token."""
     for words, has_token in ((("expose", "--mode", "dra"), True), (("expose",), False)):
         found = by_kind(printed("openshift: true", *words))

@@ -1,4 +1,4 @@
-"""A small cluster, and the commands that ask it."""
+"""A small cluster, and the commands that ask it; a bench as a whole node."""
 
 import asyncio
 import time
@@ -10,8 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from kubedevices.explain import look_cluster
+from kubedevices.testing.workbench import Bench
 from tests.command_line import CommandLine, Printed
 from tests.explain.cluster_rig import Ask, SmallCluster
+from tests.explain.node_rig import NodeHost
 
 
 @pytest.fixture
@@ -41,3 +43,11 @@ def ask(
 def explain(ask: Ask) -> Ask:
     """Return what runs `kubedevices explain` about the cluster."""
     return partial(ask, "explain")
+
+
+@pytest.fixture
+async def host(bench: Bench, capsys: pytest.CaptureFixture[str]) -> AsyncIterator[NodeHost]:
+    """Give the bench and its command line; what a test adds to its stack ends with the test."""
+    found = NodeHost(bench, capsys)
+    async with found.stack:
+        yield found

@@ -7,7 +7,7 @@ from kubedevices.testing.api_server import ApiFault
 from kubedevices.testing.api_server.http import ApiRequest
 from tests.explain import planted_faults as plant
 from tests.explain.cluster_rig import DRIVER, LONG_AGO, Ask, SmallCluster, gpu
-from tests.explain.test_planted_faults import FAULTS, name_of
+from tests.explain.test_planted_faults import FAULTS, ended, name_of, starts
 
 NIC = plant.R
 AWAY = "its device plugin is away from node"
@@ -35,10 +35,6 @@ def no_plugin_any_more(c: SmallCluster) -> None:
 
 def partly_unhealthy(c: SmallCluster) -> None:
     c.offer("node1", NIC, 4, 3)
-
-
-def claim_left_behind(c: SmallCluster) -> None:
-    plant.reserved_for_nobody(c)
 
 
 def refused_pod(c: SmallCluster) -> None:
@@ -78,7 +74,7 @@ WRONG: dict[plant.Planted, str] = {
     tainted: (f"warning  cluster: driver {DRIVER}: node1/gpu-0 is tainted ecc:NoExecute"),
     no_plugin_any_more: (f"warning  cluster: resource {NIC}: {AWAY} node1: capacity 0"),
     partly_unhealthy: (f"warning  cluster: resource {NIC}: 1 of 4 on node node1 are unhealthy"),
-    claim_left_behind: (
+    plant.reserved_for_nobody: (
         "warning  cluster: claim default/train-gpu: reserved for pod default/train, which does not "
         "exist: its devices stay held"
     ),
@@ -132,16 +128,6 @@ def a_new_pool_beside_the_old(c: SmallCluster) -> None:
     c.put("resourceslices", {"metadata": {"name": "newer"}, "spec": spec})
 
 
-def pods_are_starting(c: SmallCluster) -> None:
-    c.allocate("train-gpu", "train", "node1")
-    c.pod("train", claims=["train-gpu"], node="node1", status={"phase": "Pending"})
-
-
-def pods_have_ended(c: SmallCluster) -> None:
-    c.delete("resourceclaims", "train-gpu")
-    c.pod("train", claims=["train-gpu"], node="node1", status={"phase": "Succeeded"})
-
-
 def pods_are_ending(c: SmallCluster) -> None:
     c.allocate("train-gpu", "train", "node1")
     c.pod("train", claims=["train-gpu"], node="node1", deleted="2999-01-01T00:00:00Z")
@@ -166,8 +152,8 @@ RIGHT: dict[plant.Planted, str] = {
     both: f"devices: 4 {NIC}, 4 {DRIVER}; 2 pods have devices",
     split: f"devices: 2 gpu-example.com/gpu, 4 {DRIVER}; 1 pod has devices",
     a_new_pool_beside_the_old: f"devices: 3 {DRIVER}; 1 pod has devices",
-    pods_are_starting: f"devices: 4 {DRIVER}; 0 pods have devices",
-    pods_have_ended: f"devices: 4 {DRIVER}; 0 pods have devices",
+    starts: f"devices: 4 {DRIVER}; 0 pods have devices",
+    ended: f"devices: 4 {DRIVER}; 0 pods have devices",
     pods_are_ending: f"devices: 4 {DRIVER}; 0 pods have devices",
     foreign_drivers: f"devices: 4 {DRIVER}, 1 nic.other.example; 1 pod has devices",
     nothing: "this cluster has no devices: no driver or plugin offers one",
