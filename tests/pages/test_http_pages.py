@@ -7,7 +7,7 @@ import itertools
 import re
 import socket
 import tracemalloc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -15,7 +15,14 @@ import pytest
 
 from kubedevices.errors import CannotAsk, UsageError
 from kubedevices.pages import http_pages
-from kubedevices.pages.http_pages import Address, Page, PageServer, names_in, parse_address
+from kubedevices.pages.http_pages import (
+    Address,
+    Page,
+    PageServer,
+    Producer,
+    names_in,
+    parse_address,
+)
 from tests.waiting import until
 
 
@@ -42,8 +49,10 @@ PAGES = {"/hello": hello, "/unwell": unwell, "/broken": broken, "/long": long}
 
 
 @contextlib.asynccontextmanager
-async def running(host: str = "127.0.0.1") -> AsyncIterator[PageServer]:
-    server = PageServer(Address(host, 0), PAGES)
+async def running(
+    host: str = "127.0.0.1", pages: Mapping[str, Producer] = PAGES
+) -> AsyncIterator[PageServer]:
+    server = PageServer(Address(host, 0), pages)
     await server.start()
     try:
         yield server
@@ -72,6 +81,24 @@ async def ask(address: Address, request: bytes) -> bytes:
 
 async def get(address: Address, path: str = "/hello") -> bytes:
     return await ask(address, f"GET {path} HTTP/1.1\r\nHost: [::1]\r\n\r\n".encode())
+
+
+@contextlib.asynccontextmanager
+async def waiting_for_a_slow_page(clients: int) -> AsyncIterator[Address]:
+    """Let `clients` wait for /slow; afterwards each of them must get it."""
+    gate = asyncio.Event()
+
+    async def slow() -> Page:
+        await gate.wait()
+        return Page(b"slow")
+
+    async with running(pages={"/slow": slow, "/healthz": hello}) as server:
+        address = address_of(server)
+        asked = [asyncio.ensure_future(get(address, "/slow")) for _ in range(clients)]
+        await until(lambda: server.waiting == clients)
+        yield address
+        gate.set()
+        assert all(answer.endswith(b"slow") for answer in await asyncio.gather(*asked))
 
 
 async def test_a_page_is_served_and_the_connection_closed() -> None:
@@ -177,22 +204,9 @@ async def test_clients_that_sent_a_request_are_not_disconnected(
 ) -> None:
     """A page that takes its time is answered; who comes beyond the limit is refused."""
     monkeypatch.setattr(http_pages, "CONNECTION_LIMIT", 2)
-    gate = asyncio.Event()
-
-    async def slow() -> http_pages.Page:
-        await gate.wait()
-        return http_pages.Page(b"slow")
-
-    server = http_pages.PageServer(http_pages.Address("127.0.0.1", 0), {"/": slow})
-    await server.start()
-    address = address_of(server)
-    asked = [asyncio.ensure_future(get(address, "/")) for _ in range(2)]
-    await until(lambda: server.waiting == 2)
-    with contextlib.suppress(ConnectionResetError):
-        assert await get(address, "/") == b""
-    gate.set()
-    assert all(answer.endswith(b"slow") for answer in await asyncio.gather(*asked))
-    await server.stop()
+    async with waiting_for_a_slow_page(clients=2) as address:
+        with contextlib.suppress(ConnectionResetError):
+            assert await get(address, "/slow") == b""
 
 
 @pytest.mark.parametrize("host", ["*", "::"])
@@ -339,22 +353,9 @@ async def test_clients_that_wait_for_a_page_leave_places_for_probes(
 ) -> None:
     """Beyond a limit the next client gets 503, and a probe its answer."""
     monkeypatch.setattr(http_pages, "WAITING_LIMIT", 3)
-    gate = asyncio.Event()
-
-    async def slow() -> Page:
-        await gate.wait()
-        return Page(b"slow")
-
-    server = PageServer(Address("127.0.0.1", 0), {"/state": slow, "/healthz": hello})
-    await server.start()
-    address = address_of(server)
-    asked = [asyncio.ensure_future(get(address, "/state")) for _ in "abc"]
-    await until(lambda: server.waiting == 3)
-    assert b" 503 " in await get(address, "/state")
-    assert (await get(address, "/healthz")).endswith(b"hello\n")
-    gate.set()
-    assert all(answer.endswith(b"slow") for answer in await asyncio.gather(*asked))
-    await server.stop()
+    async with waiting_for_a_slow_page(clients=3) as address:
+        assert b" 503 " in await get(address, "/slow")
+        assert (await get(address, "/healthz")).endswith(b"hello\n")
 
 
 async def test_one_address_cannot_take_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
