@@ -17,7 +17,8 @@ import pytest
 import yaml
 
 from kubedevices import __version__
-from kubedevices.cli import EXAMPLES, FOLDER_OF, GROUPS, VERBS, load_verb
+from kubedevices.cli import EXAMPLES, load_verb
+from kubedevices.cli.verbs import FOLDER_OF, GROUPS, PAGES, VERBS
 from kubedevices.errors import CannotRead, ConfigError, ConfigProblem, KubedevicesError, UsageError
 from tests.cli.commands import COMMAND, run
 from tests.command_line import CommandLine
@@ -81,6 +82,10 @@ def test_the_help_of_a_verb_begins_with_its_summary(verb: str, cli: CommandLine)
     words = [word for word in shown.split() if word != "\\"]  # of a command that continues
     assert " ".join(module.EXAMPLES.split()) in " ".join(words)
     assert shown.endswith("\n")
+    for page in PAGES.get(verb, ()):
+        assert f"docs/{page}.md" in shown
+        assert (ROOT / f"docs/{page}.md").is_file()
+    assert verb in PAGES or verb in ("completion", "help")
 
 
 def test_no_verb_is_wrong_usage(cli: CommandLine) -> None:

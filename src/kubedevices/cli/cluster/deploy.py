@@ -23,7 +23,8 @@ deploy a plugin into the cluster of kubectl; if the plugin does not start, say w
 
 Applies the output of `kubedevices manifests`, with two differences: it does not change an existing
 namespace, and it waits for the rollout. Settings of the simulator come from its variables, such as
-RESOURCE_NAME and NUMBER_DEVICES.
+RESOURCE_NAME and NUMBER_DEVICES. For a proxy, whose plugin must be moved too, and for fake nodes,
+use `kubedevices manifests`.
 """
 EXAMPLES = """\
 examples:

@@ -64,7 +64,9 @@ def _add_plugin_arguments(parser: argparse.ArgumentParser) -> None:
         help="expose: name of a ready configuration; may be given several times",
     )
     group.add_argument(
-        "--domain", help="run, expose --profile: the part of the resource names before the slash"
+        "--domain",
+        help="run, expose --profile, proxy --mode dra: the part of the resource names before the "
+        "slash",
     )
     group.add_argument(
         "--arg",

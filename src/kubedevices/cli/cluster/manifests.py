@@ -92,7 +92,8 @@ examples:
   kubedevices manifests simulate --mode dra | kubectl apply -f -
   kubedevices manifests expose --config host-devices.yaml --mode-file configmap
   kubedevices manifests node | podman kube play -
-  kubedevices manifests kwok --preset eight-gpus --nodes 100 | kubectl apply -f -
+  NUMBER_DEVICES=8 kubedevices manifests kwok --nodes 125 | kubectl apply -f -
+  kubedevices manifests kwok --preset flapping-gpu --nodes 3 | kubectl apply -f -
   kubedevices manifests expose --systemd --config /etc/kubedevices/devices.yaml
   kubedevices manifests expose --systemd --config /etc/kubedevices/devices.yaml --mode dra
   kubedevices manifests proxy --config proxy.yaml | kubectl apply -f -

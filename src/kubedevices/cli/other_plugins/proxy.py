@@ -27,10 +27,12 @@ if TYPE_CHECKING:
 
 NAME = "proxy"
 HELP = """\
-share, hold, rename or repair another plugin's devices, or offer them by DRA
+share, hold, check or repair another plugin's devices, or offer them by DRA
 
 Plugins register in --plugin-dir instead of the kubelet's directory; the kubelet gets their devices
-from the proxy. A resource without a rule passes through unchanged.
+from the proxy. In a cluster a patch of their DaemonSet does that: `kubedevices manifests proxy
+--patch FILE`. A resource without a rule passes through unchanged. Rules also check health by a
+command, filter, cordon, inject and record: docs/proxy-rules.md has every key.
 """
 EXAMPLES = """\
 example of a file:
