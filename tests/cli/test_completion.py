@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
-from kubedevices.cli import VERBS
 from kubedevices.cli.look_closer.help import verbs
+from kubedevices.cli.verbs import VERBS
 from tests.command_line import CommandLine
 
 
