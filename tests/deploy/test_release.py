@@ -75,7 +75,7 @@ def test_without_a_repository_the_description_has_no_links() -> None:
     fields = metadata(PROJECT_URL="")
     assert "Project-URL" not in fields
     assert "](docs/" not in fields["body"][0]
-    assert "**Write:** tutorial, health" in fields["body"][0]
+    assert "**Write:** tutorial, policies" in fields["body"][0]
 
 
 def test_zizmor_finds_no_mistake_in_the_workflows() -> None:
