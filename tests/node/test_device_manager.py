@@ -57,9 +57,7 @@ async def test_stop_works_before_start_and_twice(plugins: Path) -> None:
 
 
 async def test_the_directories_of_a_manager_are_private(plugins: Path) -> None:
-    """The state directory is beside the plugin directory, because a start deletes sockets in the
-    latter.
-    """
+    """State is beside the plugin directory, because a start deletes sockets there."""
     async with DeviceManager(plugins) as manager:
         assert (mode(plugins), mode(manager.state_dir)) == (0o750, 0o700)
         assert manager.state_dir.parent == plugins.parent
@@ -110,9 +108,7 @@ async def test_a_start_that_fails_leaves_the_sockets_of_plugins(plugins: Path) -
 
 
 async def test_no_checkpoint_is_imported_while_its_kubelet_runs(plugins: Path) -> None:
-    """A running kubelet still changes its checkpoint, so the node imports the file only after its
-    end.
-    """
+    """A running kubelet still changes its checkpoint."""
     async with DeviceManager(plugins):
         other = DeviceManager(plugins, state_dir=plugins.with_name("other"))
         with pytest.raises(SocketInUse):
@@ -242,10 +238,7 @@ async def test_release_frees_all_devices_of_a_pod(plugins: Path) -> None:
 
 
 async def test_pods_that_are_no_longer_active_are_cleaned_up(plugins: Path) -> None:
-    """The cleanup runs before the next admission, as in the kubelet.
-
-    `active_pods` need not have the pod that is admitted.
-    """
+    """Before the next admission. `active_pods` need not have the pod that is admitted."""
     active = {"default/p"}
     async with (
         DeviceManager(plugins, active_pods=lambda: active) as manager,
@@ -276,10 +269,7 @@ class StoreWithOldPod(PodDevicesInMemory):
 
 
 async def test_pods_of_an_earlier_start_keep_their_devices(plugins: Path) -> None:
-    """The devices in the store are held.
-
-    Their resource has no capacity until its plugin registers.
-    """
+    """Their resource has no capacity until its plugin registers."""
     store = StoreWithOldPod()
     async with (
         DeviceManager(plugins, store=store) as manager,

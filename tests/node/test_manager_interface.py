@@ -72,10 +72,7 @@ async def test_topology_hints_of_containers_and_pods(short_dir: Path) -> None:
 
 
 async def test_the_watcher_handler_connects_and_disconnects_a_plugin(short_dir: Path) -> None:
-    """GetWatcherHandler: connects without Register.
-
-    A disconnect of another socket changes nothing.
-    """
+    """GetWatcherHandler. A disconnect of another socket changes nothing."""
     async with (
         DeviceManager(short_dir) as manager,
         FakePlugin(short_dir, devices=healthy("a")) as plugin,
@@ -176,9 +173,7 @@ async def test_metrics_of_a_node_follow_its_events(short_dir: Path) -> None:
 async def test_a_lost_stream_is_logged_in_the_kubelets_words(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log has the text of the kubelet, for which tools search, with the resource and the
-    reason.
-    """
+    """Tools search for this text; it has the resource and the reason."""
     async with (
         DeviceManager(short_dir) as manager,
         FakePlugin(short_dir, devices=healthy("a")) as plugin,

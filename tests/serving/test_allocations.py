@@ -76,9 +76,7 @@ async def test_a_claim_that_no_longer_has_the_device_lets_it_go(rig: NodeRig, en
 
 @pytest.mark.parametrize("look", [0.02, 0.5])
 async def test_the_next_process_keeps_the_device_too(rig: NodeRig, look: float) -> None:
-    """It finds the file that names the devices of the slices, also if it decides for the first time
-    when the driver has already seen that there are no slices.
-    """
+    """From the file, also if it first decides when there are no slices any more."""
     rig.choose("dra")
     async with rig.serving():
         await until(lambda: rig.published == BOTH)

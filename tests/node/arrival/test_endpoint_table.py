@@ -51,9 +51,7 @@ def lowest_allocatable(events: EventStream) -> int:
 
 @pytest.mark.parametrize("second_socket", ["new.sock", "widget.sock"])
 async def test_a_rolling_update_never_lowers_allocatable(plugins: Path, second_socket: str) -> None:
-    """The new instance registers and lists, then the old instance ends: three devices all
-    the time.
-    """
+    """The new instance lists, then the old one ends: three devices all the time."""
     async with DeviceManager(plugins) as manager, contextlib.AsyncExitStack() as stack:
         old = await stack.enter_async_context(FakePlugin(plugins, devices=healthy("a", "b", "c")))
         await old.register()
@@ -300,9 +298,7 @@ async def test_a_process_with_many_resources_gets_no_known_resources_of_others(
 
 
 async def test_a_third_instance_brings_its_own_list(plugins: Path) -> None:
-    """Two devices, the same two from another socket, then a third instance with one other
-    device.
-    """
+    """Two devices, the same two from another socket, then one other device."""
     async with DeviceManager(plugins) as manager, contextlib.AsyncExitStack() as stack:
         for name, ids in (("1.sock", "ab"), ("2.sock", "ab"), ("3.sock", "c")):
             plugin = FakePlugin(plugins, socket_name=name, devices=healthy(*ids))
@@ -436,10 +432,7 @@ async def test_identical_lists_cause_no_events(plugins: Path) -> None:
 
 
 async def test_list_received_tells_whether_a_list_changed_something(plugins: Path) -> None:
-    """True for the first list, even an empty one, and for every change.
-
-    False for a repeated list and for an unknown endpoint.
-    """
+    """True for the first list, even an empty one. False for an unknown endpoint."""
     async with DeviceManager(plugins) as manager, FakePlugin(plugins) as one:
         await one.register()
         await manager.wait_for(RESOURCE, capacity=0)

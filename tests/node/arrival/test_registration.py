@@ -95,10 +95,7 @@ async def test_a_plugin_may_register_shortly_before_it_listens(plugins: Path) ->
 
 
 async def test_a_plugin_whose_options_call_fails_is_refused(plugins: Path) -> None:
-    """The error of Register has both texts.
-
-    ListAndWatch is never called, and the resource stays unknown.
-    """
+    """The error has both texts. ListAndWatch is never called."""
     async with DeviceManager(plugins) as manager, FakePlugin(plugins) as plugin:
         plugin.options = RpcError(StatusCode.UNIMPLEMENTED, "no options here")
         with pytest.raises(RpcError) as error:
@@ -250,10 +247,7 @@ async def test_a_stop_cancels_abandoned_register_calls(plugins: Path) -> None:
 
 
 async def test_the_options_of_the_request_are_ignored(plugins: Path) -> None:
-    """Only the answer of GetDevicePluginOptions counts.
-
-    The node calls it once for each registration.
-    """
+    """The answer of GetDevicePluginOptions counts, called once for each registration."""
     async with DeviceManager(plugins) as manager, FakePlugin(plugins) as plugin:
         async with await GrpcChannel.dial(plugins / "kubelet.sock") as channel:
             await RegistrationClient(channel).register(
@@ -298,9 +292,7 @@ def test_the_directory_must_be_absolute() -> None:
 async def test_kubelet_sock_appears_only_when_it_accepts_connections(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A plugin that dials as soon as the file appears is accepted: the file appears after
-    listen().
-    """
+    """After listen(), so a plugin that dials as soon as the file appears is accepted."""
     path = short_dir / "kubelet.sock"
     appeared: list[bool] = []
     listen = socket.socket.listen

@@ -96,9 +96,7 @@ async def test_list_has_sidecars_before_apps_and_no_plain_init_container(short_d
 
 
 async def test_a_pod_without_a_name_is_listed_with_its_uid(short_dir: Path) -> None:
-    """A kubelet's checkpoint has only UIDs; with empty names, clients could not tell these pods
-    apart.
-    """
+    """A kubelet's checkpoint has only UIDs; with empty names all pods would be the same."""
     node = FakeNode()
     node.admitted = {"uid-9": Pod("", "", "uid-9", containers=(Container("c"),))}
     node.hold("c", {0: ["gpu-0"]}, uid="uid-9")
@@ -180,10 +178,7 @@ async def test_get_returns_one_pod_or_an_error(short_dir: Path) -> None:
 
 
 async def test_allocatable_has_every_healthy_device(short_dir: Path) -> None:
-    """Held devices too, and no unhealthy ones.
-
-    A kubelet leaves out devices with an empty topology.
-    """
+    """Held devices too. A kubelet leaves out devices with an empty topology."""
     node = FakeNode()
     generation = node.inventory.connect(GPU, PluginOptions()).generation
     devices = (

@@ -105,10 +105,7 @@ NOT_ON_THIS_MACHINE: Mapping[int, str | None] = {
 
 @pytest.mark.parametrize(("number", "case"), cases("device_topology_hints"))
 def test_hints_are_those_of_the_kubelet(number: int, case: Any) -> None:
-    """Hints and their order are those of kubelet 1.32, without hints that are not needed.
-
-    Rows 36 and 37 of differences-from-kubelet.md: no set of ours has a node without devices.
-    """
+    """Of 1.32, in order, without hints not needed (rows 36, 37 of differences-from-kubelet.md)."""
     devices = {
         name: None if nodes is None else tuple(nodes) for name, nodes in case["devices"].items()
     }
@@ -166,10 +163,7 @@ def test_two_devices_per_node() -> None:
 
 
 def test_held_devices_leave_a_hint_that_is_not_preferred() -> None:
-    """GetTopologyHints: one device per node is held.
-
-    Both nodes together still fit, not preferred.
-    """
+    """GetTopologyHints: one device per node is held; both nodes together still fit."""
     node = Node(widget=TWO_EACH)
     node.hold("another", "main", R, ["dev0", "dev1"])
     assert node.hints({R: 2}) == {R: ["01-"]}
@@ -329,9 +323,7 @@ def test_a_hint_really_fits(
 
 
 def test_the_number_of_hints_on_many_nodes_is_bounded() -> None:
-    """A device on each of 64 nodes gives about a thousand hints instead of 2**64, with the set of
-    all nodes.
-    """
+    """A device on each of 64 nodes: about a thousand hints instead of 2**64, one of all nodes."""
     node = Node(widget={f"dev{i}": (i,) for i in range(64)})
     hints = resource_hints(node.inventory, R, 1, numa_nodes=range(64))
     assert hints is not None
@@ -341,9 +333,7 @@ def test_the_number_of_hints_on_many_nodes_is_bounded() -> None:
 
 
 def test_the_number_of_devices_does_not_change_the_time() -> None:
-    """Hints for 10,000 devices on eight nodes are computed from eight counts, as for 100
-    devices.
-    """
+    """10,000 devices on eight nodes are eight counts, as 100 devices are."""
     few, many = (Node(widget={f"dev{i}": (i % 8,) for i in range(size)}) for size in (100, 10_000))
     assert min(measured(many) for _ in range(20)) < 10 * min(measured(few) for _ in range(20))
 
