@@ -1,5 +1,7 @@
 """The stand-in for an API server with one node, and short ways to what the driver's tests ask."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 from kubedevices.dra.kubeconfig import ApiAccess
@@ -84,3 +86,14 @@ def claim_of(uid: str, *devices: str, driver: str = "example.com", **more: Any) 
         for each in devices
     ]
     return {"metadata": {"uid": uid}, "status": {"allocation": {"devices": {"results": results}}}}
+
+
+def write_kubeconfig(file: Path, url: str) -> None:
+    """Write a kubeconfig for an API server."""
+    content = {
+        "current-context": "x",
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    }
+    file.write_text(json.dumps(content))

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,9 @@ from kubedevices.kubelet_api.pod_resources import (
 )
 from kubedevices.values.allocation import ClaimReference
 from kubedevices.wire.unix_grpc import GrpcServer
-from tests import waiting
 from tests.dra.cluster import claim_of
 from tests.dra.test_device_plugin_guard import SlowKubelet
 from tests.dra.test_service import DRIVER, ONE, THREE, TWO, Rig
-
-until = partial(waiting.until, timeout=60)
 
 
 def deleted(claim: ClaimReference) -> ApiRefused:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -13,15 +12,15 @@ from kubedevices.wire.unix_grpc import GrpcServer
 from tests.dra.cluster import OneNode, claim_of
 from tests.dra.test_abandoned_search import KubeletWithPods
 from tests.dra.test_device_plugin_guard import SlowKubelet
-from tests.dra.test_driver import DRIVER, UID, Rig, until
+from tests.dra.test_driver import DRIVER, UID, Rig
+from tests.waiting import until
 
 
 @pytest.fixture
-async def rig(short_dir: Path) -> AsyncIterator[Rig]:
-    async with OneNode().running() as api:
-        api.give("one", claim_of(UID, "w-1"))
-        (short_dir / "k" / "device-plugins").mkdir(parents=True)
-        yield Rig(short_dir, api)
+def rig(short_dir: Path, server: OneNode) -> Rig:
+    server.give("one", claim_of(UID, "w-1"))
+    (short_dir / "k" / "device-plugins").mkdir(parents=True)
+    return Rig(short_dir, server)
 
 
 async def release(rig: Rig, claim: str, *more: str) -> int:

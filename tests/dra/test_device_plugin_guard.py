@@ -1,7 +1,6 @@
 """The guard asks the kubelet which devices the device plugin API has."""
 
 import asyncio
-from functools import partial
 from pathlib import Path
 
 from kubedevices.dra.device_plugin_guard import GuardTiming, KubeletGuard
@@ -12,9 +11,7 @@ from kubedevices.kubelet_api.pod_resources import (
     pod_resources_methods,
 )
 from kubedevices.wire.unix_grpc import GrpcServer
-from tests import waiting
-
-until = partial(waiting.until, timeout=60)
+from tests.waiting import until
 
 
 class SlowKubelet:

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,8 @@ from kubedevices.kubelet_api.dra import HealthStatus
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.timing import HookTimeouts
 from kubedevices.values.allocation import ClaimReference
-from tests import waiting
 from tests.dra.cluster import claim_of
-
-until = partial(waiting.until, timeout=60)
+from tests.waiting import until
 
 DRIVER = "example.com"
 
