@@ -268,7 +268,7 @@ async def test_a_line_of_a_watch_has_a_limit(
         await watched(api)
 
 
-async def test_an_answer_has_a_limit(server: OneNode, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_has_a_limit(server: OneNode) -> None:
     """Reading ends at the limit of the call."""
     long = ApiFault(200, raw=http(" " * (api_client._OBJECT_LIMIT + 100_000)))
     server.fault = lambda _request: long

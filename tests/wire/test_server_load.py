@@ -47,9 +47,7 @@ async def opened(server: GrpcServer, count: int) -> None:
     await until(lambda: len(server.load.connections) == count, what="the connections")
 
 
-async def test_streams_of_one_peer_do_not_lock_others_out(
-    short_dir: Path, peers: Peers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_streams_of_one_peer_do_not_lock_others_out(short_dir: Path, peers: Peers) -> None:
     """All connections of the server have an open stream: the newest caller gets in."""
     server = server_of({WATCH: StreamMethod(watch), CALL: UnaryMethod(echo)}, max_connections=20)
     async with (

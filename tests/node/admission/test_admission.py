@@ -24,12 +24,6 @@ MESSAGES = load("messages")
 GADGET = "example.com/gadget"
 
 
-@pytest.fixture
-def plugins(short_dir: Path) -> Path:
-    """Give the plugin directory of a node."""
-    return short_dir / "p"
-
-
 @asynccontextmanager
 async def registered(manager: DeviceManager, *plugins: FakePlugin) -> AsyncIterator[None]:
     """Serve `plugins` and wait until their devices are listed."""
