@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,11 +12,10 @@ from kubedevices.errors import AdmissionRejected, KubedevicesError, RpcError, St
 from kubedevices.node.arrival.endpoint import PluginTimeouts
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.pods.pod import Container, Pod
-from kubedevices.node.pods.pod_devices import Holding
-from kubedevices.node.pods.pod_devices_store import PodDevicesInMemory
 from kubedevices.node.settings import NodeSettings
 from kubedevices.values.allocation import AllocateResponse, ContainerPreferredRequest
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
+from tests.gated_store import GatedStore
 from tests.golden_data import load
 from tests.waiting import until
 
@@ -532,31 +531,9 @@ async def test_a_cleanup_during_the_preference_call_keeps_the_reservation(plugin
 # ---------------------------------------------------------------- the store
 
 
-class FailingStore(PodDevicesInMemory):
-    """A store that fails with `error`, or waits until its gate is open."""
-
-    def __init__(self) -> None:
-        self.error: KubedevicesError | None = None
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.committing = 0
-        self.released: list[str] = []
-
-    async def commit(self, pod: Pod, holdings: Sequence[Holding]) -> None:
-        self.committing += 1
-        await self.gate.wait()
-        if self.error:
-            raise self.error
-
-    async def release(self, pod_uids: Collection[str]) -> None:
-        if self.error:
-            raise self.error
-        self.released += pod_uids
-
-
 async def test_a_pod_that_cannot_be_stored_is_refused(plugins: Path) -> None:
     """The pod is not in memory either."""
-    store = FailingStore()
+    store = GatedStore()
     store.error = KubedevicesError("no space left on device")
     async with (
         DeviceManager(plugins, store=store) as manager,
@@ -572,7 +549,7 @@ async def test_a_pod_that_cannot_be_stored_is_refused(plugins: Path) -> None:
 
 async def test_a_pod_that_cannot_be_removed_from_the_store_keeps_its_devices(plugins: Path) -> None:
     """Memory always agrees with the store."""
-    store = FailingStore()
+    store = GatedStore()
     async with (
         DeviceManager(plugins, store=store) as manager,
         registered(manager, widgets(plugins, "a")),
@@ -584,7 +561,7 @@ async def test_a_pod_that_cannot_be_removed_from_the_store_keeps_its_devices(plu
         assert manager.get_allocation("default/p") == {"c0": {RESOURCE: ("a",)}}
         store.error = None
         assert await manager.release("default/p") == {RESOURCE: ("a",)}
-        assert store.released == ["default/p"]
+        assert not store.kept
 
 
 @pytest.mark.parametrize("outcome", ["kept", "failed"])
@@ -592,14 +569,14 @@ async def test_a_commit_is_finished_although_its_caller_was_cancelled(
     plugins: Path, outcome: str
 ) -> None:
     """Afterwards memory and store agree."""
-    store = FailingStore()
+    store = GatedStore()
     async with (
         DeviceManager(plugins, store=store) as manager,
         registered(manager, widgets(plugins, "a")),
     ):
         store.gate.clear()
         admission = asyncio.ensure_future(manager.allocate(pod("p", 1)))
-        await until(lambda: store.committing)
+        await until(lambda: store.asked)
         admission.cancel()
         if outcome == "failed":
             store.error = KubedevicesError("full")

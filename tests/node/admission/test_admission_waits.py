@@ -1,7 +1,7 @@
 """Before a refusal, an admission waits for ongoing admissions and releases and plans again."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -12,44 +12,21 @@ from kubedevices.errors import AdmissionRejected, KubedevicesError, RpcError, St
 from kubedevices.node.admission import admission
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.pods.pod import Container, Pod
-from kubedevices.node.pods.pod_devices import Holding
-from kubedevices.node.pods.pod_devices_store import PodDevicesInMemory
 from kubedevices.node.settings import NodeSettings
 from kubedevices.node.topology.options import check_settings
 from kubedevices.values.allocation import ContainerPreferredRequest
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
+from tests.gated_store import GatedStore
 from tests.waiting import until
 
 GADGET = "example.com/gadget"
-
-
-class Store(PodDevicesInMemory):
-    """Each change waits until the gate is open; then it fails if `error` is set."""
-
-    def __init__(self) -> None:
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.error: KubedevicesError | None = None
-        self.asked = 0
-
-    async def commit(self, pod: Pod, holdings: Sequence[Holding]) -> None:
-        await self._wait()
-
-    async def release(self, pod_uids: Collection[str]) -> None:
-        await self._wait()
-
-    async def _wait(self) -> None:
-        self.asked += 1
-        await self.gate.wait()
-        if self.error:
-            raise self.error
 
 
 class Node:
     """A device manager with two plugins of two devices each."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory, self.store = directory, Store()
+        self.directory, self.store = directory, GatedStore()
         self.active: set[str] | None = None
         self.widgets = FakePlugin(directory, devices=healthy("w0", "w1"))
         self.gadgets = FakePlugin(

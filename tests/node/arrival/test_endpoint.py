@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -165,36 +165,29 @@ async def test_a_plugin_without_the_preference_option_is_not_called(short_dir: P
 
 
 @pytest.mark.parametrize("misbehaviour", ["error", "hang"])
-async def test_a_failing_preference_has_the_kubelets_words(
-    short_dir: Path, misbehaviour: str
+@pytest.mark.parametrize(
+    ("method", "failure", "prefix"),
+    [("preferred", PreferredAllocationFailed, 0), ("pre_start", PreStartFailed, 1)],
+)
+async def test_a_failing_call_has_the_kubelets_words(
+    short_dir: Path, method: str, failure: type[Exception], prefix: int, misbehaviour: str
 ) -> None:
     """Errors and missed deadlines have the same beginning."""
-    plugin = FakePlugin(short_dir, preferred=lambda _: [])
+    plugin = FakePlugin(short_dir, preferred=lambda _: [], pre_start=True)
     if misbehaviour == "hang":
-        plugin.hang("preferred")
+        plugin.hang(method)
     else:
-        plugin.errors["preferred"] = RpcError(StatusCode.INTERNAL, "no idea")
+        plugin.errors[method] = RpcError(StatusCode.INTERNAL, "no idea")
     async with connected(plugin, SHORT if misbehaviour == "hang" else PATIENT) as endpoint:
-        with pytest.raises(PreferredAllocationFailed) as error:
-            await endpoint.get_preferred_allocation(ContainerPreferredRequest(("a",), (), 1))
-    assert str(error.value).startswith(MESSAGES["prefixes"][0])
-
-
-@pytest.mark.parametrize("misbehaviour", ["error", "hang"])
-async def test_a_failing_pre_start_has_the_kubelets_words(
-    short_dir: Path, misbehaviour: str
-) -> None:
-    """Errors and missed deadlines have the same beginning."""
-    plugin = FakePlugin(short_dir, pre_start=True)
-    if misbehaviour == "hang":
-        plugin.hang("pre_start")
-    else:
-        plugin.errors["pre_start"] = RpcError(StatusCode.INTERNAL, "reset failed")
-    async with connected(plugin, SHORT if misbehaviour == "hang" else PATIENT) as endpoint:
-        with pytest.raises(PreStartFailed) as error:
-            await endpoint.pre_start_container(("a",))
-    assert str(error.value).startswith(MESSAGES["prefixes"][1])
-    assert plugin.pre_starts == [("a",)]
+        call: Awaitable[object]
+        if method == "preferred":
+            call = endpoint.get_preferred_allocation(ContainerPreferredRequest(("a",), (), 1))
+        else:
+            call = endpoint.pre_start_container(("a",))
+        with pytest.raises(failure) as error:
+            await call
+    assert str(error.value).startswith(MESSAGES["prefixes"][prefix])
+    assert plugin.pre_starts == [("a",)] * (method == "pre_start")
 
 
 async def test_a_stopped_endpoint_refuses_every_call(short_dir: Path) -> None:
