@@ -4,7 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from kubedevices.dra.claims import ClaimSource
 from kubedevices.dra.kubeconfig import ApiAccess
+from kubedevices.dra.preparation import Preparation
+from kubedevices.dra.service import ClaimService
+from kubedevices.plugin.hooks import Hooks
 from kubedevices.testing.api_server import ApiFault, ApiServer
 from kubedevices.testing.api_server.http import ApiRequest
 from kubedevices.values.scheduling.kinds import Object
@@ -97,3 +101,12 @@ def write_kubeconfig(file: Path, url: str) -> None:
         "users": [{"name": "u", "user": {"token": "t"}}],
     }
     file.write_text(json.dumps(content))
+
+
+def claim_service(
+    source: ClaimSource, preparation: Preparation, plugin: object, **options: Any
+) -> ClaimService:
+    """Return the service of the driver example.com, with the hooks of `plugin`."""
+    hooks = Hooks(plugin)
+    options = {"dev_root": Path("/dev"), **options}
+    return ClaimService("example.com", NODE, source, preparation, lambda _type: hooks, **options)

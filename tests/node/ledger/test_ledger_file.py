@@ -3,7 +3,6 @@
 import random
 import sqlite3
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,20 +14,6 @@ from kubedevices.node.pods.pod_devices import Holding
 from tests.ledger_rows import BOOT, GADGET, WIDGET, admitted, crashed, held, holdings, pod, reopened
 
 OTHER_BOOT = "boot-2"
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """Return the path of the ledger."""
-    return tmp_path / "ledger.db"
-
-
-@pytest.fixture
-def ledger(path: Path) -> Iterator[LedgerFile]:
-    """Give a new ledger."""
-    made = LedgerFile.create(path, (), (), BOOT)
-    yield made
-    made.close()
 
 
 # ---------------------------------------------------------------- written and read again
