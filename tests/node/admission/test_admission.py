@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
@@ -14,6 +15,7 @@ from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.settings import NodeSettings
 from kubedevices.values.allocation import AllocateResponse, ContainerPreferredRequest
+from kubedevices.values.device import ReportedDevice
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 from tests.gated_store import GatedStore
 from tests.golden_data import load
@@ -21,6 +23,8 @@ from tests.waiting import until
 
 MESSAGES = load("messages")
 GADGET = "example.com/gadget"
+ONE_THEN_TWO = Pod("p", "", "", (Container("i", {RESOURCE: 1}),), (Container("c", {RESOURCE: 2}),))
+Result = TypeVar("Result")
 
 
 @asynccontextmanager
@@ -62,6 +66,15 @@ async def refuse(manager: DeviceManager, asked: Pod) -> str:
         await manager.allocate(asked)
     assert error.value.reason == MESSAGES["admission"]["reason"]
     return error.value.message
+
+
+async def hanging(
+    plugin: FakePlugin, work: Coroutine[Any, Any, Result]
+) -> "tuple[asyncio.Event, asyncio.Task[Result]]":
+    """Begin `work` until it hangs in Allocate; return the gate that lets Allocate go on."""
+    gate, task = plugin.hang("allocate"), asyncio.create_task(work)
+    await until(lambda: plugin.allocations)
+    return gate, task
 
 
 def no_device_is_reserved_or_held(manager: DeviceManager) -> bool:
@@ -301,31 +314,20 @@ async def test_a_failure_in_a_later_container_frees_all_devices_of_the_pod(plugi
         await manager.allocate(pod("q", 2))
 
 
-async def test_a_device_that_turns_unhealthy_while_the_plugin_answers_is_not_given(
-    plugins: Path,
+@pytest.mark.parametrize(
+    ("listed", "numbers"),
+    [(unhealthy("a"), {"allocatable": 0}), (healthy("c"), {"capacity": 1})],
+    ids=["unhealthy", "vanished"],
+)
+async def test_a_device_that_is_lost_while_the_plugin_answers_is_not_given(
+    plugins: Path, listed: list[ReportedDevice], numbers: dict[str, int]
 ) -> None:
-    """The manager checks the health again after the call."""
-    one = widgets(plugins, "a")
-    async with DeviceManager(plugins) as manager, registered(manager, one):
-        gate = one.hang("allocate")
-        admission = asyncio.ensure_future(refuse(manager, pod("p", 1)))
-        await until(lambda: one.allocations)
-        await one.send(unhealthy("a"))
-        await manager.wait_for(RESOURCE, allocatable=0)
-        gate.set()
-        assert "no longer healthy" in await admission
-        assert no_device_is_reserved_or_held(manager)
-
-
-async def test_a_device_that_vanishes_while_the_plugin_answers_is_not_given(plugins: Path) -> None:
-    """A device that is not listed any more causes no crash."""
+    """The manager checks the device again after the call."""
     one = widgets(plugins, "a", "b")
     async with DeviceManager(plugins) as manager, registered(manager, one):
-        gate = one.hang("allocate")
-        admission = asyncio.ensure_future(refuse(manager, pod("p", 1)))
-        await until(lambda: one.allocations)
-        await one.send(healthy("c"))
-        await manager.wait_for(RESOURCE, capacity=1)
+        gate, admission = await hanging(one, refuse(manager, pod("p", 1)))
+        await one.send(listed)
+        await manager.wait_for(RESOURCE, **numbers)
         gate.set()
         assert "no longer healthy" in await admission
         assert no_device_is_reserved_or_held(manager)
@@ -363,9 +365,7 @@ async def test_a_hanging_plugin_delays_no_other_pod(plugins: Path) -> None:
     """Meanwhile other pods get devices of other plugins, and free devices of the same plugin."""
     one, two = widgets(plugins, "a", "b"), gadgets(plugins, *"xyz")
     async with DeviceManager(plugins) as manager, registered(manager, one, two):
-        gate = one.hang("allocate")
-        stuck = asyncio.ensure_future(manager.allocate(pod("stuck", 1)))
-        await until(lambda: one.allocations)
+        gate, stuck = await hanging(one, manager.allocate(pod("stuck", 1)))
         for n in range(3):
             await asyncio.wait_for(manager.allocate(pod(f"g{n}", 1, resource=GADGET)), 5)
         other = asyncio.ensure_future(manager.allocate(pod("other", 1)))
@@ -391,14 +391,12 @@ async def test_a_cancelled_admission_frees_its_devices(plugins: Path) -> None:
     """The call to the plugin is cancelled too."""
     one = widgets(plugins, "a")
     async with DeviceManager(plugins) as manager, registered(manager, one):
-        one.hang("allocate")
-        admission = asyncio.ensure_future(manager.allocate(pod("p", 1)))
-        await until(lambda: one.allocations)
+        gate, admission = await hanging(one, manager.allocate(pod("p", 1)))
         admission.cancel()
         with pytest.raises(asyncio.CancelledError):
             await admission
         assert no_device_is_reserved_or_held(manager)
-        one.hang("allocate").set()
+        gate.set()
         await manager.allocate(pod("q", 1))
 
 
@@ -406,9 +404,7 @@ async def test_releasing_a_pod_ends_its_admission(plugins: Path) -> None:
     """The pod is deleted while its plugin answers: the pod is refused and holds no device."""
     one = widgets(plugins, "a")
     async with DeviceManager(plugins) as manager, registered(manager, one):
-        one.hang("allocate")
-        admission = asyncio.ensure_future(manager.allocate(pod("p", 1)))
-        await until(lambda: one.allocations)
+        _, admission = await hanging(one, manager.allocate(pod("p", 1)))
         await manager.release("default/p")
         with pytest.raises(AdmissionRejected, match="the pod was released while the pod was"):
             await admission
@@ -437,13 +433,7 @@ async def test_reusable_devices_must_be_included(plugins: Path) -> None:
     """An app container reuses an init container's device; the plugin chooses the other one."""
     one = widgets(plugins, *"abc", preferred=lambda r: r.must_include or r.available[:1])
     async with DeviceManager(plugins) as manager, registered(manager, one):
-        got = await manager.allocate(
-            Pod(
-                "p",
-                init_containers=(Container("i", {RESOURCE: 1}),),
-                containers=(Container("c", {RESOURCE: 2}),),
-            )
-        )
+        got = await manager.allocate(ONE_THEN_TWO)
         assert set(got["i"][RESOURCE]) < set(got["c"][RESOURCE])
         assert one.preferred_requests[1] == ContainerPreferredRequest(tuple("abc"), ("a",), 2)
 
@@ -475,13 +465,7 @@ async def test_a_preference_without_must_include_is_corrected(
     """Some plugins leave out the reused device. The pod keeps it."""
     one = widgets(plugins, *"abc", preferred=lambda r: ["a"] if r.size == 1 else ["b", "c"])
     async with DeviceManager(plugins) as manager, registered(manager, one):
-        got = await manager.allocate(
-            Pod(
-                "p",
-                init_containers=(Container("i", {RESOURCE: 1}),),
-                containers=(Container("c", {RESOURCE: 2}),),
-            )
-        )
+        got = await manager.allocate(ONE_THEN_TWO)
         assert set(got["i"][RESOURCE]) < set(got["c"][RESOURCE])
     assert "leaves out devices it must include" in caplog.text
 
