@@ -25,6 +25,7 @@ from kubedevices.node.services.pod_resources import PodResourcesServer
 from kubedevices.values.allocation import ContainerAllocateResponse, PluginOptions
 from kubedevices.values.device import ReportedDevice
 from kubedevices.wire.unix_grpc import GrpcChannel
+from tests.turns import Turns
 
 GPU = "example.com/gpu"
 TRAINING = Pod(
@@ -198,26 +199,18 @@ async def test_allocatable_has_every_healthy_device(short_dir: Path, node: FakeN
 
 async def test_many_allocatable_devices_are_encoded_in_turns(short_dir: Path) -> None:
     """Other tasks run after some devices, and all callers share the answer that is being made."""
-    node, count, turns = FakeNode(), 20_000, 0
+    node, count = FakeNode(), 20_000
     generation = node.inventory.connect(GPU, PluginOptions()).generation
     devices = tuple(ReportedDevice(f"gpu-{n}", "Healthy", (n % 2,)) for n in range(count))
     node.inventory.report(GPU, generation, devices)
     server = PodResourcesServer(node, short_dir / "pods.sock")
     steps = sum(1 for _ in server._encode_allocatable())
     assert count / 128 <= steps <= count
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    other = asyncio.create_task(others())
-    first, second = await asyncio.gather(server.get_allocatable(), server.get_allocatable())
-    other.cancel()
+    async with Turns() as turns:
+        first, second = await asyncio.gather(server.get_allocatable(), server.get_allocatable())
     assert first is second
     assert len(ALLOCATABLE.from_wire(first)) == count
-    assert turns >= 20
+    assert turns.count >= 20
 
 
 async def test_v1alpha1_lists_app_containers_only(short_dir: Path, node: FakeNode) -> None:
