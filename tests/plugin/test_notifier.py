@@ -11,11 +11,7 @@ from kubedevices.errors import NotADeviceTree
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.values.device import Device, Health
 from kubedevices.values.device_tree import DeviceTree, TreeChange
-
-
-def tree_of(*ids: str, health: Health = Health.HEALTHY) -> DeviceTree:
-    """Return a tree with one type."""
-    return DeviceTree({"widget": [Device(device_id, health=health) for device_id in ids]})
+from tests.widgets import tree_of
 
 
 class Counter:
