@@ -22,7 +22,8 @@ from kubedevices.check.drivers.rules import ALL as RULES
 from kubedevices.check.drivers.run import run_driver
 from kubedevices.check.drivers.timing import DriverTiming
 from kubedevices.check.kubelets import Kubelets
-from kubedevices.check.runner import CheckResult, run_checks
+from kubedevices.check.results import CheckResult
+from kubedevices.check.runner import run_all
 from kubedevices.check.target import Target
 from kubedevices.check.timing import CheckTiming
 from tests.check.grpc_driver_rig import grpc_driver
@@ -87,7 +88,7 @@ async def verdicts_of(name: str, *, quick: bool) -> tuple[Verdicts, float]:
         else:
             checks = [find("registration.version")] if quick else ALL
             plugin = plugins(directory)[name]
-            results = await run_checks(plugin, checks, CheckTiming(), kubelets=KUBELETS)
+            results = (await run_all(plugin, checks, CheckTiming(), kubelets=KUBELETS)).results
     return {(each.check.id, each.resource): each for each in results}, time.monotonic() - began
 
 

@@ -13,6 +13,7 @@ import pytest_timeout
 from hypothesis import HealthCheck, settings
 
 from tests import forking, host_needs, known_world, worker_groups
+from tests.command_line import CommandLine
 from tests.image_host import ImageHost, build_image, image_host
 
 SAYS_SLOW = re.compile("mark.slow|CLUSTER_TEST")
@@ -38,6 +39,12 @@ def short_dir() -> Iterator[Path]:
     directory.mkdir()
     yield directory
     shutil.rmtree(parent, ignore_errors=True)
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    """Give the command line of kubedevices."""
+    return CommandLine(capsys)
 
 
 @pytest.fixture(autouse=True)

@@ -4,14 +4,15 @@ thread.
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.services.control import ControlService
-from tests.fake_plugin import FakePlugin
+from kubedevices.values.device import ReportedDevice
+from tests.fake_plugin import RESOURCE, FakePlugin
 
 Result = TypeVar("Result")
 
@@ -26,6 +27,12 @@ class NodeThread:
 
     def call(self, work: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+    def serve(self, devices: Sequence[ReportedDevice]) -> None:
+        """Let the plugin register and list these devices, and wait until the node has them."""
+        self.call(self.plugin.send(devices))
+        self.call(self.plugin.register())
+        self.call(self.manager.wait_for(RESOURCE, capacity=len(devices)))
 
     async def _start(self) -> None:
         self.manager = DeviceManager(self.socket_dir)

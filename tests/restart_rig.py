@@ -4,6 +4,7 @@ Killed means here: the files have the content of that time. `tests/stories/test_
 a real process with SIGKILL.
 """
 
+import asyncio
 import shutil
 from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
@@ -27,6 +28,12 @@ ENDS: tuple[End, ...] = ("stopped", "killed", "rebooted")
 def pod(name: str, count: int = 1, *, resource: str = RESOURCE) -> Pod:
     """Return a pod with one container, `main`."""
     return Pod(name, containers=(Container("main", {resource: count}),))
+
+
+async def still_waits(*tasks: "asyncio.Task[Any]") -> bool:
+    """Return whether none of the tasks ends within a moment."""
+    done, _ = await asyncio.wait(tasks, timeout=0.1)
+    return not done
 
 
 def ids(options: ContainerOptions | None) -> tuple[str, ...]:

@@ -313,25 +313,19 @@ class GoodPlugin:
 
     def services(self) -> list[Any]:
         """Return the handlers of all services."""
-        names = [
-            "GetDevicePluginOptions",
-            "ListAndWatch",
-            "GetPreferredAllocation",
-            "Allocate",
-            "PreStartContainer",
-        ]
-        made = [
-            wire.handlers("v1beta1.DevicePlugin", {name: getattr(self, name) for name in names})
-        ]
-        if self.registry_dir:
-            names = ["GetInfo", "NotifyRegistrationStatus"]
-            made.append(
-                wire.handlers(
-                    "pluginregistration.Registration",
-                    {name: getattr(self, name) for name in names},
-                )
-            )
-        return made
+        names = ("GetDevicePluginOptions", "ListAndWatch", "GetPreferredAllocation")
+        methods = (*names, "Allocate", "PreStartContainer")
+        made = [self.service("v1beta1.DevicePlugin", *methods)]
+        return [*made, self.watcher_service()] if self.registry_dir else made
+
+    def watcher_service(self) -> Any:
+        """Return the handler of the service that a plugin watcher calls."""
+        names = ("GetInfo", "NotifyRegistrationStatus")
+        return self.service("pluginregistration.Registration", *names)
+
+    def service(self, name: str, *methods: str) -> Any:
+        """Return the handler of a service, whose methods are ours."""
+        return wire.handlers(name, {each: getattr(self, each) for each in methods})
 
     async def close_server(self, grace: float = 0) -> None:
         """Stop serving. grpc removes the socket file, so the file must still be ours."""

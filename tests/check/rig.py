@@ -12,7 +12,8 @@ from tempfile import mkdtemp
 from kubedevices.check.check import PluginCheck
 from kubedevices.check.checks import ALL
 from kubedevices.check.kubelets import Kubelets
-from kubedevices.check.runner import CheckResult, run_checks
+from kubedevices.check.results import CheckResult
+from kubedevices.check.runner import run_all
 from kubedevices.check.target import Target, Trigger
 from kubedevices.check.timing import CheckTiming
 
@@ -91,7 +92,7 @@ async def check(
     """Check a plugin of this folder."""
     with widgets() as directory:
         plugin = replace(target(script, directory, options), side_by_side=side_by_side)
-        return await run_checks(plugin, checks, timing, kubelets=ALL_KUBELETS)
+        return (await run_all(plugin, checks, timing, kubelets=ALL_KUBELETS)).results
 
 
 NO_PROSE = re.compile(

@@ -22,7 +22,7 @@ from kubedevices.check.busy_machine import (
 )
 from kubedevices.check.checks import find
 from kubedevices.check.harness_setup import open_harness
-from kubedevices.check.runner import run_checks
+from kubedevices.check.runner import run_all
 from kubedevices.check.target import Target
 from tests.check.rig import FAST, GOOD_PLUGIN, target, widgets
 from tests.host_needs import needs
@@ -140,7 +140,7 @@ async def test_the_command_of_a_container_engine_may_end_later() -> None:
         engine = "trap 'kill $c; wait $c; sleep 3; exit 0' TERM; \"$@\" & c=$!; wait $c; wait"
         plugin = replace(plugin, command=("sh", "-c", engine, "engine", *plugin.command))
         checks = [find("life.stop-time"), find("life.stop-code"), find("life.stop-socket")]
-        results = await run_checks(plugin, checks, replace(FAST, stop=2))
+        results = (await run_all(plugin, checks, replace(FAST, stop=2))).results
     assert {each.check.id: each.status.value for each in results} == {
         each.id: "pass" for each in checks
     }

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.check.checks import ALL
-from kubedevices.check.runner import CheckResult, run_checks
+from kubedevices.check.checks import find
+from kubedevices.check.results import CheckResult
+from kubedevices.check.runner import run_all
 from kubedevices.check.shared_state import DeviceChanges
 from kubedevices.check.target import NUMBER_VARIABLE, Trigger
 from kubedevices.check.timing import CheckTiming
 from tests.check.good_plugin import GoodPlugin
-from tests.check.rig import FAST, HERE, MUTANT, hot_plug, target, widgets
+from tests.check.rig import FAST, GOOD_PLUGIN, HERE, MUTANT, check, hot_plug, target, widgets
 from tests.check.unusual_plugin import LooksRarely, RemembersDevices, SecondNeverChanges
 
 pytestmark = pytest.mark.usefixtures("preloaded")
@@ -34,7 +35,7 @@ async def changed(
     with widgets() as directory:
         plugin = target(SCRIPT, directory, ("--habit", habit.__name__))
         plugin = replace(plugin, trigger=hot_plug(directory) if trigger is None else trigger)
-        results = await run_checks(plugin, [each for each in ALL if each.id in ids], timing)
+        results = (await run_all(plugin, map(find, ids), timing)).results
         return results, sorted(path.name for path in directory.iterdir())
 
 
@@ -105,12 +106,10 @@ async def test_a_plugin_without_a_changed_list_has_lost_no_update(habit: type[Go
 
 async def test_a_change_that_only_new_streams_see_is_lost() -> None:
     """Both open streams have no change, but a new stream has it: the update was lost."""
-    with widgets() as directory:
-        plugin = target(MUTANT, directory, ("--mutation", "tells-no-open-stream"))
-        checks = [each for each in ALL if each.id == "list.change"]
-        (result,) = await run_checks(plugin, checks, FAST)
-        assert result.status == "fail"
-        assert "a new stream of example.com/widget has it" in result.verdict.evidence
+    mutation = ("--mutation", "tells-no-open-stream")
+    (result,) = await check(MUTANT, *mutation, checks=[find("list.change")])
+    assert result.status == "fail"
+    assert "a new stream of example.com/widget has it" in result.verdict.evidence
 
 
 async def test_the_devices_are_left_as_they_were(tmp_path: Path) -> None:
@@ -120,8 +119,7 @@ async def test_the_devices_are_left_as_they_were(tmp_path: Path) -> None:
         count = f"{switch}; echo >> {tmp_path}/runs"
         plugin = target(MUTANT, directory, ("--mutation", "generic-streams-share-a-queue"))
         plugin = replace(plugin, trigger=Trigger(count))
-        checks = [each for each in ALL if each.id == "list.change"]
-        (result,) = await run_checks(plugin, checks, FAST)
+        (result,) = (await run_all(plugin, [find("list.change")], FAST)).results
         assert result.status == "fail"
         assert len((tmp_path / "runs").read_text().splitlines()) % 2 == 0
         assert not (directory / "w9").exists()
@@ -130,8 +128,7 @@ async def test_the_devices_are_left_as_they_were(tmp_path: Path) -> None:
 async def test_replicas_that_were_never_unhealthy_are_a_skip() -> None:
     """Without an unhealthy device the check has nothing to judge."""
     with widgets(unhealthy=False) as directory:
-        plugin = target(HERE / "good_plugin.py", directory)
-        checks = [each for each in ALL if each.id == "list.replicas"]
-        (result,) = await run_checks(plugin, checks, FAST)
-        assert result.status == "skip"
-        assert "was unhealthy" in result.verdict.evidence
+        plugin = target(GOOD_PLUGIN, directory)
+        (result,) = (await run_all(plugin, [find("list.replicas")], FAST)).results
+    assert result.status == "skip"
+    assert "was unhealthy" in result.verdict.evidence

@@ -7,7 +7,7 @@ import pytest
 
 from kubedevices.check.checks import find
 from kubedevices.check.harness_setup import open_harness
-from kubedevices.check.runner import run_checks
+from kubedevices.check.runner import run_all
 from kubedevices.kubelet_api.pod_resources import DeviceEntry, PodResourcesClient
 from kubedevices.testing.kubelet.mounts import HIDDEN
 from kubedevices.values.socket_paths import PLUGIN_REGISTRY_DIR
@@ -23,7 +23,7 @@ async def test_without_a_registry_its_directory_does_not_exist(registry: bool) -
     """A plugin that chooses by the existence of the directory registers at kubelet.sock."""
     with widgets() as directory:
         plugin = target(HERE / "unusual_plugin.py", directory, ("--habit", "ChoosesByDirectory"))
-        results = await run_checks(replace(plugin, registry=registry), ONLY, FAST)
+        results = (await run_all(replace(plugin, registry=registry), ONLY, FAST)).results
         async with open_harness(replace(plugin, registry=registry), FAST) as harness:
             assert harness.directories.registry.exists() is registry
             hidden = [each.inside for each in harness.directories.binds() if each.host == HIDDEN]
@@ -57,5 +57,5 @@ async def test_a_plugin_finds_the_podresources_socket_at_the_fixed_path() -> Non
         plugin = target(GOOD_PLUGIN, directory)
         words = ("sh", "-c", f'{script}; exec "$@"', "sh", *plugin.command)
         assert words[4] == sys.executable
-        results = await run_checks(replace(plugin, command=words), ONLY, FAST)
+        results = (await run_all(replace(plugin, command=words), ONLY, FAST)).results
     assert [each.status.value for each in results] == ["pass", "pass"]

@@ -8,7 +8,7 @@ from socket import socket
 import pytest
 
 from kubedevices.check.checks import ALL
-from kubedevices.check.runner import run_checks
+from kubedevices.check.runner import run_all
 from kubedevices.check.target import Target
 from tests.check import our_program
 from tests.check.our_program import KUBEDEVICES
@@ -64,7 +64,7 @@ async def test_expose_passes_everything(short_dir: Path) -> None:
     config.write_text(EXPOSE.format(directory=devices))
     command = (*KUBEDEVICES, "expose", "--config", str(config), "--socket-dir", "{socket_dir}")
     target = Target(command, trigger=hot_plug(devices))
-    results = await run_checks(target, ALL, OURS)
+    results = (await run_all(target, ALL, OURS)).results
     assert {each.resource for each in results} >= {
         "devices.example.com/widget",
         "devices.example.com/gadget",
@@ -87,7 +87,7 @@ async def test_simulate_passes_everything() -> None:
     """`kubedevices simulate` with annotations."""
     options = ("--number-devices", "4", "--annotation-prefix", "gpu")
     command = (*KUBEDEVICES, "simulate", "--socket-dir", "{socket_dir}", *options)
-    results = await run_checks(Target(command), ALL, OURS)
+    results = (await run_all(Target(command), ALL, OURS)).results
     assert not found(results)
     files = {f"allocate.{name}" for name in ("paths", "permissions", "container-paths")}
     files |= {"allocate.host-paths", "allocate.env-names"}
@@ -106,6 +106,6 @@ async def test_simulate_passes_when_it_is_watched() -> None:
     """`kubedevices simulate --registration watch`, found by the plugin watcher; with CDI."""
     options = ("--registration", "watch", "--socket-dir", "{registry_dir}")
     cdi = ("--cdi", "--cdi-dir", "{cdi_dir}")
-    results = await run_checks(Target((*KUBEDEVICES, "simulate", *options, *cdi)), ALL, OURS)
+    results = (await run_all(Target((*KUBEDEVICES, "simulate", *options, *cdi)), ALL, OURS)).results
     assert not found(results)
     assert not (WATCHER | CDI) & skipped(results)

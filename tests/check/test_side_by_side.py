@@ -13,7 +13,7 @@ from kubedevices.check.check import PluginCheck, Status, Verdict
 from kubedevices.check.checks import ALL, DIES_CHECK, find
 from kubedevices.check.plugin import Plugin
 from kubedevices.check.results import CheckResult, ResultCollector
-from kubedevices.check.runner import in_order, run_checks
+from kubedevices.check.runner import in_order, run_all
 from kubedevices.check.shared_state import DeviceChanges, SharedState
 from kubedevices.check.target import Target, Trigger
 from kubedevices.check.timing import QUICK
@@ -66,7 +66,7 @@ async def test_a_plugin_that_cannot_run_twice_is_checked_step_by_step() -> None:
         lock = ["flock", "--nonblock", "--no-fork", "--conflict-exit-code", "9", f"{directory}"]
         plugin = replace(plugin, command=(*lock, *plugin.command), side_by_side=True)
         checks = [each for each in ALL if each.theme == "grpc" or each.id == "life.sockets-wiped"]
-        results = await run_checks(plugin, checks, FAST)
+        results = (await run_all(plugin, checks, FAST)).results
     assert {each.status.value for each in results} == {"pass"}
 
 
@@ -123,7 +123,7 @@ async def test_an_unexpected_end_is_reported_once_by_life_dies() -> None:
         end = f"{script}; echo 'panic: out of widgets' >&2; kill $!; exit 2"
         plugin = Target(("sh", "-c", end, str(directory)))
         checks = [find("list.stays-open")]
-        results = await run_checks(plugin, checks, replace(FAST, quiet=20))
+        results = (await run_all(plugin, checks, replace(FAST, quiet=20))).results
     assert {each.check.id: each.status.value for each in results} == {
         "list.stays-open": "skip",
         "life.dies": "fail",
@@ -183,7 +183,7 @@ async def test_devices_change_while_other_checks_wait_for_a_return() -> None:
     with widgets() as directory:
         plugin = target(MUTANT, directory, ("--mutation", "akri-never-registers-again"))
         plugin = replace(plugin, side_by_side=True)
-        await run_checks(
+        await run_all(
             plugin,
             [*map(find, names)],
             replace(FAST, registered_at_all=15),
@@ -198,7 +198,7 @@ async def test_other_copies_do_not_judge_devices_that_change() -> None:
         plugin = target(GOOD_PLUGIN, directory)
         broken = Trigger(f"echo Unhealthy > {directory}/w0", undo=f"echo > {directory}/w0")
         plugin = replace(plugin, side_by_side=True, trigger=broken)
-        results = await run_checks(plugin, ALL, FAST)
+        results = (await run_all(plugin, ALL, FAST)).results
     assert found(results) == {}
     said = {each.check.id: each.status.value for each in results}
     assert said["list.change"] == said["list.recovers"] == said["life.lost-updates"] == "pass"

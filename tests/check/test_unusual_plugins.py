@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.check.checks import ALL
+from kubedevices.check.checks import ALL, find
 from kubedevices.check.harness import Harness
 from kubedevices.check.harness_setup import open_harness
 from kubedevices.check.report.document import as_document
 from kubedevices.check.report.junit import as_junit
 from kubedevices.check.report.summary import Run
-from kubedevices.check.results import PLUGIN
-from kubedevices.check.runner import CheckResult, run_checks
+from kubedevices.check.results import PLUGIN, CheckResult
+from kubedevices.check.runner import run_all
 from kubedevices.check.target import Target
 from kubedevices.check.timing import CheckTiming
 from kubedevices.errors import UnknownResource
 from kubedevices.testing.kubelet.arrival import Arrival
 from kubedevices.values.allocation import RegisterRequest
 from tests.check.good_plugin import GoodPlugin
-from tests.check.rig import FAST, GOOD_PLUGIN, HERE, found, target, widgets
+from tests.check.rig import FAST, GOOD_PLUGIN, HERE, check, found, target, widgets
 from tests.check.unusual_plugin import (
     AllocatesAfterTheSecondTime,
     BothWays,
@@ -57,12 +57,11 @@ async def only(
     timing: CheckTiming = FAST,
 ) -> list[CheckResult]:
     """Run checks on a plugin with a habit; repeat them if the machine may have caused a finding."""
-    checks = [each for each in ALL if each.id in ids]
     for _ in range(2):
         with widgets() as directory:
             plugin = target(SCRIPT, directory, ("--habit", habit.__name__))
             plugin = replace(plugin, resource=resource)
-            results = await run_checks(plugin, checks, timing)
+            results = (await run_all(plugin, map(find, ids), timing)).results
         if not found(results):
             break
     return results
@@ -96,23 +95,21 @@ async def test_an_unusual_habit_is_not_a_failure(habit: type[GoodPlugin], name: 
 
 async def test_a_plugin_that_runs_longer_than_its_command_is_reported() -> None:
     """The command ends on SIGTERM, but another process still answers: the check ends soon."""
-    (check,) = [each for each in ALL if each.id == "life.stop-in-allocate"]
     with widgets() as directory:
         plugin = target(SCRIPT, directory, ("--habit", "PoolOfThreads"))
         wrapped = ("sh", "-c", 'setsid "$@" & exec sleep 1000', "sh", *plugin.command)
-        results = await run_checks(replace(plugin, command=wrapped), [check], FAST)
-    (result,) = results
+        checks = [find("life.stop-in-allocate")]
+        (result,) = (await run_all(replace(plugin, command=wrapped), checks, FAST)).results
     assert "after the command ended: another process" in result.verdict.evidence
 
 
 async def test_a_resource_that_no_plugin_has_is_told_at_once() -> None:
     """The wait ends when no further resource registers, long before the limit of a start."""
-    (check,) = [each for each in ALL if each.id == "list.order"]
     with widgets() as directory:
         plugin = replace(target(GOOD_PLUGIN, directory), resource=GADGET)
         async with asyncio.timeout(120):
             with pytest.raises(UnknownResource) as caught:
-                await run_checks(plugin, [check], replace(FAST, start=600))
+                await run_all(plugin, [find("list.order")], replace(FAST, start=600))
     assert caught.value.registered == (WIDGET,)
 
 
@@ -130,22 +127,19 @@ async def test_the_check_waits_for_the_chosen_one_of_several_resources(
 async def test_a_plugin_may_register_in_both_ways(registry: bool) -> None:
     """With Register and through the plugin watcher, once each; its Register calls are judged."""
     ids = ["registration.once", "registration.refused", "life.sockets-wiped"]
-    checks = [each for each in ALL if each.id in ids]
     with widgets() as directory:
         plugin = target(SCRIPT, directory, ("--habit", BothWays.__name__))
-        results = await run_checks(replace(plugin, registry=registry), checks, FAST)
+        results = (await run_all(replace(plugin, registry=registry), map(find, ids), FAST)).results
     assert {each.check.id: each.status.value for each in results} == dict.fromkeys(ids, "pass")
 
 
-async def test_a_plugin_of_v1alpha_gets_its_verdict(short_dir: Path) -> None:
+async def test_a_plugin_of_v1alpha_gets_its_verdict() -> None:
     """All reports name the old API, although the plugin ends at once."""
-    with widgets() as directory:
-        plugin = target(SCRIPT, directory, ("--habit", SpeaksV1Alpha.__name__))
-        results = await run_checks(plugin, ALL, FAST)
-        assert found(results) == {"registration.registers": "fail"}
-        (first,) = [each for each in results if each.status == "fail"]
-        assert "deviceplugin.Registration (v1alpha)" in first.verdict.evidence
-        assert len(results) == len(ALL)
+    results = await check(SCRIPT, "--habit", SpeaksV1Alpha.__name__)
+    assert found(results) == {"registration.registers": "fail"}
+    (first,) = [each for each in results if each.status == "fail"]
+    assert "deviceplugin.Registration (v1alpha)" in first.verdict.evidence
+    assert len(results) == len(ALL)
     document = json.loads(json.dumps(as_document(Run(results, plugin="p", seconds=1))))
     assert document["summary"]["fail"] == 1
     assert 'failures="1"' in as_junit(Run(results, plugin="p", seconds=1))
@@ -183,10 +177,8 @@ async def test_resources_are_watched_together(monkeypatch: pytest.MonkeyPatch) -
         await pause(harness, seconds)
 
     monkeypatch.setattr(Harness, "pause", counting)
-    with widgets() as directory:
-        plugin = target(SCRIPT, directory, ("--habit", OneAfterTheOther.__name__))
-        checks = [each for each in ALL if each.id == "list.abandoned-stream"]
-        results = await run_checks(plugin, checks, FAST)
+    habit = ("--habit", OneAfterTheOther.__name__)
+    results = await check(SCRIPT, *habit, checks=[find("list.abandoned-stream")])
     assert of(results, WIDGET) == of(results, GADGET) == {"list.abandoned-stream"}
     assert pauses.count(FAST.watch) == 1
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # started as a script, from anywhere
-from tests.check import wire_names as wire
 from tests.check.good_plugin import (
     POLL,
     Device,
@@ -252,9 +251,7 @@ class BothWays(GoodPlugin):
         self.mine = identity(self.path)  # the hard link changed the time of the file
 
     def services(self) -> list[Any]:
-        names = ["GetInfo", "NotifyRegistrationStatus"]
-        methods = {name: getattr(self, name) for name in names}
-        return [*super().services(), wire.handlers("pluginregistration.Registration", methods)]
+        return [*super().services(), self.watcher_service()]
 
 
 class ChoosesByDirectory(GoodPlugin):
@@ -297,28 +294,9 @@ class RegistersOften(GoodPlugin):
 
 
 HABITS = {
-    each.__name__: each
-    for each in (
-        OneAfterTheOther,
-        OneLongAfterTheOther,
-        SecondNeverChanges,
-        RemembersDevices,
-        LooksRarely,
-        KeepsTheMissing,
-        PoolOfThreads,
-        WatchesLate,
-        LateOnce,
-        HearsSigtermLate,
-        BothWays,
-        ChoosesByDirectory,
-        Interchangeable,
-        SpeaksV1Alpha,
-        RegistersTwiceAfterAWait,
-        AllocatesAfterTheSecondTime,
-        NamedBySecondAndRemoving,
-        NamedBySecondAndBinding,
-        RegistersOften,
-    )
+    name: each
+    for name, each in vars().items()
+    if isinstance(each, type) and issubclass(each, GoodPlugin)
 }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fake_plugin import RESOURCE, healthy
+from tests.fake_plugin import healthy
 from tests.node_thread import NodeThread, node_thread
 
 _CHECKOUT = str(Path(__file__).parents[2])
@@ -32,7 +32,5 @@ def modules_as_before() -> Iterator[None]:
 def node(short_dir: Path) -> Iterator[NodeThread]:
     """Give a node with four devices."""
     with node_thread(short_dir / "p") as running:
-        running.call(running.plugin.send(healthy("a", "b", "c", "d")))
-        running.call(running.plugin.register())
-        running.call(running.manager.wait_for(RESOURCE, allocatable=4))
+        running.serve(healthy("a", "b", "c", "d"))
         yield running

@@ -1,7 +1,6 @@
 """`kubedevices allocate`."""
 
 import io
-import json
 import re
 import textwrap
 from functools import partial
@@ -9,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.cli import main
 from kubedevices.values.allocation import AllocateResponse, ContainerAllocateResponse
 from kubedevices.values.device import DeviceSpec, Mount
+from tests.command_line import CommandLine
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.node_thread import NodeThread
 
@@ -38,8 +37,9 @@ MANIFEST = """\
 """
 
 
-def allocate(node: NodeThread, *arguments: str) -> int:
-    return main(["allocate", *arguments, "--socket-dir", str(node.socket_dir)])
+@pytest.fixture
+def allocate(node: NodeThread, cli: CommandLine) -> CommandLine:
+    return cli.of("allocate", after=("--socket-dir", node.socket_dir))
 
 
 def write(directory: Path, text: str) -> str:
@@ -48,9 +48,7 @@ def write(directory: Path, text: str) -> str:
     return str(file)
 
 
-def test_the_table_has_devices_and_run_options(
-    node: NodeThread, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_table_has_devices_and_run_options(node: NodeThread, allocate: CommandLine) -> None:
     """Devices first, then every option; a renamed path shows both names."""
     node.plugin.allocate_answer = lambda request: AllocateResponse(
         [
@@ -63,8 +61,8 @@ def test_the_table_has_devices_and_run_options(
             )
         ]
     )
-    assert allocate(node, f"{RESOURCE}=2", "--pod-name", "train", "--container", "gpu") == 0
-    assert capsys.readouterr().out == textwrap.dedent(
+    out = allocate(f"{RESOURCE}=2", "--pod-name", "train", "--container", "gpu").out
+    assert out == textwrap.dedent(
         """\
         pod default/train is admitted
         CONTAINER  KIND  RESOURCE            DEVICES
@@ -83,7 +81,7 @@ def test_the_table_has_devices_and_run_options(
 
 @pytest.mark.parametrize("arguments", [[], ["--format", "env"], ["-o", "json"]])
 def test_what_does_not_reach_the_container_is_told(
-    arguments: list[str], node: NodeThread, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], node: NodeThread, allocate: CommandLine
 ) -> None:
     """Two resources put their device at one path: the caller holds both, and gets one."""
 
@@ -98,21 +96,20 @@ def test_what_does_not_reach_the_container_is_told(
         node.call(node.manager.wait_for("z.com/y", allocatable=1))
         node.plugin.allocate_answer = partial(answer, "/dev/x")
         other.allocate_answer = partial(answer, "/dev/y")
-        assert allocate(node, f"{RESOURCE}=1", "z.com/y=1", *arguments) == 0
+        shown = allocate(f"{RESOURCE}=1", "z.com/y=1", *arguments)
     finally:
         node.call(other.stop())
-    told = capsys.readouterr().err
+    told = shown.err
     kept = f"of {RESOURCE} is kept, "
     assert f"warning: container main: environment variable 'LINE': '/dev/x' {kept}" in told
     assert f"'/dev/line': /dev/x (rw) {kept}/dev/y (rw) of z.com/y is skipped" in told
 
 
 def test_a_pod_manifest_is_admitted_as_the_kubelet_would(
-    node: NodeThread, short_dir: Path, capsys: pytest.CaptureFixture[str]
+    short_dir: Path, allocate: CommandLine
 ) -> None:
     """Init containers, sidecars, quantities; everything else in it is left alone."""
-    assert allocate(node, "--pod", write(short_dir, MANIFEST), "-o", "json") == 0
-    answer = json.loads(capsys.readouterr().out)
+    answer = allocate("--pod", write(short_dir, MANIFEST), "-o", "json").data
     assert (answer["namespace"], answer["name"]) == ("lab", "train")
     got = {each["name"]: each["devices"].get(RESOURCE, []) for each in answer["containers"]}
     assert [each["kind"] for each in answer["containers"]] == ["init", "sidecar", "app", "app"]
@@ -126,38 +123,28 @@ def test_a_pod_manifest_is_admitted_as_the_kubelet_would(
     assert not set(got["watch"]) & set(got["main"])
 
 
-def test_a_pod_without_a_name_gets_a_random_name(
-    node: NodeThread, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pod_without_a_name_gets_a_random_name(allocate: CommandLine) -> None:
     """So the command can be repeated."""
     names = set()
     for _ in range(2):
-        assert allocate(node, f"{RESOURCE}=1") == 0
-        match = re.match(r"pod default/(pod-[0-9a-f]{8}) is admitted\n", capsys.readouterr().out)
+        out = allocate(f"{RESOURCE}=1").out
+        match = re.match(r"pod default/(pod-[0-9a-f]{8}) is admitted\n", out)
         assert match
         names.add(match[1])
     assert len(names) == 2
 
 
-def test_the_same_pod_again_gets_the_same(
-    node: NodeThread, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_same_pod_again_gets_the_same(allocate: CommandLine) -> None:
     """Another number is refused."""
-    outputs = []
-    for _ in range(2):
-        assert allocate(node, f"{RESOURCE}=1", "--pod-name", "p") == 0
-        outputs.append(capsys.readouterr().out)
-    assert outputs[0] == outputs[1]
-    assert allocate(node, f"{RESOURCE}=2", "--pod-name", "p") == 1
-    assert "changed request for resource" in capsys.readouterr().err
+    first, second = (allocate(f"{RESOURCE}=1", "--pod-name", "p") for _ in range(2))
+    assert first == second
+    err = allocate(f"{RESOURCE}=2", "--pod-name", "p", code=1).err
+    assert "changed request for resource" in err
 
 
-def test_a_refusal_is_exit_code_one_with_the_kubelets_text(
-    node: NodeThread, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_refusal_is_exit_code_one_with_the_kubelets_text(allocate: CommandLine) -> None:
     """One line on stderr, nothing on stdout."""
-    assert allocate(node, f"{RESOURCE}=5") == 1
-    captured = capsys.readouterr()
+    captured = allocate(f"{RESOURCE}=5", code=1)
     assert captured.out == ""
     assert captured.err == (
         "kubedevices: Allocate failed due to requested number of devices unavailable for "
@@ -165,13 +152,10 @@ def test_a_refusal_is_exit_code_one_with_the_kubelets_text(
     )
 
 
-def test_a_pod_without_requests_is_admitted(
-    node: NodeThread, short_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pod_without_requests_is_admitted(short_dir: Path, allocate: CommandLine) -> None:
     """Said on stderr."""
     text = "{metadata: {name: p}, spec: {containers: [{name: c}]}}"
-    assert allocate(node, "--pod", write(short_dir, text)) == 0
-    captured = capsys.readouterr()
+    captured = allocate("--pod", write(short_dir, text))
     assert captured.out == "pod default/p is admitted\n"
     assert captured.err == "no container asks for devices\n"
 
@@ -195,11 +179,10 @@ def test_a_pod_without_requests_is_admitted(
     ],
 )
 def test_wrong_arguments_are_a_one_line_error(
-    short_dir: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
+    short_dir: Path, cli: CommandLine, arguments: list[str], text: str
 ) -> None:
     """Exit code 2, before any node is asked."""
-    assert main(["allocate", *arguments, "--socket-dir", str(short_dir)]) == 2
-    error = capsys.readouterr().err
+    error = cli("allocate", *arguments, "--socket-dir", short_dir, code=2).err
     assert text in error
     assert error.count("\n") == 1
 
@@ -233,32 +216,27 @@ spec:
     ],
 )
 def test_a_mistake_in_a_manifest_is_reported_with_its_line(
-    short_dir: Path, capsys: pytest.CaptureFixture[str], manifest: str, text: str
+    short_dir: Path, cli: CommandLine, manifest: str, text: str
 ) -> None:
     """Exit code 2, no traceback."""
-    code = main(["allocate", "--pod", write(short_dir, manifest), "--socket-dir", str(short_dir)])
-    error = capsys.readouterr().err
-    assert text in error
-    assert code == 2
+    words = ("--pod", write(short_dir, manifest), "--socket-dir", short_dir)
+    assert text in cli("allocate", *words, code=2).err
 
 
 def test_a_manifest_may_come_from_standard_input(
-    node: NodeThread, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, allocate: CommandLine
 ) -> None:
     """From another command; a mistake in it says so."""
-    for text, code in ((MANIFEST, 0), ("a: b: c", 2)):
+    for text, code, said in (
+        (MANIFEST, 0, "pod lab/train is admitted\n"),
+        ("a: b: c", 2, "kubedevices: standard input:1:5: not valid YAML"),
+    ):
         stdin = io.TextIOWrapper(io.BytesIO(textwrap.dedent(text).encode()))
         monkeypatch.setattr("sys.stdin", stdin)
-        assert allocate(node, "--pod", "-") == code
-    captured = capsys.readouterr()
-    assert captured.out.startswith("pod lab/train is admitted\n")
-    assert captured.err.startswith("kubedevices: standard input:1:5: not valid YAML")
+        assert "".join(allocate("--pod", "-", code=code)).startswith(said)
 
 
-def test_a_missing_manifest_is_reported(
-    short_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_manifest_is_reported(short_dir: Path, cli: CommandLine) -> None:
     """Exit code 3: a file that cannot be read."""
-    arguments = ["allocate", "--pod", str(short_dir / "none.yaml"), "--socket-dir", str(short_dir)]
-    assert main(arguments) == 3
-    assert "none.yaml" in capsys.readouterr().err
+    words = ("--pod", short_dir / "none.yaml", "--socket-dir", short_dir)
+    assert "none.yaml" in cli("allocate", *words, code=3).err

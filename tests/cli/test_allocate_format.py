@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from kubedevices.cli import main
 from kubedevices.host.runtimes import FORMATS
 from kubedevices.values.allocation import (
     AllocateRequest,
@@ -16,6 +15,7 @@ from kubedevices.values.allocation import (
 )
 from kubedevices.values.cdi import from_json
 from kubedevices.values.device import DeviceSpec, Mount
+from tests.command_line import CommandLine
 from tests.fake_plugin import RESOURCE
 from tests.node_thread import NodeThread
 
@@ -36,9 +36,9 @@ def answer_with(node: NodeThread, **parts: Any) -> None:
     node.plugin.allocate_answer = answer
 
 
-def allocate(node: NodeThread, *arguments: object) -> int:
-    words = [str(argument) for argument in arguments]
-    return main(["allocate", *words, "--socket-dir", str(node.socket_dir)])
+@pytest.fixture
+def allocate(node: NodeThread, cli: CommandLine) -> CommandLine:
+    return cli.of("allocate", after=("--socket-dir", node.socket_dir))
 
 
 def holders(node: NodeThread) -> int:
@@ -47,7 +47,7 @@ def holders(node: NodeThread) -> int:
 
 @pytest.mark.parametrize("runtime", ["podman", "docker"])
 def test_the_answer_is_one_line_of_arguments_quoted_for_a_shell(
-    node: NodeThread, capsys: pytest.CaptureFixture[str], runtime: str
+    node: NodeThread, allocate: CommandLine, runtime: str
 ) -> None:
     """A shell that reads the line gets exactly the words of the runtime."""
     answer_with(
@@ -58,8 +58,7 @@ def test_the_answer_is_one_line_of_arguments_quoted_for_a_shell(
         annotations={"k": "v"},
         cdi_devices=["v.com/c=x"],
     )
-    assert allocate(node, f"{RESOURCE}=1", "--format", runtime) == 0
-    printed = capsys.readouterr().out
+    printed = allocate(f"{RESOURCE}=1", "--format", runtime).out
     assert printed.count("\n") == 1
     assert shlex.split(printed) == [
         "--env=WIDGET=two words",
@@ -70,54 +69,44 @@ def test_the_answer_is_one_line_of_arguments_quoted_for_a_shell(
     ]
 
 
-def test_the_format_env_prints_only_variables(
-    node: NodeThread, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_format_env_prints_only_variables(node: NodeThread, allocate: CommandLine) -> None:
     """What `env` takes before a command."""
     answer_with(node, env={"A": "1", "B": "it's"}, devices=[DeviceSpec("/dev/null")])
-    assert allocate(node, f"{RESOURCE}=1", "--format", "env") == 0
-    assert shlex.split(capsys.readouterr().out) == ["A=1", "B=it's"]
+    assert shlex.split(allocate(f"{RESOURCE}=1", "--format", "env").out) == ["A=1", "B=it's"]
 
 
-def test_a_random_pod_name_is_printed(node: NodeThread, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_random_pod_name_is_printed(node: NodeThread, allocate: CommandLine) -> None:
     """On stderr, beside the words: otherwise nobody could release it."""
-    assert allocate(node, f"{RESOURCE}=1", "--format", "env") == 0
-    captured = capsys.readouterr()
+    captured = allocate(f"{RESOURCE}=1", "--format", "env")
     (pod,) = node.manager.pods()
     assert (
         captured.err
         == f"pod {pod.full_name} holds these devices until `kubedevices release {pod.name}`\n"
     )
     assert captured.out.count("\n") == 1
-    assert allocate(node, f"{RESOURCE}=1", "--format", "env", "--pod-name", "known") == 0
-    assert capsys.readouterr().err == ""
+    assert allocate(f"{RESOURCE}=1", "--format", "env", "--pod-name", "known").err == ""
 
 
 def test_an_oci_configuration_gets_its_devices_added(
-    node: NodeThread, short_dir: Path, capsys: pytest.CaptureFixture[str]
+    node: NodeThread, short_dir: Path, allocate: CommandLine
 ) -> None:
     """Without --oci-config there is nothing but the devices; with it the rest is kept."""
     answer_with(node, env={"A": "1"}, devices=[DeviceSpec("/dev/null", "/dev/w", "r")])
-    assert allocate(node, f"{RESOURCE}=1", "--format", "oci") == 0
-    plain = json.loads(capsys.readouterr().out)
+    plain = allocate(f"{RESOURCE}=1", "--format", "oci").data
     assert plain.keys() == {"process", "linux"}
     assert plain["linux"]["devices"][0]["path"] == "/dev/w"
     base = short_dir / "config.json"
     base.write_text(json.dumps({"ociVersion": "1.0.2", "process": {"env": ["B=2"]}}))
-    assert allocate(node, f"{RESOURCE}=1", "--format", "oci", "--oci-config", base) == 0
-    added = json.loads(capsys.readouterr().out)
+    added = allocate(f"{RESOURCE}=1", "--format", "oci", "--oci-config", base).data
     assert added["ociVersion"] == "1.0.2"
     assert added["process"]["env"] == ["B=2", "A=1"]
     assert added["linux"] == plain["linux"]
 
 
-def test_a_cdi_file_has_the_whole_allocation(
-    node: NodeThread, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cdi_file_has_the_whole_allocation(node: NodeThread, allocate: CommandLine) -> None:
     """Its one device is named after namespace, pod and container."""
     answer_with(node, env={"A": "1"})
-    assert allocate(node, f"{RESOURCE}=1", "--pod-name", "train", "--format", "cdi") == 0
-    spec = from_json(capsys.readouterr().out)
+    spec = from_json(allocate(f"{RESOURCE}=1", "--pod-name", "train", "--format", "cdi").out)
     assert (spec.kind, spec.devices[0].name) == (
         "kubedevices.local/allocation",
         "default_train_main",
@@ -125,15 +114,12 @@ def test_a_cdi_file_has_the_whole_allocation(
     assert spec.devices[0].container_edits.env == ("A=1",)
 
 
-def test_a_container_of_several_can_be_chosen(
-    node: NodeThread, short_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_container_of_several_can_be_chosen(short_dir: Path, allocate: CommandLine) -> None:
     """All are admitted together; what is printed is about the one."""
     file = short_dir / "pod.yaml"
     file.write_text(MANIFEST)
     for container, count in (("prepare", 1), ("main", 2)):
-        assert allocate(node, "--pod", file, "--container", container, "--format", "podman") == 0
-        words = capsys.readouterr().out.split()
+        words = allocate("--pod", file, "--container", container, "--format", "podman").out.split()
         assert sum(word.startswith("--device=") for word in words) == count
 
 
@@ -145,41 +131,32 @@ def test_a_container_of_several_can_be_chosen(
     ],
 )
 def test_an_unclear_choice_is_refused_before_the_allocation(
-    node: NodeThread,
-    short_dir: Path,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    text: str,
+    node: NodeThread, short_dir: Path, allocate: CommandLine, arguments: list[str], text: str
 ) -> None:
     """Exit code 2, and no pod is admitted."""
     file = short_dir / "pod.yaml"
     file.write_text(MANIFEST)
-    assert allocate(node, "--pod", file, "--format", "podman", *arguments) == 2
-    assert text in capsys.readouterr().err
+    assert text in allocate("--pod", file, "--format", "podman", *arguments, code=2).err
     assert holders(node) == 0
 
 
-def test_inexpressible_options_release_the_new_pod(
-    node: NodeThread, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_inexpressible_options_release_the_new_pod(node: NodeThread, allocate: CommandLine) -> None:
     """Nobody would release a pod whose name was never printed; one that was there before stays."""
     answer_with(node, devices=[DeviceSpec("/dev/a:b")])
-    assert allocate(node, f"{RESOURCE}=1", "--format", "podman") == 2
-    assert "not expressible for podman: the device path /dev/a:b" in capsys.readouterr().err
+    err = allocate(f"{RESOURCE}=1", "--format", "podman", code=2).err
+    assert "not expressible for podman: the device path /dev/a:b" in err
     assert holders(node) == 0
     named = [f"{RESOURCE}=1", "--pod-name", "train"]
-    assert allocate(node, *named) == 0
-    assert allocate(node, *named, "--format", "podman") == 2
+    allocate(*named)
+    allocate(*named, "--format", "podman", code=2)
     assert holders(node) == 1
 
 
-def test_a_missing_device_file_is_reported(
-    node: NodeThread, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_device_file_is_reported(node: NodeThread, allocate: CommandLine) -> None:
     """Exit code 3: an OCI configuration needs its number."""
     answer_with(node, devices=[DeviceSpec("/dev/none-such")])
-    assert allocate(node, f"{RESOURCE}=1", "--format", "oci") == 3
-    assert "/dev/none-such: No such file" in capsys.readouterr().err
+    err = allocate(f"{RESOURCE}=1", "--format", "oci", code=3).err
+    assert "/dev/none-such: No such file" in err
     assert holders(node) == 0
 
 
@@ -192,19 +169,14 @@ def test_a_missing_device_file_is_reported(
     ],
 )
 def test_a_bad_configuration_is_reported(
-    short_dir: Path,
-    capsys: pytest.CaptureFixture[str],
-    content: str | None,
-    code: int,
-    text: str,
+    short_dir: Path, cli: CommandLine, content: str | None, code: int, text: str
 ) -> None:
     """Before any node is asked."""
     file = short_dir / "config.json"
     if content is not None:
         file.write_text(content)
     arguments = [f"{RESOURCE}=1", "--format", "oci", "--oci-config", str(file)]
-    assert main(["allocate", *arguments, "--socket-dir", str(short_dir)]) == code
-    assert text in capsys.readouterr().err
+    assert text in cli("allocate", *arguments, "--socket-dir", short_dir, code=code).err
 
 
 @pytest.mark.parametrize(
@@ -216,20 +188,16 @@ def test_a_bad_configuration_is_reported(
     ],
 )
 def test_options_that_exclude_each_other_are_refused(
-    short_dir: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
+    short_dir: Path, cli: CommandLine, arguments: list[str], text: str
 ) -> None:
     """Exit code 2, one line."""
-    assert main(["allocate", f"{RESOURCE}=1", *arguments, "--socket-dir", str(short_dir)]) == 2
-    error = capsys.readouterr().err
+    error = cli("allocate", f"{RESOURCE}=1", *arguments, "--socket-dir", short_dir, code=2).err
     assert text in error
     assert error.count("\n") == 1
 
 
-def test_every_format_of_runtimes_is_an_option(
-    node: NodeThread, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_format_of_runtimes_is_an_option(node: NodeThread, allocate: CommandLine) -> None:
     """The table of the verb and that of the package are about the same formats."""
     answer_with(node, env={"A": "1"})
     for name in FORMATS:
-        assert allocate(node, f"{RESOURCE}=1", "--pod-name", "one", "--format", name) == 0, name
-        assert "A=1" in capsys.readouterr().out
+        assert "A=1" in allocate(f"{RESOURCE}=1", "--pod-name", "one", "--format", name).out

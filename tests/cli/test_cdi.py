@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kubedevices.cli import main
+from tests.command_line import CommandLine
 
 GOOD = {
     "cdiVersion": "0.6.0",
@@ -35,34 +35,24 @@ def directory(tmp_path: Path) -> Path:
     return directory
 
 
-class Printed:
-    """What a command printed, and its exit code."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str], *arguments: object) -> None:
-        self.code = main(["cdi", *map(str, arguments)])
-        self.out, self.err = capsys.readouterr()
-
-    @property
-    def data(self) -> Any:
-        return json.loads(self.out)
+@pytest.fixture
+def cdi(cli: CommandLine) -> CommandLine:
+    return cli.of("cdi")
 
 
-def test_list_shows_devices_and_says_what_is_broken(
-    directory: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_list_shows_devices_and_says_what_is_broken(directory: Path, cdi: CommandLine) -> None:
     """Devices on stdout, problems on stderr, and the code is 0: the question was answered."""
-    done = Printed(capsys, "list", "--cdi-dir", directory)
-    assert done.code == 0
-    assert done.out.splitlines() == [
+    done = cdi("list", "--cdi-dir", directory)
+    assert done.lines == [
         "NAME       VERSION  DEVICE NODES  FILE",
         f"v.com/c=w  0.6.0    /dev/null     {directory}/good.yaml",
     ]
     assert f"{directory}/bad.json: /devices/0/name: the device name '-'" in done.err
 
 
-def test_list_for_programs(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_for_programs(directory: Path, cdi: CommandLine) -> None:
     """The keys are a promise, and errors are part of the document."""
-    done = Printed(capsys, "list", "--cdi-dir", directory, "-o", "json")
+    done = cdi("list", "--cdi-dir", directory, "-o", "json")
     assert done.data["devices"] == [
         {
             "name": "v.com/c=w",
@@ -78,31 +68,24 @@ def test_list_for_programs(directory: Path, capsys: pytest.CaptureFixture[str]) 
     assert done.err == ""
 
 
-def test_an_empty_list_says_where_it_looked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_empty_list_says_where_it_looked(tmp_path: Path, cdi: CommandLine) -> None:
     """Nothing on stdout, a word on stderr."""
-    done = Printed(capsys, "list", "--cdi-dir", tmp_path)
-    assert (done.code, done.out, done.err) == (0, "", f"no CDI devices in {tmp_path}\n")
+    done = cdi("list", "--cdi-dir", tmp_path)
+    assert (done.out, done.err) == ("", f"no CDI devices in {tmp_path}\n")
 
 
-def test_later_directories_override(
-    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_later_directories_override(directory: Path, tmp_path: Path, cdi: CommandLine) -> None:
     """`--cdi-dir` comes several times, as directories do for engines."""
     other = tmp_path / "other"
     other.mkdir()
     (other / "good.json").write_text(json.dumps(GOOD))
-    done = Printed(capsys, "list", "--cdi-dir", directory, "--cdi-dir", other, "-o", "json")
+    done = cdi("list", "--cdi-dir", directory, "--cdi-dir", other, "-o", "json")
     assert [each["file"] for each in done.data["devices"]] == [f"{other}/good.json"]
 
 
-def test_validate_shows_every_problem_with_its_place(
-    directory: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_validate_shows_every_problem_with_its_place(directory: Path, cdi: CommandLine) -> None:
     """The code is 1 as soon as one file is invalid."""
-    done = Printed(capsys, "validate", directory, "-o", "json")
-    assert done.code == 1
+    done = cdi("validate", directory, "-o", "json", code=1)
     bad, good = done.data
     assert [each["pointer"] for each in bad["problems"]] == [
         "/devices/0/name",
@@ -121,65 +104,57 @@ def test_validate_shows_every_problem_with_its_place(
     }
 
 
-def test_validate_prints_a_line_per_finding(
-    directory: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_validate_prints_a_line_per_finding(directory: Path, cdi: CommandLine) -> None:
     """Valid, invalid and warning can be found by grep."""
-    lines = Printed(capsys, "validate", directory).out.splitlines()
+    lines = cdi("validate", directory, code=1).lines
     assert [line.split()[1] for line in lines[1:]] == ["invalid", "invalid", "valid", "warning"]
     assert lines[3].endswith("v.com/c, 1 device")
 
 
 def test_validate_takes_files_and_the_code_is_0_when_all_are_valid(
-    directory: Path, capsys: pytest.CaptureFixture[str]
+    directory: Path, cdi: CommandLine
 ) -> None:
     """A warning is no mistake."""
-    assert Printed(capsys, "validate", directory / "good.yaml").code == 0
+    cdi("validate", directory / "good.yaml")
 
 
-def test_validate_finds_conflicts(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_validate_finds_conflicts(directory: Path, cdi: CommandLine) -> None:
     """Two valid files of one directory may make a name unusable."""
     (directory / "bad.json").write_text(json.dumps(GOOD))
-    done = Printed(capsys, "validate", directory, "-o", "json")
-    assert done.code == 1
+    done = cdi("validate", directory, "-o", "json", code=1)
     assert [each["problems"][0]["problem"] for each in done.data] == [
         f"v.com/c=w is also defined in {directory}/good.yaml",
         f"v.com/c=w is also defined in {directory}/bad.json",
     ]
 
 
-def test_validate_can_be_strict(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_validate_can_be_strict(directory: Path, cdi: CommandLine) -> None:
     """Readers take a mount without `bind`, containers do not start with it."""
     edits = {"mounts": [{"hostPath": "/a", "containerPath": "/b"}]}
     data = GOOD | {"devices": [{"name": "w", "containerEdits": edits}]}
     path = directory / "good.yaml"
     path.write_text(json.dumps(data))
-    assert Printed(capsys, "validate", path).code == 0
-    done = Printed(capsys, "validate", "--strict", path)
-    assert done.code == 1
+    cdi("validate", path)
+    done = cdi("validate", "--strict", path, code=1)
     assert "/devices/0/containerEdits/mounts/0/options" in done.out
 
 
-def test_validate_refuses_a_missing_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_validate_refuses_a_missing_file(tmp_path: Path, cdi: CommandLine) -> None:
     """A path that is not there could not be asked; an empty directory is no mistake."""
-    done = Printed(capsys, "validate", tmp_path / "nope.json")
-    assert (done.code, done.err) == (
-        3,
-        f"kubedevices: cannot read {tmp_path}/nope.json: no such file or directory\n",
+    done = cdi("validate", tmp_path / "nope.json", code=3)
+    assert done.err == (
+        f"kubedevices: cannot read {tmp_path}/nope.json: no such file or directory\n"
     )
-    done = Printed(capsys, "validate", tmp_path)
-    assert (done.code, done.err) == (0, f"no CDI files in {tmp_path}\n")
+    done = cdi("validate", tmp_path)
+    assert done.err == f"no CDI files in {tmp_path}\n"
     (tmp_path / "link").symlink_to(tmp_path)
-    assert Printed(capsys, "validate", tmp_path / "link").code == 3
+    cdi("validate", tmp_path / "link", code=3)
 
 
-def test_resolve_says_why(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_resolve_says_why(directory: Path, cdi: CommandLine) -> None:
     """One line per name, a reason for each, and code 1 when one does not resolve."""
     names = ["v.com/c=w", "v.com/c=x", "v.com/d=y", "v.com/z=y", "/dev/null"]
-    done = Printed(capsys, "resolve", "--cdi-dir", directory, "-o", "json", *names)
-    assert done.code == 1
+    done = cdi("resolve", "--cdi-dir", directory, "-o", "json", *names, code=1)
     assert [each["resolves"] for each in done.data] == [True, False, False, False, False]
     reasons = [each["reason"] for each in done.data]
     assert reasons[0] == f"defined in {directory}/good.yaml"
@@ -190,34 +165,28 @@ def test_resolve_says_why(directory: Path, capsys: pytest.CaptureFixture[str]) -
     assert "it is a path" in reasons[4]
 
 
-def test_resolve_prints_warnings_as_lines(
-    directory: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_resolve_prints_warnings_as_lines(directory: Path, cdi: CommandLine) -> None:
     """A name that resolves may still be invisible to some runtime."""
     (directory / "good.yaml").chmod(0o600)
-    done = Printed(capsys, "resolve", "v.com/c=w", "--cdi-dir", directory)
-    assert done.code == 0
-    assert "resolves" in done.out.splitlines()[1]
-    assert "podman 4.3" in done.out.splitlines()[2]
-    assert "mode 0600" in done.out.splitlines()[3]
+    done = cdi("resolve", "v.com/c=w", "--cdi-dir", directory)
+    assert "resolves" in done.lines[1]
+    assert "podman 4.3" in done.lines[2]
+    assert "mode 0600" in done.lines[3]
 
 
-def test_resolve_shows_the_edits_of_a_name(
-    directory: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_resolve_shows_the_edits_of_a_name(directory: Path, cdi: CommandLine) -> None:
     """The edits of the file and of the device, in YAML as well."""
-    done = Printed(capsys, "resolve", "v.com/c=w", "--cdi-dir", directory, "-o", "yaml")
+    done = cdi("resolve", "v.com/c=w", "--cdi-dir", directory, "-o", "yaml")
     [found] = yaml.safe_load(done.out)
     assert found["edits"] == {"env": ["A=1"], "deviceNodes": [{"path": "/dev/null"}]}
 
 
 def test_inject_puts_the_device_into_a_configuration(
-    directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    directory: Path, cdi: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From standard input to standard output, for runtimes that do not know CDI."""
     monkeypatch.setattr("sys.stdin", io.StringIO('{"process": {"env": ["A=0"]}}'))
-    done = Printed(capsys, "inject", "v.com/c=w", "--cdi-dir", directory)
-    assert done.code == 0
+    done = cdi("inject", "v.com/c=w", "--cdi-dir", directory)
     assert done.data["process"] == {"env": ["A=1"]}
     [device] = done.data["linux"]["devices"]
     assert (device["path"], device["major"], device["minor"]) == ("/dev/null", 1, 3)
@@ -238,27 +207,24 @@ def test_inject_changes_nothing_on_failure(
     code: int,
     message: str,
     directory: Path,
-    capsys: pytest.CaptureFixture[str],
+    cdi: CommandLine,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nothing is printed to stdout, one line to stderr."""
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
-    done = Printed(capsys, "inject", name, "--cdi-dir", directory)
-    assert (done.code, done.out) == (code, "")
+    done = cdi("inject", name, "--cdi-dir", directory, code=code)
+    assert done.out == ""
     assert message in done.err
     assert len(done.err.splitlines()) == 1
 
 
-def test_an_action_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_action_is_needed(cdi: CommandLine) -> None:
     """Wrong usage is one line and code 2."""
-    done = Printed(capsys)
-    assert (done.code, len(done.err.splitlines())) == (2, 1)
-    assert Printed(capsys, "lst").code == 2
+    assert len(cdi(code=2).err.splitlines()) == 1
+    cdi("lst", code=2)
 
 
-def test_what_the_host_does_not_have_is_a_warning(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_host_does_not_have_is_a_warning(tmp_path: Path, cdi: CommandLine) -> None:
     """The file is valid and the name resolves, but no container with the device works."""
     (tmp_path / "plain").touch()
     edits = {
@@ -295,17 +261,17 @@ def test_what_the_host_does_not_have_is_a_warning(
     ]
     places = [f"deviceNodes/{number}" for number in (1, 2, 4, 6)]
     places += ["mounts/1/hostPath", "hooks/0/path", "hooks/1/path"]
-    listed = Printed(capsys, "list", "--cdi-dir", tmp_path, "-o", "json")
+    listed = cdi("list", "--cdi-dir", tmp_path, "-o", "json")
     assert listed.data["devices"][0]["missing"] == texts
-    checked = Printed(capsys, "validate", tmp_path, "-o", "json")
-    assert (checked.code, checked.data[0]["valid"]) == (0, True)
+    checked = cdi("validate", tmp_path, "-o", "json")
+    assert checked.data[0]["valid"] is True
     assert [each["problem"] for each in checked.data[0]["missing"]] == texts
     assert [each["pointer"] for each in checked.data[0]["missing"]] == [
         f"/devices/0/containerEdits/{place}" for place in places
     ]
-    resolved = Printed(capsys, "resolve", "v.com/c=w", "--cdi-dir", tmp_path, "-o", "json")
-    assert (resolved.code, resolved.data[0]["warnings"]) == (0, texts)
+    resolved = cdi("resolve", "v.com/c=w", "--cdi-dir", tmp_path, "-o", "json")
+    assert resolved.data[0]["warnings"] == texts
     for verb in (["list"], ["resolve", "v.com/c=w"]):
-        shown = Printed(capsys, *verb, "--cdi-dir", tmp_path)
+        shown = cdi(*verb, "--cdi-dir", tmp_path)
         for text in texts:
             assert f"{text}: no container with it works" in shown.out + shown.err

@@ -10,9 +10,9 @@ import pytest
 from kubedevices.check import directories
 from kubedevices.check.checks import ALL
 from kubedevices.check.processes import Supervisor, SupervisorRefused
-from kubedevices.cli import main
 from tests.check.rig import GOOD_PLUGIN, MUTANT, widgets
 from tests.cli.commands import COMMAND, run
+from tests.command_line import CommandLine
 from tests.host_needs import needs
 from tests.nobody import run_as_nobody
 
@@ -104,22 +104,19 @@ def test_a_plugin_that_cannot_be_started_exits_3() -> None:
         (["--explain", "list.ordr"], "did you mean 'list.order'?"),
     ],
 )
-def test_wrong_usage_exits_2(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_usage_exits_2(arguments: list[str], message: str, cli: CommandLine) -> None:
     """One line says what is wrong."""
-    assert main(["check", *arguments]) == 2
-    assert message in capsys.readouterr().err
+    assert message in cli("check", *arguments, code=2).err
 
 
-def test_a_fixture_that_is_missing_exits_3(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fixture_that_is_missing_exits_3(cli: CommandLine) -> None:
     """--bind names a path that must exist."""
-    assert main(["check", "--bind", "/no/such/dir:/dev", "--", "x"]) == 3
-    assert "/no/such/dir does not exist" in capsys.readouterr().err
+    err = cli("check", "--bind", "/no/such/dir:/dev", "--", "x", code=3).err
+    assert "/no/such/dir does not exist" in err
 
 
 def test_without_root_the_error_says_what_to_do(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A plugin with fixed paths needs a mount; the message names all ways out."""
 
@@ -127,8 +124,7 @@ def test_without_root_the_error_says_what_to_do(
         raise SupervisorRefused("Operation not permitted: unshare")
 
     monkeypatch.setattr(Supervisor, "enter_private_view", refused)
-    assert main(["check", "--", "true"]) == 3
-    error = capsys.readouterr().err
+    error = cli("check", "--", "true", code=3).err
     for words in ("Operation not permitted", "sudo", "{socket_dir}", "--in-place"):
         assert words in error
 
@@ -147,10 +143,7 @@ def test_without_root_a_user_namespace_gives_the_view(short_dir: Path) -> None:
 
 @pytest.mark.parametrize("there", [True, False])
 def test_in_place_needs_no_mount_and_leaves_nothing(
-    there: bool,
-    short_dir: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    there: bool, short_dir: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine
 ) -> None:
     """The check acts at the fixed paths themselves; what it made is gone afterwards."""
     fixed = {name: short_dir / "lib" / name for name in ("plugins", "registry", "cdi")}
@@ -168,21 +161,21 @@ def test_in_place_needs_no_mount_and_leaves_nothing(
         command = [sys.executable, str(GOOD_PLUGIN), "--device-dir", str(devices)]
         command += ["--socket-dir", str(fixed["plugins"]), "--cdi-dir", str(fixed["cdi"])]
         checks = ["--only", "list.order", "allocate.answers", "life.stop-code", "-o", "json"]
-        assert main(["check", *UNHURRIED, "--in-place", *checks, "--", *command]) == 0
-    statuses = {each["status"] for each in json.loads(capsys.readouterr().out)["checks"]}
+        shown = cli("check", *UNHURRIED, "--in-place", *checks, "--", *command)
+    statuses = {each["status"] for each in shown.data["checks"]}
     assert statuses == {"pass"}
     left = sorted(path.name for path in short_dir.rglob("*"))
     assert left == (["lib", "plugins"] if there else [])
 
 
 def test_in_place_refuses_a_directory_in_use(
-    short_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine
 ) -> None:
     """A machine with a kubelet is no place for it, and what is there stays."""
     (short_dir / "kubelet.sock").touch()
     monkeypatch.setattr(directories, "DEVICE_PLUGIN_DIR", short_dir)
-    assert main(["check", "--in-place", "--", "true"]) == 3
-    assert f"cannot use {short_dir}: it has files: kubelet.sock" in capsys.readouterr().err
+    err = cli("check", "--in-place", "--", "true", code=3).err
+    assert f"cannot use {short_dir}: it has files: kubelet.sock" in err
     assert (short_dir / "kubelet.sock").exists()
 
 
@@ -239,19 +232,17 @@ def test_a_quick_run_with_a_crash_fails() -> None:
     assert document["left_out"] == []
 
 
-def test_the_list_has_every_check(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_has_every_check(cli: CommandLine) -> None:
     """`--list` prints ID, severity and rule, or objects."""
-    assert main(["check", "--list"]) == 0
-    text = capsys.readouterr().out
+    text = cli("check", "--list").out
     assert all(check.id in text and check.rule in text for check in ALL)
-    assert main(["check", "--list", "--only", "grpc", "-o", "json"]) == 0
-    assert {each["theme"] for each in json.loads(capsys.readouterr().out)} == {"grpc"}
+    shown = cli("check", "--list", "--only", "grpc", "-o", "json")
+    assert {each["theme"] for each in shown.data} == {"grpc"}
 
 
-def test_a_check_can_be_explained(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_check_can_be_explained(cli: CommandLine) -> None:
     """`--explain` prints all there is to say about a check."""
-    assert main(["check", "--explain", "life.stream-cancelled"]) == 0
-    text = capsys.readouterr().out
+    text = cli("check", "--explain", "life.stream-cancelled").out
     for words in (
         "(fail)",
         "rule",
@@ -335,34 +326,26 @@ def test_a_plugin_with_fixed_paths_sees_directories_of_the_check(short_dir: Path
     "words",
     [["--dra", "--", "driver"], *(["--", "driver", *said.split()] for said in IN_A_COMMAND)],
 )
-def test_a_driver_is_judged_by_the_rules_for_drivers(
-    words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_driver_is_judged_by_the_rules_for_drivers(words: list[str], cli: CommandLine) -> None:
     """By an option, or by a word of the command; --device-plugin says the contrary."""
     chosen = ["check", "--list", "--only", "prepare.repeat"]
-    assert main([*chosen, *words]) == 0
-    assert "Preparing a claim again" in capsys.readouterr().out
+    assert "Preparing a claim again" in cli(*chosen, *words).out
     if "--dra" not in words:
-        assert main([*chosen, "--device-plugin", *words]) == 2
-        assert "there is no check 'prepare.repeat'" in capsys.readouterr().err
+        err = cli(*chosen, "--device-plugin", *words, code=2).err
+        assert "there is no check 'prepare.repeat'" in err
 
 
 @pytest.mark.parametrize("option", ["--resource=x/y", "--in-place", "--no-registry", "--bind=/:/x"])
-def test_options_of_plugins_are_refused_for_a_driver(
-    option: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_options_of_plugins_are_refused_for_a_driver(option: str, cli: CommandLine) -> None:
     """They would have no effect."""
-    assert main(["check", "--dra", option, "--", "driver"]) == 2
-    assert "is for device plugins" in capsys.readouterr().err
+    assert "is for device plugins" in cli("check", "--dra", option, "--", "driver", code=2).err
 
 
 @pytest.mark.parametrize("option", ["--manifests=a.yaml", "--parameters=a.yaml", "--show-requests"])
-def test_options_of_drivers_are_refused_for_a_plugin(
-    option: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_options_of_drivers_are_refused_for_a_plugin(option: str, cli: CommandLine) -> None:
     """A device plugin has no rights at the API server, no parameters and no requests."""
-    assert main(["check", "--device-plugin", option, "--", "plugin"]) == 2
-    assert f"{option.partition('=')[0]} is for DRA drivers" in capsys.readouterr().err
+    err = cli("check", "--device-plugin", option, "--", "plugin", code=2).err
+    assert f"{option.partition('=')[0]} is for DRA drivers" in err
 
 
 def test_a_driver_has_a_report() -> None:

@@ -5,19 +5,15 @@ import subprocess
 
 import pytest
 
-from kubedevices.cli import VERBS, main
 from kubedevices.cli.look_closer.help import verbs
+from kubedevices.cli.verbs import VERBS
+from tests.command_line import CommandLine
 
 
 @pytest.fixture(scope="module")
 def table() -> dict[str, list[str]]:
     """Every option of every verb."""
     return {verb.name: [n for each in verb.options for n in each.names] for verb in verbs()}
-
-
-def printed(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
-    assert main(["completion", shell]) == 0
-    return capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -34,12 +30,10 @@ def printed(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
         ("kubedevices simulate --registration w", ["watch"]),
     ],
 )
-def test_bash_completes(
-    line: str, offered: list[str] | None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bash_completes(line: str, offered: list[str] | None, cli: CommandLine) -> None:
     """Verbs, options, values; where it offers nothing, bash offers files."""
     words = line.split(" ")
-    script = printed("bash", capsys)
+    script = cli("completion", "bash").out
     script += f"COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}\n"
     script += '_kubedevices; printf "%s\\n" "${COMPREPLY[@]}"'
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
@@ -52,10 +46,10 @@ def test_bash_completes(
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_other_shells_know_every_verb_and_option(
-    shell: str, table: dict[str, list[str]], capsys: pytest.CaptureFixture[str]
+    shell: str, table: dict[str, list[str]], cli: CommandLine
 ) -> None:
     """With the words of the help; no quote of a text ends the script's own."""
-    script = printed(shell, capsys)
+    script = cli("completion", shell).out
     assert set(table) == set(VERBS)
     lines = script.splitlines()
     for verb, options in table.items():

@@ -2,16 +2,15 @@
 
 import asyncio
 import contextlib
-import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import kubedevices as kd
-from kubedevices.cli import main
 from kubedevices.errors import KubeletSilent, NoNode
 from kubedevices.proxy.live_rules import LiveRules
+from tests.command_line import CommandLine, Printed
 from tests.fake_plugin import RESOURCE, healthy
 from tests.node_thread import NodeThread, node_thread
 from tests.proxy_rig import proxied
@@ -20,6 +19,7 @@ from tests.widgets import QUICK, Widgets, widgets
 
 REASON = ("--reason", "new firmware")
 ANYWAY = (*REASON, "--anyway")
+Beside = Callable[..., Awaitable[Printed]]
 
 
 @pytest.fixture
@@ -29,51 +29,41 @@ def directory(short_dir: Path) -> str:
     return str(short_dir / "p")
 
 
-def run(directory: str, *words: str) -> int:
-    return main([*words, "--socket-dir", directory])
+@pytest.fixture
+def run(directory: str, cli: CommandLine) -> CommandLine:
+    return cli.of(after=("--socket-dir", directory))
 
 
-def listed(directory: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, str]]:
-    capsys.readouterr()
-    assert run(directory, "cordon", "--list", "-o", "json") == 0
-    rows: list[dict[str, str]] = json.loads(capsys.readouterr().out)["cordoned"]
+def listed(run: CommandLine) -> list[dict[str, str]]:
+    rows: list[dict[str, str]] = run("cordon", "--list", "-o", "json").data["cordoned"]
     return rows
 
 
-def test_a_device_is_cordoned_listed_and_uncordoned(
-    directory: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_device_is_cordoned_listed_and_uncordoned(directory: str, run: CommandLine) -> None:
     """Several at once; an ID may have slashes; the file is beside the directory of the node."""
-    assert run(directory, "cordon", "--list") == 0
-    assert capsys.readouterr() == ("", "no device is cordoned\n")
-    assert run(directory, "cordon", "a.b/gpu/G-1", "a.b/tty//dev/tty0", *ANYWAY) == 0
-    assert capsys.readouterr().out == (
+    assert run("cordon", "--list") == ("", "no device is cordoned\n")
+    assert run("cordon", "a.b/gpu/G-1", "a.b/tty//dev/tty0", *ANYWAY).out == (
         "a.b/gpu/G-1 is cordoned: new firmware\na.b/tty//dev/tty0 is cordoned: new firmware\n"
     )
     assert Path(f"{directory}.state/maintenance.json").is_file()
-    assert run(directory, "uncordon", "a.b/gpu/G-1") == 0
-    assert capsys.readouterr().out == "a.b/gpu/G-1 is uncordoned\n"
-    (left,) = listed(directory, capsys)
+    assert run("uncordon", "a.b/gpu/G-1").out == "a.b/gpu/G-1 is uncordoned\n"
+    (left,) = listed(run)
     assert {**left, "since": ""} == {
         "resource": "a.b/tty",
         "id": "/dev/tty0",
         "reason": "new firmware",
         "since": "",
     }
-    assert run(directory, "uncordon", "--all", "-o", "json") == 0
-    assert json.loads(capsys.readouterr().out) == {"uncordoned": [left]}
-    assert run(directory, "uncordon", "--all") == 0
-    assert capsys.readouterr().out == "no device is cordoned\n"
+    assert run("uncordon", "--all", "-o", "json").data == {"uncordoned": [left]}
+    assert run("uncordon", "--all").out == "no device is cordoned\n"
 
 
-def test_a_second_reason_replaces_the_first(
-    directory: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_second_reason_replaces_the_first(run: CommandLine) -> None:
     """The time stays: the device has been out since then."""
-    run(directory, "cordon", "a.b/gpu/G-1", "--reason", "first", "--anyway")
-    (first,) = listed(directory, capsys)
-    run(directory, "cordon", "a.b/gpu/G-1", "--reason", " second\nline ", "--anyway")
-    assert listed(directory, capsys) == [{**first, "reason": "second line"}]
+    run("cordon", "a.b/gpu/G-1", "--reason", "first", "--anyway")
+    (first,) = listed(run)
+    run("cordon", "a.b/gpu/G-1", "--reason", " second\nline ", "--anyway")
+    assert listed(run) == [{**first, "reason": "second line"}]
 
 
 @pytest.mark.parametrize(
@@ -90,31 +80,33 @@ def test_a_second_reason_replaces_the_first(
     ],
 )
 def test_wrong_arguments_are_explained(
-    directory: str, words: str, problem: str, capsys: pytest.CaptureFixture[str]
+    directory: str, words: str, problem: str, run: CommandLine
 ) -> None:
     """Exit code 2, and nothing is written."""
-    assert run(directory, *words.split()) == 2
-    assert problem in capsys.readouterr().err
+    assert problem in run(*words.split(), code=2).err
     assert not Path(f"{directory}.state").exists()
 
 
-def test_uncordon_changes_all_devices_or_none(
-    directory: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_uncordon_changes_all_devices_or_none(run: CommandLine) -> None:
     """A misspelt device gets a suggestion."""
-    run(directory, "cordon", "a.b/gpu/GPU-1", "a.b/gpu/GPU-2", *ANYWAY)
-    assert run(directory, "uncordon", "a.b/gpu/GPU-1", "a.b/gpu/GPU2") == 1
-    said = capsys.readouterr().err
+    run("cordon", "a.b/gpu/GPU-1", "a.b/gpu/GPU-2", *ANYWAY)
+    said = run("uncordon", "a.b/gpu/GPU-1", "a.b/gpu/GPU2", code=1).err
     assert "a.b/gpu/GPU2 is not cordoned, did you mean 'a.b/gpu/GPU-2'?" in said
-    assert len(listed(directory, capsys)) == 2
+    assert len(listed(run)) == 2
 
 
 # ---------------------------------------------------------------- who obeys?
 
 
-async def cordon(directory: Path, *words: str) -> int:
-    """Run the command beside plugins that this loop serves."""
-    return await asyncio.to_thread(run, str(directory), "cordon", *words, *REASON)
+@pytest.fixture
+def cordon(cli: CommandLine) -> Beside:
+    """Return what runs the command beside plugins that this loop serves."""
+
+    async def run(directory: Path, *words: str, code: int = 0) -> Printed:
+        words = ("cordon", *words, "--socket-dir", str(directory), *REASON)
+        return await asyncio.to_thread(cli, *words, code=code)
+
+    return run
 
 
 @contextlib.asynccontextmanager
@@ -135,39 +127,33 @@ async def serving(
 
 
 async def test_the_plugin_is_asked_whether_it_takes_the_device_out(
-    short_dir: Path, capsys: pytest.CaptureFixture[str]
+    short_dir: Path, cordon: Beside
 ) -> None:
     """It knows its devices, also the unhealthy devices, and the list that it follows."""
     directory, file = short_dir / "p", short_dir / "p.state/maintenance.json"
     async with serving(directory, "gpu-a", "gpu-b::0", file=file):
         for known in ("gpu-a", "gpu-b", "gpu-b::0", "gpu-b::7"):
-            assert await cordon(directory, f"{RESOURCE}/{known}") == 0
-        capsys.readouterr()
-        assert await cordon(directory, f"{RESOURCE}/gpu-x") == 1
-        assert f"{RESOURCE} has no device 'gpu-x', did you mean 'gpu-" in capsys.readouterr().err
-        assert await cordon(directory, f"{RESOURCE}/gpu-x", "--anyway") == 0
-        assert await cordon(directory, f"{RESOURCE}s/gpu-a") == 1
-        assert f"{RESOURCE}s is not a resource here" in capsys.readouterr().err
+            await cordon(directory, f"{RESOURCE}/{known}")
+        err = (await cordon(directory, f"{RESOURCE}/gpu-x", code=1)).err
+        assert f"{RESOURCE} has no device 'gpu-x', did you mean 'gpu-" in err
+        await cordon(directory, f"{RESOURCE}/gpu-x", "--anyway")
+        err = (await cordon(directory, f"{RESOURCE}s/gpu-a", code=1)).err
+        assert f"{RESOURCE}s is not a resource here" in err
         other = ("--state-dir", str(short_dir / "other"))
-        assert await cordon(directory, f"{RESOURCE}/gpu-a", *other) == 1
-        said = capsys.readouterr().err
+        said = (await cordon(directory, f"{RESOURCE}/gpu-a", *other, code=1)).err
         assert f"follows {file}, and not {short_dir}/other/maintenance.json" in said
         assert f"give --state-dir {file.parent}" in said
 
 
-async def test_a_plugin_that_follows_no_list_is_named(
-    short_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_plugin_that_follows_no_list_is_named(short_dir: Path, cordon: Beside) -> None:
     """Nothing would happen, so nothing is written."""
     async with serving(short_dir / "p", "gpu-a"):
-        assert await cordon(short_dir / "p", f"{RESOURCE}/gpu-a") == 1
-    assert "no plugin obeys" in capsys.readouterr().err
+        shown = await cordon(short_dir / "p", f"{RESOURCE}/gpu-a", code=1)
+    assert "no plugin obeys" in shown.err
     assert not (short_dir / "p.state").exists()
 
 
-async def test_the_name_behind_rename_is_told(
-    short_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_the_name_behind_rename_is_told(short_dir: Path, cordon: Beside) -> None:
     """A proxy obeys by the name outside; `cordon: false` and hidden resources do not."""
     text = (
         "unlisted: hide\nresources:\n  example.com/widget: {rename: new.com/w}\n"
@@ -183,44 +169,37 @@ async def test_the_name_behind_rename_is_told(
         await rig.served(1, "example.com/deaf")
         await until(lambda: len(rig.proxy.resources) == 3)
         at = ("--state-dir", str(rig.state))
-        assert await cordon(rig.outside, "new.com/w/a", *at) == 0
+        await cordon(rig.outside, "new.com/w/a", *at)
         for resource, problem in {
             RESOURCE: f"{RESOURCE} is the name behind the proxy: write new.com/w/a",
             "new.com/ww": "new.com/ww is not a resource here, did you mean 'new.com/w'?",
             "example.com/deaf": "no plugin obeys: the plugin of example.com/deaf follows no list",
             "example.com/hidden": "behind the proxy, which does not serve the resource",
         }.items():
-            capsys.readouterr()
-            assert await cordon(rig.outside, f"{resource}/a", *at) == 1
-            assert problem in capsys.readouterr().err
+            assert problem in (await cordon(rig.outside, f"{resource}/a", *at, code=1)).err
 
 
 @pytest.fixture
 def node(short_dir: Path) -> Iterator[NodeThread]:
     """Give a node with a plugin of another vendor."""
     with node_thread(short_dir / "p") as running:
-        running.call(running.plugin.send(healthy("gpu-a")))
-        running.call(running.plugin.register())
-        running.call(running.manager.wait_for(RESOURCE, allocatable=1))
+        running.serve(healthy("gpu-a"))
         yield running
 
 
-def test_the_plugin_of_another_vendor_does_not_obey(
-    node: NodeThread, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_plugin_of_another_vendor_does_not_obey(node: NodeThread, cli: CommandLine) -> None:
     """The reason says what helps."""
-    directory = str(node.socket_dir)
-    assert run(directory, "cordon", f"{RESOURCE}/gpu-a", *REASON) == 1
-    said = capsys.readouterr().err
+    run = cli.of(after=("--socket-dir", node.socket_dir))
+    said = run("cordon", f"{RESOURCE}/gpu-a", *REASON, code=1).err
     assert "no plugin obeys" in said
     assert "put `kubedevices proxy` before it" in said
-    assert run(directory, "cordon", "example.com/widgets/gpu-a", *REASON) == 1
-    assert f"did you mean '{RESOURCE}'?" in capsys.readouterr().err
-    assert listed(directory, capsys) == []
+    said = run("cordon", "example.com/widgets/gpu-a", *REASON, code=1).err
+    assert f"did you mean '{RESOURCE}'?" in said
+    assert listed(run) == []
 
 
 def test_a_kubelet_is_asked_for_its_resources(
-    directory: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    run: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says that a plugin of another vendor serves the resource; if it hangs, nobody does."""
     answers: list[object] = [
@@ -236,19 +215,16 @@ def test_a_kubelet_is_asked_for_its_resources(
 
     monkeypatch.setattr("kubedevices.cli.other_plugins.cordon.ask_kubelet_of", ask_kubelet_of)
     for problem in ("no plugin obeys", f"{RESOURCE} is not a resource here"):
-        assert run(directory, "cordon", f"{RESOURCE}/gpu-a", *REASON) == 1
-        assert problem in capsys.readouterr().err
+        assert problem in run("cordon", f"{RESOURCE}/gpu-a", *REASON, code=1).err
 
 
-def test_a_driver_of_the_domain_is_trusted(directory: str) -> None:
+def test_a_driver_of_the_domain_is_trusted(directory: str, run: CommandLine) -> None:
     """A DRA driver follows the list too, but has no socket that could be asked."""
     (Path(directory).parent / "plugins/example.com").mkdir(parents=True)
-    assert run(directory, "cordon", f"{RESOURCE}/gpu-a", *REASON) == 0
+    run("cordon", f"{RESOURCE}/gpu-a", *REASON)
 
 
-def test_a_debugging_pod_cordons_a_device_of_the_host(
-    short_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_debugging_pod_cordons_a_device_of_the_host(short_dir: Path, cli: CommandLine) -> None:
     """The host's files are below another directory there: all three verbs look there."""
     root = short_dir / "host"
     (root / "var/lib").mkdir(parents=True)
@@ -257,23 +233,20 @@ def test_a_debugging_pod_cordons_a_device_of_the_host(
     (root / "var/lib/kubedevices").symlink_to("kubelet/device-plugins.state")
     (root / "var/lib/kubelet").mkdir()
     with node_thread(root / "var/lib/kubelet/device-plugins") as node:
-        node.call(node.plugin.send([*healthy("GPU-1")]))
-        node.call(node.plugin.register())
-        node.call(node.manager.wait_for(RESOURCE, capacity=1))
-        assert main(["devices", "-o", "json", *there]) == 0
-        (listed,) = json.loads(capsys.readouterr().out)["resources"]
+        node.serve([*healthy("GPU-1")])
+        (listed,) = cli("devices", "-o", "json", *there).data["resources"]
         assert listed["resource"] == RESOURCE
-        assert main(["cordon", f"{RESOURCE}/GPU-1", *REASON, *there, "--anyway"]) == 0
+        cli("cordon", f"{RESOURCE}/GPU-1", *REASON, *there, "--anyway")
         file = root / "var/lib/kubedevices/maintenance.json"
         assert "GPU-1" in file.read_text()
-        assert main(["uncordon", f"{RESOURCE}/GPU-1", *there]) == 0
+        cli("uncordon", f"{RESOURCE}/GPU-1", *there)
         assert "GPU-1" not in file.read_text()
 
 
 def test_a_directory_that_the_user_names_is_not_below_the_root(
-    directory: str, short_dir: Path
+    directory: str, short_dir: Path, run: CommandLine
 ) -> None:
     """The user names it as the process sees it."""
     there = ("--host-root", str(short_dir), "--anyway")
-    assert run(directory, "cordon", "a.b/c/d", *REASON, *there) == 0
+    run("cordon", "a.b/c/d", *REASON, *there)
     assert Path(f"{directory}.state/maintenance.json").is_file()

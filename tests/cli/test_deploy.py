@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from kubedevices.cli import main
 from kubedevices.cli.cluster import kubectl
 from tests.cli import fake_kubectl
+from tests.command_line import CommandLine
 
 IMAGE = "registry.example.com/kubedevices:1"
 NAME = "kubedevices-simulate-example-com-simple-device"
@@ -22,6 +22,10 @@ DONE = {
     "desiredNumberScheduled": 2,
     "updatedNumberScheduled": 2,
     "numberAvailable": 2,
+}
+READY: dict[str, Any] = {
+    "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    "spec": {},
 }
 NOT_DONE = DONE | {"updatedNumberScheduled": 1, "numberAvailable": 1}
 
@@ -40,12 +44,12 @@ class FakeCluster:
         old = self.read() if self.file.exists() else {}
         self.file.write_text(json.dumps(old | changed))
 
-    def add(self, kind: str, name: str, **more: Any) -> str:
+    def add(self, kind: str, name: str, *, namespace: str = "lab", **more: Any) -> str:
         """Put an object of somebody else into the cluster; return its uid."""
         uid = f"{kind}-{name}"
         metadata = {"name": name, "uid": uid, **more.pop("metadata", {})}
-        if kind != "Namespace":
-            metadata |= {"namespace": "lab"}
+        if namespace and kind != "Namespace":
+            metadata |= {"namespace": namespace}
         self.write(objects=[*self.read()["objects"], {"kind": kind, "metadata": metadata, **more}])
         return uid
 
@@ -89,58 +93,58 @@ def kubectl_program(
     return cluster
 
 
-def deploy(*arguments: str) -> int:
-    return main(["deploy", "simulate", "--image", IMAGE, *arguments])
+@pytest.fixture
+def deploy(cli: CommandLine) -> CommandLine:
+    return cli.of("deploy", "simulate", "--image", IMAGE)
 
 
 OURS = {f"{kind}/{NAME}" for kind in ("ServiceAccount", "ResourceQuota", "DaemonSet")}
 
 
 def test_undeploy_removes_everything_that_deploy_created(
-    kubectl_program: FakeCluster, capsys: pytest.CaptureFixture[str]
+    kubectl_program: FakeCluster, deploy: CommandLine, cli: CommandLine
 ) -> None:
     """With the namespace, which was not there before; and again, when it is all gone."""
     cluster = kubectl_program
-    assert deploy() == 0
-    assert "serves on 2 nodes" in capsys.readouterr().out
+    assert "serves on 2 nodes" in deploy().out
     assert cluster.names() == {"Namespace/lab"} | OURS
     assert cluster.labels("lab")["pod-security.kubernetes.io/enforce"] == "privileged"
-    assert deploy() == 0  # an upgrade
-    assert main(["undeploy", "simulate"]) == 0
+    deploy()  # an upgrade
+    cli("undeploy", "simulate")
     assert cluster.names() == set()
-    assert main(["undeploy", "simulate"]) == 0
+    cli("undeploy", "simulate")
 
 
 def test_an_existing_namespace_is_not_changed(
-    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+    cluster: FakeCluster, deploy: CommandLine, cli: CommandLine
 ) -> None:
     """Its labels too, and everything in it; said in a line each time."""
     cluster.add("Namespace", "lab", metadata={"labels": {"team": "a"}})
     cluster.add("ConfigMap", "precious")
-    assert deploy() == 0
-    assert "namespace/lab exists already and is not changed" in capsys.readouterr().out
+    assert "namespace/lab exists already and is not changed" in deploy().out
     assert cluster.labels("lab") == {"team": "a"}
-    assert main(["undeploy", "simulate"]) == 0
-    assert "namespace/lab is left: `kubedevices deploy` did not" in capsys.readouterr().out
+    assert "namespace/lab is left: `kubedevices deploy` did not" in cli("undeploy", "simulate").out
     assert cluster.names() == {"Namespace/lab", "ConfigMap/precious"}
 
 
 @pytest.mark.parametrize("kind", ["ConfigMap", "Gadget", "DaemonSet", "Pod"])
 def test_undeploy_leaves_a_namespace_with_other_objects(
-    cluster: FakeCluster, capsys: pytest.CaptureFixture[str], kind: str
+    cluster: FakeCluster, deploy: CommandLine, cli: CommandLine, kind: str
 ) -> None:
     """Whatever their kind: a definition that somebody else brought counts too."""
-    assert deploy() == 0
+    deploy()
     cluster.add(kind, "precious")
-    assert main(["undeploy", "simulate"]) == 0
+    shown = cli("undeploy", "simulate")
     assert cluster.names() == {"Namespace/lab", f"{kind}/precious"}
     expected = f"namespace/lab is left, because it has other objects: {kind.lower()}/precious"
-    assert expected in capsys.readouterr().out
+    assert expected in shown.out
 
 
-def test_undeploy_deletes_a_namespace_with_only_default_objects(cluster: FakeCluster) -> None:
+def test_undeploy_deletes_a_namespace_with_only_default_objects(
+    cluster: FakeCluster, deploy: CommandLine, cli: CommandLine
+) -> None:
     """Pods of our DaemonSet that still end, and what every namespace has."""
-    assert deploy() == 0
+    deploy()
     (daemon_set,) = [each for each in cluster.read()["objects"] if each["kind"] == "DaemonSet"]
     owners = {"ownerReferences": [{"uid": daemon_set["metadata"]["uid"]}]}
     pod = cluster.add("Pod", "ends", metadata=owners)
@@ -148,47 +152,44 @@ def test_undeploy_deletes_a_namespace_with_only_default_objects(cluster: FakeClu
     cluster.add("Event", "something")
     cluster.add("ConfigMap", "kube-root-ca.crt")
     cluster.add("ServiceAccount", "default")
-    assert main(["undeploy", "simulate"]) == 0
+    cli("undeploy", "simulate")
     assert cluster.names() == set()
 
 
 def test_a_namespace_that_cannot_be_listed_is_left(
-    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+    cluster: FakeCluster, deploy: CommandLine, cli: CommandLine
 ) -> None:
     """An API that is down hides what others have in it."""
-    assert deploy() == 0
+    deploy()
     cluster.write(refuse={"api-resources": "unable to retrieve the complete list"})
-    assert main(["undeploy", "simulate"]) == 0
+    shown = cli("undeploy", "simulate")
     assert cluster.names() == {"Namespace/lab"}
-    assert "is not deleted: its content cannot be seen" in capsys.readouterr().out
+    assert "is not deleted: its content cannot be seen" in shown.out
 
 
 def test_two_plugins_live_in_one_namespace(
-    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+    cluster: FakeCluster, deploy: CommandLine, cli: CommandLine
 ) -> None:
     """Each goes by itself; the last takes the namespace with it."""
-    assert deploy() == 0
-    assert main(["deploy", "expose", "--image", IMAGE]) == 0
+    deploy()
+    cli("deploy", "expose", "--image", IMAGE)
     second = "kubedevices-expose-devices-example-com"
-    assert main(["undeploy", "simulate"]) == 0
-    assert f"daemonset/{second}" in capsys.readouterr().out
+    assert f"daemonset/{second}" in cli("undeploy", "simulate").out
     assert not OURS & cluster.names()
     assert f"DaemonSet/{second}" in cluster.names()
-    assert main(["undeploy", "simulate"]) == 0
-    assert f"plugins there: {second}" in capsys.readouterr().out
-    assert main(["undeploy", "expose", "--config", "gone.yaml", "--name", second]) == 0
+    assert f"plugins there: {second}" in cli("undeploy", "simulate").out
+    cli("undeploy", "expose", "--config", "gone.yaml", "--name", second)
     assert cluster.names() == set()
 
 
 @pytest.mark.parametrize("level", ["baseline", "restricted"])
 def test_a_policy_that_would_refuse_the_pods_is_reported_at_once(
-    cluster: FakeCluster, capsys: pytest.CaptureFixture[str], level: str
+    cluster: FakeCluster, deploy: CommandLine, level: str
 ) -> None:
     """With the label that is needed; nothing is applied."""
     labels = {"pod-security.kubernetes.io/enforce": level}
     cluster.add("Namespace", "lab", metadata={"labels": labels})
-    assert deploy() == 1
-    error = capsys.readouterr().err
+    error = deploy(code=1).err
     assert f"enforces the Pod Security level '{level}'" in error
     assert "pod-security.kubernetes.io/enforce=privileged" in error
     assert cluster.names() == {"Namespace/lab"}
@@ -196,14 +197,13 @@ def test_a_policy_that_would_refuse_the_pods_is_reported_at_once(
 
 
 def test_a_foreign_object_is_not_replaced(
-    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+    cluster: FakeCluster, deploy: CommandLine, cli: CommandLine
 ) -> None:
     """Nor deleted later."""
     cluster.add("Namespace", "lab")
     cluster.add("DaemonSet", NAME, metadata={"labels": {"app.kubernetes.io/name": "kubedevices"}})
-    assert deploy() == 1
-    assert f"daemonset/{NAME} in namespace lab was not created by" in capsys.readouterr().err
-    assert main(["undeploy", "simulate"]) == 0
+    assert f"daemonset/{NAME} in namespace lab was not created by" in deploy(code=1).err
+    cli("undeploy", "simulate")
     assert cluster.names() == {"Namespace/lab", f"DaemonSet/{NAME}"}
 
 
@@ -212,7 +212,7 @@ def test_a_foreign_object_is_not_replaced(
     [("get namespace", 0), ("quota", 0), ("apply", 1), ("get events", 1)],
 )
 def test_missing_rights_are_an_error_only_if_needed(
-    cluster: FakeCluster, capsys: pytest.CaptureFixture[str], beginning: str, code: int
+    cluster: FakeCluster, deploy: CommandLine, beginning: str, code: int
 ) -> None:
     """Who may not look at namespaces or make quotas can still deploy into one that is there."""
     if beginning == "quota":
@@ -220,8 +220,7 @@ def test_missing_rights_are_an_error_only_if_needed(
     else:
         cluster.write(refuse={beginning: '(Forbidden): namespaces "lab" is forbidden'})
     cluster.write(status=NOT_DONE if beginning == "get events" else DONE)
-    assert deploy() == code
-    error = capsys.readouterr().err
+    error = deploy(code=code).err
     assert ("(Forbidden)" in error) is (beginning != "get namespace")
 
 
@@ -265,26 +264,21 @@ def container(**state: Any) -> dict[str, Any]:
     ],
 )
 def test_the_reason_of_a_pod_is_printed(
-    cluster: FakeCluster,
-    capsys: pytest.CaptureFixture[str],
-    pod: dict[str, Any],
-    expected: Sequence[str],
+    cluster: FakeCluster, deploy: CommandLine, pod: dict[str, Any], expected: Sequence[str]
 ) -> None:
     """Waiting reasons, the last words of what ended, events of mounts, the log of what runs."""
-    assert deploy("--timeout", "0") == 0
+    deploy("--timeout", "0")
     labels = {"app.kubernetes.io/name": "kubedevices", "app.kubernetes.io/instance": NAME}
     cluster.write(status=NOT_DONE, log="not registered: example.com/gpu\n")
     cluster.add("Pod", "p", metadata={"labels": labels}, **pod)
-    ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}, "spec": {}}
-    cluster.add("Pod", "other", metadata={"labels": labels}, **ready)
+    cluster.add("Pod", "other", metadata={"labels": labels}, **READY)
     if "not ready" not in expected[0]:
         told = {"reason": "FailedMount", "message": "hostPath type check failed"}
         cluster.add("Event", "e", type="Warning", involvedObject={"name": "p"}, **told)
     probe = {"reason": "Unhealthy", "message": "Readiness probe failed", "lastTimestamp": "1"}
     if "not ready" in expected[0]:
         cluster.add("Event", "u", type="Warning", involvedObject={"name": "p"}, **probe)
-    assert deploy("--timeout", "0.1") == 1
-    error = capsys.readouterr().err
+    error = deploy("--timeout", "0.1", code=1).err
     assert error.count("Readiness probe failed") == ("not ready" in expected[0])
     for each in expected:
         assert each in error
@@ -305,20 +299,18 @@ def revision(cluster: FakeCluster, number: int) -> dict[str, str]:
 
 
 def test_a_bad_update_advises_to_go_back_to_the_older_version(
-    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+    cluster: FakeCluster, deploy: CommandLine
 ) -> None:
     """The older version still serves two nodes, and `undeploy` would end it there, too."""
-    assert deploy("--timeout", "0") == 0
+    deploy("--timeout", "0")
     # The tenth version is newer than the ninth: revisions are numbers, not texts.
     old, new = revision(cluster, 9), revision(cluster, 10)
-    ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}, "spec": {}}
     for name in ("a", "b"):
-        cluster.add("Pod", name, metadata={"labels": old}, **ready)
+        cluster.add("Pod", name, metadata={"labels": old}, **READY)
     waiting = container(state={"waiting": {"reason": "ErrImagePull"}})
     cluster.add("Pod", "p", metadata={"labels": new}, **waiting)
     cluster.write(status=NOT_DONE)
-    assert deploy("--timeout", "0.1") == 1
-    error = capsys.readouterr().err
+    error = deploy("--timeout", "0.1", code=1).err
     assert f"new version of {NAME} serves on 0 of 2 nodes, and the older version on 2" in error
     assert f"`kubectl --namespace lab rollout undo daemonset/{NAME}` goes back" in error
     assert "undeploy" not in error
@@ -326,7 +318,7 @@ def test_a_bad_update_advises_to_go_back_to_the_older_version(
 
 
 def test_a_bad_update_says_that_the_configuration_does_not_go_back(
-    cluster: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: FakeCluster, tmp_path: Path, deploy: CommandLine
 ) -> None:
     """The ConfigMap has the new text already, unless each text has a ConfigMap of its own."""
     (tmp_path / "values.yaml").write_text("versionedConfig: true\n")
@@ -336,52 +328,43 @@ def test_a_bad_update_says_that_the_configuration_does_not_go_back(
     revision(cluster, 2)
     cluster.write(status=NOT_DONE)
     plain = ("--config", str(file), "--timeout", "0.1")
-    assert deploy(*plain) == 1
-    assert "but not to its configuration" in capsys.readouterr().err
-    assert deploy(*plain, "--values", str(tmp_path / "values.yaml")) == 1
-    error = capsys.readouterr().err
+    assert "but not to its configuration" in deploy(*plain, code=1).err
+    error = deploy(*plain, "--values", tmp_path / "values.yaml", code=1).err
     assert "rollout undo" in error
     assert "but not to its configuration" not in error
 
 
-def test_a_bad_first_rollout_advises_to_undeploy(
-    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bad_first_rollout_advises_to_undeploy(cluster: FakeCluster, deploy: CommandLine) -> None:
     """There is no older version, also if the user may not see the history."""
     revision(cluster, 1)
     cluster.write(status=NOT_DONE)
-    assert deploy("--timeout", "0.1") == 1
-    assert "`undeploy` removes it" in capsys.readouterr().err
+    assert "`undeploy` removes it" in deploy("--timeout", "0.1", code=1).err
     cluster.write(refuse={"get controllerrevisions": "(Forbidden)"})
-    assert deploy("--timeout", "0.1") == 1
-    assert "`undeploy` removes it" in capsys.readouterr().err
+    assert "`undeploy` removes it" in deploy("--timeout", "0.1", code=1).err
 
 
 def test_a_pod_that_may_not_be_created_is_reported(
-    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+    cluster: FakeCluster, deploy: CommandLine
 ) -> None:
     """Quotas and policies refuse the DaemonSet's pods: its newest warning says so, once."""
     cluster.write(status=NOT_DONE)
     for name, message, time in (("a", "old", "2026-01-01"), ("b", "exceeded quota", "2026-01-02")):
         about = {"reason": "FailedCreate", "message": message, "lastTimestamp": time}
         cluster.add("Event", name, type="Warning", involvedObject={"name": NAME}, **about)
-    assert deploy("--timeout", "0.1") == 1
-    error = capsys.readouterr().err
+    error = deploy("--timeout", "0.1", code=1).err
     assert f"{NAME}: FailedCreate: exceeded quota" in error
     assert "old" not in error
 
 
 def test_a_daemon_set_without_observed_generation_is_not_done(
-    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+    cluster: FakeCluster, deploy: CommandLine
 ) -> None:
     """Zeros of a status that is not filled in yet are no answer; no node at all is told."""
     nobody = {"desiredNumberScheduled": 0, "updatedNumberScheduled": 0, "numberAvailable": 0}
     cluster.write(status=nobody)
-    assert deploy("--timeout", "0.1") == 1
-    assert "serves on 0 of 0 nodes" in capsys.readouterr().err
+    assert "serves on 0 of 0 nodes" in deploy("--timeout", "0.1", code=1).err
     cluster.write(status=nobody | {"observedGeneration": 1})
-    assert deploy() == 0
-    assert "no node is chosen" in capsys.readouterr().err
+    assert "no node is chosen" in deploy().err
 
 
 @pytest.mark.parametrize(
@@ -393,20 +376,19 @@ def test_a_daemon_set_without_observed_generation_is_not_done(
     ],
 )
 def test_an_image_without_a_registry_is_refused(
-    cluster: FakeCluster, capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
+    cluster: FakeCluster, cli: CommandLine, arguments: list[str], text: str
 ) -> None:
     """Before the cluster is asked anything, with what to do."""
-    assert main(["deploy", "simulate", *arguments]) == 2
-    error = capsys.readouterr().err
+    error = cli("deploy", "simulate", *arguments, code=2).err
     assert text in error
     assert "import it on every node" in error
     assert cluster.read()["commands"] == []
 
 
 def test_without_kubectl_the_error_has_advice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deploy: CommandLine, cli: CommandLine
 ) -> None:
     """For both verbs."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert deploy() == main(["undeploy", "simulate"]) == 3
-    assert "kubectl is missing: install the Debian package" in capsys.readouterr().err
+    for command in (deploy, cli.of("undeploy", "simulate")):
+        assert "kubectl is missing: install the Debian package" in command(code=3).err

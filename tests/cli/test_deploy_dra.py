@@ -1,13 +1,11 @@
 """`deploy` and `undeploy` of a DRA driver: objects that are in no namespace."""
 
-from typing import Any
-
 import pytest
 
-from kubedevices.cli import main
 from tests.cli.test_deploy import FakeCluster, cluster, deploy
+from tests.command_line import CommandLine
 
-__all__ = ["cluster"]
+__all__ = ["cluster", "deploy"]
 
 CLASS = "simple-device.example.com"
 KINDS = ("ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy")
@@ -18,121 +16,117 @@ def without_namespace(cluster: FakeCluster) -> set[str]:
     return {name for name in cluster.names() if name.startswith(tuple(f"{k}/" for k in kinds))}
 
 
-def add(cluster: FakeCluster, kind: str, name: str, **labels: str) -> None:
-    """Put an object into the cluster that is in no namespace."""
-    made: dict[str, Any] = {"kind": kind, "metadata": {"name": name, "uid": name, "labels": labels}}
-    cluster.write(objects=[*cluster.read()["objects"], made])
-
-
-def test_undeploy_removes_the_rights_and_classes_of_a_driver(cluster: FakeCluster) -> None:
+def test_undeploy_removes_the_rights_and_classes_of_a_driver(
+    cluster: FakeCluster, deploy: CommandLine, cli: CommandLine
+) -> None:
     """And nothing of a driver of ours in another namespace."""
     mine = {"app.kubernetes.io/managed-by": "kubedevices", "kubedevices-namespace": "other"}
-    add(cluster, "ClusterRole", "other.driver", **mine)
-    assert deploy("--mode", "dra") == 0
+    cluster.add("ClusterRole", "other.driver", namespace="", metadata={"labels": mine})
+    deploy("--mode", "dra")
     assert len(without_namespace(cluster)) == 6
     assert f"DeviceClass/{CLASS}" in cluster.names()
-    assert deploy("--mode", "dra") == 0  # an upgrade
-    assert main(["undeploy", "simulate", "--mode", "dra"]) == 0
+    deploy("--mode", "dra")  # an upgrade
+    cli("undeploy", "simulate", "--mode", "dra")
     assert cluster.names() == {"ClusterRole/other.driver"}
 
 
-def test_undeploy_by_name_finds_them_too(cluster: FakeCluster) -> None:
+def test_undeploy_by_name_finds_them_too(
+    cluster: FakeCluster, deploy: CommandLine, cli: CommandLine
+) -> None:
     """Without the mode, by the labels."""
-    assert deploy("--mode", "dra", "--name", "gpus") == 0
-    assert main(["undeploy", "simulate", "--name", "gpus"]) == 0
+    deploy("--mode", "dra", "--name", "gpus")
+    cli("undeploy", "simulate", "--name", "gpus")
     assert not cluster.names()
 
 
-def test_a_class_of_others_is_not_changed(
-    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_class_of_others_is_not_changed(cluster: FakeCluster, deploy: CommandLine) -> None:
     """Nothing is applied then."""
-    add(cluster, "DeviceClass", CLASS)
-    assert deploy("--mode", "dra") == 1
-    assert f"deviceclass/{CLASS} in namespace lab was not created by" in capsys.readouterr().err
+    cluster.add("DeviceClass", CLASS, namespace="")
+    err = deploy("--mode", "dra", code=1).err
+    assert f"deviceclass/{CLASS} in namespace lab was not created by" in err
     assert without_namespace(cluster) == {f"DeviceClass/{CLASS}"}
 
 
 def test_a_class_of_another_driver_of_ours_is_not_taken_over(
-    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+    cluster: FakeCluster, deploy: CommandLine
 ) -> None:
     """The end of one of them would take the class away from the other."""
-    assert deploy("--mode", "dra", "--name", "one") == 0
-    assert deploy("--mode", "dra", "--name", "two") == 1
-    assert f"deviceclass/{CLASS} was created for another driver" in capsys.readouterr().err
-    assert deploy("--mode", "dra", "--name", "one") == 0
+    deploy("--mode", "dra", "--name", "one")
+    err = deploy("--mode", "dra", "--name", "two", code=1).err
+    assert f"deviceclass/{CLASS} was created for another driver" in err
+    deploy("--mode", "dra", "--name", "one")
 
 
-def test_undeploy_works_without_the_right_to_list_dra_objects(cluster: FakeCluster) -> None:
+def test_undeploy_works_without_the_right_to_list_dra_objects(
+    cluster: FakeCluster, deploy: CommandLine, cli: CommandLine
+) -> None:
     """A device plugin has none of them; nor does an old cluster know these kinds."""
-    assert deploy() == 0
+    deploy()
     words = ("get clusterrole", "get validating", "get deviceclass")
     cluster.write(refuse=dict.fromkeys(words, "(Forbidden)"))
-    assert main(["undeploy", "simulate"]) == 0
+    cli("undeploy", "simulate")
     assert not cluster.names()
 
 
-def test_undeploy_removes_the_dra_objects_that_it_may_list(cluster: FakeCluster) -> None:
+def test_undeploy_removes_the_dra_objects_that_it_may_list(
+    cluster: FakeCluster, deploy: CommandLine, cli: CommandLine
+) -> None:
     """A cluster that does not know one of the kinds."""
-    assert deploy("--mode", "dra") == 0
+    deploy("--mode", "dra")
     cluster.write(refuse={"get clusterrole,": "no such kind", "get deviceclass ": "no such kind"})
-    assert main(["undeploy", "simulate", "--mode", "dra"]) == 0
+    cli("undeploy", "simulate", "--mode", "dra")
     assert without_namespace(cluster) == {f"DeviceClass/{CLASS}"}
 
 
-def test_a_mode_file_needs_no_second_deployment(cluster: FakeCluster) -> None:
+def test_a_mode_file_needs_no_second_deployment(
+    cluster: FakeCluster, deploy: CommandLine, cli: CommandLine
+) -> None:
     """The mode is in the ConfigMap, which `undeploy` removes with the others."""
-    assert deploy("--mode-file", "configmap") == 0
+    deploy("--mode-file", "configmap")
     (config,) = [each for each in cluster.read()["objects"] if each["kind"] == "ConfigMap"]
     assert config["data"] == {"mode": "device-plugin"}
-    assert main(["undeploy", "simulate"]) == 0
+    cli("undeploy", "simulate")
     assert not cluster.names()
 
 
 def test_a_second_driver_of_a_domain_is_refused_before_it_is_applied(
-    cluster: FakeCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cluster: FakeCluster, deploy: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would take the devices of the first out of the slices. On other nodes it does no harm."""
     monkeypatch.setenv("RESOURCE_NAME", "ex.lab/gpu")
-    assert deploy("--mode", "dra", "--node-label", "pool=a") == 0
+    deploy("--mode", "dra", "--node-label", "pool=a")
     before = cluster.names()
     monkeypatch.setenv("RESOURCE_NAME", "ex.lab/nic")
-    assert deploy("--mode", "dra") == 1
-    assert "is the DRA driver ex.lab already: a domain has one" in capsys.readouterr().err
-    assert deploy("--mode", "dra", "--node-label", "pool=a", "--node-label", "x=y") == 1
+    err = deploy("--mode", "dra", code=1).err
+    assert "is the DRA driver ex.lab already: a domain has one" in err
+    deploy("--mode", "dra", "--node-label", "pool=a", "--node-label", "x=y", code=1)
     assert cluster.names() == before
-    assert deploy("--mode", "dra", "--node-label", "pool=b") == 0
+    deploy("--mode", "dra", "--node-label", "pool=b")
     monkeypatch.setenv("RESOURCE_NAME", "other.lab/nic")
-    assert deploy("--mode", "dra") == 0
+    deploy("--mode", "dra")
     monkeypatch.setenv("RESOURCE_NAME", "ex.lab/card")
-    assert deploy() == 0, "device plugins share a domain"
+    deploy()
 
 
 def claim(cluster: FakeCluster, name: str, driver: str, *pods: str, space: str = "jobs") -> None:
     """Add an allocated claim that `pods` of another namespace than the driver's use."""
     results = [{"request": "r", "driver": driver, "pool": "n1", "device": "d"}]
     users = [{"resource": "pods", "name": each, "uid": each} for each in pods]
-    made: dict[str, Any] = {
-        "kind": "ResourceClaim",
-        "metadata": {"name": name, "namespace": space, "uid": name},
-        "status": {"allocation": {"devices": {"results": results}}, "reservedFor": users},
-    }
-    cluster.write(objects=[*cluster.read()["objects"], made])
+    status = {"allocation": {"devices": {"results": results}}, "reservedFor": users}
+    cluster.add("ResourceClaim", name, namespace=space, status=status)
 
 
 def test_undeploy_names_the_pods_that_will_hang(
-    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+    cluster: FakeCluster, deploy: CommandLine, cli: CommandLine
 ) -> None:
     """Of this driver only, in all namespaces, before the objects are deleted; by --name as well."""
-    assert deploy("--mode", "dra", "--name", "gpus") == 0
+    deploy("--mode", "dra", "--name", "gpus")
     claim(cluster, "one", "example.com", "train-0", "train-1")
     claim(cluster, "two", "example.com", "infer", space="web")
     claim(cluster, "free", "example.com")
     claim(cluster, "foreign", "other.example", "safe")
-    waiting = {"kind": "ResourceClaim", "metadata": {"name": "w", "namespace": "jobs", "uid": "w"}}
-    cluster.write(objects=[*cluster.read()["objects"], waiting])
-    assert main(["undeploy", "simulate", "--name", "gpus"]) == 0
-    error = capsys.readouterr().err
+    cluster.add("ResourceClaim", "waits", namespace="jobs")
+    error = cli("undeploy", "simulate", "--name", "gpus").err
     assert "3 pods with claims of the driver example.com: jobs/train-0, jobs/train-1, web" in error
     assert "will hang in Terminating" in error
     assert "safe" not in error
@@ -142,25 +136,23 @@ def test_undeploy_names_the_pods_that_will_hang(
 
 
 def test_undeploy_of_an_idle_driver_says_nothing_of_claims(
-    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+    cluster: FakeCluster, deploy: CommandLine, cli: CommandLine
 ) -> None:
     """Nor does `undeploy` of a device plugin ask for claims at all."""
-    assert deploy("--mode", "dra") == 0
-    assert main(["undeploy", "simulate", "--mode", "dra"]) == 0
-    assert "hang" not in capsys.readouterr().err
+    deploy("--mode", "dra")
+    assert "hang" not in cli("undeploy", "simulate", "--mode", "dra").err
     cluster.write(commands=[])
-    assert deploy() == 0
-    assert main(["undeploy", "simulate"]) == 0
+    deploy()
+    cli("undeploy", "simulate")
     assert not [each for each in cluster.read()["commands"] if "resourceclaims" in each]
 
 
 def test_undeploy_without_the_right_to_see_claims_says_so(
-    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+    cluster: FakeCluster, deploy: CommandLine, cli: CommandLine
 ) -> None:
     """The driver is deleted nevertheless."""
-    assert deploy("--mode", "dra") == 0
+    deploy("--mode", "dra")
     cluster.write(refuse={"get resourceclaims": "(Forbidden)"})
-    assert main(["undeploy", "simulate", "--mode", "dra"]) == 0
-    error = capsys.readouterr().err
+    error = cli("undeploy", "simulate", "--mode", "dra").err
     assert "claims cannot be seen (kubectl get: Error from server (Forbidden)" in error
     assert not cluster.names()

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kubedevices.cli import main
 from kubedevices.cli.node import devices
 from kubedevices.kubelet_api import proxy_client
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.values.socket_paths import PROXY_SOCKET_NAME
 from tests.cli.commands import running
+from tests.command_line import CommandLine
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
 from tests.nobody import run_as_nobody
 from tests.node_thread import NodeThread, node_thread
@@ -29,19 +29,16 @@ def node(short_dir: Path) -> Iterator[NodeThread]:
     with node_thread(short_dir / "p") as running_node:
         node = running_node
         devices = [*healthy("w10", "w2", numa=(0, 1)), *unhealthy("w1")]
-        node.call(node.plugin.send(devices))
-        node.call(node.plugin.register())
-        node.call(node.manager.wait_for(RESOURCE, capacity=3))
+        node.serve(devices)
         node.call(node.manager.allocate(POD))
         yield node
 
 
 def test_the_table_has_health_numa_nodes_holders_and_a_summary(
-    node: NodeThread, capsys: pytest.CaptureFixture[str]
+    node: NodeThread, cli: CommandLine
 ) -> None:
     """Plain and aligned when piped, in natural order."""
-    assert main(["devices", "--socket-dir", str(node.socket_dir)]) == 0
-    assert capsys.readouterr().out == (
+    assert cli("devices", "--socket-dir", node.socket_dir).out == (
         "RESOURCE            DEVICE  HEALTH     NUMA  HELD BY\n"
         "example.com/widget  w1      Unhealthy  -     -\n"
         "example.com/widget  w2      Healthy    0,1   default/train (main)\n"
@@ -53,23 +50,17 @@ def test_the_table_has_health_numa_nodes_holders_and_a_summary(
 
 
 @pytest.mark.parametrize("output", ["json", "yaml"])
-def test_json_and_yaml_have_the_same_keys(
-    node: NodeThread, capsys: pytest.CaptureFixture[str], output: str
-) -> None:
+def test_json_and_yaml_have_the_same_keys(node: NodeThread, cli: CommandLine, output: str) -> None:
     """They are a promise."""
-    assert main(["devices", RESOURCE, "-o", output, "--socket-dir", str(node.socket_dir)]) == 0
-    text = capsys.readouterr().out
-    (resource,) = (json.loads(text) if output == "json" else yaml.safe_load(text))["resources"]
+    shown = cli("devices", RESOURCE, "-o", output, "--socket-dir", node.socket_dir)
+    (resource,) = (shown.data if output == "json" else yaml.safe_load(shown.out))["resources"]
     assert list(resource) == ["resource", "capacity", "allocatable", "held", "plugin", "devices"]
     assert list(resource["devices"][1]) == ["id", "health", "numa_nodes", "held_by"]
     assert resource["devices"][1]["held_by"][0]["pod"] == "train"
 
 
 def test_plugins_behind_a_proxy_are_listed_last(
-    node: NodeThread,
-    short_dir: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    node: NodeThread, short_dir: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Plugin, rules, kubelet; with a resource only what serves it, without a proxy nothing."""
     monkeypatch.setattr(proxy_client, "DEADLINE", 30.0)
@@ -77,8 +68,7 @@ def test_plugins_behind_a_proxy_are_listed_last(
     told = [other.as_dict(), PLUGIN.as_dict()]
     server = node.call(start_answering(short_dir / PROXY_SOCKET_NAME, told))
     arguments = ["--socket-dir", str(node.socket_dir), "--proxy-state-dir", str(short_dir)]
-    assert main(["devices", *arguments]) == 0
-    assert capsys.readouterr().out.partition("\nBEHIND")[2] == (
+    assert cli("devices", *arguments).out.partition("\nBEHIND")[2] == (
         " THE PROXY  PLUGIN     HEALTHY  UNHEALTHY  SERVED AS                              "
         "CORDONED  REASONS   RULES\n"
         "vendor.org/other  missing          1          1  -                                      "
@@ -87,73 +77,60 @@ def test_plugins_behind_a_proxy_are_listed_last(
         "example.com/widget (2 healthy, 1 not)  w1 (fan)  w2 (hot)  "
         "calls card widget; hold: a minute\n"
     )
-    assert main(["devices", RESOURCE, "-o", "json", *arguments]) == 0
-    assert json.loads(capsys.readouterr().out)["proxied"] == [PLUGIN.as_dict()]
+    shown = cli("devices", RESOURCE, "-o", "json", *arguments)
+    assert shown.data["proxied"] == [PLUGIN.as_dict()]
     node.call(server.stop())
-    assert main(["devices", "-o", "json", *arguments]) == 0
-    assert "proxied" not in json.loads(capsys.readouterr().out)
+    assert "proxied" not in cli("devices", "-o", "json", *arguments).data
 
 
 def test_an_unregistered_resource_is_an_error_with_the_known_ones(
-    node: NodeThread, capsys: pytest.CaptureFixture[str]
+    node: NodeThread, cli: CommandLine
 ) -> None:
     """Exit code 1: the answer is no."""
-    code = main(["devices", "vendor.org/fpga", "--socket-dir", str(node.socket_dir)])
-    assert code == 1
-    told = "kubedevices: no plugin has registered vendor.org/fpga; this node has example.com/widget"
-    assert capsys.readouterr().err == f"{told}\n"
-    assert main(["devices", "example.com/wigdet", "--socket-dir", str(node.socket_dir)]) == 1
-    assert capsys.readouterr().err.endswith(", did you mean 'example.com/widget'?\n")
+    assert cli("devices", "vendor.org/fpga", "--socket-dir", node.socket_dir, code=1).err == (
+        "kubedevices: no plugin has registered vendor.org/fpga; this node has example.com/widget\n"
+    )
+    err = cli("devices", "example.com/wigdet", "--socket-dir", node.socket_dir, code=1).err
+    assert err.endswith(", did you mean 'example.com/widget'?\n")
 
 
 def test_an_invalid_name_is_refused_before_the_node_is_asked(
-    short_dir: Path, capsys: pytest.CaptureFixture[str]
+    short_dir: Path, cli: CommandLine
 ) -> None:
     """Exit code 2, with the rule."""
-    assert main(["devices", "foo", "--socket-dir", str(short_dir)]) == 2
-    assert "resource name 'foo' is invalid: it needs a domain" in capsys.readouterr().err
+    err = cli("devices", "foo", "--socket-dir", short_dir, code=2).err
+    assert "resource name 'foo' is invalid: it needs a domain" in err
 
 
-def test_without_a_node_the_error_says_how_to_start_one(
-    short_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_node_the_error_says_how_to_start_one(short_dir: Path, cli: CommandLine) -> None:
     """Exit code 3, one line."""
-    assert main(["devices", "--socket-dir", str(short_dir)]) == 3
-    error = capsys.readouterr().err
+    error = cli("devices", "--socket-dir", short_dir, code=3).err
     assert error.startswith("kubedevices: no kubedevices node is running for --socket-dir")
     assert f"`kubedevices node --socket-dir {short_dir}`" in error
     assert error.count("\n") == 1
 
 
-def test_an_empty_directory_argument_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_directory_argument_is_refused(cli: CommandLine) -> None:
     """An unset variable of a script must not mean the current directory."""
-    assert main(["devices", "--socket-dir", ""]) == 2
-    assert "--socket-dir: the path is empty" in capsys.readouterr().err
+    assert "--socket-dir: the path is empty" in cli("devices", "--socket-dir", "", code=2).err
 
 
-def test_a_node_without_plugins_has_nothing_to_list(
-    short_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_node_without_plugins_has_nothing_to_list(short_dir: Path, cli: CommandLine) -> None:
     """Said on stderr; the JSON document has no resources."""
     with node_thread(short_dir / "p") as node:
-        assert main(["devices", "--socket-dir", str(node.socket_dir)]) == 0
-        captured = capsys.readouterr()
+        captured = cli("devices", "--socket-dir", node.socket_dir)
         assert (captured.out, captured.err) == ("", "no devices: no plugin has registered\n")
-        assert main(["devices", "-o", "json", "--socket-dir", str(node.socket_dir)]) == 0
-        assert json.loads(capsys.readouterr().out) == {"resources": [], "left_behind": []}
+        shown = cli("devices", "-o", "json", "--socket-dir", node.socket_dir)
+        assert shown.data == {"resources": [], "left_behind": []}
 
 
-def test_a_resource_without_devices_is_in_the_summary(
-    short_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_resource_without_devices_is_in_the_summary(short_dir: Path, cli: CommandLine) -> None:
     """An empty list is a valid registration."""
     with node_thread(short_dir / "p") as node:
         node.call(node.plugin.register())
         node.call(node.manager.wait_for(RESOURCE, capacity=0))
-        assert main(["devices", "--socket-dir", str(node.socket_dir)]) == 0
-        assert "example.com/widget         0            0     0  connected" in (
-            capsys.readouterr().out
-        )
+        out = cli("devices", "--socket-dir", node.socket_dir).out
+        assert "example.com/widget         0            0     0  connected" in (out)
 
 
 def test_watching_follows_changes(node: NodeThread, short_dir: Path) -> None:
@@ -212,14 +189,12 @@ def test_claims_in_a_closed_directory_are_missing_with_a_note(short_dir: Path) -
 
 
 def test_on_a_host_without_kubelet_the_message_names_the_cluster(
-    short_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    short_dir: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """People type `devices` on their laptop; where a kubelet's directory is, it says nothing."""
     directory = short_dir / "device-plugins"
     monkeypatch.setattr(devices, "DEVICE_PLUGIN_DIR", directory)
     words = ["devices", "--socket-dir", str(directory)]
-    assert main(words) == 3
-    assert "For a cluster: kubedevices devices --cluster" in capsys.readouterr().err
+    assert "For a cluster: kubedevices devices --cluster" in cli(*words, code=3).err
     directory.mkdir()
-    assert main(words) == 3
-    assert "--cluster" not in capsys.readouterr().err
+    assert "--cluster" not in cli(*words, code=3).err

@@ -8,6 +8,7 @@ import pytest
 
 from kubedevices.cli import main
 from kubedevices.cli.shared import serving
+from tests.command_line import CommandLine
 
 SIMULATE = ["simulate", "--resource-name", "example.com/gpu"]
 
@@ -60,24 +61,22 @@ def test_contradicting_mode_options_are_refused(
     ],
 )
 def test_a_proxy_without_what_a_driver_needs_ends_at_once(
-    words: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: str, problem: str, tmp_path: Path, cli: CommandLine
 ) -> None:
     """Before a plugin registers."""
     places = [f"--{name}-dir={tmp_path / name}" for name in ("plugin", "state")]
-    assert main(["proxy", *places, *words.split()]) == 2
-    assert problem in capsys.readouterr().err
+    assert problem in cli("proxy", *places, *words.split(), code=2).err
     assert not [*tmp_path.iterdir()]
 
 
 def test_the_error_names_the_missing_extra(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, cli: CommandLine
 ) -> None:
     """h11 is installed by those who want a driver."""
     monkeypatch.setitem(sys.modules, "h11", None)
     for name in ("driver", "api_client", "publisher"):
         monkeypatch.delitem(sys.modules, f"kubedevices.dra.{name}", raising=False)
-    assert main([*SIMULATE, "--mode", "dra"]) == 2
-    assert "pip install 'kubedevices[dra]'" in capsys.readouterr().err
+    assert "pip install 'kubedevices[dra]'" in cli(*SIMULATE, "--mode", "dra", code=2).err
 
 
 @pytest.mark.parametrize(

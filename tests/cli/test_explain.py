@@ -1,23 +1,22 @@
 """`kubedevices explain`: what it prints, and with which exit code it ends."""
 
 import argparse
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
-from kubedevices.cli import main
 from kubedevices.cli.find_mistakes import explain as verb
 from kubedevices.explain.diagnosis import Diagnosis, ResourceReport
-from kubedevices.explain.finding import Step, ok, problem, warning
+from kubedevices.explain.finding import Step
 from kubedevices.explain.host_paths import HostPaths
 from kubedevices.host import listing, terminal
 from kubedevices.kubelet_api import proxy_client
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR, PROXY_SOCKET_NAME, STATE_DIR
 from kubedevices.wire.unix_grpc import GrpcServer
+from tests.command_line import CommandLine
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
 from tests.node_thread import NodeThread, node_thread
 from tests.proxy_answers import PLUGIN, start_answering
@@ -29,9 +28,7 @@ KEYS = ["step", "result", "looked_at", "found", "advice", "command"]
 def node(short_dir: Path) -> Iterator[NodeThread]:
     """Give a node whose plugin has two healthy devices."""
     with node_thread(short_dir / "p") as running:
-        running.call(running.plugin.send(healthy("w0", "w1")))
-        running.call(running.plugin.register())
-        running.call(running.manager.wait_for(RESOURCE, capacity=2))
+        running.serve(healthy("w0", "w1"))
         yield running
 
 
@@ -45,16 +42,14 @@ def proxy(node: NodeThread, monkeypatch: pytest.MonkeyPatch) -> Iterator[GrpcSer
     node.call(server.stop())
 
 
-def explain(node: NodeThread, *arguments: str) -> int:
-    return main(["explain", *arguments, "--socket-dir", str(node.socket_dir)])
+@pytest.fixture
+def explain(node: NodeThread, cli: CommandLine) -> CommandLine:
+    return cli.of("explain", after=("--socket-dir", node.socket_dir))
 
 
-def test_without_a_resource_each_has_a_line(
-    node: NodeThread, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_resource_each_has_a_line(node: NodeThread, explain: CommandLine) -> None:
     """Below what is said about the directory; all is well, so the exit code is 0."""
-    assert explain(node) == 0
-    shown = capsys.readouterr().out
+    shown = explain().out
     assert "ok       kubelet.sock    " in shown
     assert "python" in shown or "pytest" in shown  # who listens
     assert f"directory       {node.socket_dir}: " in shown
@@ -65,12 +60,9 @@ def test_without_a_resource_each_has_a_line(
     assert count == "no problem"
 
 
-def test_with_a_resource_the_steps_are_in_order(
-    node: NodeThread, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_with_a_resource_the_steps_are_in_order(explain: CommandLine) -> None:
     """One paragraph per station, each begins with how it came out."""
-    assert explain(node, RESOURCE) == 0
-    *lines, _, count = capsys.readouterr().out.splitlines()
+    *lines, _, count = explain(RESOURCE).lines
     assert count == "no problem"
     steps = [line[9:24].strip() for line in lines if line[0] != " "]
     assert steps == [
@@ -88,37 +80,31 @@ def test_with_a_resource_the_steps_are_in_order(
     ]
 
 
-def test_a_proxy_is_a_step(
-    node: NodeThread, proxy: GrpcServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_proxy_is_a_step(node: NodeThread, proxy: GrpcServer, explain: CommandLine) -> None:
     """Before the registration; it answers in the node's directory."""
-    assert explain(node, RESOURCE, "-o", "json") == 0
+    shown = explain(RESOURCE, "-o", "json")
     node.call(proxy.stop())
-    (resource,) = json.loads(capsys.readouterr().out)["resources"]
+    (resource,) = shown.data["resources"]
     steps = [each["step"] for each in resource["findings"]]
     assert steps.index("name") < steps.index("proxy") < steps.index("registration")
     assert "/in/card.sock" in resource["findings"][steps.index("proxy")]["found"]
-    assert explain(node, RESOURCE) == 0
-    assert "proxy" not in capsys.readouterr().out
+    assert "proxy" not in explain(RESOURCE).out
 
 
 @pytest.mark.usefixtures("proxy")
 def test_without_a_resource_every_plugin_behind_the_proxy_has_a_line(
-    node: NodeThread, capsys: pytest.CaptureFixture[str]
+    node: NodeThread, cli: CommandLine
 ) -> None:
     """Whose plugin is behind what the kubelet gets."""
-    assert main(["explain", "--socket-dir", str(node.socket_dir)]) == 0
-    (line,) = [each for each in capsys.readouterr().out.splitlines() if "/in/card.sock" in each]
+    out = cli("explain", "--socket-dir", node.socket_dir).out
+    (line,) = [each for each in out.splitlines() if "/in/card.sock" in each]
     assert line.startswith("ok       proxy           proxy, vendor.org/card: its plugin at ")
     assert line.endswith(f"the kubelet gets {RESOURCE}")
 
 
-def test_a_problem_exits_1_and_prints_advice_and_command(
-    node: NodeThread, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_problem_exits_1_and_prints_advice_and_command(explain: CommandLine) -> None:
     """Exit code 1, an advice, and a command in a line of its own."""
-    assert explain(node, "example.com/wigdet") == 1
-    lines = capsys.readouterr().out.splitlines()
+    lines = explain("example.com/wigdet", code=1).lines
     at = next(i for i, line in enumerate(lines) if line.startswith("problem  registration"))
     assert f"known resources: {RESOURCE}" in lines[at]
     assert lines[at + 1].strip() == f"→ did you mean {RESOURCE}?"
@@ -127,12 +113,11 @@ def test_a_problem_exits_1_and_prints_advice_and_command(
 
 @pytest.mark.parametrize("output", ["json", "yaml"])
 def test_json_and_yaml_have_the_same_keys(
-    node: NodeThread, capsys: pytest.CaptureFixture[str], output: str
+    node: NodeThread, explain: CommandLine, output: str
 ) -> None:
     """They are a promise."""
-    assert explain(node, "-o", output) == 0
-    text = capsys.readouterr().out
-    document = json.loads(text) if output == "json" else yaml.safe_load(text)
+    shown = explain("-o", output)
+    document = shown.data if output == "json" else yaml.safe_load(shown.out)
     assert list(document) == ["socket_dir", "source", "result", "findings", "resources"]
     (resource,) = document["resources"]
     expected = ["resource", "result", "capacity", "allocatable", "held", "findings"]
@@ -141,14 +126,11 @@ def test_json_and_yaml_have_the_same_keys(
     assert (document["source"], resource["held"]) == (f"node of {node.socket_dir}", 0)
 
 
-def test_a_device_that_is_unhealthy_is_named(
-    node: NodeThread, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_device_that_is_unhealthy_is_named(node: NodeThread, explain: CommandLine) -> None:
     """It is the reason, below the summary; what is well is left out."""
     node.call(node.plugin.send([*healthy("w0"), *unhealthy("w1")]))
     node.call(node.manager.wait_for(RESOURCE, allocatable=1))
-    assert explain(node) == 1
-    summary, reasons, count = capsys.readouterr().out.split("\n\n")[-3:]
+    summary, reasons, count = explain(code=1).out.split("\n\n")[-3:]
     reasons = reasons.removeprefix(f"{RESOURCE}\n")
     assert count == "1 problem\n"
     assert summary.split()[-1] == "problem"
@@ -157,14 +139,13 @@ def test_a_device_that_is_unhealthy_is_named(
 
 
 def test_equal_findings_of_several_devices_are_printed_once(
-    node: NodeThread, capsys: pytest.CaptureFixture[str]
+    node: NodeThread, explain: CommandLine
 ) -> None:
     """Two files that are missing for the same reason are one paragraph."""
     pod = Pod("train", containers=(Container("main", {RESOURCE: 2}),))
     node.call(node.manager.allocate(pod))
     node.call(node.manager.stop())  # writes the checkpoint, which has the answers
-    assert explain(node, RESOURCE) == 1
-    shown = capsys.readouterr().out
+    shown = explain(RESOURCE, code=1).out
     assert "/dev/w0, /dev/w1: not on this host: no such file or directory" in shown
     assert shown.count("not on this host") == 1
 
@@ -173,10 +154,10 @@ def test_resources_with_the_same_fault_share_a_paragraph(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The last line counts what was printed, warnings too."""
-    gone = problem(Step.REGISTRATION, "kubelet", "its plugin is gone", "start it")
-    full = warning(Step.HELD, "kubelet", "all are held", "wait")
+    gone = Step.REGISTRATION.problem("kubelet", "its plugin is gone", "start it")
+    full = Step.HELD.warning("kubelet", "all are held", "wait")
     reports = [
-        ResourceReport(f"example.com/{name}", (ok(Step.NAME, name, "good"), *findings))
+        ResourceReport(f"example.com/{name}", (Step.NAME.ok(name, "good"), *findings))
         for name, findings in {"a": [gone], "b": [gone], "c": [gone, full], "d": []}.items()
     ]
     shown = verb._print_summary(Diagnosis(Path("/p"), "kubelet", (), tuple(reports)))
@@ -187,28 +168,23 @@ def test_resources_with_the_same_fault_share_a_paragraph(
     assert count == "2 problems, 1 warning, 1 unknown\n"
 
 
-def test_plugins_are_asked_only_on_request(
-    node: NodeThread, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_plugins_are_asked_only_on_request(node: NodeThread, explain: CommandLine) -> None:
     """A second stream takes an update away from some; without the option nobody opens one."""
-    assert explain(node) == 0
-    assert "lists" not in capsys.readouterr().out
+    assert "lists" not in explain().out
     assert node.plugin.streams_opened == 1
-    assert explain(node, "--ask-plugins") == 0
-    assert "listens and lists 2 devices, 2 healthy" in capsys.readouterr().out
+    assert "listens and lists 2 devices, 2 healthy" in explain("--ask-plugins").out
     assert node.plugin.streams_opened == 2
 
 
-def test_an_invalid_name_is_a_finding(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_name_is_a_finding(short_dir: Path, cli: CommandLine) -> None:
     """Other verbs refuse it; this one says what would be right."""
-    assert main(["explain", "widget", "--socket-dir", str(short_dir)]) == 1
-    shown = capsys.readouterr().out
+    shown = cli("explain", "widget", "--socket-dir", short_dir, code=1).out
     assert "problem  name            widget: no kubelet accepts this name" in shown
     assert "→ call it example.com/widget, for example" in shown
 
 
 def test_an_unreadable_directory_is_not_asked(
-    short_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    short_dir: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exit code 3: nobody was asked, and nothing was seen."""
 
@@ -216,8 +192,7 @@ def test_an_unreadable_directory_is_not_asked(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(listing, "names", refuse)
-    assert main(["explain", "--socket-dir", str(short_dir)]) == 3
-    assert capsys.readouterr().err == (
+    assert cli("explain", "--socket-dir", short_dir, code=3).err == (
         f"kubedevices: no permission to look into {short_dir}: ask again as root\n"
     )
 
@@ -260,15 +235,14 @@ def test_below_a_directory_everything_has_its_usual_place(tmp_path: Path) -> Non
 
 
 def test_lines_have_the_width_of_the_terminal(
-    short_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    short_dir: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """But a command stays whole, for copying."""
     monkeypatch.setattr(terminal, "is_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
     missing = short_dir / ("d" * 40) / "p"
-    assert main(["explain", "--socket-dir", str(missing)]) == 1
-    lines = capsys.readouterr().out.splitlines()
+    lines = cli("explain", "--socket-dir", missing, code=1).lines
     assert any(line.strip() == f"$ kubedevices node --socket-dir {missing}" for line in lines)
     advice = [line for line in lines if "$ " not in line and str(missing) not in line]
     assert advice

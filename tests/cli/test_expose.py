@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kubedevices.cli import main
 from kubedevices.expose.config import load_expose_config
 from kubedevices.values.allocation import AllocateRequest, ContainerAllocateRequest
 from kubedevices.values.device import DeviceSpec, Mount
 from tests.cli.commands import running
+from tests.command_line import CommandLine
 from tests.fake_kubelet import FakeKubelet
 from tests.nobody import run_as_nobody
 from tests.waiting import until
@@ -96,11 +96,11 @@ async def test_a_hang_up_signal_reads_the_file_again(directory: Path) -> None:
             assert kubelet.connected("devices.example.com/camera") == [camera]
 
 
-def test_the_handler_of_sighup_is_restored(tmp_path: Path) -> None:
+def test_the_handler_of_sighup_is_restored(tmp_path: Path, cli: CommandLine) -> None:
     """A program that was told to ignore it would hand that on to all that it starts."""
     (tmp_path / "bad.yaml").write_text("version: 1")
     before = signal.getsignal(signal.SIGHUP)
-    assert main(["expose", "--config", str(tmp_path / "bad.yaml")]) == 2
+    cli("expose", "--config", tmp_path / "bad.yaml", code=2)
     assert signal.getsignal(signal.SIGHUP) is before
 
 
@@ -142,29 +142,23 @@ sys.exit(main(["expose", "--config", "serial.yaml"]))
     ],
 )  # fmt: skip
 def test_a_mistake_in_the_file_is_one_line(
-    change: tuple[str, str],
-    message: str,
-    directory: Path,
-    capsys: pytest.CaptureFixture[str],
+    change: tuple[str, str], message: str, directory: Path, cli: CommandLine
 ) -> None:
     """With file, line, column and key; nothing is served."""
     (directory / "serial.yaml").write_text(SERIAL.replace(*change))
-    assert main(["expose", "--config", "serial.yaml", "--socket-dir", "s"]) == 2
-    captured = capsys.readouterr()
+    captured = cli("expose", "--config", "serial.yaml", "--socket-dir", "s", code=2)
     assert captured.out == ""
     assert captured.err.startswith(f"kubedevices: {message}")
     assert captured.err.count("\n") == 1
     assert list((directory / "s").iterdir()) == []
 
 
-def test_several_mistakes_are_reported_at_once(
-    directory: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_several_mistakes_are_reported_at_once(directory: Path, cli: CommandLine) -> None:
     """In the order of the file."""
     text = SERIAL.replace("  env:", "  usb: {vendor: '0403'}\n  inject: cid\n  env:")
     (directory / "serial.yaml").write_text(text)
-    assert main(["expose", "--config", "serial.yaml", "--socket-dir", "s"]) == 2
-    first, second, third = capsys.readouterr().err.splitlines()
+    err = cli("expose", "--config", "serial.yaml", "--socket-dir", "s", code=2).err
+    first, second, third = err.splitlines()
     assert first == "kubedevices: 2 mistakes"
     assert second.startswith("  serial.yaml:9:3: resources[0].usb: unknown key (known: name, match")
     assert third == (
@@ -172,11 +166,11 @@ def test_several_mistakes_are_reported_at_once(
     )
 
 
-def test_a_missing_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file(cli: CommandLine) -> None:
     """Could not ask: exit code 3."""
-    assert main(["expose", "--config", "nope.yaml"]) == 3
+    shown = cli("expose", "--config", "nope.yaml", code=3)
     message = "kubedevices: cannot read nope.yaml: No such file or directory\n"
-    assert capsys.readouterr().err == message
+    assert shown.err == message
 
 
 def expose_as_nobody(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -220,17 +214,17 @@ def test_an_invisible_socket_directory_is_an_error(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["--socket-dir", "--cdi-dir", "--config", "--dev-root"])
-def test_an_empty_path_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_path_is_refused(option: str, cli: CommandLine) -> None:
     """It comes from a variable that is not set, and does not mean the current directory."""
-    assert main(["expose", "--config", "serial.yaml", "--socket-dir", "s", option, ""]) == 2
+    shown = cli("expose", "--config", "serial.yaml", "--socket-dir", "s", option, "", code=2)
     message = f"kubedevices: argument {option}: the path is empty (see kubedevices "
-    assert capsys.readouterr().err.startswith(message)
+    assert shown.err.startswith(message)
 
 
-def test_a_socket_directory_that_is_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_socket_directory_that_is_a_file(cli: CommandLine) -> None:
     """It will not become one by waiting."""
-    assert main(["expose", "--config", "serial.yaml", "--socket-dir", "serial.yaml"]) == 3
-    assert capsys.readouterr().err.endswith("serial.yaml: it is not a directory\n")
+    err = cli("expose", "--config", "serial.yaml", "--socket-dir", "serial.yaml", code=3).err
+    assert err.endswith("serial.yaml: it is not a directory\n")
 
 
 def test_the_shipped_example_is_right_and_finds_what_this_host_has() -> None:
@@ -242,9 +236,9 @@ def test_the_shipped_example_is_right_and_finds_what_this_host_has() -> None:
     }
 
 
-def test_scan_prints_what_the_shipped_example_finds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_scan_prints_what_the_shipped_example_finds(cli: CommandLine) -> None:
     """As many fuse devices as replicas, where there is a /dev/fuse."""
-    assert main(["scan", "--config", str(EXAMPLES / "host-devices.yaml"), "-o", "yaml"]) == 0
-    found = {entry["device_type"]: entry for entry in yaml.safe_load(capsys.readouterr().out)}
+    out = cli("scan", "--config", EXAMPLES / "host-devices.yaml", "-o", "yaml").out
+    found = {entry["device_type"]: entry for entry in yaml.safe_load(out)}
     assert len(found["fuse"]["devices"]) == 4 * Path("/dev/fuse").exists()
     assert found["fuse"]["resource"] == "devices.example.com/fuse"

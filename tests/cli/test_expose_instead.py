@@ -1,14 +1,13 @@
 """What `kubedevices expose` does instead of serving."""
 
-import json
 from pathlib import Path
 
 import pytest
 import yaml
 
-from kubedevices.cli import main
 from kubedevices.expose.config import load_expose_config
 from kubedevices.expose.read_profiles import combine
+from tests.command_line import CommandLine
 
 SERIAL = """\
 version: 1
@@ -36,25 +35,24 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def expose(*arguments: str) -> int:
-    return main(["expose", "--config", "host.yaml", "--dev-root", "dev", *arguments])
+@pytest.fixture
+def expose(cli: CommandLine) -> CommandLine:
+    return cli.of("expose", "--config", "host.yaml", "--dev-root", "dev")
 
 
-def test_a_file_can_be_checked(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_can_be_checked(directory: Path, expose: CommandLine) -> None:
     """Exit code 2 and every mistake, or 0."""
-    assert expose("--check") == 0
-    assert capsys.readouterr().out == "host.yaml: 2 resources, no mistakes\n"
+    assert expose("--check").out == "host.yaml: 2 resources, no mistakes\n"
     (directory / "host.yaml").write_text(SERIAL.replace("match", "mtach"))
-    assert expose("--check") == 2
-    captured = capsys.readouterr()
+    captured = expose("--check", code=2)
     assert captured.out == ""
     assert captured.err.startswith("kubedevices: 2 mistakes\n  host.yaml:5:3: resources[0].mtach")
 
 
-def test_a_dry_run_prints_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_prints_the_answer(expose: CommandLine) -> None:
     """What a container with these devices would get, in a table or for programs."""
-    assert expose("--dry-run", "ttyUSB1", "ttyUSB0") == 0
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    out = expose("--dry-run", "ttyUSB1", "ttyUSB0").out
+    lines = [" ".join(line.split()) for line in out.splitlines()]
     assert lines == [
         "OPTION VALUE",
         "resource example.com/serial",
@@ -65,8 +63,7 @@ def test_a_dry_run_prints_the_answer(capsys: pytest.CaptureFixture[str]) -> None
         "mount /run/udev (ro)",
         "mount /a -> /b (rw)",
     ]
-    assert expose("--dry-run", "kvm::1", "-o", "json") == 0
-    assert json.loads(capsys.readouterr().out) == {
+    assert expose("--dry-run", "kvm::1", "-o", "json").data == {
         "resource": "example.com/kvm",
         "devices": [{"host_path": "/dev/kvm", "container_path": "/dev/kvm", "permissions": "rw"}],
         "mounts": [],
@@ -79,14 +76,13 @@ def test_a_dry_run_prints_the_answer(capsys: pytest.CaptureFixture[str]) -> None
     ("inject", "files"), [("cdi", []), ("both", ["env PORT_0=/dev/ttyS0", "device /dev/ttyUSB0"])]
 )
 def test_a_dry_run_prints_the_edits_of_a_cdi_device(
-    inject: str, files: list[str], directory: Path, capsys: pytest.CaptureFixture[str]
+    inject: str, files: list[str], directory: Path, expose: CommandLine
 ) -> None:
     """Its name and all it gives, beside or instead of plain files; a flag says it for the rest."""
     (directory / "host.yaml").write_text(
         SERIAL.replace("- name: kvm", f"  inject: {inject}\n- name: kvm")
     )
-    assert expose("--dry-run", "ttyUSB0") == 0
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    lines = [" ".join(line.split()) for line in expose("--dry-run", "ttyUSB0").lines]
     assert [line for line in lines if line.startswith(("env", "device"))] == [
         line if line.startswith("env") else f"{line} -> /dev/ttyS0 (rw)" for line in files
     ]
@@ -94,10 +90,8 @@ def test_a_dry_run_prints_the_edits_of_a_cdi_device(
         "cdi example.com/serial=ttyUSB0: PORT_0=/dev/ttyS0, /dev/ttyUSB0 -> /dev/ttyS0 (rw), "
         "/run/udev (ro), /a -> /b"
     )
-    assert expose("--dry-run", "kvm::1", "-o", "json") == 0
-    assert json.loads(capsys.readouterr().out)["cdi_devices"] == {}
-    assert expose("--dry-run", "kvm::1", "-o", "json", "--inject", "cdi") == 0
-    assert json.loads(capsys.readouterr().out) == {
+    assert expose("--dry-run", "kvm::1", "-o", "json").data["cdi_devices"] == {}
+    assert expose("--dry-run", "kvm::1", "-o", "json", "--inject", "cdi").data == {
         "resource": "example.com/kvm",
         "devices": [],
         "mounts": [],
@@ -109,16 +103,15 @@ def test_a_dry_run_prints_the_edits_of_a_cdi_device(
 
 
 def test_a_resource_name_that_cdi_does_not_allow_is_reported(
-    directory: Path, capsys: pytest.CaptureFixture[str]
+    directory: Path, expose: CommandLine
 ) -> None:
     """When the flag makes CDI devices of it, too; `nodes` in the file is the way out."""
     (directory / "host.yaml").write_text(SERIAL.replace("name: kvm", "name: 3d"))
-    assert expose("--check", "--inject", "cdi") == 2
-    err = capsys.readouterr().err
+    err = expose("--check", "--inject", "cdi", code=2).err
     assert err.startswith("kubedevices: 3d: no CDI device can have the name example.com/3d=...: ")
     assert err.endswith("(give it the key 'inject: nodes')\n")
     (directory / "host.yaml").write_text(SERIAL.replace("name: kvm", "name: 3d\n  inject: nodes"))
-    assert expose("--check", "--inject", "cdi") == 0
+    expose("--check", "--inject", "cdi")
 
 
 @pytest.mark.parametrize(
@@ -130,11 +123,10 @@ def test_a_resource_name_that_cdi_does_not_allow_is_reported(
     ],
 )  # fmt: skip
 def test_a_dry_run_reports_wrong_devices(
-    ids: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
+    ids: list[str], code: int, message: str, expose: CommandLine
 ) -> None:
     """As an allocation would."""
-    assert expose("--dry-run", *ids) == code
-    assert message in capsys.readouterr().err
+    assert message in expose("--dry-run", *ids, code=code).err
 
 
 SHARED = (
@@ -160,12 +152,11 @@ SHARED = (
     ],
 )
 def test_a_dry_run_of_one_of_several_resources(
-    asked: list[str], resource: str, directory: Path, capsys: pytest.CaptureFixture[str]
+    asked: list[str], resource: str, directory: Path, expose: CommandLine
 ) -> None:
     """Its name in the file, before an ID, says which."""
     (directory / "host.yaml").write_text(SHARED)
-    assert expose("--dry-run", *asked, "-o", "json") == 0
-    assert json.loads(capsys.readouterr().out)["resource"] == resource
+    assert expose("--dry-run", *asked, "-o", "json").data["resource"] == resource
 
 
 @pytest.mark.parametrize(
@@ -181,75 +172,71 @@ def test_a_dry_run_of_one_of_several_resources(
     ],
 )  # fmt: skip
 def test_a_dry_run_refuses_an_ambiguous_device(
-    asked: list[str], message: str, directory: Path, capsys: pytest.CaptureFixture[str]
+    asked: list[str], message: str, directory: Path, expose: CommandLine
 ) -> None:
     """The answer of another one would mislead."""
     (directory / "host.yaml").write_text(SHARED)
-    assert expose("--dry-run", *asked) == 2
-    captured = capsys.readouterr()
+    captured = expose("--dry-run", *asked, code=2)
     assert captured.out == ""
     assert captured.err.endswith(f"kubedevices: {message}\n")
 
 
-def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_schema_is_printed(cli: CommandLine) -> None:
     """Without a file to check."""
-    assert main(["expose", "--schema"]) == 0
-    assert json.loads(capsys.readouterr().out)["title"] == "kubedevices expose"
+    assert cli("expose", "--schema").data["title"] == "kubedevices expose"
 
 
-def test_a_foreign_file_is_converted(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_foreign_file_is_converted(
+    directory: Path, cli: CommandLine, expose: CommandLine
+) -> None:
     """To one that can be used as it is, with its notes as comments."""
     (directory / "smarter.yaml").write_text("- {devicematch: '^video[0-9]*$', nummaxdevices: 3}\n")
-    assert main(["expose", "--convert", "smarter.yaml"]) == 0
-    out = capsys.readouterr().out
+    out = cli("expose", "--convert", "smarter.yaml").out
     assert out.startswith("# Converted from smarter.yaml.\n# Note: ^video[0-9]*$: a number has ")
     assert yaml.safe_load(out)["resources"][0]["replicas"] == 3
     (directory / "host.yaml").write_text(out)
-    assert expose("--check") == 0
+    expose("--check")
 
 
-def test_serving_needs_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_serving_needs_a_file(cli: CommandLine) -> None:
     """Nothing is served by default."""
-    assert main(["expose"]) == 2
-    assert capsys.readouterr().err == "kubedevices: expose needs --config FILE or --profile NAME\n"
+    err = cli("expose", code=2).err
+    assert err == "kubedevices: expose needs --config FILE or --profile NAME\n"
 
 
 def test_profiles_are_listed_with_the_devices_of_this_host(
-    directory: Path, capsys: pytest.CaptureFixture[str]
+    directory: Path, cli: CommandLine
 ) -> None:
     """So that a user sees which profile the host needs, in a table or for programs."""
     (directory / "dev/fuse").touch()
-    assert main(["expose", "--list-profiles", "--dev-root", "dev", "-o", "json"]) == 0
-    listed = {each["profile"]: each for each in json.loads(capsys.readouterr().out)}
+    shown = cli("expose", "--list-profiles", "--dev-root", "dev", "-o", "json")
+    listed = {each["profile"]: each for each in shown.data}
     assert (listed["fuse"]["here"], listed["fuse"]["resources"]) == (1, ["fuse"])
     assert (listed["kvm"]["here"], listed["tun"]["here"]) == (1, 0)
-    assert main(["expose", "--list-profiles", "--dev-root", "dev"]) == 0
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    out = cli("expose", "--list-profiles", "--dev-root", "dev").out
+    lines = [" ".join(line.split()) for line in out.splitlines()]
     assert "loop loop 0 Loop devices: files as disks" in lines
-    assert main(["expose", "--list-profiles", "--dev-root", "none"]) == 3
-    assert "none: this is not a directory" in capsys.readouterr().err
+    err = cli("expose", "--list-profiles", "--dev-root", "none", code=3).err
+    assert "none: this is not a directory" in err
 
 
-def test_several_profiles_are_one_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_profiles_are_one_configuration(cli: CommandLine) -> None:
     """Served, scanned and tried like a file, with a domain of the user."""
     profiles = ("--profile", "kvm", "--profile", "loop", "--dev-root", "dev")
-    assert main(["expose", *profiles, "--dry-run", "kvm::1", "-o", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)["resource"] == "devices.example.com/kvm"
-    assert main(["expose", *profiles, "--check", "--domain", "edge.example.com"]) == 0
-    assert capsys.readouterr().out == "kvm, loop: 2 resources, no mistakes\n"
-    assert main(["scan", *profiles, "--domain", "edge.example.com", "-o", "json"]) == 0
-    found = {each["resource"]: each["devices"] for each in json.loads(capsys.readouterr().out)}
+    shown = cli("expose", *profiles, "--dry-run", "kvm::1", "-o", "json")
+    assert shown.data["resource"] == "devices.example.com/kvm"
+    out = cli("expose", *profiles, "--check", "--domain", "edge.example.com").out
+    assert out == "kvm, loop: 2 resources, no mistakes\n"
+    shown = cli("scan", *profiles, "--domain", "edge.example.com", "-o", "json")
+    found = {each["resource"]: each["devices"] for each in shown.data}
     assert [*found] == ["edge.example.com/kvm", "edge.example.com/loop"]
     assert len(found["edge.example.com/kvm"]) == 10
 
 
-def test_a_profile_is_printed_as_a_file_to_change(
-    directory: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_profile_is_printed_as_a_file_to_change(directory: Path, cli: CommandLine) -> None:
     """The printed file means the same, and says of each resource where its facts come from."""
     chosen = ("--profile", "kvm", "--profile", "serial", "--domain", "edge.example.com")
-    assert main(["expose", *chosen, "--print"]) == 0
-    text = capsys.readouterr().out
+    text = cli("expose", *chosen, "--print").out
     assert text.count("# Source: ") == 2
     (directory / "host.yaml").write_text(text)
     config, _ = load_expose_config(directory / "host.yaml")
@@ -266,8 +253,7 @@ def test_a_profile_is_printed_as_a_file_to_change(
     ],
 )  # fmt: skip
 def test_a_mistake_about_profiles_is_reported(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, cli: CommandLine
 ) -> None:
     """With the name that was probably meant."""
-    assert main(["expose", *arguments]) == 2
-    assert f"kubedevices: {message}" in capsys.readouterr().err
+    assert f"kubedevices: {message}" in cli("expose", *arguments, code=2).err

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kubedevices.cli import load_verb, main, verb_parser
+from kubedevices.cli import load_verb, verb_parser
 from kubedevices.cli.write.init import project
 from kubedevices.errors import KubedevicesError
+from tests.command_line import CommandLine
 from tests.planted import PLANTS, Outside, plant
 
 FILES = project("fast-widget", "example.com")
@@ -47,14 +48,11 @@ def test_the_commands_in_the_readme_are_valid() -> None:
     assert set(verbs) == {"init", "check", "run", "scan", "manifests"}
 
 
-def test_the_manifests_are_those_of_the_command_in_readme(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_manifests_are_those_of_the_command_in_readme(cli: CommandLine) -> None:
     """`deploy.yaml` has what the command prints."""
     (command,) = re.findall(r"`(kubedevices manifests .*?) > deploy.yaml`", FILES["README.md"])
     words = shlex.split(command.replace("REGISTRY", "localhost"))
-    assert main(words[1:]) == 0
-    printed = capsys.readouterr().out.partition("\n")[2]  # after the remark on the image
+    printed = cli(*words[1:]).out.partition("\n")[2]  # after the remark on the image
     assert printed == FILES["deploy.yaml"]
 
 
@@ -87,12 +85,9 @@ def test_a_name_that_cannot_be_a_resource_is_refused(name: str) -> None:
         ("tests", "in place of the module tests"),
     ],
 )
-def test_a_name_of_another_module_is_refused(
-    name: str, says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_name_of_another_module_is_refused(name: str, says: str, cli: CommandLine) -> None:
     """`import json` would bring the plugin, and a keyword cannot be imported."""
-    assert main(["init", name]) == 2
-    said = capsys.readouterr().err
+    said = cli("init", name, code=2).err
     assert says in said
     assert f"for example {name}-devices" in said
 
@@ -108,18 +103,17 @@ def test_the_workflow_installs_nothing_by_a_public_name() -> None:
         assert subprocess.run(command, env=environment, check=False).returncode == code
 
 
-def test_nothing_is_overwritten(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_overwritten(short_dir: Path, cli: CommandLine) -> None:
     """A file that is there ends it before the first is written."""
     (short_dir / "README.md").write_text("mine")
-    assert main(["init", "widget", "--directory", str(short_dir)]) == 3
-    assert "README.md exists" in capsys.readouterr().err
+    assert "README.md exists" in cli("init", "widget", "--directory", short_dir, code=3).err
     assert [path.name for path in short_dir.iterdir()] == ["README.md"]
 
 
 @pytest.mark.parametrize("kind", PLANTS)
 @pytest.mark.parametrize("name", ["README.md", "tests", "deploy.yaml", "tests/test_widget.py"])
 def test_nothing_is_written_through_a_link(
-    short_dir: Path, capsys: pytest.CaptureFixture[str], name: str, kind: str
+    short_dir: Path, cli: CommandLine, name: str, kind: str
 ) -> None:
     """Whatever has the name of a file or a folder: it stays, and the error names it."""
     outside, target = Outside(short_dir / "outside"), short_dir / "made"
@@ -127,7 +121,7 @@ def test_nothing_is_written_through_a_link(
     plant(kind, target / name, outside)
     before = (target / name).lstat()
     is_folder = (name, kind) == ("tests", "directory")  # a directory is where a folder belongs
-    assert main(["init", "widget", "--directory", str(target)]) == (0 if is_folder else 3)
-    assert is_folder or f"{target / name}" in capsys.readouterr().err
+    err = cli("init", "widget", "--directory", target, code=0 if is_folder else 3).err
+    assert is_folder or f"{target / name}" in err
     assert (target / name).lstat().st_ino == before.st_ino
     outside.assert_untouched()

@@ -17,9 +17,11 @@ import pytest
 import yaml
 
 from kubedevices import __version__
-from kubedevices.cli import EXAMPLES, FOLDER_OF, GROUPS, VERBS, load_verb, main
+from kubedevices.cli import EXAMPLES, load_verb
+from kubedevices.cli.verbs import FOLDER_OF, GROUPS, PAGES, VERBS
 from kubedevices.errors import CannotRead, ConfigError, ConfigProblem, KubedevicesError, UsageError
 from tests.cli.commands import COMMAND, run
+from tests.command_line import CommandLine
 from tests.docs.pages import ROOT
 
 IN_ENVIRONMENT = ConfigProblem("e", 0, 0, "V", "w")
@@ -52,12 +54,11 @@ def raiser(error: BaseException) -> Callable[[Namespace], int]:
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 200])
 def test_help_lists_every_verb_by_group(
-    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    columns: int, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each with its summary, in lines that fit into the terminal and break no word."""
     monkeypatch.setenv("COLUMNS", str(columns))
-    assert main(["--help"]) == 0
-    shown, _, rest = capsys.readouterr().out.partition("\noptions:")
+    shown, _, rest = cli("--help").out.partition("\noptions:")
     assert "examples:" in rest
     assert max(map(len, shown.splitlines())) <= columns
     for title, group in GROUPS.items():
@@ -71,33 +72,32 @@ def test_the_examples_of_the_help_fit_into_a_narrow_terminal() -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_the_help_of_a_verb_begins_with_its_summary(
-    verb: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_help_of_a_verb_begins_with_its_summary(verb: str, cli: CommandLine) -> None:
     """Its name, the first line of its help, and examples."""
     module = load_verb(verb)
     assert verb == module.NAME
     assert module.HELP.splitlines()[0] == VERBS[verb]
-    assert main([verb, "--help"]) == 0
-    shown = capsys.readouterr().out
+    shown = cli(verb, "--help").out
     assert f"kubedevices {verb} " in module.EXAMPLES
     words = [word for word in shown.split() if word != "\\"]  # of a command that continues
     assert " ".join(module.EXAMPLES.split()) in " ".join(words)
     assert shown.endswith("\n")
+    for page in PAGES.get(verb, ()):
+        assert f"docs/{page}.md" in shown
+        assert (ROOT / f"docs/{page}.md").is_file()
+    assert verb in PAGES or verb in ("completion", "help")
 
 
-def test_no_verb_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_verb_is_wrong_usage(cli: CommandLine) -> None:
     """The help goes to stderr."""
-    assert main([]) == 2
-    captured = capsys.readouterr()
+    captured = cli(code=2)
     assert captured.out == ""
     assert captured.err.startswith("usage: kubedevices VERB")
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version(cli: CommandLine) -> None:
     """One line."""
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"kubedevices {__version__}\n"
+    assert cli("--version").out == f"kubedevices {__version__}\n"
 
 
 @pytest.mark.parametrize(
@@ -113,12 +113,9 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["scan", "a:B", "--timeout", "soon"], "argument --timeout: invalid float value: 'soon'"),
     ],
 )  # fmt: skip
-def test_wrong_usage_is_one_line(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_usage_is_one_line(arguments: list[str], message: str, cli: CommandLine) -> None:
     """And exit code 2."""
-    assert main(arguments) == 2
-    captured = capsys.readouterr()
+    captured = cli(*arguments, code=2)
     assert captured.out == ""
     assert captured.err.startswith(f"kubedevices: {message}")
     assert captured.err.count("\n") == 1
@@ -146,25 +143,17 @@ def test_wrong_usage_is_one_line(
     ],
 )
 def test_an_error_is_a_message_and_an_exit_code(
-    error: BaseException,
-    code: int,
-    message: str,
-    make_verb: MakeVerb,
-    capsys: pytest.CaptureFixture[str],
+    error: BaseException, code: int, message: str, make_verb: MakeVerb, cli: CommandLine
 ) -> None:
     """No traceback; the codes mean the same for every verb."""
     make_verb(raiser(error))
-    assert main(["pretend"]) == code
-    assert capsys.readouterr().err == message
+    assert cli("pretend", code=code).err == message
 
 
-def test_debug_level_logs_the_traceback_of_an_error(
-    make_verb: MakeVerb, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_debug_level_logs_the_traceback_of_an_error(make_verb: MakeVerb, cli: CommandLine) -> None:
     """The traceback is a log line, the message stays the last one."""
     make_verb(raiser(UsageError("that is wrong")))
-    assert main(["pretend", "--log-level", "debug"]) == 2
-    shown = capsys.readouterr().err
+    shown = cli("pretend", "--log-level", "debug", code=2).err
     assert "Traceback" in shown
     assert shown.endswith("kubedevices: that is wrong\n")
 
@@ -174,29 +163,24 @@ def test_debug_level_logs_the_traceback_of_an_error(
     [(SystemExit(), 0, ""), (SystemExit(4), 4, ""), (SystemExit("help"), 1, "help\n")],
 )
 def test_system_exit_has_the_exit_code_of_python(
-    exit_: SystemExit,
-    code: int,
-    message: str,
-    make_verb: MakeVerb,
-    capsys: pytest.CaptureFixture[str],
+    exit_: SystemExit, code: int, message: str, make_verb: MakeVerb, cli: CommandLine
 ) -> None:
     """Whoever raises it."""
     make_verb(raiser(exit_))
-    assert main(["pretend"]) == code
-    assert capsys.readouterr().err == message
+    assert cli("pretend", code=code).err == message
 
 
-def test_a_bug_keeps_its_traceback(make_verb: MakeVerb) -> None:
+def test_a_bug_keeps_its_traceback(make_verb: MakeVerb, cli: CommandLine) -> None:
     """It is not the user's fault and must not look like it."""
     make_verb(raiser(ZeroDivisionError("oops")))
     with pytest.raises(ZeroDivisionError, match="oops"):
-        main(["pretend"])
+        cli("pretend")
 
 
-def test_the_exit_code_of_the_verb_is_returned(make_verb: MakeVerb) -> None:
+def test_the_exit_code_of_the_verb_is_returned(make_verb: MakeVerb, cli: CommandLine) -> None:
     """A verb may say no without an error."""
     make_verb(lambda args: 1)
-    assert main(["pretend"]) == 1
+    cli("pretend", code=1)
 
 
 def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
@@ -248,20 +232,19 @@ def test_data_is_valid_in_any_locale(output: str, load: Callable[[str], Any]) ->
     assert load(ended.stdout)[0]["name"] == name
 
 
-def test_log_lines_are_lines(make_verb: MakeVerb, capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_lines_are_lines(make_verb: MakeVerb, cli: CommandLine) -> None:
     """A line break in a message makes no second one, an exception is summarized."""
     make_verb(log_something)
-    assert main(["pretend", "--log-level", "info"]) == 0
-    first, second = capsys.readouterr().err.splitlines()
+    first, second = cli("pretend", "--log-level", "info").err.splitlines()
     assert first.endswith("Z INFO    plugin.pretend: two\\nlines")
     assert "WARNING plugin.pretend: it failed: ValueError: bad thing (test_main.py:" in second
 
 
-def test_log_lines_can_be_json(make_verb: MakeVerb, capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_lines_can_be_json(make_verb: MakeVerb, cli: CommandLine) -> None:
     """One object a line, the traceback inside; options work before the verb as well."""
     make_verb(log_something)
-    assert main(["--log-format", "json", "--log-level", "debug", "pretend"]) == 0
-    entries = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    err = cli("--log-format", "json", "--log-level", "debug", "pretend").err
+    entries = [json.loads(line) for line in err.splitlines()]
     assert [entry["message"] for entry in entries] == ["two\nlines", "it failed", "detail"]
     assert [entry["level"] for entry in entries] == ["info", "warning", "debug"]
     assert {entry["logger"] for entry in entries} == {"kubedevices.plugin.pretend"}
@@ -270,9 +253,7 @@ def test_log_lines_can_be_json(make_verb: MakeVerb, capsys: pytest.CaptureFixtur
     assert all(entry["time"].endswith("Z") for entry in entries)
 
 
-def test_the_final_error_is_json_if_the_log_is_json(
-    make_verb: MakeVerb, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_final_error_is_json_if_the_log_is_json(make_verb: MakeVerb, cli: CommandLine) -> None:
     """One line per mistake: collectors read stderr to its end."""
 
     def fail(args: Namespace) -> int:
@@ -280,19 +261,18 @@ def test_the_final_error_is_json_if_the_log_is_json(
         raise ConfigError(problems)
 
     make_verb(fail)
-    assert main(["--log-format", "json", "pretend"]) == 2
-    entries = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    err = cli("--log-format", "json", "pretend", code=2).err
+    entries = [json.loads(line) for line in err.splitlines()]
     assert [entry["level"] for entry in entries] == ["error", "error"]
     assert [entry["message"] for entry in entries] == [
         "a.yaml:3:1: key: wrong",
         "a.yaml:7:1: key: wrong",
     ]
-    assert main(["pretend"]) == 2
-    assert capsys.readouterr().err.startswith("kubedevices: 2 mistakes\n")
+    assert cli("pretend", code=2).err.startswith("kubedevices: 2 mistakes\n")
 
 
 def test_log_lines_on_a_terminal_are_short_and_coloured(
-    make_verb: MakeVerb, monkeypatch: pytest.MonkeyPatch
+    make_verb: MakeVerb, monkeypatch: pytest.MonkeyPatch, cli: CommandLine
 ) -> None:
     """On a terminal; without colours where NO_COLOR is set."""
     make_verb(log_something)
@@ -301,22 +281,17 @@ def test_log_lines_on_a_terminal_are_short_and_coloured(
         monkeypatch.setattr(terminal, "isatty", lambda: True)
         monkeypatch.setattr("sys.stderr", terminal)
         monkeypatch.setenv("NO_COLOR", no_color)
-        main(["pretend"])
+        cli("pretend")
         assert re.match(rf"\d\d:\d\d:\d\d {level} plugin.pretend: it", terminal.getvalue())
 
 
-def test_a_verb_chooses_its_default_log_level(
-    make_verb: MakeVerb, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_verb_chooses_its_default_log_level(make_verb: MakeVerb, cli: CommandLine) -> None:
     """Warnings, unless it says otherwise; on the command line what stands later wins."""
     make_verb(log_something)
-    main(["pretend"])
-    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert len(cli("pretend").err.splitlines()) == 1
     vars(sys.modules["kubedevices.cli.shared.pretend"])["LOG_LEVEL"] = "error"
-    main(["pretend"])
-    assert capsys.readouterr().err == ""
-    main(["--log-level", "error", "pretend", "--log-level", "info"])
-    assert len(capsys.readouterr().err.splitlines()) == 2
+    assert cli("pretend").err == ""
+    assert len(cli("--log-level", "error", "pretend", "--log-level", "info").err.splitlines()) == 2
 
 
 def test_the_command_line_loads_no_verb_to_list_them() -> None:

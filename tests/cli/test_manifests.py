@@ -7,16 +7,15 @@ from typing import Any
 import pytest
 import yaml
 
-from kubedevices.cli import main
 from kubedevices.cli.cluster.manifests import default_name
 from kubedevices.expose.read_profiles import combined_text
+from tests.command_line import CommandLine
 
 CONFIG = "version: 1\nnamespace: a.example\nresources: [{name: w, match: [{path: /dev/w}]}]\n"
 
 
-def printed(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[dict[str, Any]]:
-    assert main(["manifests", *map(str, arguments)]) == 0
-    return [*yaml.safe_load_all(capsys.readouterr().out)]
+def printed(cli: CommandLine, *arguments: object) -> list[dict[str, Any]]:
+    return [*yaml.safe_load_all(cli("manifests", *arguments).out)]
 
 
 def pod_of(documents: list[dict[str, Any]]) -> dict[str, Any]:
@@ -25,20 +24,18 @@ def pod_of(documents: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def test_the_simulator_gets_the_variables_that_are_set(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the name of its node from the API, whatever is set here."""
     monkeypatch.setenv("NUMBER_DEVICES", "7")
     monkeypatch.setenv("NODE_NAME", "here")
-    (container,) = pod_of(printed(capsys, "simulate"))["containers"]
+    (container,) = pod_of(printed(cli, "simulate"))["containers"]
     env = {each["name"]: each for each in container["env"]}
     assert env["NUMBER_DEVICES"]["value"] == "7"
     assert env["NODE_NAME"]["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
 
 
-def test_expose_brings_its_configuration(
-    capsys: pytest.CaptureFixture[str], short_dir: Path
-) -> None:
+def test_expose_brings_its_configuration(cli: CommandLine, short_dir: Path) -> None:
     """As a ConfigMap that is mounted where the arguments say, with all extras."""
     file = short_dir / "devices.yaml"
     file.write_text(CONFIG)
@@ -53,7 +50,7 @@ def test_expose_brings_its_configuration(
         "/p",
     ]
     arguments += ["--node-label", "a=b", "--namespace", "lab", "--image", "example.com/img:1"]
-    *_, config_map, daemon_set = documents = printed(capsys, "expose", *arguments)
+    *_, config_map, daemon_set = documents = printed(cli, "expose", *arguments)
     assert config_map["data"] == {"config.yaml": CONFIG}
     pod = pod_of(documents)
     (container,) = pod["containers"]
@@ -95,7 +92,7 @@ def test_expose_brings_its_configuration(
     ],
 )
 def test_the_name_says_what_is_served(
-    capsys: pytest.CaptureFixture[str],
+    cli: CommandLine,
     monkeypatch: pytest.MonkeyPatch,
     arguments: list[str],
     resource: str,
@@ -103,7 +100,7 @@ def test_the_name_says_what_is_served(
 ) -> None:
     """So a second plugin in the namespace does not replace the first."""
     monkeypatch.setenv("RESOURCE_NAME", resource)
-    documents = printed(capsys, *arguments)
+    documents = printed(cli, *arguments)
     assert {each["metadata"]["name"] for each in documents[1:]} == {name}
 
 
@@ -123,22 +120,21 @@ def test_a_name_is_never_cut_by_kubernetes() -> None:
     ],
 )
 def test_the_first_line_says_which_image_is_meant(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], note: str
+    cli: CommandLine, arguments: list[str], note: str
 ) -> None:
     """Unless its name does."""
-    assert main(["manifests", "simulate", *arguments]) == 0
-    first, *_ = capsys.readouterr().out.splitlines()
+    first, *_ = cli("manifests", "simulate", *arguments).lines
     assert note in first
     assert first.startswith("#") is bool(note)
 
 
 def test_the_memory_is_enough_for_what_is_simulated(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, short_dir: Path
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch, short_dir: Path
 ) -> None:
     """Whether a variable says how many there are, or a step of the file's timeline."""
 
     def limit(*arguments: object) -> str:
-        (container,) = pod_of(printed(capsys, "simulate", *arguments))["containers"]
+        (container,) = pod_of(printed(cli, "simulate", *arguments))["containers"]
         found: str = container["resources"]["limits"]["memory"]
         return found
 
@@ -150,11 +146,9 @@ def test_the_memory_is_enough_for_what_is_simulated(
     assert limit() == "512Mi"
 
 
-def test_the_root_of_a_kubelet_does_not_move_the_plugins(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_root_of_a_kubelet_does_not_move_the_plugins(cli: CommandLine) -> None:
     """Kubelets look for plugins in one place, whatever their --root-dir; podresources moves."""
-    (container,) = pod_of(printed(capsys, "simulate", "--pod-resources", "--kubelet-dir", "/k0s"))[
+    (container,) = pod_of(printed(cli, "simulate", "--pod-resources", "--kubelet-dir", "/k0s"))[
         "containers"
     ]
     mounted = {each["mountPath"] for each in container["volumeMounts"]}
@@ -164,9 +158,7 @@ def test_the_root_of_a_kubelet_does_not_move_the_plugins(
     assert "--socket-dir" not in container["args"]
 
 
-def test_directories_of_the_configuration_are_mounted(
-    capsys: pytest.CaptureFixture[str], short_dir: Path
-) -> None:
+def test_directories_of_the_configuration_are_mounted(cli: CommandLine, short_dir: Path) -> None:
     """/dev as a whole, where drivers make and delete directories; others as they are."""
     file = short_dir / "devices.yaml"
     file.write_text(
@@ -187,7 +179,7 @@ def test_directories_of_the_configuration_are_mounted(
               health: {command: [/usr/bin/look, "{path}"]}
             """)
     )
-    pod = pod_of(printed(capsys, "expose", "--config", file))
+    pod = pod_of(printed(cli, "expose", "--config", file))
     (container,) = pod["containers"]
     mounts = {each["mountPath"]: each.get("readOnly", False) for each in container["volumeMounts"]}
     assert mounts == {
@@ -201,17 +193,14 @@ def test_directories_of_the_configuration_are_mounted(
         "/run/w": True,
         "/var/run/cdi": False,
     }
-    assert main(["manifests", "expose", "--config", str(file)]) == 0
-    assert "must have /usr/bin/look" in capsys.readouterr().err
+    assert "must have /usr/bin/look" in cli("manifests", "expose", "--config", file).err
 
 
-def test_parts_of_dev_can_be_mounted_instead_of_all(
-    capsys: pytest.CaptureFixture[str], short_dir: Path
-) -> None:
+def test_parts_of_dev_can_be_mounted_instead_of_all(cli: CommandLine, short_dir: Path) -> None:
     """Then nothing else is mounted, and a node without them is no reason not to start."""
     file = short_dir / "devices.yaml"
     file.write_text(CONFIG.replace("/dev/w", "/dev/dri/render*"))
-    pod = pod_of(printed(capsys, "expose", "--config", file, "--dev-dir", "/dev/dri/"))
+    pod = pod_of(printed(cli, "expose", "--config", file, "--dev-dir", "/dev/dri/"))
     (volume,) = [each for each in pod["volumes"] if each["name"].startswith("dev")]
     assert volume["hostPath"] == {"path": "/dev/dri", "type": "DirectoryOrCreate"}
     (mount,) = [each for each in pod["containers"][0]["volumeMounts"] if "dev-" in each["name"]]
@@ -231,24 +220,19 @@ def test_parts_of_dev_can_be_mounted_instead_of_all(
     ],
 )
 def test_a_directory_that_cannot_be_mounted_is_reported(
-    capsys: pytest.CaptureFixture[str],
-    short_dir: Path,
-    entry: str,
-    arguments: list[str],
-    text: str,
+    cli: CommandLine, short_dir: Path, entry: str, arguments: list[str], text: str
 ) -> None:
     """Nothing hides the image's own files, or opens all of the host's sockets to the pod."""
     file = short_dir / "devices.yaml"
     file.write_text(f"version: 1\nnamespace: a.example\nresources:\n- name: w\n  {entry}\n")
-    assert main(["manifests", "expose", "--config", str(file), *arguments]) == 2
-    assert text in capsys.readouterr().err
+    assert text in cli("manifests", "expose", "--config", file, *arguments, code=2).err
 
 
-def test_a_simulator_brings_its_file(capsys: pytest.CaptureFixture[str], short_dir: Path) -> None:
+def test_a_simulator_brings_its_file(cli: CommandLine, short_dir: Path) -> None:
     """A file of the user's or a preset, as a ConfigMap; by CDI with the directory for it."""
     for arguments in (["--preset", "eight-gpus"], ["--config", short_dir / "gpus.yaml"]):
         (short_dir / "gpus.yaml").write_text("resourceName: a.example/gpu\ncdi: true\n")
-        documents = printed(capsys, "simulate", *arguments)
+        documents = printed(cli, "simulate", *arguments)
         (config_map,) = [each for each in documents if each["kind"] == "ConfigMap"]
         assert "resource" in config_map["data"]["config.yaml"]
         (container,) = pod_of(documents)["containers"]
@@ -256,10 +240,10 @@ def test_a_simulator_brings_its_file(capsys: pytest.CaptureFixture[str], short_d
     assert "/var/run/cdi" in {each["mountPath"] for each in container["volumeMounts"]}
 
 
-def test_a_profile_is_deployed_without_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_profile_is_deployed_without_a_file(cli: CommandLine) -> None:
     """Several as one configuration, with its comments, under a domain of the user."""
     chosen = ["--profile", "fuse", "--profile", "serial", "--domain", "edge.example.com"]
-    documents = printed(capsys, "expose", *chosen)
+    documents = printed(cli, "expose", *chosen)
     (config_map,) = [each for each in documents if each["kind"] == "ConfigMap"]
     text = config_map["data"]["config.yaml"]
     assert text == combined_text(["fuse", "serial"], "edge.example.com")
@@ -267,24 +251,20 @@ def test_a_profile_is_deployed_without_a_file(capsys: pytest.CaptureFixture[str]
     assert container["args"][:3] == ["expose", "--config", "/etc/kubedevices/config.yaml"]
 
 
-def test_a_name_for_each_match_has_no_device_class(
-    capsys: pytest.CaptureFixture[str], short_dir: Path
-) -> None:
+def test_a_name_for_each_match_has_no_device_class(cli: CommandLine, short_dir: Path) -> None:
     """Nobody knows the names here; a device plugin needs none."""
     file = short_dir / "devices.yaml"
     rule = '{name: "{name}", match: [{path: /dev/ttyUSB*}]}'
     file.write_text(f"version: 1\nnamespace: a.example\nresources:\n- {rule}\n")
-    assert main(["manifests", "expose", "--config", str(file), "--mode", "dra"]) == 2
-    assert "a.example/{name}: a DeviceClass needs a name" in capsys.readouterr().err
-    assert main(["manifests", "expose", "--config", str(file)]) == 0
+    err = cli("manifests", "expose", "--config", file, "--mode", "dra", code=2).err
+    assert "a.example/{name}: a DeviceClass needs a name" in err
+    cli("manifests", "expose", "--config", file)
 
 
-def test_a_preset_may_have_fewer_devices(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_preset_may_have_fewer_devices(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the variable, which the pod gets too."""
     monkeypatch.setenv("NUMBER_DEVICES", "4")
-    (container,) = pod_of(printed(capsys, "simulate", "--preset", "eight-gpus"))["containers"]
+    (container,) = pod_of(printed(cli, "simulate", "--preset", "eight-gpus"))["containers"]
     assert {"name": "NUMBER_DEVICES", "value": "4"} in container["env"]
 
 
@@ -306,46 +286,44 @@ def test_a_preset_may_have_fewer_devices(
     ],
 )
 def test_a_file_that_no_pod_can_follow_is_not_printed(
-    capsys: pytest.CaptureFixture[str], short_dir: Path, text: str, problem: str
+    cli: CommandLine, short_dir: Path, text: str, problem: str
 ) -> None:
     """Told with its place; without names for the files there are none to make."""
     file = short_dir / "gpus.yaml"
     file.write_text(text)
-    assert main(["manifests", "simulate", "--config", str(file)]) == 2
-    captured = capsys.readouterr()
+    captured = cli("manifests", "simulate", "--config", file, code=2)
     assert problem in captured.err
     assert captured.out == ""
     file.write_text("createDeviceFiles: /x\n")
-    assert printed(capsys, "simulate", "--config", file)
+    assert printed(cli, "simulate", "--config", file)
 
 
 def test_a_simulator_that_would_not_start_is_not_printed(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, short_dir: Path
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch, short_dir: Path
 ) -> None:
     """Its own check of variables and files says why."""
     monkeypatch.setenv("NUMBER_DEVICES", "-1")
-    assert main(["manifests", "simulate"]) == 2
-    assert "NUMBER_DEVICES" in capsys.readouterr().err
+    assert "NUMBER_DEVICES" in cli("manifests", "simulate", code=2).err
     monkeypatch.delenv("NUMBER_DEVICES")
     (short_dir / "gpus.yaml").write_text("numberDevicesOnNode: many\n")
-    assert main(["manifests", "simulate", "--config", str(short_dir / "gpus.yaml")]) == 2
-    assert "gpus.yaml:1:" in capsys.readouterr().err
+    err = cli("manifests", "simulate", "--config", short_dir / "gpus.yaml", code=2).err
+    assert "gpus.yaml:1:" in err
 
 
-def test_a_node_is_a_pod(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_node_is_a_pod(cli: CommandLine) -> None:
     """For podman, so without anything that only a cluster has."""
-    (pod,) = printed(capsys, "node")
+    (pod,) = printed(cli, "node")
     (container,) = pod["spec"]["containers"]
     assert pod["kind"] == "Pod"
     assert container["args"][0] == "node"
 
 
-def test_printed_arguments_are_those_of_the_verbs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_printed_arguments_are_those_of_the_verbs(cli: CommandLine) -> None:
     """The container would start: each verb's parser takes what the manifest says."""
     from kubedevices.cli import load_verb, verb_parser
 
     for what in ("simulate", "expose", "proxy", "node"):
-        document = printed(capsys, what)[-1]
+        document = printed(cli, what)[-1]
         pod = document["spec"] if what == "node" else pod_of([document])
         verb, *arguments = pod["containers"][0]["args"]
         verb_parser(load_verb(verb)).parse_args(arguments)
@@ -389,17 +367,16 @@ def test_printed_arguments_are_those_of_the_verbs(capsys: pytest.CaptureFixture[
     ],
 )
 def test_unprintable_manifests_are_refused_in_one_line(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, text: str
+    cli: CommandLine, arguments: list[str], code: int, text: str
 ) -> None:
     """In one line."""
-    assert main(["manifests", *arguments]) == code
-    error = capsys.readouterr().err
+    error = cli("manifests", *arguments, code=code).err
     assert text in error
     assert error.count("\n") == 1
 
 
 def test_a_systemd_unit_has_the_given_settings(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, short_dir: Path
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch, short_dir: Path
 ) -> None:
     """Variables, the file, another directory; with the quotes that systemd takes away again."""
     monkeypatch.setenv("RESOURCE_NAME", "a.example/gpu")
@@ -407,8 +384,7 @@ def test_a_systemd_unit_has_the_given_settings(
     file = short_dir / "my gpus.yaml"
     file.write_text("numberDevicesOnNode: 4\n")
     more = ["--config", str(file), "--plugin-dir", "/p", "--pod-resources", "--kubelet-dir", "/k"]
-    assert main(["manifests", "simulate", "--systemd", *more]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = cli("manifests", "simulate", "--systemd", *more).lines
     assert "Environment=RESOURCE_NAME=a.example/gpu" in lines
     assert r'Environment="DEVICE_ID_PREFIX=my \"100%%\" $gpu"' in lines
     assert lines.index("StartLimitIntervalSec=0") < lines.index("[Service]")
@@ -418,25 +394,22 @@ def test_a_systemd_unit_has_the_given_settings(
 
 
 def test_a_mistake_in_the_configuration_is_found_before_it_is_deployed(
-    capsys: pytest.CaptureFixture[str], short_dir: Path
+    cli: CommandLine, short_dir: Path
 ) -> None:
     """With its line, instead of a pod that crashes."""
     file = short_dir / "devices.yaml"
     file.write_text("version: 1\nnamespace: a.example\nresorces: []\n")
-    assert main(["manifests", "expose", "--config", str(file)]) == 2
-    assert "devices.yaml:3:1: resorces" in capsys.readouterr().err
+    assert "devices.yaml:3:1: resorces" in cli("manifests", "expose", "--config", file, code=2).err
     file.write_text("resources:\n  a.example/b: {hold: soon}\n")
-    assert main(["manifests", "proxy", "--config", str(file)]) == 2
-    assert "devices.yaml:2:23: resources.a.example/b.hold" in capsys.readouterr().err
+    err = cli("manifests", "proxy", "--config", file, code=2).err
+    assert "devices.yaml:2:23: resources.a.example/b.hold" in err
 
 
-def test_a_proxy_brings_its_configuration(
-    capsys: pytest.CaptureFixture[str], short_dir: Path
-) -> None:
+def test_a_proxy_brings_its_configuration(cli: CommandLine, short_dir: Path) -> None:
     """As a ConfigMap, beside the directories of the kubelet and of the plugins behind it."""
     file = short_dir / "proxy.yaml"
     file.write_text("resources: {a.example/b: {hold: 5m}}\n")
-    documents = printed(capsys, "proxy", "--config", file, "--inside-dir", "/inside/")
+    documents = printed(cli, "proxy", "--config", file, "--inside-dir", "/inside/")
     (config_map,) = [each for each in documents if each["kind"] == "ConfigMap"]
     assert config_map["data"] == {"config.yaml": file.read_text()}
     (container,) = pod_of(documents)["containers"]
@@ -450,17 +423,14 @@ def test_a_proxy_brings_its_configuration(
     }
     kubelet = {f"/var/lib/kubelet/{each}" for each in ("device-plugins", "pod-resources")}
     assert paths == kubelet | {"/inside", "/inside_registry", "/var/lib/kubedevices"}
-    assert main(["manifests", "proxy", "--systemd", "--config", str(file)]) == 0
-    unit = capsys.readouterr().out
+    unit = cli("manifests", "proxy", "--systemd", "--config", file).out
     inside = "/var/lib/kubedevices/plugins"
     directories = f"--plugin-dir {inside} --plugin-registry {inside}_registry"
     assert f"proxy --config {file} {directories} --listen 127.0.0.1:9400" in unit
     assert "ExecReload=/bin/kill -HUP" in unit
 
 
-def test_a_pod_may_open_what_a_health_check_needs(
-    capsys: pytest.CaptureFixture[str], short_dir: Path
-) -> None:
+def test_a_pod_may_open_what_a_health_check_needs(cli: CommandLine, short_dir: Path) -> None:
     """Directories of files are mounted, further directories and rights come from options and
     values, and a note names the programs that the image must have.
     """
@@ -469,8 +439,7 @@ def test_a_pod_may_open_what_a_health_check_needs(
     file.write_text(f"resources: {{a.example/b: {{health: {{{checks}}}}}}}\n")
     values.write_text("privileged: true\ncapabilities: [SYS_RAWIO]\n")
     command = ["manifests", "proxy", "--config", str(file)]
-    assert main([*command, "--mount", "/opt/gpu:/gpu", "--values", str(values)]) == 0
-    captured = capsys.readouterr()
+    captured = cli(*command, "--mount", "/opt/gpu:/gpu", "--values", values)
     assert "a.example/b: its health command runs in the container" in captured.err
     assert "must have gpu-test" in captured.err
     spec = pod_of([*yaml.safe_load_all(captured.out)])
@@ -485,17 +454,14 @@ def test_a_pod_may_open_what_a_health_check_needs(
         "capabilities": {"drop": ["ALL"], "add": ["SYS_RAWIO"]},
     }
     values.write_text("capabilities: [CAP_SYS_RAWIO]\n")
-    assert main([*command, "--values", str(values)]) == 2
-    assert "write SYS_ADMIN, without CAP_" in capsys.readouterr().err
+    assert "write SYS_ADMIN, without CAP_" in cli(*command, "--values", values, code=2).err
 
 
-def test_a_plugin_in_python_gets_its_arguments_and_mounts(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_plugin_in_python_gets_its_arguments_and_mounts(cli: CommandLine) -> None:
     """`run` prints what `kubedevices run` takes, with the directories that were named."""
     arguments = ["--domain", "a.example", "--image", "lab.example/w:1", "--arg", "dev=/host/dev"]
     arguments += ["--mount", "/dev:/host/dev", "--mount", "/lib/firmware", "--mount", "/run/w:rw"]
-    documents = printed(capsys, "run", "w:W", *arguments)
+    documents = printed(cli, "run", "w:W", *arguments)
     (container,) = pod_of(documents)["containers"]
     assert container["args"][:6] == [
         "run",
@@ -528,8 +494,7 @@ def test_a_plugin_in_python_gets_its_arguments_and_mounts(
     ],
 )
 def test_invalid_manifest_options_are_refused(
-    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], words: str, cli: CommandLine
 ) -> None:
     """One line says what is wrong."""
-    assert main(["manifests", *arguments]) == 2
-    assert words in capsys.readouterr().err
+    assert words in cli("manifests", *arguments, code=2).err

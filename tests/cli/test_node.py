@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from kubedevices.cli import main
 from kubedevices.cli.node.node import describe
 from kubedevices.node.device_manager import DeviceManager
 from tests.cli.commands import COMMAND, DEADLINE, FEW_FILES, may_open_all_files, run, running
+from tests.command_line import CommandLine
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 from tests.waiting import until_sync
 
@@ -161,7 +161,7 @@ async def test_a_plugin_comes_back_to_a_node_that_was_killed(directory: Path) ->
 
 
 def test_a_signal_during_the_start_stops_the_node_cleanly(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    directory: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine
 ) -> None:
     """A ledger of many pods takes a while to read."""
 
@@ -173,13 +173,15 @@ def test_a_signal_during_the_start_stops_the_node_cleanly(
     monkeypatch.setattr(DeviceManager, "start", start)
     before = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
-        assert main(["node", "--socket-dir", str(directory)]) == 0
+        shown = cli("node", "--socket-dir", directory)
     finally:
         signal.signal(signal.SIGTERM, before)
-    assert capsys.readouterr().out.split()[1:] == ["stopped"]
+    assert shown.out.split()[1:] == ["stopped"]
 
 
-def test_a_node_continues_if_its_output_cannot_be_written(directory: Path) -> None:
+def test_a_node_continues_if_its_output_cannot_be_written(
+    directory: Path, cli: CommandLine
+) -> None:
     """The disk with its log is full: allocations are what counts."""
     with Path("/dev/full").open("w") as full, directory.with_name("log").open("w") as log:
         arguments = [*COMMAND, "node", "--socket-dir", str(directory)]
@@ -187,7 +189,7 @@ def test_a_node_continues_if_its_output_cannot_be_written(directory: Path) -> No
             try:
                 control = directory.with_name("p.state") / "control.sock"
                 until_sync(lambda: control.exists() or process.poll() is not None)
-                assert main(["devices", "--socket-dir", str(directory)]) == 0
+                cli("devices", "--socket-dir", directory)
             finally:
                 process.terminate()
     assert directory.with_name("log").read_text() == ""
@@ -225,7 +227,7 @@ def test_a_node_whose_reader_left_stops_cleanly(directory: Path) -> None:
     assert directory.with_name("log").read_text() == ""
 
 
-def test_a_second_node_is_refused_with_the_first_named(directory: Path) -> None:
+def test_a_second_node_is_refused_with_the_first_named(directory: Path, cli: CommandLine) -> None:
     """By the lock, and with another state directory by the socket; the first is unharmed."""
     with node(directory) as process:
         result = run("node", "--socket-dir", directory)
@@ -237,7 +239,7 @@ def test_a_second_node_is_refused_with_the_first_named(directory: Path) -> None:
         assert result.returncode == 3
         assert "kubelet.sock is already in use (a kubelet or another node" in result.stderr
         assert (result.stdout, result.stderr.count("\n")) == ("", 1)
-        assert main(["devices", "--socket-dir", str(directory)]) == 0
+        cli("devices", "--socket-dir", directory)
 
 
 @pytest.mark.parametrize(
@@ -255,27 +257,22 @@ def test_a_second_node_is_refused_with_the_first_named(directory: Path) -> None:
     ],
 )
 def test_impossible_arguments_are_refused_in_one_line(
-    short_dir: Path,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    code: int,
-    text: str,
+    short_dir: Path, cli: CommandLine, arguments: list[str], code: int, text: str
 ) -> None:
     """With the exit code for usage or for the machine."""
-    assert main(["node", "--state-dir", str(short_dir / "s"), *arguments]) == code
-    error = capsys.readouterr().err
+    error = cli("node", "--state-dir", short_dir / "s", *arguments, code=code).err
     assert text in error
     assert error.count("\n") == 1
 
 
 def test_a_relative_directory_is_one_below_the_current(
-    short_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine
 ) -> None:
     """The node and the commands that ask it mean the same place."""
     monkeypatch.chdir(short_dir)
     with node(short_dir / "here"):
-        assert main(["devices", "--socket-dir", "here"]) == 0
-    assert "no plugin has registered" in capsys.readouterr().err
+        shown = cli("devices", "--socket-dir", "here")
+    assert "no plugin has registered" in shown.err
 
 
 MANY = [f"d{n}" for n in range(10)]
@@ -405,10 +402,8 @@ def test_several_nodes_run_in_one_process(directory: Path) -> None:
     ],
 )
 def test_an_impossible_count_is_refused(
-    options: list[str], message: str, directory: Path, capsys: pytest.CaptureFixture[str]
+    options: list[str], message: str, directory: Path, cli: CommandLine
 ) -> None:
     """Before anything starts; the kubelet's directory is never one of many."""
-    assert main(["node", "--socket-dir", str(directory), *options]) == 2
-    assert message in capsys.readouterr().err
-    assert main(["node", "--count", "2"]) == 2
-    assert "--count needs --socket-dir DIR" in capsys.readouterr().err
+    assert message in cli("node", "--socket-dir", directory, *options, code=2).err
+    assert "--count needs --socket-dir DIR" in cli("node", "--count", "2", code=2).err

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.cli import main
 from kubedevices.explain.host_paths import find_pod_resources
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.services.pod_resources import PodResourcesServer
+from tests.command_line import CommandLine
 from tests.fake_plugin import RESOURCE, healthy
 from tests.host_needs import needs
 from tests.nobody import run_as_nobody
@@ -23,34 +23,25 @@ def where(short_dir: Path) -> Iterator[list[str]]:
     with node_thread(short_dir / "p") as node:
         server = PodResourcesServer(node.manager, short_dir / "pod-resources" / "kubelet.sock")
         node.call(server.start())
-        node.call(node.plugin.send(healthy("w0", "w1")))
-        node.call(node.plugin.register())
-        node.call(node.manager.wait_for(RESOURCE, allocatable=2))
+        node.serve(healthy("w0", "w1"))
         node.call(node.manager.allocate(POD))
         yield ["--socket-dir", str(node.socket_dir), "--state-dir", str(short_dir / "nowhere")]
         node.call(server.stop())
 
 
-def test_devices_are_those_of_the_kubelet(
-    where: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_devices_are_those_of_the_kubelet(where: list[str], cli: CommandLine) -> None:
     """Nobody is told to start a node; what a kubelet does not tell is said beside the listing."""
-    assert main(["devices", *where]) == 0
-    shown = capsys.readouterr()
+    shown = cli("devices", *where)
     assert f"{RESOURCE}  w0      Healthy  -     default/train (main)" in shown.out
     assert shown.err.startswith("asked the kubelet at ")
     assert shown.err.endswith(": it lists only healthy and allocated devices\n")
 
 
-def test_wait_counts_the_devices_of_the_kubelet(
-    where: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wait_counts_the_devices_of_the_kubelet(where: list[str], cli: CommandLine) -> None:
     """A kubelet does not list a resource without healthy devices: this counts as 0."""
-    assert main(["wait", RESOURCE, "--allocatable", "2", "--timeout", "1m", *where]) == 0
-    assert main(["wait", "example.com/none", "--allocatable", "0", "--timeout", "1m", *where]) == 0
-    assert capsys.readouterr().out == (
-        f"{RESOURCE}: 2 allocatable devices\nexample.com/none: 0 allocatable devices\n"
-    )
+    for resource, number in ((RESOURCE, 2), ("example.com/none", 0)):
+        words = ("wait", resource, "--allocatable", number, "--timeout", "1m")
+        assert cli(*words, *where).out == f"{resource}: {number} allocatable devices\n"
 
 
 @pytest.mark.parametrize(
@@ -64,11 +55,10 @@ def test_wait_counts_the_devices_of_the_kubelet(
     ],
 )
 def test_the_error_says_that_the_kubelet_allocates_itself(
-    where: list[str], capsys: pytest.CaptureFixture[str], verb: list[str], guess: bool
+    where: list[str], cli: CommandLine, verb: list[str], guess: bool
 ) -> None:
     """What it has is said, and which of these was probably meant."""
-    assert main([*verb, *where]) == 3
-    error = capsys.readouterr().err
+    error = cli(*verb, *where, code=3).err
     assert "is served by a kubelet" in error
     assert f"it has {RESOURCE} (2 healthy, 1 held)" in error
     assert (f"did you mean {RESOURCE!r}?" in error) == guess
@@ -76,12 +66,12 @@ def test_the_error_says_that_the_kubelet_allocates_itself(
 
 
 def test_a_command_is_not_started_on_a_kubelets_node(
-    where: list[str], short_dir: Path, capsys: pytest.CaptureFixture[str]
+    where: list[str], short_dir: Path, cli: CommandLine
 ) -> None:
     """The same is said before anything runs."""
     started = short_dir / "started"
-    assert main(["with", *where, "example.com/wigdet=1", "--", "touch", str(started)]) == 3
-    assert f"did you mean {RESOURCE!r}?" in capsys.readouterr().err
+    err = cli("with", *where, "example.com/wigdet=1", "--", "touch", started, code=3).err
+    assert f"did you mean {RESOURCE!r}?" in err
     assert not started.exists()
 
 

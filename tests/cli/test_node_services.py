@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kubedevices import __version__
-from kubedevices.cli import main
 from tests.cli.commands import run, running
+from tests.command_line import CommandLine
 from tests.prometheus_lint import lint
 from tests.waiting import until_sync
 
@@ -82,30 +82,27 @@ def test_a_node_serves_podresources_metrics_and_a_plugin_registry(short_dir: Pat
     ],
 )
 def test_wrong_settings_are_a_one_line_error(
-    options: list[str], says: str, short_dir: Path, capsys: pytest.CaptureFixture[str]
+    options: list[str], says: str, short_dir: Path, cli: CommandLine
 ) -> None:
     """Exit code 2, the reason on stderr, and no node is left behind."""
-    assert main(["node", "--socket-dir", str(short_dir / "p"), *options]) == 2
-    assert says in capsys.readouterr().err
+    assert says in cli("node", "--socket-dir", short_dir / "p", *options, code=2).err
     assert not (short_dir / "p" / "kubelet.sock").exists()
 
 
 @pytest.mark.parametrize("option", ["--state-dir", "--plugin-registry"])
 def test_the_plugin_directory_is_refused_for_state_and_registry(
-    option: str, short_dir: Path, capsys: pytest.CaptureFixture[str]
+    option: str, short_dir: Path, cli: CommandLine
 ) -> None:
     """It is cleaned at every start, and what is in it is no plugin that waits to be found."""
     same = str(short_dir / "p")
-    assert main(["node", "--socket-dir", same, option, f"{same}/../p"]) == 2
-    assert f"{option} must not be the directory of --socket-dir" in capsys.readouterr().err
+    err = cli("node", "--socket-dir", same, option, f"{same}/../p", code=2).err
+    assert f"{option} must not be the directory of --socket-dir" in err
     assert not (short_dir / "p").exists()
 
 
-def test_a_kubelet_that_does_not_answer_is_reported(
-    short_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_kubelet_that_does_not_answer_is_reported(short_dir: Path, cli: CommandLine) -> None:
     """Exit code 3, and the socket is named."""
     socket = short_dir / "kubelet.sock"
-    assert main(["devices", "--pod-resources", str(socket)]) == 3
-    assert f"no kubelet answers at {socket}" in capsys.readouterr().err
-    assert main(["devices", "--watch", "--pod-resources", str(socket)]) == 2
+    err = cli("devices", "--pod-resources", socket, code=3).err
+    assert f"no kubelet answers at {socket}" in err
+    cli("devices", "--watch", "--pod-resources", socket, code=2)

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from kubedevices.cli import main
+from tests.command_line import CommandLine
 
 DAEMON_SET = """\
 apiVersion: apps/v1
@@ -65,7 +66,7 @@ def init_container(patch: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_plugin_waits_for_the_proxy(
-    capsys: pytest.CaptureFixture[str], short_dir: Path
+    capsys: pytest.CaptureFixture[str], cli: CommandLine, short_dir: Path
 ) -> None:
     """A kubelet is there before its plugins: without one some end, and some never register."""
     file = short_dir / "theirs.yaml"
@@ -83,8 +84,7 @@ def test_the_plugin_waits_for_the_proxy(
     }
     # The words are those of the verb: with nobody at the socket, it gives up after its time.
     arguments = [*found["args"][:3], str(short_dir), "--timeout", "1ms"]
-    assert main(arguments) == 1
-    assert "plugins cannot register: after 0.001 s nothing answers" in capsys.readouterr().err
+    assert "plugins cannot register: after 0.001 s nothing answers" in cli(*arguments, code=1).err
 
 
 @pytest.mark.parametrize(
@@ -175,18 +175,16 @@ def test_every_daemon_set_and_every_volume_of_the_directory_is_patched(
     ],
 )
 def test_an_object_without_a_patch_is_reported_with_its_line(
-    capsys: pytest.CaptureFixture[str], short_dir: Path, text: str, problem: str
+    cli: CommandLine, short_dir: Path, text: str, problem: str
 ) -> None:
     """And with what to do."""
     file = short_dir / "theirs.yaml"
     file.write_bytes(text.encode("latin-1"))
-    assert main(["manifests", "proxy", "--patch", str(file)]) == 2
-    captured = capsys.readouterr()
+    captured = cli("manifests", "proxy", "--patch", file, code=2)
     assert f"theirs.yaml:{problem}" in captured.err
     assert captured.out == ""
 
 
-def test_a_missing_file_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file_is_reported(cli: CommandLine) -> None:
     """With what to do."""
-    assert main(["manifests", "proxy", "--patch", "none.yaml"]) == 3
-    assert "cannot read none.yaml" in capsys.readouterr().err
+    assert "cannot read none.yaml" in cli("manifests", "proxy", "--patch", "none.yaml", code=3).err

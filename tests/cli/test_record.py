@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.cli import main
 from kubedevices.testing import StubPlugin
 from kubedevices.values.device import Device
 from tests.cli.commands import running
+from tests.command_line import CommandLine
 from tests.fake_kubelet import FakeKubelet
 from tests.waiting import until
 
@@ -39,12 +39,7 @@ async def test_every_resource_has_its_file(short_dir: Path) -> None:
     ],
 )
 def test_an_impossible_record_is_refused(
-    arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], code: int, message: str, cli: CommandLine
 ) -> None:
     """Before a plugin is taken in."""
-    try:
-        found = main(["record", *arguments])
-    except SystemExit as end:
-        found = int(str(end.code))
-    assert found == code
-    assert message in capsys.readouterr().err
+    assert message in cli("record", *arguments, code=code).err

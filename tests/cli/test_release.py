@@ -1,13 +1,12 @@
 """`kubedevices release`."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kubedevices.cli import main
 from kubedevices.node.pods.pod import Container, Pod
+from tests.command_line import CommandLine
 from tests.fake_plugin import RESOURCE, healthy
 from tests.node_thread import NodeThread, node_thread
 
@@ -16,52 +15,43 @@ from tests.node_thread import NodeThread, node_thread
 def node(short_dir: Path) -> Iterator[NodeThread]:
     """Give a node with two pods, one of which holds both devices."""
     with node_thread(short_dir / "p") as running:
-        running.call(running.plugin.send(healthy("a", "b")))
-        running.call(running.plugin.register())
-        running.call(running.manager.wait_for(RESOURCE, allocatable=2))
+        running.serve(healthy("a", "b"))
         for name, count in (("train", 2), ("idle", 0)):
             pod = Pod(name, containers=(Container("main", {RESOURCE: count}),))
             running.call(running.manager.allocate(pod))
         yield running
 
 
-def release(node: NodeThread, *arguments: str) -> int:
-    return main(["release", *arguments, "--socket-dir", str(node.socket_dir)])
+@pytest.fixture
+def release(node: NodeThread, cli: CommandLine) -> CommandLine:
+    return cli.of("release", after=("--socket-dir", node.socket_dir))
 
 
-def test_release_prints_the_devices(node: NodeThread, capsys: pytest.CaptureFixture[str]) -> None:
+def test_release_prints_the_devices(node: NodeThread, release: CommandLine) -> None:
     """As a table; the devices are free afterwards."""
-    assert release(node, "train") == 0
-    assert capsys.readouterr().out == (
+    assert release("train").out == (
         "pod default/train is released\nRESOURCE            DEVICES\nexample.com/widget  a,b\n"
     )
     assert not node.manager.inventory.reserved(RESOURCE)
 
 
-def test_a_pod_without_devices_is_released_too(
-    node: NodeThread, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pod_without_devices_is_released_too(release: CommandLine) -> None:
     """That it held none is said on stderr."""
-    assert release(node, "default/idle") == 0
-    captured = capsys.readouterr()
+    captured = release("default/idle")
     assert captured.out == "pod default/idle is released\n"
     assert captured.err == "the pod held no devices\n"
 
 
-def test_a_pod_without_a_name_is_printed_by_its_uid(
-    node: NodeThread, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pod_without_a_name_is_printed_by_its_uid(node: NodeThread, release: CommandLine) -> None:
     """It came from a kubelet's checkpoint, which has no names."""
     pod = Pod("", "", "uid-9", containers=(Container("main", {RESOURCE: 0}),))
     node.call(node.manager.allocate(pod))
-    assert release(node, "uid-9") == 0
-    assert capsys.readouterr().out == "pod uid-9 is released\n"
+    assert release("uid-9").out == "pod uid-9 is released\n"
 
 
-def test_json_has_the_documented_keys(node: NodeThread, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_the_documented_keys(release: CommandLine) -> None:
     """Namespace, name, uid and devices."""
-    assert release(node, "train", "-o", "json") == 0
-    assert json.loads(capsys.readouterr().out) == {
+    assert release("train", "-o", "json").data == {
         "namespace": "default",
         "name": "train",
         "uid": "default/train",
@@ -69,9 +59,7 @@ def test_json_has_the_documented_keys(node: NodeThread, capsys: pytest.CaptureFi
     }
 
 
-def test_an_unknown_pod_is_exit_code_one(
-    node: NodeThread, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_pod_is_exit_code_one(release: CommandLine) -> None:
     """One line."""
-    assert release(node, "nobody") == 1
-    assert capsys.readouterr().err == ("kubedevices: no pod 'nobody' holds devices on this node\n")
+    err = release("nobody", code=1).err
+    assert err == ("kubedevices: no pod 'nobody' holds devices on this node\n")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.cli import main
 from tests.cli.commands import running
+from tests.command_line import CommandLine
 from tests.fake_kubelet import FakeKubelet
 from tests.proxy.test_record_reader import GPU, listed, record
 from tests.waiting import until
@@ -46,17 +46,8 @@ def in_short_dir(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_an_error_is_one_message(
-    arguments: list[str],
-    code: int,
-    message: str,
-    in_short_dir: Path,
-    capsys: pytest.CaptureFixture[str],
+    arguments: list[str], code: int, message: str, in_short_dir: Path, cli: CommandLine
 ) -> None:
     """With the exit code of its kind."""
     record(in_short_dir / "gpu.jsonl", listed(0, "g0"))
-    try:
-        found = main(["replay", *arguments])
-    except SystemExit as end:
-        found = int(str(end.code))
-    assert found == code
-    assert message in capsys.readouterr().err
+    assert message in cli("replay", *arguments, code=code).err

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.cli import main
 from tests.cli.commands import run, running
+from tests.command_line import CommandLine
 from tests.fake_kubelet import FakeKubelet
 from tests.waiting import until, until_sync
 
@@ -99,13 +99,12 @@ def test_ctrl_c_ends_a_plugin_that_waits_for_a_kubelet(directory: Path) -> None:
     ],
 )  # fmt: skip
 def test_an_error_is_one_line(
-    arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], code: int, message: str, cli: CommandLine
 ) -> None:
     """With the exit code of its kind, and no log line about it."""
     if "--socket-dir" not in arguments:
         arguments = [*arguments, "--socket-dir", "s"]
-    assert main(["run", *arguments]) == code
-    captured = capsys.readouterr()
+    captured = cli("run", *arguments, code=code)
     assert captured.out == ""
     assert captured.err.startswith("kubedevices: ")
     assert message in captured.err

@@ -8,12 +8,12 @@ import pytest
 import yaml
 
 import kubedevices as kd
-from kubedevices.cli import main
 from kubedevices.cli.write.scan import scan_once
 from kubedevices.errors import ScanFailed, UsageError
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.values.device_tree import DeviceTree
 from tests.cli.commands import run
+from tests.command_line import CommandLine
 
 SCANNERS = """\
 import kubedevices as kd
@@ -115,19 +115,18 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_devices_of_a_scanner_are_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_devices_of_a_scanner_are_a_table(cli: CommandLine) -> None:
     """In natural order; columns without any value are left out, types without devices are named."""
-    assert main(["scan", "scanners.py:Widgets"]) == 0
-    captured = capsys.readouterr()
+    captured = cli("scan", "scanners.py:Widgets")
     assert captured.out == TABLE
     assert captured.err == "no devices: gadget\n"
 
 
 @pytest.mark.parametrize("output", ["json", "yaml"])
-def test_json_has_every_field(output: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_every_field(output: str, cli: CommandLine) -> None:
     """The keys that the documentation promises."""
-    assert main(["scan", "scanners.py:Widgets", "--domain", "example.com", "-o", output]) == 0
-    widget, gadget = yaml.safe_load(capsys.readouterr().out)
+    out = cli("scan", "scanners.py:Widgets", "--domain", "example.com", "-o", output).out
+    widget, gadget = yaml.safe_load(out)
     assert gadget == {"device_type": "gadget", "resource": "example.com/gadget", "devices": []}
     assert (widget["device_type"], widget["resource"]) == ("widget", "example.com/widget")
     assert widget["devices"][0] == W9
@@ -143,18 +142,16 @@ def test_json_has_every_field(output: str, capsys: pytest.CaptureFixture[str]) -
     ],
 )
 def test_a_scanner_in_a_middleware_is_scanned(
-    arguments: list[str], ids: list[str], capsys: pytest.CaptureFixture[str]
+    arguments: list[str], ids: list[str], cli: CommandLine
 ) -> None:
     """As an object, or as what a function returns; the rules of the middleware apply."""
-    assert main(["scan", *arguments, "-o", "json"]) == 0
-    widget = json.loads(capsys.readouterr().out)[0]
+    widget = cli("scan", *arguments, "-o", "json").data[0]
     assert [each["id"] for each in widget["devices"]] == ids
 
 
-def test_a_configuration_of_expose(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_configuration_of_expose(cli: CommandLine) -> None:
     """With full resource names and without root."""
-    assert main(["scan", "--config", "host.yaml"]) == 0
-    captured = capsys.readouterr()
+    captured = cli("scan", "--config", "host.yaml")
     assert captured.out == (
         "RESOURCE                    ID    HEALTH   NUMA  DEVICE FILES\n"
         "devices.example.com/memory  null  Healthy  -     /dev/null\n"
@@ -163,12 +160,12 @@ def test_a_configuration_of_expose(capsys: pytest.CaptureFixture[str]) -> None:
     assert captured.err == "no devices: devices.example.com/nothing\n"
 
 
-def test_another_dev_directory(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_dev_directory(directory: Path, cli: CommandLine) -> None:
     """Where a container sees the host's."""
     (directory / "dev").mkdir()
     (directory / "dev/null").touch()
-    assert main(["scan", "--config", "host.yaml", "--dev-root", "dev", "-o", "json"]) == 0
-    (memory, _) = json.loads(capsys.readouterr().out)
+    shown = cli("scan", "--config", "host.yaml", "--dev-root", "dev", "-o", "json")
+    (memory, _) = shown.data
     assert [device["devices"][0]["host_path"] for device in memory["devices"]] == ["/dev/null"]
 
 
@@ -200,21 +197,19 @@ def test_another_dev_directory(directory: Path, capsys: pytest.CaptureFixture[st
     ],
 )
 def test_an_error_is_one_line(
-    arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], code: int, message: str, cli: CommandLine
 ) -> None:
     """With the exit code of its kind."""
-    assert main(["scan", *arguments]) == code
-    captured = capsys.readouterr()
+    captured = cli("scan", *arguments, code=code)
     assert captured.out == ""
     assert captured.err.startswith("kubedevices: ")
     assert message in captured.err
     assert captured.err.count("\n") == 1
 
 
-def test_cdi_devices_have_a_short_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_cdi_devices_have_a_short_text(cli: CommandLine) -> None:
     """What they do to a container, or whose they are; programs get the words of a file."""
-    assert main(["scan", "scanners.py:Cdi"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = cli("scan", "scanners.py:Cdi").lines
     edits = "A=1, /dev/null -> /dev/w (rwm), /h -> /c (ro), additionalGids: [7]"
     assert [line.split(maxsplit=5)[5] for line in lines] == [
         "FILES  CDI",
@@ -222,15 +217,13 @@ def test_cdi_devices_have_a_short_text(capsys: pytest.CaptureFixture[str]) -> No
         edits,
         "v.com/c=x",
     ]
-    assert main(["scan", "scanners.py:Cdi", "-o", "json"]) == 0
-    (tool,) = json.loads(capsys.readouterr().out)
+    (tool,) = cli("scan", "scanners.py:Cdi", "-o", "json").data
     assert tool["devices"][0]["cdi"]["containerEdits"]["env"] == ["A=1"]
 
 
-def test_a_scan_without_devices_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_scan_without_devices_is_no_error(cli: CommandLine) -> None:
     """Is said, and is no error."""
-    assert main(["scan", "scanners.py:Nothing"]) == 0
-    captured = capsys.readouterr()
+    captured = cli("scan", "scanners.py:Nothing")
     assert (captured.out, captured.err) == ("", "the scanner reports no devices\n")
 
 

@@ -1,11 +1,10 @@
 """`kubedevices scan --mode dra`."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from kubedevices.cli import main
+from tests.command_line import CommandLine
 
 SCANNERS = """\
 import kubedevices as kd
@@ -55,21 +54,20 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NODE_NAME", "node1")
 
 
-def scan(name: str, *more: str) -> int:
-    return main(["scan", f"scanners.py:{name}", "--mode", "dra", "--domain", "example.com", *more])
+@pytest.fixture
+def scan(cli: CommandLine) -> CommandLine:
+    return cli.of("scan", "--mode", "dra", "--domain", "example.com")
 
 
-def test_devices_as_a_driver_would_publish_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_devices_as_a_driver_would_publish_them(scan: CommandLine) -> None:
     """For people: slice, label, attributes."""
-    assert scan("Widgets") == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = scan("scanners.py:Widgets").lines
     assert [line.split() for line in lines] == [line.split() for line in TABLE.splitlines()]
 
 
-def test_slices_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_slices_for_programs(scan: CommandLine) -> None:
     """As `kubectl create` takes them: a list of objects, of one generation."""
-    assert scan("Many", "-o", "json", "--kube-node", "node2") == 0
-    document = json.loads(capsys.readouterr().out)
+    document = scan("scanners.py:Many", "-o", "json", "--kube-node", "node2").data
     assert (document["apiVersion"], document["kind"]) == ("v1", "List")
     first, second, third = document["items"]
     assert (first["apiVersion"], first["kind"]) == ("resource.k8s.io/v1", "ResourceSlice")
@@ -79,27 +77,22 @@ def test_slices_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     assert first["spec"]["pool"] == second["spec"]["pool"] == pool
 
 
-def test_a_driver_without_devices_has_a_slice(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_driver_without_devices_has_a_slice(scan: CommandLine) -> None:
     """Which says that the driver runs."""
-    assert scan("Nothing", "-o", "json") == 0
-    (only,) = json.loads(capsys.readouterr().out)["items"]
+    (only,) = scan("scanners.py:Nothing", "-o", "json").data["items"]
     assert only["spec"]["devices"] == []
 
 
-def test_a_device_that_the_api_server_would_refuse_is_reported(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_device_that_the_api_server_would_refuse_is_reported(scan: CommandLine) -> None:
     """The others are printed; the exit code says that something is wrong."""
-    assert scan("Bad") == 1
-    captured = capsys.readouterr()
+    captured = scan("scanners.py:Bad", code=1)
     assert "good" in captured.out
     assert "kubedevices: widget: device bad is not offered: the capacity 'a-b'" in captured.err
 
 
-def test_an_attribute_that_is_left_out_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_attribute_that_is_left_out_is_reported(scan: CommandLine) -> None:
     """The device is offered, so the exit code is 0."""
-    assert scan("Long") == 0
-    captured = capsys.readouterr()
+    captured = scan("scanners.py:Long")
     assert "named" in captured.out
     assert "device named: the attribute 'model' is not published: 65 bytes" in captured.err
 
@@ -113,9 +106,6 @@ def test_an_attribute_that_is_left_out_is_reported(capsys: pytest.CaptureFixture
         (["--kube-node", "n1"], "--kube-node has no effect without --mode dra"),
     ],
 )
-def test_a_mistake_is_one_line(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_is_one_line(arguments: list[str], message: str, cli: CommandLine) -> None:
     """And exit code 2."""
-    assert main(["scan", "scanners.py:Widgets", *arguments]) == 2
-    assert message in capsys.readouterr().err
+    assert message in cli("scan", "scanners.py:Widgets", *arguments, code=2).err

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.cli import main
 from kubedevices.errors import RpcError, StatusCode
 from kubedevices.simulate.settings import SETTINGS
 from kubedevices.values.allocation import AllocateRequest, ContainerAllocateRequest, PluginOptions
 from kubedevices.values.device import DeviceSpec
 from tests.cli.commands import running
+from tests.command_line import CommandLine
 from tests.fake_kubelet import FakeKubelet
 from tests.widgets import without_instance
 
@@ -112,17 +112,12 @@ async def test_the_simulator_registers_again_after_a_kubelet_restart(short_dir: 
     ],
 )  # fmt: skip
 def test_bad_settings_name_their_source(
-    arguments: list[str],
-    code: int,
-    messages: list[str],
-    short_dir: Path,
-    capsys: pytest.CaptureFixture[str],
+    arguments: list[str], code: int, messages: list[str], short_dir: Path, cli: CommandLine
 ) -> None:
     """All of them at once, before anything is served."""
     (short_dir / "negative.yaml").write_text("numberDevicesOnNode: -2\n")
     (short_dir / "steps.yaml").write_text("timeline: [{at: 1s, count: 1, resource: x}]\n")
-    assert main(["simulate", "--socket-dir", str(short_dir), *arguments]) == code
-    captured = capsys.readouterr()
+    captured = cli("simulate", "--socket-dir", short_dir, *arguments, code=code)
     assert captured.out == ""
     lines = captured.err.splitlines()
     assert len(lines) == len(messages)
@@ -131,13 +126,12 @@ def test_bad_settings_name_their_source(
 
 
 def test_the_error_names_the_wrong_variable(
-    short_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine
 ) -> None:
     """An unknown key of the file is only a warning."""
     monkeypatch.setenv("NUMBER_DEVICES", "-3")
     (short_dir / "simulate.yaml").write_text("numberDevices: 4\n")
-    assert main(["simulate", "--config", "simulate.yaml"]) == 2
-    warning, message = capsys.readouterr().err.splitlines()
+    warning, message = cli("simulate", "--config", "simulate.yaml", code=2).err.splitlines()
     assert warning.endswith(
         "WARNING cli.ready_plugins.simulate: simulate.yaml:1:1: numberDevices: unknown key, "
         "ignored (did you mean 'numberDevicesOnNode'?)"
@@ -145,31 +139,27 @@ def test_the_error_names_the_wrong_variable(
     assert message.startswith("kubedevices: environment: NUMBER_DEVICES: -3 is negative")
 
 
-def test_a_path_too_long_for_a_socket(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_path_too_long_for_a_socket(cli: CommandLine) -> None:
     """108 bytes; the message says how to repair it."""
     directory = "/tmp/" + "x" * (108 - len("/tmp//simple-device-plugin.sock"))
-    assert main(["simulate", "--socket-dir", directory, "--registration", "none"]) == 3
-    (message,) = capsys.readouterr().err.splitlines()
+    err = cli("simulate", "--socket-dir", directory, "--registration", "none", code=3).err
+    (message,) = err.splitlines()
     assert message.startswith("kubedevices: socket path has 108 bytes, Linux allows 107: /tmp/xxx")
     assert message.endswith("(choose a shorter --socket-dir, or a shorter name for the socket)")
 
 
-def test_a_control_socket_too_long(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_control_socket_too_long(short_dir: Path, cli: CommandLine) -> None:
     """The advice is about the option it comes from."""
     arguments = ["--control-socket", "x" * 100, "--socket-dir", str(short_dir)]
-    assert main(["simulate", *arguments, "--registration", "none"]) == 3
-    message = capsys.readouterr().err.splitlines()[-1]
+    message = cli("simulate", *arguments, "--registration", "none", code=3).err.splitlines()[-1]
     assert message.startswith("kubedevices: socket path has ")
     assert message.endswith("(choose a shorter --control-socket)")
 
 
-def test_help_names_every_setting(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_names_every_setting(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Flag, variable, key and default."""
     monkeypatch.setenv("COLUMNS", "100")
-    assert main(["simulate", "--help"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = " ".join(cli("simulate", "--help").out.split())
     for setting in SETTINGS:
         value = "[VALUE]" if setting.is_switch else "VALUE"
         assert f"{setting.flag} {value}" in shown

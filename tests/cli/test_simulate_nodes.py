@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.cli import main
 from kubedevices.cli.ready_plugins.simulate import is_pattern
 from kubedevices.cli.ready_plugins.simulate_nodes import matching, node_of
 from kubedevices.simulate.settings import SETTINGS
 from kubedevices.testing.kubelet.kubelet import Probe
 from tests.cli.commands import FEW_FILES, may_open_all_files, run, running
+from tests.command_line import CommandLine
 from tests.waiting import until, until_sync
 
 GPU = "example.com/gpu"
@@ -108,20 +108,20 @@ async def test_a_node_takes_little_memory(short_dir: Path) -> None:
     ],
 )
 def test_what_belongs_to_one_node_is_refused(
-    options: list[str], what: str, capsys: pytest.CaptureFixture[str]
+    options: list[str], what: str, cli: CommandLine
 ) -> None:
     """The nodes would have it together, or it would have no effect."""
-    assert main(["simulate", "--socket-dir", "nodes/*/plugins", *options]) == 2
-    assert f"{what} belongs to one node" in capsys.readouterr().err
+    err = cli("simulate", "--socket-dir", "nodes/*/plugins", *options, code=2).err
+    assert f"{what} belongs to one node" in err
 
 
 def test_a_node_name_in_the_environment_is_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, cli: CommandLine
 ) -> None:
     """All nodes would have devices with the same IDs."""
     monkeypatch.setenv("NODE_NAME", "n")
-    assert main(["simulate", "--socket-dir", "nodes/*/plugins"]) == 2
-    assert "the variable NODE_NAME belongs to one node" in capsys.readouterr().err
+    err = cli("simulate", "--socket-dir", "nodes/*/plugins", code=2).err
+    assert "the variable NODE_NAME belongs to one node" in err
 
 
 def test_the_wildcards_name_the_node(short_dir: Path) -> None:

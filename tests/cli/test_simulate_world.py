@@ -1,16 +1,15 @@
 """`kubedevices simulate`: several resources, faults, and telling it what to do."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from kubedevices.cli import main
 from kubedevices.errors import RpcError
 from kubedevices.host.cdi_specs import read_registry
 from kubedevices.simulate.settings import SETTINGS
 from kubedevices.values.allocation import AllocateRequest, ContainerAllocateRequest
 from tests.cli.commands import run, running
+from tests.command_line import CommandLine
 from tests.fake_kubelet import FakeKubelet
 from tests.waiting import until
 
@@ -95,15 +94,13 @@ async def test_faults_are_switched_while_it_runs(directory: Path) -> None:
             await connected.client.allocate(wanted, timeout=5)
 
 
-def test_settings_can_be_checked(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_can_be_checked(directory: Path, cli: CommandLine) -> None:
     """Without serving; the schema says the keys."""
-    assert main(["simulate", "--config", "world.yaml", "--check"]) == 0
-    assert capsys.readouterr().out == "world.yaml: 4 resources, no mistakes\n"
+    out = cli("simulate", "--config", "world.yaml", "--check").out
+    assert out == "world.yaml: 4 resources, no mistakes\n"
     (directory / "world.yaml").write_text(WORLD.replace("300ms", "soon"))
-    assert main(["simulate", "--config", "world.yaml", "--check"]) == 2
-    assert "world.yaml:6:" in capsys.readouterr().err
-    assert main(["simulate", "--schema"]) == 0
-    schema = json.loads(capsys.readouterr().out)
+    assert "world.yaml:6:" in cli("simulate", "--config", "world.yaml", "--check", code=2).err
+    schema = cli("simulate", "--schema").data
     resource = schema["properties"]["resources"]["items"]
     assert resource["required"] == ["resourceName"]
     assert "allocateDelay" in resource["properties"]["faults"]["properties"]
@@ -201,10 +198,9 @@ async def test_the_preset_is_served_with_fewer_devices(directory: Path) -> None:
     ],
 )
 def test_wrong_usage_is_reported(
-    arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], code: int, message: str, cli: CommandLine
 ) -> None:
     """In one line."""
-    assert main(["simulate", *arguments]) == code
-    captured = capsys.readouterr()
+    captured = cli("simulate", *arguments, code=code)
     assert message in captured.err
     assert captured.err.count("\n") == 1

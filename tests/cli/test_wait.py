@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.cli import main
 from kubedevices.cli.node.wait import not_reached
+from tests.command_line import CommandLine
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
 from tests.node_thread import NodeThread, node_thread
 
@@ -19,43 +19,40 @@ LONG = ["--timeout", "1m"]
 def node(short_dir: Path) -> Iterator[NodeThread]:
     """Give a node whose plugin has two healthy devices and an unhealthy one."""
     with node_thread(short_dir / "p") as running:
-        running.call(running.plugin.send([*healthy("a", "b"), *unhealthy("c")]))
-        running.call(running.plugin.register())
-        running.call(running.manager.wait_for(RESOURCE, capacity=3))
+        running.serve([*healthy("a", "b"), *unhealthy("c")])
         yield running
 
 
-def wait(node: NodeThread, resource: str, *arguments: str) -> int:
-    return main(["wait", resource, *arguments, "--socket-dir", str(node.socket_dir)])
+@pytest.fixture
+def wait(node: NodeThread, cli: CommandLine) -> CommandLine:
+    return cli.of("wait", after=("--socket-dir", node.socket_dir))
 
 
 @pytest.mark.parametrize("arguments", [[], ["--allocatable", "2"]])
 def test_wait_prints_the_number_of_allocatable_devices(
-    node: NodeThread, capsys: pytest.CaptureFixture[str], arguments: list[str]
+    wait: CommandLine, arguments: list[str]
 ) -> None:
     """Without a number it waits for one device or more; unhealthy devices do not count."""
-    assert wait(node, RESOURCE, *arguments, *LONG) == 0
-    assert capsys.readouterr().out == f"{RESOURCE}: 2 allocatable devices\n"
+    assert wait(RESOURCE, *arguments, *LONG).out == f"{RESOURCE}: 2 allocatable devices\n"
 
 
-def test_wait_ends_when_the_number_is_reached(node: NodeThread) -> None:
+def test_wait_ends_when_the_number_is_reached(node: NodeThread, wait: CommandLine) -> None:
     """More devices than wanted are not the wanted number either; 0 is a number like others."""
     with ThreadPoolExecutor() as pool:
         for number in (1, 0, 3):
-            waiting = pool.submit(wait, node, RESOURCE, "--allocatable", str(number), *LONG)
+            waiting = pool.submit(wait, RESOURCE, "--allocatable", number, *LONG)
             node.call(node.plugin.send([*healthy("a", "b", "c")][:number]))
-            assert waiting.result(60) == 0
+            waiting.result(60)
 
 
-def test_wait_waits_for_a_node_that_starts_later(short_dir: Path) -> None:
+def test_wait_waits_for_a_node_that_starts_later(short_dir: Path, cli: CommandLine) -> None:
     """The same for the plugin."""
     with ThreadPoolExecutor() as pool:
-        arguments = ["wait", RESOURCE, "--socket-dir", str(short_dir / "p"), *LONG]
-        waiting = pool.submit(main, arguments)
+        waiting = pool.submit(cli, "wait", RESOURCE, "--socket-dir", short_dir / "p", *LONG)
         with node_thread(short_dir / "p") as node:
             node.call(node.plugin.send(healthy("a")))
             node.call(node.plugin.register())
-            assert waiting.result(60) == 0
+            waiting.result(60)
 
 
 @pytest.mark.parametrize(
@@ -74,10 +71,10 @@ def test_the_error_says_what_the_node_has(resource: str, wanted: int | None, sai
     assert error.exit_code == 1
 
 
-def test_wait_fails_after_the_timeout(node: NodeThread, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wait_fails_after_the_timeout(wait: CommandLine) -> None:
     """Exit code 1, with the number there is."""
-    assert wait(node, RESOURCE, "--allocatable", "3", "--timeout", "6s") == 1
-    assert "it is: allocatable 2" in capsys.readouterr().err
+    err = wait(RESOURCE, "--allocatable", "3", "--timeout", "6s", code=1).err
+    assert "it is: allocatable 2" in err
 
 
 @pytest.mark.parametrize(
@@ -88,12 +85,12 @@ def test_wait_fails_after_the_timeout(node: NodeThread, capsys: pytest.CaptureFi
     ],
 )
 def test_the_timeout_error_says_that_no_node_answered(
-    short_dir: Path, capsys: pytest.CaptureFixture[str], option: str, said: str
+    short_dir: Path, cli: CommandLine, option: str, said: str
 ) -> None:
     """Exit code 3."""
     path = short_dir / "nothing"
-    assert main(["wait", RESOURCE, option, str(path), "--timeout", "6"]) == 3
-    assert said.format(path=path) in capsys.readouterr().err
+    err = cli("wait", RESOURCE, option, path, "--timeout", "6", code=3).err
+    assert said.format(path=path) in err
 
 
 @pytest.mark.parametrize(
@@ -107,36 +104,33 @@ def test_the_timeout_error_says_that_no_node_answered(
     ],
 )
 def test_wrong_arguments_are_refused_before_the_node_is_asked(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+    cli: CommandLine, arguments: list[str], said: str
 ) -> None:
     """Exit code 2."""
-    assert main(["wait", *arguments]) == 2
-    assert said in capsys.readouterr().err
+    assert said in cli("wait", *arguments, code=2).err
 
 
-def test_wait_for_registration_needs_no_resource(
-    node: NodeThread, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wait_for_registration_needs_no_resource(node: NodeThread, cli: CommandLine) -> None:
     """It asks nothing but whether a server answers at kubelet.sock."""
-    assert main(["wait", "--registration", "--socket-dir", str(node.socket_dir)]) == 0
-    assert capsys.readouterr().out == f"plugins can register in {node.socket_dir}\n"
+    out = cli("wait", "--registration", "--socket-dir", node.socket_dir).out
+    assert out == f"plugins can register in {node.socket_dir}\n"
 
 
-def test_wait_for_registration_waits_for_an_answer(short_dir: Path) -> None:
+def test_wait_for_registration_waits_for_an_answer(short_dir: Path, cli: CommandLine) -> None:
     """A socket whose process was killed, and one that accepts and says nothing, do not count."""
     directory = short_dir / "p"
     directory.mkdir()
     words = ["wait", "--registration", "--socket-dir", str(directory), *LONG]
     with ThreadPoolExecutor() as pool, socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(directory / "kubelet.sock"))
-        assert main([*words[:-1], "300ms"]) == 1
+        cli(*words[:-1], "300ms", code=1)
         silent.listen()
-        assert main([*words[:-1], "300ms"]) == 1
+        cli(*words[:-1], "300ms", code=1)
         silent.close()
         (directory / "kubelet.sock").unlink()
-        waiting = pool.submit(main, words)
+        waiting = pool.submit(cli, *words)
         with node_thread(directory):
-            assert waiting.result(60) == 0
+            waiting.result(60)
 
 
 @pytest.mark.parametrize(
@@ -144,9 +138,6 @@ def test_wait_for_registration_waits_for_an_answer(short_dir: Path) -> None:
     [[], ["--registration", RESOURCE], ["--registration", "--allocatable", "1"]],
     ids=" ".join,
 )
-def test_wait_needs_a_resource_or_registration(
-    words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wait_needs_a_resource_or_registration(words: list[str], cli: CommandLine) -> None:
     """Not both, not neither."""
-    assert main(["wait", *words]) == 2
-    assert "--registration" in capsys.readouterr().err
+    assert "--registration" in cli("wait", *words, code=2).err

@@ -1,6 +1,5 @@
 """`kubedevices with`."""
 
-import json
 import os
 import signal
 import subprocess
@@ -9,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.cli import main
 from kubedevices.cli.node.with_devices import chosen_format, placed
 from kubedevices.errors import UsageError
 from kubedevices.values.allocation import (
@@ -20,6 +18,7 @@ from kubedevices.values.allocation import (
 )
 from kubedevices.values.device import DeviceSpec
 from tests.cli import commands
+from tests.command_line import CommandLine
 from tests.fake_plugin import RESOURCE
 from tests.node_thread import NodeThread, node_thread
 from tests.waiting import until_sync
@@ -184,7 +183,7 @@ def test_a_signal_while_the_plugin_is_asked_leaves_nothing(node: NodeThread) -> 
 
 
 def test_after_sigkill_the_devices_are_reported_as_left_behind(
-    node: NodeThread, capsys: pytest.CaptureFixture[str]
+    node: NodeThread, cli: CommandLine
 ) -> None:
     """While the command lives it counts as used; then `devices` names it, and the name is free."""
     options = ("--pod-name", "train")
@@ -195,18 +194,15 @@ def test_after_sigkill_the_devices_are_reported_as_left_behind(
     process.stdout.readline()
     process.kill()
     process.wait()
-    assert main(["devices", *place]) == 0
-    assert "left behind" not in capsys.readouterr().out
+    assert "left behind" not in cli("devices", *place).out
     assert run(node, *options, command=("true",)).returncode == 1  # the orphan still has it
     process.communicate(timeout=commands.DEADLINE)
 
     def told() -> bool:
-        assert main(["devices", *place, "-o", "json"]) == 0
-        return bool(json.loads(capsys.readouterr().out)["left_behind"])
+        return bool(cli("devices", *place, "-o", "json").data["left_behind"])
 
     until_sync(told, commands.DEADLINE)
-    assert main(["devices", *place]) == 0
-    out = capsys.readouterr().out
+    out = cli("devices", *place).out
     assert "pod default/train is left behind: its command is gone" in out
     assert "kubedevices release default/train" in out
     taken_over = run(node, *options, command=("sh", "-c", 'echo "$IDS"'))
@@ -246,10 +242,10 @@ def test_a_node_that_is_gone_leaves_exit_code_and_advice(node: NodeThread, tmp_p
         assert "left behind: its command is gone" in commands.run("devices", *place).stdout
 
 
-def test_a_pod_that_was_admitted_before_is_not_released(node: NodeThread) -> None:
+def test_a_pod_that_was_admitted_before_is_not_released(node: NodeThread, cli: CommandLine) -> None:
     """We would give back at our end what is not ours."""
     place = ("--socket-dir", str(node.socket_dir), "--pod-name", "train")
-    assert main(["allocate", f"{RESOURCE}=1", *place]) == 0
+    cli("allocate", f"{RESOURCE}=1", *place)
     ended = run(node, "--pod-name", "train", command=("true",))
     assert ended.returncode == 1
     assert "pod default/train holds devices already: give them back" in ended.stderr

@@ -12,6 +12,7 @@ from jsonschema import Draft7Validator  # type: ignore[import-untyped]
 from kubedevices.cli import main
 from kubedevices.config.json_schema import make_schema
 from kubedevices.manifests.chart import ChartValues
+from tests.command_line import CommandLine
 from tests.docs.pages import ROOT
 
 Objects = dict[str, Any]
@@ -21,16 +22,13 @@ CONFIG = "version: 1\nnamespace: a.example\nresources: [{name: w, match: [{path:
 
 
 @pytest.fixture
-def printed(
-    short_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., list[dict[str, Any]]]:
+def printed(short_dir: Path, cli: CommandLine) -> Callable[..., list[dict[str, Any]]]:
     """Return a function that prints the manifests for a text of values."""
 
     def run(text: str, *arguments: str) -> list[dict[str, Any]]:
         (short_dir / "values.yaml").write_text(text)
-        words = [*(arguments or ("expose",)), "--values", f"{short_dir}/values.yaml"]
-        assert main(["manifests", *words]) == 0
-        return [*yaml.safe_load_all(capsys.readouterr().out)]
+        words = (*(arguments or ("expose",)), "--values", short_dir / "values.yaml")
+        return [*yaml.safe_load_all(cli("manifests", *words).out)]
 
     return run
 
@@ -309,12 +307,11 @@ def test_a_mistake_is_reported_with_its_place(
     ],
 )
 def test_values_that_contradict_each_other_are_refused(
-    text: str, arguments: str, reason: str, short_dir: Path, capsys: pytest.CaptureFixture[str]
+    text: str, arguments: str, reason: str, short_dir: Path, cli: CommandLine
 ) -> None:
     (short_dir / "values.yaml").write_text(text)
     command = ["manifests", *arguments.split(), "--values", f"{short_dir}/values.yaml"]
-    assert main(command) == 2
-    assert reason in capsys.readouterr().err
+    assert reason in cli(*command, code=2).err
 
 
 def test_values_for_the_chart_match_its_schema(
@@ -325,9 +322,8 @@ def test_values_for_the_chart_match_its_schema(
     assert found["metrics"] == {"enabled": True}
 
 
-def test_the_schema_for_editors_accepts_every_key(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["manifests", "expose", "--values-schema"]) == 0
-    validator = Draft7Validator(json.loads(capsys.readouterr().out))
+def test_the_schema_for_editors_accepts_every_key(cli: CommandLine) -> None:
+    validator = Draft7Validator(json.loads(cli("manifests", "expose", "--values-schema").out))
     for text in EFFECTS:
         validator.validate(yaml.safe_load(text))
     assert not validator.is_valid({"resorces": {}})
@@ -339,9 +335,7 @@ def test_an_option_overrides_the_values_file(printed: Callable[..., list[dict[st
     assert found["spec"]["nodeSelector"] == wanted
 
 
-def test_openshift_allows_a_driver_its_token(
-    printed: Callable[..., list[dict[str, Any]]],
-) -> None:
+def test_openshift_allows_a_driver_its_token(printed: Callable[..., list[dict[str, Any]]]) -> None:
     """A pod of a DRA driver gets the token in a projected volume. A device plugin has no token."""
     for words, has_token in ((("expose", "--mode", "dra"), True), (("expose",), False)):
         found = by_kind(printed("openshift: true", *words))
@@ -350,11 +344,10 @@ def test_openshift_allows_a_driver_its_token(
 
 @pytest.mark.parametrize("text", ["y", "N", "1e3", "0o17", "1_000", "on", "0x1f", "12"])
 def test_texts_are_quoted_for_every_yaml_reader(
-    text: str, short_dir: Path, capsys: pytest.CaptureFixture[str]
+    text: str, short_dir: Path, cli: CommandLine
 ) -> None:
     """Go's YAML reads `y` as true and `1e3` as a number, PyYAML as texts."""
-    assert main(["manifests", "expose", "--node-label", f"a={text}"]) == 0
-    assert f"a: '{text}'\n" in capsys.readouterr().out
+    assert f"a: '{text}'\n" in cli("manifests", "expose", "--node-label", f"a={text}").out
 
 
 def test_the_page_has_every_key() -> None:

@@ -8,11 +8,11 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from kubedevices.cli import main
 from kubedevices.cli.cluster.manifests import IMAGE
 from kubedevices.manifests.deployment import Deployment, Plugin
 from kubedevices.manifests.image import pulled_as
 from kubedevices.manifests.workload import documents
+from tests.command_line import CommandLine
 from tests.deploy.deployments import DEPLOYMENTS
 from tests.deploy.foreign_schemas import BY_KIND
 from tests.docs.pages import ROOT, read_page
@@ -111,20 +111,17 @@ def test_a_pod_runs_on_every_node_that_can_run_it(name: str) -> None:
         ),
     ],
 )
-def test_a_toleration_can_be_added(
-    taint: str, expected: dict[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_toleration_can_be_added(taint: str, expected: dict[str, str], cli: CommandLine) -> None:
     """In the notation of kubectl, beside the toleration of the control plane."""
-    assert main(["manifests", "simulate", "--toleration", taint]) == 0
-    *_, daemon_set = yaml.safe_load_all(capsys.readouterr().out)
+    *_, daemon_set = yaml.safe_load_all(cli("manifests", "simulate", "--toleration", taint).out)
     assert daemon_set["spec"]["template"]["spec"]["tolerations"][1:] == [expected]
 
 
 @pytest.mark.parametrize("taint", ["", "=x", "gpu:", "gpu:Never", "a b", "gpu=a b", "/gpu"])
-def test_an_invalid_taint_is_refused(taint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_taint_is_refused(taint: str, cli: CommandLine) -> None:
     """By the command, before the manifest reaches the cluster."""
-    assert main(["manifests", "simulate", "--toleration", taint]) == 2
-    assert "is not a taint of a node" in capsys.readouterr().err
+    err = cli("manifests", "simulate", "--toleration", taint, code=2).err
+    assert "is not a taint of a node" in err
 
 
 @pytest.mark.parametrize("name", DEPLOYMENTS)
@@ -314,16 +311,13 @@ def test_openshift_allows_only_what_our_pod_needs() -> None:
 
 
 @pytest.mark.parametrize("name", EXPOSING)
-def test_the_example_configuration_is_valid(
-    name: str, short_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_example_configuration_is_valid(name: str, short_dir: Path, cli: CommandLine) -> None:
     """`expose --check` finds no mistake."""
     (key, text), *others = DEPLOYMENTS[name].map_data.items()
     assert dict(others) == ({"mode": "device-plugin"} if name == "two-modes" else {})
     file = short_dir / key
     file.write_text(text)
-    assert main(["expose", "--config", str(file), "--check"]) == 0
-    assert "no mistakes" in capsys.readouterr().out
+    assert "no mistakes" in cli("expose", "--config", file, "--check").out
 
 
 def constraints_for_openshift() -> dict[str, Any]:
@@ -378,17 +372,14 @@ def test_a_misspelt_key_is_found(project: str, spoil: Callable[[dict[str, Any]],
 @pytest.mark.parametrize(
     "mount", ["/dev:/host/dev:rx", "/dev:/host/dev:ro", "/a:/b:/c", "a", "/a/../b"]
 )
-def test_a_mount_that_is_not_understood_is_refused(
-    mount: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mount_that_is_not_understood_is_refused(mount: str, cli: CommandLine) -> None:
     """A mount with another end would be a directory called `/host/dev:rx`."""
-    assert main(["manifests", "run", "a:B", "--domain", "example.com", "--mount", mount]) == 2
-    assert f"--mount {mount!r} is not HOST[:INSIDE][:rw]" in capsys.readouterr().err
+    err = cli("manifests", "run", "a:B", "--domain", "example.com", "--mount", mount, code=2).err
+    assert f"--mount {mount!r} is not HOST[:INSIDE][:rw]" in err
 
 
-def test_an_image_without_a_registry_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_image_without_a_registry_is_refused(cli: CommandLine) -> None:
     """Kubernetes would pull the image of a stranger."""
-    assert main(["manifests", "simulate", "--image", "kubedevices:1"]) == 2
-    said = capsys.readouterr()
+    said = cli("manifests", "simulate", "--image", "kubedevices:1", code=2)
     assert f"would pull {pulled_as('kubedevices:1')}" in said.err
     assert said.out == ""

@@ -14,17 +14,17 @@ from kubedevices.manifests.deployment import Deployment
 from kubedevices.manifests.dra_access import class_name
 from kubedevices.manifests.workload import documents
 from kubedevices.values.selectors import Selector
+from tests.command_line import CommandLine
 
 DRIVER = Deployment(
     "simulate", "i", name="gpus", mode="dra", domain="example.com", device_types=("gpu", "NIC_1")
 )
 
 
-def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+def printed(cli: CommandLine, *arguments: str) -> dict[str, Any]:
     """Return the objects that `manifests` prints, by kind; of several of one kind, the last."""
-    assert main(["manifests", *arguments]) == 0
-    text = capsys.readouterr().out
-    return {each["kind"]: each for each in yaml.safe_load_all(text) if each is not None}
+    objects = yaml.safe_load_all(cli("manifests", *arguments).out)
+    return {each["kind"]: each for each in objects if each is not None}
 
 
 def made(deployment: Deployment, kind: str) -> list[Any]:
@@ -102,10 +102,10 @@ def test_cluster_objects_of_two_namespaces_have_different_names() -> None:
     assert mine & theirs == shared
 
 
-def test_the_mode_of_a_node_is_in_a_file_of_the_node(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_mode_of_a_node_is_in_a_file_of_the_node(cli: CommandLine) -> None:
     """The directory is mounted, not the file, because the file may be created or replaced later."""
     words = ("--mode-file", "/etc/kubedevices/mode", "--kubelet-dir", "/data/kubelet")
-    daemon_set = printed(capsys, "simulate", *words)["DaemonSet"]
+    daemon_set = printed(cli, "simulate", *words)["DaemonSet"]
     pod = daemon_set["spec"]["template"]["spec"]
     (volume,) = [each for each in pod["volumes"] if each["name"] == "mode"]
     assert volume["hostPath"] == {"path": "/etc/kubedevices", "type": "DirectoryOrCreate"}
@@ -125,12 +125,10 @@ def test_the_mode_of_a_node_is_in_a_file_of_the_node(capsys: pytest.CaptureFixtu
     } <= paths
 
 
-def test_the_mode_of_all_nodes_is_a_key_of_the_config_map(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_mode_of_all_nodes_is_a_key_of_the_config_map(cli: CommandLine) -> None:
     """The key is beside the configuration. A changed key replaces no pod."""
     words = ("--mode-file", "configmap", "--mode", "split", "--dra-devices", "simple-device/1*")
-    found = printed(capsys, "simulate", *words)
+    found = printed(cli, "simulate", *words)
     assert found["ConfigMap"]["data"] == {"mode": "split"}
     pod = found["DaemonSet"]["spec"]["template"]["spec"]
     (mount,) = [each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "config"]
@@ -140,13 +138,13 @@ def test_the_mode_of_all_nodes_is_a_key_of_the_config_map(
     assert "annotations" not in found["DaemonSet"]["spec"]["template"]["metadata"]
 
 
-def test_metrics_of_a_driver_do_not_need_podresources(capsys: pytest.CaptureFixture[str]) -> None:
+def test_metrics_of_a_driver_do_not_need_podresources(cli: CommandLine) -> None:
     """A driver knows its claims. A pod that may become a device plugin needs podresources."""
     words = ("simulate", "--mode", "dra", "--pod-resources")
-    arguments = args_of(printed(capsys, *words)["DaemonSet"])
+    arguments = args_of(printed(cli, *words)["DaemonSet"])
     assert "--pod-resources" not in arguments
     words = ("simulate", "--mode-file", "configmap", "--pod-resources")
-    assert "--pod-resources" in args_of(printed(capsys, *words)["DaemonSet"])
+    assert "--pod-resources" in args_of(printed(cli, *words)["DaemonSet"])
 
 
 @pytest.mark.parametrize(
@@ -163,11 +161,12 @@ def test_the_command_accepts_the_arguments_of_the_pod(
     short_dir: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
+    cli: CommandLine,
 ) -> None:
     """The command fails only when it looks for the API server."""
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
-    found = printed(capsys, *words.split())
+    found = printed(cli, *words.split())
     arguments = args_of(found["DaemonSet"])
     if (data := found.get("ConfigMap", {}).get("data")) is not None:
         for key, text in data.items():
@@ -178,10 +177,10 @@ def test_the_command_accepts_the_arguments_of_the_pod(
     assert "the address of the API server is unknown" in capsys.readouterr().err
 
 
-def test_the_author_of_a_scanner_names_the_device_types(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_author_of_a_scanner_names_the_device_types(cli: CommandLine) -> None:
     """The scanner is in the image, so `manifests` cannot run it."""
     run = ("run", "widgets:Widgets", "--domain", "example.com", "--image", "r.example.com/w:1")
-    found = printed(capsys, *run, "--mode", "dra", "--device-type", "widget")
+    found = printed(cli, *run, "--mode", "dra", "--device-type", "widget")
     assert found["DeviceClass"]["spec"]["extendedResourceName"] == "example.com/widget"
     assert "--mode" in args_of(found["DaemonSet"])
 
@@ -224,17 +223,16 @@ def test_the_author_of_a_scanner_names_the_device_types(capsys: pytest.CaptureFi
     ],
 )
 def test_dra_options_that_cannot_start_are_refused(
-    words: str, problem: str, capsys: pytest.CaptureFixture[str]
+    words: str, problem: str, cli: CommandLine
 ) -> None:
     """By the command, before the manifest reaches the cluster."""
-    assert main(["manifests", *words.format(long="a.b" * 22).split()]) == 2
-    assert problem in capsys.readouterr().err
+    assert problem in cli("manifests", *words.format(long="a.b" * 22).split(), code=2).err
 
 
-def test_the_mode_of_a_node_is_one_of_its_labels(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_mode_of_a_node_is_one_of_its_labels(cli: CommandLine) -> None:
     """The pod needs no file. It may be in either API, and an update ends the old pod first."""
     words = ("simulate", "--mode-label", "example.com/mode", "--dra-devices", "simple-device/1*")
-    found = printed(capsys, *words)
+    found = printed(cli, *words)
     assert "ConfigMap" not in found
     arguments = args_of(found["DaemonSet"])
     assert arguments[arguments.index("--mode-label") + 1] == "example.com/mode"
@@ -252,20 +250,18 @@ def test_the_mode_of_a_node_is_one_of_its_labels(capsys: pytest.CaptureFixture[s
     ("pattern", "name"),
     [("none", None), ("dra.{domain}/{type}", "dra.example.com/gpu"), ("a.b/x", "a.b/x")],
 )
-def test_the_name_for_limits_is_a_choice(
-    pattern: str, name: str | None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_name_for_limits_is_a_choice(pattern: str, name: str | None, cli: CommandLine) -> None:
     """Of a plugin's name, a scheduler may refuse pods on nodes with the plugin."""
     run = ("run", "a:B", "--domain", "example.com", "--mode", "dra", "--device-type", "gpu")
-    found = printed(capsys, *run, "--extended-resource-name", pattern)
+    found = printed(cli, *run, "--extended-resource-name", pattern)
     assert found["DeviceClass"]["spec"].get("extendedResourceName") == name
     assert found["DeviceClass"]["metadata"]["name"] == "gpu.example.com"
 
 
-def test_a_proxy_as_a_driver_has_its_rights_and_probes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_proxy_as_a_driver_has_its_rights_and_probes(cli: CommandLine) -> None:
     """It serves pages, so the kubelet can ask for its readiness; it registers no device plugin."""
     words = ("proxy", "--mode", "dra", "--domain", "vendor.example", "--device-type", "card")
-    found = printed(capsys, *words)
+    found = printed(cli, *words)
     assert found["DeviceClass"]["metadata"]["name"] == "card.vendor.example"
     pod = found["DaemonSet"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -304,11 +300,10 @@ SERVICES = {
 
 @pytest.mark.parametrize("words", SERVICES)
 def test_a_driver_can_be_a_service_of_the_host(
-    words: str, capsys: pytest.CaptureFixture[str], short_dir: Path
+    words: str, cli: CommandLine, short_dir: Path
 ) -> None:
     """With credentials that such a process has; the command accepts its own unit's arguments."""
-    assert main(["manifests", *shlex.split(words), "--systemd"]) == 0
-    text = capsys.readouterr().out
+    text = cli("manifests", *shlex.split(words), "--systemd").out
     assert "Description=Kubernetes DRA driver" in text
     (command,) = [each for each in text.splitlines() if each.startswith("ExecStart=")]
     assert SERVICES[words] in command
@@ -316,5 +311,4 @@ def test_a_driver_can_be_a_service_of_the_host(
     gone = str(short_dir / "gone")
     arguments = command.partition(" ")[2].replace("/etc/kubernetes/kubelet.conf", gone)
     arguments = arguments.replace("/keys/k", gone)
-    assert main(shlex.split(arguments)) == 3
-    assert f"{gone}: No such file" in capsys.readouterr().err
+    assert f"{gone}: No such file" in cli(*shlex.split(arguments), code=3).err

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kubedevices.cli import main
+from tests.command_line import CommandLine
 from tests.docs.pages import ROOT
 from tests.host_needs import needs
 
@@ -158,7 +158,7 @@ def directory(short_dir: Path) -> Path:
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_chart_renders_the_objects_of_manifests(
-    case: str, directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    case: str, directory: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The objects are equal, field by field. Only the namespace is created by Helm."""
     monkeypatch.setenv("RESOURCE_NAME", "lab.example.com/device")
@@ -166,11 +166,10 @@ def test_the_chart_renders_the_objects_of_manifests(
     (directory / "admin.yaml").write_text(admin + "\ncreateNamespace: false\n")
     command = ["manifests", *words.format(expose=directory / "w.yaml", x="{{x}}").split()]
     command += ["--values", str(directory / "admin.yaml")]
-    assert main(command) == 0
-    expected = [*yaml.safe_load_all(capsys.readouterr().out)]
-    assert main([*command, "--as-values"]) == 0
+    expected = [*yaml.safe_load_all(cli(*command).out)]
+    shown = cli(*command, "--as-values")
     values = directory / "values.yaml"
-    values.write_text(capsys.readouterr().out)
+    values.write_text(shown.out)
     namespace = "kube-system" if "kube-system" in words else "kubedevices"
     assert by_name(rendered(values, namespace)) == by_name(expected)
 

@@ -8,10 +8,10 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from kubedevices.cli import main
 from kubedevices.simulate.simulation_file import preset_names
 from kubedevices.testing.api_server.patches import MERGE, patched
 from kubedevices.testing.api_server.server import ApiServer
+from tests.command_line import CommandLine
 from tests.deploy.foreign_schemas import STAGE, TEXT, document, strict, texts
 
 Object = dict[str, Any]
@@ -79,10 +79,9 @@ SCHEMAS = {
 """The kinds that no double of ours judges, as far as we use them (k8s.io/api core/v1, rbac/v1)."""
 
 
-def printed(capsys: pytest.CaptureFixture[str], *words: object) -> list[Object]:
+def printed(cli: CommandLine, *words: object) -> list[Object]:
     """Return the printed objects."""
-    assert main(["manifests", "kwok", *map(str, words)]) == 0
-    return [*yaml.safe_load_all(capsys.readouterr().out)]
+    return [*yaml.safe_load_all(cli("manifests", "kwok", *words).out)]
 
 
 def of_kind(objects: list[Object], kind: str) -> list[Object]:
@@ -113,9 +112,9 @@ def play(found: Object, stages: list[Object], seconds: float) -> Object:
 
 @pytest.mark.parametrize("preset", preset_names())
 @pytest.mark.parametrize("mode", ["device-plugin", "dra"])
-def test_each_object_is_valid(capsys: pytest.CaptureFixture[str], preset: str, mode: str) -> None:
+def test_each_object_is_valid(cli: CommandLine, preset: str, mode: str) -> None:
     """By schemas, and what the API server's double knows as this judges it."""
-    objects = printed(capsys, "--preset", preset, "--nodes", 3, "--mode", mode)
+    objects = printed(cli, "--preset", preset, "--nodes", 3, "--mode", mode)
     names = [(each["kind"], each["metadata"]["name"]) for each in objects]
     assert len(names) == len({*names})
     assert len(of_kind(objects, "Node")) == 3
@@ -137,9 +136,9 @@ def test_each_object_is_valid(capsys: pytest.CaptureFixture[str], preset: str, m
             server.put("resourceslices", patched(changed, name, MERGE))
 
 
-def test_the_numbers_of_a_node_follow_the_timeline(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_numbers_of_a_node_follow_the_timeline(cli: CommandLine) -> None:
     """A device that is unhealthy is still a part of the capacity; the loop begins again."""
-    objects = printed(capsys, "--preset", "eight-gpus")
+    objects = printed(cli, "--preset", "eight-gpus")
     (node,) = of_kind(objects, "Node")
 
     def numbers(seconds: float) -> tuple[str, str]:
@@ -153,9 +152,9 @@ def test_the_numbers_of_a_node_follow_the_timeline(capsys: pytest.CaptureFixture
     ]
 
 
-def test_slices_follow_the_timeline(capsys: pytest.CaptureFixture[str]) -> None:
+def test_slices_follow_the_timeline(cli: CommandLine) -> None:
     """An unhealthy device has a taint, a device that is gone is in no slice."""
-    objects = printed(capsys, "--preset", "eight-gpus", "--mode", "dra")
+    objects = printed(cli, "--preset", "eight-gpus", "--mode", "dra")
     (found,) = of_kind(objects, "ResourceSlice")
     (node,) = of_kind(objects, "Node")
     assert "example.com/gpu" not in node["status"]["allocatable"]
@@ -173,14 +172,14 @@ def test_slices_follow_the_timeline(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"list", "watch", "patch"} <= {*role["rules"][0]["verbs"]}
 
 
-def test_a_device_stays_in_its_slice(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_device_stays_in_its_slice(cli: CommandLine, tmp_path: Path) -> None:
     """Else a scheduler could see it in two slices between two changes."""
     config = tmp_path / "many.yaml"
     config.write_text(
         "resourceName: example.com/gpu\nnumberDevicesOnNode: 300\ndeviceIDPrefix: gpu\n"
         'timeline: [{at: 5s, remove: "*-0"}, {at: 9s, count: 310}]\n'
     )
-    objects = printed(capsys, "--config", config, "--mode", "dra")
+    objects = printed(cli, "--config", config, "--mode", "dra")
     slices, stages = of_kind(objects, "ResourceSlice"), of_kind(objects, "Stage")
     assert len(slices) == 5
     places: dict[str, set[str]] = {}
@@ -192,21 +191,18 @@ def test_a_device_stays_in_its_slice(capsys: pytest.CaptureFixture[str], tmp_pat
     assert {len(each) for each in places.values()} == {1}
 
 
-def test_faults_are_named_and_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_faults_are_named_and_left_out(cli: CommandLine) -> None:
     """There is no plugin that could fail."""
-    assert main(["manifests", "kwok", "--preset", "slow-allocate"]) == 0
-    found = capsys.readouterr()
+    found = cli("manifests", "kwok", "--preset", "slow-allocate")
     assert [each["kind"] for each in yaml.safe_load_all(found.out)] == ["Node"]
     assert "faults: failAllocateEvery (at 60 s): a fake node has no plugin" in found.err
 
 
-def test_braces_in_an_id_are_no_template(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_braces_in_an_id_are_no_template(cli: CommandLine, tmp_path: Path) -> None:
     """KWOK would run them."""
     config = tmp_path / "braces.yaml"
     config.write_text("resourceName: example.com/gpu\ntimeline: [{at: 5s, add: ['{{ Now }}']}]\n")
-    objects = printed(capsys, "--config", config, "--mode", "dra")
+    objects = printed(cli, "--config", config, "--mode", "dra")
     (stage,) = of_kind(objects, "Stage")
     template = stage["spec"]["next"]["patches"][0]["template"]
     assert '{{ "{{" }} Now }}' in template
@@ -222,11 +218,8 @@ def test_braces_in_an_id_are_no_template(
         (["--name", "A_b"], "--name 'A_b'"),
     ],
 )
-def test_wrong_calls_are_refused(
-    capsys: pytest.CaptureFixture[str], words: list[str], problem: str
-) -> None:
+def test_wrong_calls_are_refused(cli: CommandLine, words: list[str], problem: str) -> None:
     """With a sentence, and nothing is printed."""
-    assert main(["manifests", "kwok", *words]) == 2
-    found = capsys.readouterr()
+    found = cli("manifests", "kwok", *words, code=2)
     assert problem in found.err
     assert not found.out

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.cli import main
 from kubedevices.manifests.secret_directories import is_secret
+from tests.command_line import CommandLine
 
 SECRET = [
     *(
@@ -41,7 +41,7 @@ def test_another_directory_is_not_secret(path: str) -> None:
 
 
 def test_no_option_and_no_configuration_mounts_a_secret_directory(
-    short_dir: Path, capsys: pytest.CaptureFixture[str]
+    short_dir: Path, cli: CommandLine
 ) -> None:
     text = "version: 1\nnamespace: a.example\nresources: [{name: w, match: [{path: %s/w}]}]\n"
     (short_dir / "main.yaml").write_text(text % "/etc/kubernetes/pki")
@@ -52,5 +52,5 @@ def test_no_option_and_no_configuration_mounts_a_secret_directory(
         ["simulate", "--mode-file", "/etc/kubernetes/mode"],
         ["expose", "--config", f"{short_dir}/main.yaml"],
     ):
-        assert main(["manifests", *words]) == 2
-        assert "has secrets or sockets of the host: use a sep" in capsys.readouterr().err, words
+        err = cli("manifests", *words, code=2).err
+        assert "has secrets or sockets of the host: use a sep" in err, words

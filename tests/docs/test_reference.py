@@ -3,7 +3,7 @@
 import re
 
 import kubedevices
-from kubedevices.cli import VERBS
+from kubedevices.cli.verbs import VERBS
 from kubedevices.config.keys import Declared, key_names
 from tests.docs.pages import ROOT
 

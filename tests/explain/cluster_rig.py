@@ -3,19 +3,15 @@
 The pod `train` of the namespace `default` waits for one GPU by the claim `train-gpu`.
 """
 
-import asyncio
-import time
-from pathlib import Path
-from types import SimpleNamespace
+from collections.abc import Awaitable, Callable
 from typing import Any
-from unittest.mock import patch
 
-from kubedevices.cli import main
-from kubedevices.explain import look_cluster
 from kubedevices.testing.api_server import ApiFault, ApiServer
 from kubedevices.testing.api_server.http import ApiRequest
+from tests.command_line import Printed
 
 Object = dict[str, Any]
+Ask = Callable[..., Awaitable[Printed]]
 DRIVER = "gpu.example.com"
 LONG_AGO = "2020-01-01T00:00:00Z"
 IS_OURS = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
@@ -146,15 +142,3 @@ class SmallCluster(ApiServer):
             return ApiFault(403, f"{place.plural} is forbidden", "Forbidden")
 
         self.fault = fault
-
-    async def explain(self, directory: Path, *words: str) -> int:
-        """Run `kubedevices explain` with these words; return its exit code."""
-        return await self.run(directory, "explain", *words)
-
-    async def run(self, directory: Path, *words: str) -> int:
-        """Run `kubedevices` with these words and a kubeconfig; return its exit code."""
-        config = directory / "kubeconfig"
-        config.write_text(self.kubeconfig())
-        now = time.time() + self.seconds_later
-        with patch.object(look_cluster, "time", SimpleNamespace(time=lambda: now)):
-            return await asyncio.to_thread(main, [*words, "--kubeconfig", str(config)])

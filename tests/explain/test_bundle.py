@@ -6,18 +6,25 @@ import io
 import json
 import tarfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kubedevices.cli import main
 from kubedevices.explain import bundle
 from kubedevices.explain.facts import Allocation
 from kubedevices.values.allocation import ContainerAllocateResponse
+from tests.command_line import CommandLine
 from tests.explain import planted_faults as plant
-from tests.explain.cluster_rig import DRIVER, SmallCluster
+from tests.explain.cluster_rig import DRIVER, Ask, SmallCluster
 from tests.explain.test_planted_faults import FAULTS, name_of
+
+
+@pytest.fixture
+def read(cli: CommandLine) -> Ask:
+    """Return what runs `explain` without an API server, beside this loop."""
+    return partial(asyncio.to_thread, cli, "explain")
 
 
 def packed(**members: object) -> bytes:
@@ -44,47 +51,35 @@ def content_of(file: Path) -> Any:
     "fault", [plant.all_held, plant.prepare_fails, plant.no_scheduler, plant.all_used], ids=name_of
 )
 async def test_a_bundle_gives_the_same_answer(
-    fault: plant.Planted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fault: plant.Planted, tmp_path: Path, explain: Ask, read: Ask, cluster: SmallCluster
 ) -> None:
     """About a pod and a cluster; without words about its subject, which others can change."""
     file = tmp_path / "it.tar.gz"
     whole = tmp_path / "whole.tar.gz"
-    async with SmallCluster().running() as cluster:
-        fault(cluster)
-        assert await cluster.explain(tmp_path, "pod", "train", "--bundle", str(file)) == 1
-        told = capsys.readouterr().out
-        assert await cluster.explain(tmp_path, "--bundle", str(whole)) == 1
-        about_all = capsys.readouterr().out
-    assert await asyncio.to_thread(main, ["explain", "--from", str(file)]) == 1
-    assert capsys.readouterr().out == told
-    assert await asyncio.to_thread(main, ["explain", "--from", str(whole)]) == 1
-    assert capsys.readouterr().out == about_all
-    assert await asyncio.to_thread(main, ["explain", "pod", "train", "--from", str(whole)]) == 1
-    assert capsys.readouterr().out == told
-    assert (
-        await asyncio.to_thread(
-            main, ["explain", "node", "node2", "--from", str(whole), "-o", "json"]
-        )
-        == 0
-    )
+    fault(cluster)
+    told = (await explain("pod", "train", "--bundle", file, code=1)).out
+    about_all = (await explain("--bundle", whole, code=1)).out
+    assert (await read("--from", file, code=1)).out == told
+    assert (await read("--from", whole, code=1)).out == about_all
+    assert (await read("pod", "train", "--from", whole, code=1)).out == told
+    await read("node", "node2", "--from", whole, "-o", "json")
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_bundle_has_no_secrets(tmp_path: Path) -> None:
+async def test_a_bundle_has_no_secrets(tmp_path: Path, explain: Ask, cluster: SmallCluster) -> None:
     """Only what is read of an object: no environment, annotations and parameters."""
     secret = "hunter2"
-    async with SmallCluster().running() as cluster:
-        claim = cluster.get("resourceclaims", "train-gpu")
-        parameters = {"driver": DRIVER, "parameters": {"token": secret}}
-        claim["spec"]["devices"]["config"] = [{"opaque": parameters}]
-        claim["metadata"]["annotations"] = {"token": secret}
-        cluster.forget("resourceclaims", "train-gpu")
-        cluster.put("resourceclaims", claim)
-        pod = cluster.get("pods", "train")
-        pod["spec"]["containers"][0]["env"] = [{"name": "TOKEN", "value": secret}]
-        pod["metadata"]["annotations"] = {"token": secret}
-        cluster.put("pods", pod)
-        await cluster.explain(tmp_path, "--bundle", str(tmp_path / "it"))
+    claim = cluster.get("resourceclaims", "train-gpu")
+    parameters = {"driver": DRIVER, "parameters": {"token": secret}}
+    claim["spec"]["devices"]["config"] = [{"opaque": parameters}]
+    claim["metadata"]["annotations"] = {"token": secret}
+    cluster.forget("resourceclaims", "train-gpu")
+    cluster.put("resourceclaims", claim)
+    pod = cluster.get("pods", "train")
+    pod["spec"]["containers"][0]["env"] = [{"name": "TOKEN", "value": secret}]
+    pod["metadata"]["annotations"] = {"token": secret}
+    cluster.put("pods", pod)
+    await explain("--bundle", tmp_path / "it")
     text = json.dumps(content_of(tmp_path / "it"))
     assert "train-gpu" in text
     assert secret not in text
@@ -94,34 +89,28 @@ async def test_a_bundle_has_no_secrets(tmp_path: Path) -> None:
     assert secret not in json.dumps(shown)
 
 
-def test_a_bundle_of_a_node_has_findings_and_facts(
-    short_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bundle_of_a_node_has_findings_and_facts(short_dir: Path, cli: CommandLine) -> None:
     """`--from` prints the findings again, in each form; it is about this node alone."""
     file, directory = short_dir / "node.tar.gz", short_dir / "plugins"
     directory.mkdir()
-    where = ("--socket-dir", str(directory), "--host-root", str(short_dir))
-    code = main(["explain", *where, "--bundle", str(file)])
-    told = capsys.readouterr().out
-    assert main(["explain", "--from", str(file)]) == code
-    assert capsys.readouterr().out == told
-    assert main(["explain", "--from", str(file), "-o", "json"]) == code
-    found = json.loads(capsys.readouterr().out)
+    where = ("--socket-dir", directory, "--host-root", short_dir)
+    told = cli("explain", *where, "--bundle", file, code=1).out
+    assert cli("explain", "--from", file, code=1).out == told
+    found = cli("explain", "--from", file, "-o", "json", code=1).data
     content = content_of(file)
     assert content["answer"] == found
     assert content["facts"]["directory"]["path"] == str(directory)
-    assert main(["explain", "example.com/gpu", "--from", str(file)]) == 2
-    assert "has the answer about the whole node alone" in capsys.readouterr().err
+    err = cli("explain", "example.com/gpu", "--from", file, code=2).err
+    assert "has the answer about the whole node alone" in err
 
 
-async def test_an_existing_file_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_an_existing_file_stays(tmp_path: Path, explain: Ask) -> None:
     """Exit code 2, and the file is as before."""
     file = tmp_path / "mine"
     file.write_text("mine")
-    async with SmallCluster().running() as cluster:
-        assert await cluster.explain(tmp_path, "--bundle", str(file)) == 2
+    shown = await explain("--bundle", file, code=2)
     assert file.read_text() == "mine"
-    assert f"{file} cannot be written, choose another: File exists" in capsys.readouterr().err
+    assert f"{file} cannot be written, choose another: File exists" in shown.err
 
 
 ABOUT: Mapping[str, object] = {"format": 1, "kubedevices": "0.1.0", "subject": []}
@@ -155,50 +144,39 @@ FINDING = {"step": "held", "result": "ok", "looked_at": "x", "found": "y"}
     ids=range(11),
 )  # fmt: skip
 def test_a_file_that_is_no_bundle_is_named(
-    data: bytes, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    data: bytes, problem: str, tmp_path: Path, cli: CommandLine
 ) -> None:
     """Exit code 2, never a traceback."""
     file = tmp_path / "it"
     file.write_bytes(data)
-    assert main(["explain", "--from", str(file)]) == 2
-    assert problem in capsys.readouterr().err
+    assert problem in cli("explain", "--from", file, code=2).err
 
 
 def test_a_bundle_that_unpacks_to_more_than_the_limit_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not unpacked any further."""
     monkeypatch.setattr(bundle, "LIMIT", 10_000)
     file = tmp_path / "it"
     file.write_bytes(packed(node=b" " * 1_000_000))
-    assert main(["explain", "--from", str(file)]) == 2
-    assert "is damaged, or no bundle" in capsys.readouterr().err
+    assert "is damaged, or no bundle" in cli("explain", "--from", file, code=2).err
 
 
-def test_texts_of_a_bundle_are_safe_for_terminals(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_texts_of_a_bundle_are_safe_for_terminals(tmp_path: Path, cli: CommandLine) -> None:
     """A stranger may have written them."""
     evil = {**FINDING, "found": "\x1b]0;evil\x07", "command": "a\nb"}
     answer = {**NODE["answer"], "resources": [], "findings": [evil], "source": "\x1b[2J"}
     file = tmp_path / "it"
     file.write_bytes(packed(node={"about": ABOUT, "answer": answer}))
-    assert main(["explain", "--from", str(file)]) == 0
-    assert "\x1b" not in capsys.readouterr().out
+    assert "\x1b" not in cli("explain", "--from", file).out
 
 
 async def test_a_bundle_is_asked_without_an_api_server(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, explain: Ask, read: Ask, cluster: SmallCluster
 ) -> None:
     """And both options together are refused."""
-    async with SmallCluster().running() as cluster:
-        plant.all_held(cluster)
-        await cluster.explain(tmp_path, "--bundle", str(tmp_path / "it"))
-    assert (
-        await asyncio.to_thread(
-            main, ["explain", "claim", "train-gpu", "--from", str(tmp_path / "it")]
-        )
-        == 1
-    )
-    assert FAULTS[plant.all_held] in capsys.readouterr().out
-    assert await asyncio.to_thread(main, ["explain", "--from", "a", "--bundle", "b"]) == 2
+    plant.all_held(cluster)
+    await explain("--bundle", tmp_path / "it", code=1)
+    shown = await read("claim", "train-gpu", "--from", tmp_path / "it", code=1)
+    assert FAULTS[plant.all_held] in shown.out
+    await read("--from", "a", "--bundle", "b", code=2)

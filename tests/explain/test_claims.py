@@ -43,6 +43,7 @@ from kubedevices.kubelet_api.pod_resources import (
 )
 from kubedevices.values.allocation import ClaimReference, PluginInfo
 from kubedevices.wire.unix_grpc import GrpcServer, UnaryMethod
+from tests.command_line import CommandLine
 from tests.dra.test_claim_log import Service
 
 DRIVER = "example.com"
@@ -258,15 +259,14 @@ async def kubelet(host: Path) -> AsyncIterator[Path]:
 
 
 async def test_devices_names_the_claims_of_other_drivers(
-    host: Path, kubelet: Path, capsys: pytest.CaptureFixture[str]
+    host: Path, kubelet: Path, cli: CommandLine
 ) -> None:
     """And says of each claim which container has it, also in the table."""
     (host / "device-plugins").mkdir()
     places = ["--socket-dir", str(host / "device-plugins"), "--pod-resources", str(kubelet)]
 
     async def told(*words: str) -> str:
-        assert await asyncio.to_thread(main, ["devices", *words, *places]) == 0
-        return capsys.readouterr().out
+        return (await asyncio.to_thread(cli, "devices", *words, *places)).out
 
     ours, refused, foreign = json.loads(await told("-o", "json"))["claims"]
     assert (ours["claim"], ours["held_by"], refused["held_by"]) == ("lab/c1", [HOLDER], [])

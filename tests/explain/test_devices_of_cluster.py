@@ -3,19 +3,20 @@
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kubedevices.cli import main, verb_parser
+from kubedevices.cli import verb_parser
 from kubedevices.cli.node import devices_cluster
 from kubedevices.cli.shared.cluster_client import connect
 from kubedevices.testing.api_server import HANG_UP
 from tests.cli.commands import running
+from tests.command_line import CommandLine
 from tests.docs.pages import ROOT
-from tests.explain.cluster_rig import DRIVER, SmallCluster, gpu
+from tests.explain.cluster_rig import DRIVER, Ask, SmallCluster, gpu
 from tests.waiting import until
 
 TAINT = {"key": "example.com/ecc", "value": "lost", "effect": "NoSchedule"}
@@ -23,18 +24,11 @@ Listed = Callable[..., Any]
 
 
 @pytest.fixture
-async def cluster() -> AsyncIterator[SmallCluster]:
-    async with SmallCluster().running() as found:
-        yield found
-
-
-@pytest.fixture
-def listed(cluster: SmallCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Listed:
+def listed(ask: Ask) -> Listed:
     """Return what runs `devices --cluster` and gives what it prints."""
 
     async def run(*words: str, code: int = 0) -> str:
-        assert await cluster.run(tmp_path, "devices", "--cluster", *words) == code
-        return capsys.readouterr().out
+        return (await ask("devices", "--cluster", *words, code=code)).out
 
     return run
 
@@ -205,18 +199,14 @@ async def test_missing_rights_are_named_below_the_table(
         assert f"not read: {plural}: you need the RBAC rule {{apiGroups: [" in shown
 
 
-async def test_a_cluster_without_devices(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_cluster_without_devices(cluster: SmallCluster, ask: Ask) -> None:
     """It is not said of a cluster whose devices may not be read."""
-    async with SmallCluster().running() as cluster:
-        for node in ("node1", "node2"):
-            cluster.unpublish(node)
-        assert await cluster.run(tmp_path, "devices", "--cluster") == 0
-        assert capsys.readouterr().err.startswith("no devices: no driver has published any")
-        cluster.forbid("nodes", "resourceslices")
-        assert await cluster.run(tmp_path, "devices", "--cluster") == 3
-        assert capsys.readouterr().err == "no devices may be read\n"
+    for node in ("node1", "node2"):
+        cluster.unpublish(node)
+    err = (await ask("devices", "--cluster")).err
+    assert err.startswith("no devices: no driver has published any")
+    cluster.forbid("nodes", "resourceslices")
+    assert (await ask("devices", "--cluster", code=3)).err == "no devices may be read\n"
 
 
 async def test_one_namespace_is_read_if_not_all_may_be(
@@ -232,10 +222,9 @@ async def test_one_namespace_is_read_if_not_all_may_be(
 
 
 async def test_an_unknown_name_is_an_error_with_a_suggestion(
-    cluster: SmallCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: SmallCluster, ask: Ask
 ) -> None:
-    assert await cluster.run(tmp_path, "devices", "--cluster", "gpu.exmple.com") == 1
-    assert capsys.readouterr().err == (
+    assert (await ask("devices", "--cluster", "gpu.exmple.com", code=1)).err == (
         "kubedevices: no node has the resource or driver gpu.exmple.com; this cluster has "
         "gpu.example.com, did you mean 'gpu.example.com'?\n"
     )
@@ -289,12 +278,11 @@ async def test_watching_survives_a_lost_api_server(
 
 
 async def test_a_server_that_is_away_from_the_beginning_ends_the_watch(
-    cluster: SmallCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: SmallCluster, ask: Ask
 ) -> None:
     """The address is probably wrong."""
     cluster.fault = lambda _: HANG_UP
-    assert await cluster.run(tmp_path, "devices", "--cluster", "--watch") == 3
-    assert "cannot be reached" in capsys.readouterr().err
+    assert "cannot be reached" in (await ask("devices", "--cluster", "--watch", code=3)).err
 
 
 async def test_ctrl_c_ends_the_watch(cluster: SmallCluster, tmp_path: Path) -> None:
@@ -313,7 +301,6 @@ async def test_ctrl_c_ends_the_watch(cluster: SmallCluster, tmp_path: Path) -> N
     assert (tmp_path / "log").read_text() == ""
 
 
-def test_a_kubeconfig_means_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_kubeconfig_means_a_cluster(cli: CommandLine) -> None:
     """As for `explain`; nobody asks a node with it."""
-    assert main(["devices", "--kubeconfig", "/nowhere"]) == 3
-    assert "cannot read /nowhere" in capsys.readouterr().err
+    assert "cannot read /nowhere" in cli("devices", "--kubeconfig", "/nowhere", code=3).err

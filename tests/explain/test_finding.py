@@ -2,21 +2,11 @@
 
 import pytest
 
-from kubedevices.explain.finding import (
-    Finding,
-    Outcome,
-    Step,
-    in_order,
-    ok,
-    problem,
-    unknown,
-    warning,
-    worst,
-)
+from kubedevices.explain.finding import Finding, Outcome, Step, in_order, worst
 
-FINE = ok(Step.NAME, "n", "f")
-MAYBE = warning(Step.HELD, "n", "f", "wait")
-WRONG = problem(Step.HEALTH, "n", "f", "repair", "repair it")
+FINE = Step.NAME.ok("n", "f")
+MAYBE = Step.HELD.warning("n", "f", "wait")
+WRONG = Step.HEALTH.problem("n", "f", "repair", "repair it")
 
 
 @pytest.mark.parametrize(
@@ -24,9 +14,9 @@ WRONG = problem(Step.HEALTH, "n", "f", "repair", "repair it")
     [
         ([], Outcome.OK),
         ([FINE], Outcome.OK),
-        ([FINE, unknown(Step.REGISTRATION, "n", "f")], Outcome.UNKNOWN),
-        ([FINE, unknown(Step.CGROUP, "n", "f")], Outcome.OK),
-        ([MAYBE, unknown(Step.REGISTRATION, "n", "f"), FINE], Outcome.WARNING),
+        ([FINE, Step.REGISTRATION.unknown("n", "f")], Outcome.UNKNOWN),
+        ([FINE, Step.CGROUP.unknown("n", "f")], Outcome.OK),
+        ([MAYBE, Step.REGISTRATION.unknown("n", "f"), FINE], Outcome.WARNING),
         ([WRONG, MAYBE], Outcome.PROBLEM),
     ],
 )
@@ -37,7 +27,7 @@ def test_the_worst_finding_is_the_result(findings: list[Finding], expected: Outc
 
 def test_findings_are_in_the_order_of_the_stations() -> None:
     """Findings of one station stay as they were."""
-    second = ok(Step.HELD, "m", "f")
+    second = Step.HELD.ok("m", "f")
     assert in_order([MAYBE, WRONG, second, FINE]) == (FINE, WRONG, MAYBE, second)
 
 

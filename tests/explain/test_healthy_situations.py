@@ -12,7 +12,6 @@ import pytest
 from kubedevices.dra.device_plugin_guard import GuardTiming
 from kubedevices.proxy.proxy import Proxy
 from kubedevices.serving.handover import HandoverTiming
-from kubedevices.testing.workbench import Bench
 from kubedevices.values.socket_paths import default_state_dir
 from tests.explain.node_rig import (
     DOMAIN,
@@ -182,24 +181,20 @@ def is_driver(subject: str) -> bool:
 
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda each: each.__name__)
 async def test_a_healthy_node_has_no_problem(
-    situation: Callable[[NodeHost], Awaitable[Subjects]],
-    bench: Bench,
-    capsys: pytest.CaptureFixture[str],
+    situation: Callable[[NodeHost], Awaitable[Subjects]], host: NodeHost
 ) -> None:
     """Neither for the whole node nor for one resource or driver; nor is there a warning."""
-    host = NodeHost(bench, capsys)
-    async with host.stack:
-        subjects = await situation(host)
-        for subject in ("", *subjects):
-            shown = await host.explain(*filter(None, [subject]))
-            assert (shown.code, shown.lines("problem")) == (0, []), shown.out
-            assert "no problem" in shown.out.splitlines()[-1]
-            assert subjects.get(subject, "") in shown.out, shown.out
-            unexpected = [
-                line for line in shown.lines("warning") if not line.startswith("warning  held")
-            ]
-            assert not unexpected, shown.out
-        listed = await host.run("devices")
-        assert listed.code == 0
-        assert ("no devices" in listed.err) == (situation is empty_node)
-        assert {*filter(is_driver, subjects)} <= {*listed.out.split()}
+    subjects = await situation(host)
+    for subject in ("", *subjects):
+        shown = await host.explain(*filter(None, [subject]))
+        assert (shown.code, shown.lines("problem")) == (0, []), shown.out
+        assert "no problem" in shown.out.splitlines()[-1]
+        assert subjects.get(subject, "") in shown.out, shown.out
+        unexpected = [
+            line for line in shown.lines("warning") if not line.startswith("warning  held")
+        ]
+        assert not unexpected, shown.out
+    listed = await host.run("devices")
+    assert listed.code == 0
+    assert ("no devices" in listed.err) == (situation is empty_node)
+    assert {*filter(is_driver, subjects)} <= {*listed.out.split()}

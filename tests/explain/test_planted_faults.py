@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.cli import main
 from kubedevices.dra import api_client
 from kubedevices.errors import UsageError
 from kubedevices.explain import look_cluster
@@ -20,8 +19,9 @@ from kubedevices.host import terminal
 from kubedevices.testing.api_server import HANG_UP, SILENCE, ApiFault
 from kubedevices.testing.api_server.http import ApiRequest
 from kubedevices.values.selectors import Selector
+from tests.command_line import CommandLine
 from tests.explain import planted_faults as plant
-from tests.explain.cluster_rig import DRIVER, LONG_AGO, SmallCluster, gpu, named
+from tests.explain.cluster_rig import DRIVER, LONG_AGO, Ask, SmallCluster, gpu, named
 
 NIC = "example.com/nic"
 GPU = "request gpu of claim default/train-gpu"
@@ -258,25 +258,21 @@ def name_of(fault: plant.Planted) -> str:
 
 @pytest.mark.parametrize("fault", FAULTS, ids=name_of)
 async def test_the_first_line_is_the_cause(
-    fault: plant.Planted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fault: plant.Planted, cluster: SmallCluster, explain: Ask
 ) -> None:
     """Of a pod that waits, does not start or has failed; the exit code is 1."""
-    async with SmallCluster().running() as cluster:
-        fault(cluster)
-        assert await cluster.explain(tmp_path, "pod", "train") == 1
-    shown = capsys.readouterr().out
+    fault(cluster)
+    shown = (await explain("pod", "train", code=1)).out
     assert shown.splitlines()[0] == f"problem  pod default/train: {FAULTS[fault]}"
 
 
 @pytest.mark.parametrize("fault", FAULTS_OF_CLAIMS, ids=name_of)
 async def test_the_first_line_about_a_claim_is_the_cause(
-    fault: plant.Planted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fault: plant.Planted, cluster: SmallCluster, explain: Ask
 ) -> None:
     """That waits, or whose devices somebody else has too."""
-    async with SmallCluster().running() as cluster:
-        fault(cluster)
-        assert await cluster.explain(tmp_path, "claim", "default/train-gpu") == 1
-    first = capsys.readouterr().out.splitlines()[0]
+    fault(cluster)
+    first = (await explain("claim", "default/train-gpu", code=1)).lines[0]
     assert first == f"problem  claim default/train-gpu: {FAULTS_OF_CLAIMS[fault]}"
 
 
@@ -385,31 +381,25 @@ HEALTHY: dict[plant.Planted, str] = {
 
 @pytest.mark.parametrize("situation", HEALTHY, ids=name_of)
 async def test_a_healthy_pod_is_no_problem(
-    situation: plant.Planted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    situation: plant.Planted, cluster: SmallCluster, explain: Ask
 ) -> None:
     """The exit code is 0, and the line says how far the pod is."""
-    async with SmallCluster().running() as cluster:
-        situation(cluster)
-        code = await cluster.explain(tmp_path, "pod", "train")
-    assert capsys.readouterr().out.splitlines() == [
+    situation(cluster)
+    assert (await explain("pod", "train")).lines == [
         f"ok       pod default/train: {HEALTHY[situation]}"
     ]
-    assert code == 0
 
 
-async def test_a_healthy_claim_is_no_problem(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_healthy_claim_is_no_problem(cluster: SmallCluster, explain: Ask) -> None:
     """That no pod uses yet, that a pod waits with, that a pod has."""
-    async with SmallCluster().running() as cluster:
-        cluster.delete("pods", "train")
-        assert await cluster.explain(tmp_path, "claim", "train-gpu") == 0
-        cluster.pod("train", claims=["train-gpu"])
-        assert await cluster.explain(tmp_path, "claim", "train-gpu") == 0
-        runs(cluster)
-        assert await cluster.explain(tmp_path, "claim", "train-gpu") == 0
+    cluster.delete("pods", "train")
+    unused = await explain("claim", "train-gpu")
+    cluster.pod("train", claims=["train-gpu"])
+    waits = await explain("claim", "train-gpu")
+    runs(cluster)
+    used = await explain("claim", "train-gpu")
     about = "ok       claim default/train-gpu: "
-    assert capsys.readouterr().out.splitlines() == [
+    assert [*unused.lines, *waits.lines, *used.lines] == [
         f"{about}no pod uses the claim yet; node node1 has its devices free",
         f"{about}the pod waits for the scheduler; node node1 has its devices free",
         f"{about}the claim has {DRIVER}/node1/gpu-0, for pod default/train",
@@ -419,20 +409,16 @@ async def test_a_healthy_claim_is_no_problem(
 # ---------------------------------------------------------------- what follows the first line
 
 
-async def test_each_device_and_node_has_a_reason(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_each_device_and_node_has_a_reason(cluster: SmallCluster, explain: Ask) -> None:
     """The nearest to success first; then what to do, and a command."""
-    async with SmallCluster().running() as cluster:
-        plant.held_and_tainted(cluster)
-        cluster.publish("node2", gpu("gpu-0", "V100"))
-        model = f'device.attributes["{DRIVER}"].model'
-        cluster.claim("train-gpu", cluster.request("true", f'{model} == "A100"'))
-        cluster.put("nodes", {**cluster.get("nodes", "node2"), "spec": {"unschedulable": True}})
-        cluster.put("nodes", named("node3"))
-        cluster.publish("node3", gpu("gpu-0", "L4"))
-        assert await cluster.explain(tmp_path, "pod", "default/train") == 1
-    assert capsys.readouterr().out.splitlines()[1:] == [
+    plant.held_and_tainted(cluster)
+    cluster.publish("node2", gpu("gpu-0", "V100"))
+    model = f'device.attributes["{DRIVER}"].model'
+    cluster.claim("train-gpu", cluster.request("true", f'{model} == "A100"'))
+    cluster.put("nodes", {**cluster.get("nodes", "node2"), "spec": {"unschedulable": True}})
+    cluster.put("nodes", named("node3"))
+    cluster.publish("node3", gpu("gpu-0", "L4"))
+    assert (await explain("pod", "default/train", code=1)).lines[1:] == [
         "",
         f"  {DRIVER}/node1/gpu-1  taint hot:NoExecute, which the request does not tolerate",
         f"  {DRIVER}/node1/gpu-0  {HELD}",
@@ -444,25 +430,19 @@ async def test_each_device_and_node_has_a_reason(
     ]
 
 
-async def test_many_devices_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_many_devices_are_counted(cluster: SmallCluster, explain: Ask) -> None:
     """Of those with the same reason, five are shown."""
-    async with SmallCluster().running() as cluster:
-        plant.wrong_model(cluster)
-        cluster.publish("node1", *(gpu(f"gpu-{n}") for n in range(100)))
-        await cluster.explain(tmp_path, "pod", "train")
-    shown = capsys.readouterr().out.splitlines()
+    plant.wrong_model(cluster)
+    cluster.publish("node1", *(gpu(f"gpu-{n}") for n in range(100)))
+    shown = (await explain("pod", "train", code=1)).lines
     assert sum("model is" in line for line in shown[1:]) == 5
     assert any(line.strip() == "and 97 more devices for the same reason" for line in shown)
 
 
-async def test_programs_get_the_same_answer(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_programs_get_the_same_answer(cluster: SmallCluster, explain: Ask) -> None:
     """The keys are public."""
-    async with SmallCluster().running() as cluster:
-        plant.only_match_held(cluster)
-        assert await cluster.explain(tmp_path, "pod", "train", "-o", "json") == 1
-    found = json.loads(capsys.readouterr().out)
+    plant.only_match_held(cluster)
+    found = (await explain("pod", "train", "-o", "json", code=1)).data
     keys = "subject result cause evidence advice command notes unread"
     assert [*found] == keys.split()
     assert (found["subject"], found["result"]) == ("pod default/train", "problem")
@@ -488,14 +468,13 @@ async def test_programs_get_the_same_answer(
     ],
 )
 async def test_the_page_shows_what_is_printed(
-    fault: plant.Planted, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fault: plant.Planted, words: str, cluster: SmallCluster, explain: Ask
 ) -> None:
     """The examples of the page on troubles are the output for planted faults."""
-    async with SmallCluster().running() as cluster:
-        fault(cluster)
-        await cluster.explain(tmp_path, *words.split()[: words.count("--") * -2 or None])
+    fault(cluster)
+    shown = await explain(*words.split()[: words.count("--") * -2 or None], code=1)
     page = (Path(__file__).parents[2] / "docs/troubleshoot.md").read_text()
-    assert f"```text\n$ kubedevices explain {words}\n{capsys.readouterr().out}```" in page
+    assert f"```text\n$ kubedevices explain {words}\n{shown.out}```" in page
 
 
 # ---------------------------------------------------------------- what cannot be read
@@ -503,13 +482,11 @@ async def test_the_page_shows_what_is_printed(
 
 @pytest.mark.parametrize("plural", ["resourceslices", "resourceclaims", "pods"])
 async def test_without_the_decisive_right_there_is_no_answer(
-    plural: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    plural: str, cluster: SmallCluster, explain: Ask
 ) -> None:
     """Exit code 3, and the rule that is missing."""
-    async with SmallCluster().running() as cluster:
-        cluster.forbid(plural)
-        assert await cluster.explain(tmp_path, "pod", "train") == 3
-    shown = capsys.readouterr().out
+    cluster.forbid(plural)
+    shown = (await explain("pod", "train", code=3)).out
     assert shown.startswith("unknown  pod default/train: ")
     group = "" if plural == "pods" else "resource.k8s.io"
     rule = f'{{apiGroups: ["{group}"], resources: [{plural}], verbs: [list]}}'
@@ -517,26 +494,21 @@ async def test_without_the_decisive_right_there_is_no_answer(
 
 
 async def test_without_nodes_and_templates_the_rest_works(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: SmallCluster, explain: Ask
 ) -> None:
     """The nodes are those that slices name."""
-    async with SmallCluster().running() as cluster:
-        plant.only_match_held(cluster)
-        cluster.forbid("nodes", "resourceclaimtemplates", "events")
-        assert await cluster.explain(tmp_path, "pod", "train") == 1
-    shown = capsys.readouterr().out.splitlines()
+    plant.only_match_held(cluster)
+    cluster.forbid("nodes", "resourceclaimtemplates", "events")
+    shown = (await explain("pod", "train", code=1)).lines
     assert shown[0] == f"problem  pod default/train: {FAULTS[plant.only_match_held]}"
     assert sum("not read: " in line for line in shown) == 3
 
 
-async def test_rights_in_one_namespace_are_used(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_rights_in_one_namespace_are_used(cluster: SmallCluster, explain: Ask) -> None:
     """But who holds devices elsewhere is not seen, and the answer says so."""
-    async with SmallCluster().running() as cluster:
-        cluster.forbid("pods", "resourceclaims", only_wide=True)
-        assert await cluster.explain(tmp_path, "pod", "train") == 0
-    notes = [line for line in capsys.readouterr().out.splitlines() if "only those" in line]
+    cluster.forbid("pods", "resourceclaims", only_wide=True)
+    out = (await explain("pod", "train")).out
+    notes = [line for line in out.splitlines() if "only those" in line]
     assert [line.split(":")[0].strip() for line in notes] == [
         "only those pods of the namespace default were read",
         "only those resourceclaims of the namespace default were read",
@@ -544,44 +516,37 @@ async def test_rights_in_one_namespace_are_used(
 
 
 async def test_without_the_runtime_of_cel_selectors_are_not_evaluated(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cluster: SmallCluster, explain: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What holds without them is said; a free device is no answer then."""
 
     def refuse(_: str) -> Selector:
         raise UsageError("device selectors need CEL")
 
-    async with SmallCluster().running() as cluster:
-        plant.all_held(cluster)  # its class asks for the driver alone, which needs no CEL
-        monkeypatch.setattr(Selector, "compiled", refuse)
-        assert await cluster.explain(tmp_path, "pod", "train") == 1
-        shown = capsys.readouterr().out
-        assert shown.startswith(f"problem  pod default/train: {FAULTS[plant.all_held]}\n")
-        monkeypatch.undo()
-        plant.wrong_model(cluster)
-        monkeypatch.setattr(Selector, "compiled", refuse)
-        for words in (["pod", "train"], ["claim", "train-gpu"], []):
-            assert await cluster.explain(tmp_path, *words) == 3
-            first, *others = capsys.readouterr().out.splitlines()
-            assert first.startswith("unknown  ")
-            assert first.endswith(UNKNOWN_MATCHES)
-            blind = "  selectors were not evaluated, for want of CEL: pip install cel-expr-python"
-            assert blind in others
+    plant.all_held(cluster)  # its class asks for the driver alone, which needs no CEL
+    monkeypatch.setattr(Selector, "compiled", refuse)
+    shown = (await explain("pod", "train", code=1)).out
+    assert shown.startswith(f"problem  pod default/train: {FAULTS[plant.all_held]}\n")
+    monkeypatch.undo()
+    plant.wrong_model(cluster)
+    monkeypatch.setattr(Selector, "compiled", refuse)
+    for words in (["pod", "train"], ["claim", "train-gpu"], []):
+        first, *others = (await explain(*words, code=3)).lines
+        assert first.startswith("unknown  ")
+        assert first.endswith(UNKNOWN_MATCHES)
+        blind = "  selectors were not evaluated, for want of CEL: pip install cel-expr-python"
+        assert blind in others
 
 
-async def test_a_cluster_without_dra_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_cluster_without_dra_is_named(cluster: SmallCluster, explain: Ask) -> None:
     """Extended resources are explained all the same."""
 
     def fault(request: ApiRequest) -> ApiFault | None:
         return ApiFault(404, "not found") if request.path.startswith("/apis/resource") else None
 
-    async with SmallCluster().running() as cluster:
-        plant.all_used(cluster)
-        cluster.fault = fault
-        assert await cluster.explain(tmp_path, "pod", "train") == 1
-    shown = capsys.readouterr().out
+    plant.all_used(cluster)
+    cluster.fault = fault
+    shown = (await explain("pod", "train", code=1)).out
     assert shown.startswith(f"problem  pod default/train: {FAULTS[plant.all_used]}\n")
     gone = "the API server does not serve resource.k8s.io/v1"
     assert f"  not read: resourceslices: {gone}" in shown.splitlines()
@@ -596,22 +561,16 @@ async def test_a_cluster_without_dra_is_named(
     ],
 )
 async def test_a_server_that_is_away_is_no_answer(
-    fault: ApiFault,
-    why: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    fault: ApiFault, why: str, cluster: SmallCluster, explain: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exit code 3, within the deadline of a call."""
     monkeypatch.setattr(api_client.ApiClient.__init__, "__kwdefaults__", {"timeout": 0.2})
-    async with SmallCluster().running() as cluster:
-        cluster.fault = lambda _: fault
-        assert await cluster.explain(tmp_path, "pod", "train") == 3
-    assert why in capsys.readouterr().err
+    cluster.fault = lambda _: fault
+    assert why in (await explain("pod", "train", code=3)).err
 
 
 async def test_lists_are_read_page_by_page(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cluster: SmallCluster, explain: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A list that the server has forgotten meanwhile is read again."""
     monkeypatch.setattr(look_cluster, "_PAGE", 1)
@@ -621,42 +580,35 @@ async def test_lists_are_read_page_by_page(
         is_second = request.resource == "resourceslices" and "continue" in request.query
         return next(forgotten, None) if is_second else None
 
-    async with SmallCluster().running() as cluster:
-        plant.all_held(cluster)
-        cluster.fault = fault
-        assert await cluster.explain(tmp_path, "pod", "train") == 1
-        assert cluster.counts()["list", "resourceslices"] == 4
-    assert capsys.readouterr().out.startswith(
-        f"problem  pod default/train: {FAULTS[plant.all_held]}\n"
-    )
+    plant.all_held(cluster)
+    cluster.fault = fault
+    shown = await explain("pod", "train", code=1)
+    assert cluster.counts()["list", "resourceslices"] == 4
+    assert shown.out.startswith(f"problem  pod default/train: {FAULTS[plant.all_held]}\n")
 
 
 async def test_the_namespace_is_that_of_the_kubeconfig(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, cli: CommandLine, cluster: SmallCluster
 ) -> None:
     """Unless the name has one."""
-    async with SmallCluster().running() as cluster:
-        cluster.hold("node1", "bert")
-        config = json.loads(cluster.kubeconfig())
-        config["contexts"][0]["context"]["namespace"] = "other"
-        file = tmp_path / "other"
-        file.write_text(json.dumps(config))
-        for name in ("bert", "default/train"):
-            words = ["explain", "pod", name, "--kubeconfig", str(file)]
-            assert await asyncio.to_thread(main, words) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0].split()[-1] for line in lines] == ["other/bert", "default/train"]
+    cluster.hold("node1", "bert")
+    config = json.loads(cluster.kubeconfig())
+    config["contexts"][0]["context"]["namespace"] = "other"
+    file = tmp_path / "other"
+    file.write_text(json.dumps(config))
+    for name, found in (("bert", "other/bert"), ("default/train", "default/train")):
+        words = ("explain", "pod", name, "--kubeconfig", file)
+        assert f"  pod {found}: " in (await asyncio.to_thread(cli, *words)).out
 
 
 async def test_without_h11_the_message_names_the_extra(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    explain: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exit code 2: the user can install it."""
-    async with SmallCluster().running() as cluster:
-        monkeypatch.delitem(sys.modules, "kubedevices.dra.api_client")
-        monkeypatch.setitem(sys.modules, "h11", None)
-        assert await cluster.explain(tmp_path, "pod", "train") == 2
-    assert "needs h11: pip install 'kubedevices[dra]'" in capsys.readouterr().err
+    monkeypatch.delitem(sys.modules, "kubedevices.dra.api_client")
+    monkeypatch.setitem(sys.modules, "h11", None)
+    err = (await explain("pod", "train", code=2)).err
+    assert "needs h11: pip install 'kubedevices[dra]'" in err
 
 
 @pytest.mark.parametrize(
@@ -671,52 +623,40 @@ async def test_without_h11_the_message_names_the_extra(
     ids=str,
 )
 async def test_wrong_words_are_refused(
-    words: list[str], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], problem: str, cluster: SmallCluster, explain: Ask
 ) -> None:
     """Exit code 2, before anybody is asked."""
-    async with SmallCluster().running() as cluster:
-        assert await cluster.explain(tmp_path, *words) == 2
-        assert not cluster.requests
-    assert problem in capsys.readouterr().err
+    shown = await explain(*words, code=2)
+    assert not cluster.requests
+    assert problem in shown.err
 
 
 @pytest.mark.parametrize(
     "words", [["pod/train"], ["pods", "train"], ["po", "train"], ["pod", "-o", "table", "train"]]
 )
 async def test_words_are_read_as_kubectl_reads_them(
-    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], cluster: SmallCluster, explain: Ask
 ) -> None:
     """Whatever people type about a pod."""
-    async with SmallCluster().running() as cluster:
-        plant.all_held(cluster)
-        assert await cluster.explain(tmp_path, *words) == 1
-    assert capsys.readouterr().out.startswith(
+    plant.all_held(cluster)
+    assert (await explain(*words, code=1)).out.startswith(
         f"problem  pod default/train: {FAULTS[plant.all_held]}"
     )
 
 
-async def test_a_pod_of_another_namespace_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_pod_of_another_namespace_is_named(explain: Ask) -> None:
     """The namespace is the usual mistake."""
-    async with SmallCluster().running() as cluster:
-        assert await cluster.explain(tmp_path, "pod", "train", "-n", "lab") == 1
-    first = capsys.readouterr().out.splitlines()[0]
+    first = (await explain("pod", "train", "-n", "lab", code=1)).lines[0]
     assert first == "problem  pod lab/train: it does not exist; there is default/train"
 
 
 @pytest.mark.parametrize("width", [60, 80])
 async def test_a_terminal_gets_lines_of_its_width(
-    width: int,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    width: int, cluster: SmallCluster, explain: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only names that are longer, and commands to paste, are not broken."""
     monkeypatch.setattr(terminal, "wrap_width", lambda: width)
-    async with SmallCluster().running() as cluster:
-        plant.held_and_tainted(cluster)
-        assert await cluster.explain(tmp_path, "pod", "train") == 1
-    shown = capsys.readouterr().out
+    plant.held_and_tainted(cluster)
+    shown = (await explain("pod", "train", code=1)).out
     assert all(len(line) <= width for line in shown.splitlines() if not line.startswith("$"))
     assert "tolerate" in shown

@@ -21,7 +21,6 @@ from kubedevices.errors import DynamicResourcesFailed
 from kubedevices.explain import ask
 from kubedevices.host.device_names_file import names_file
 from kubedevices.host.shared_directory import SharedDirectory
-from kubedevices.testing.workbench import Bench
 from kubedevices.testing.workbench.dra_node import NODE_NAME
 from kubedevices.values.allocation import ClaimDevice, ClaimReference
 from kubedevices.values.socket_paths import CHECKPOINT_NAME, default_state_dir
@@ -384,21 +383,16 @@ ONLY_IF_NAMED = (all_unhealthy, name_is_misspelt, driver_is_unknown, kubelet_els
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda each: each.__name__)
 async def test_the_first_problem_is_the_cause(
-    fault: Planted,
-    bench: Bench,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    fault: Planted, host: NodeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the whole node, and of the resource or driver; the exit code is 1."""
     monkeypatch.setattr(ask, "DEADLINE", 0.5)
-    host = NodeHost(bench, capsys)
-    async with host.stack:
-        subject = await fault(host)
-        for words in ((), tuple(subject.split())):
-            if words or fault not in ONLY_IF_NAMED:
-                shown = await host.explain(*words)
-                assert FAULTS[fault] in shown.first_problem, shown.out
-                assert shown.code == 1
+    subject = await fault(host)
+    for words in ((), tuple(subject.split())):
+        if words or fault not in ONLY_IF_NAMED:
+            shown = await host.explain(*words)
+            assert FAULTS[fault] in shown.first_problem, shown.out
+            assert shown.code == 1
 
 
 def test_there_are_enough_faults_of_both_apis() -> None:

@@ -28,7 +28,6 @@ from kubedevices.explain.repairs import Action, Repair, RepairFacts, find_repair
 from kubedevices.host.cdi_specs import file_name, write_spec
 from kubedevices.rules.cordon import FILE_NAME
 from kubedevices.rules.cordon_file import add_cordoned, read_cordoned
-from kubedevices.testing.workbench import Bench
 from kubedevices.values.cdi import CdiDevice, CdiSpec, ContainerEdits
 from kubedevices.values.proxied_plugin import CordonedDevice
 from kubedevices.values.socket_paths import default_state_dir
@@ -45,11 +44,6 @@ from tests.explain.test_planted_node_faults import (
 from tests.proxy_answers import PLUGIN
 
 UID = "067798be-454e-4be4-9047-1aa06aea63f7"
-
-
-@pytest.fixture
-def host(bench: Bench, capsys: pytest.CaptureFixture[str]) -> NodeHost:
-    return NodeHost(bench, capsys)
 
 
 def tree(host: NodeHost) -> dict[str, bytes]:
@@ -90,59 +84,54 @@ def lone_claim_file(host: NodeHost, driver: str = DOMAIN) -> Path:
 
 async def test_a_forgotten_claim_is_unprepared(host: NodeHost) -> None:
     """Its device is free then, for the next claim."""
-    async with host.stack:
-        await kubelet_forgot_a_claim(host)
-        await repaired(host, f"unprepare the claim default/train-1 of the driver {DOMAIN}")
-        prepared = json.loads((host.root / "plugins" / DOMAIN / "prepared.json").read_text())
-        assert prepared["claims"] == []
-        assert not [*host.cdi_dir.iterdir()]
+    await kubelet_forgot_a_claim(host)
+    await repaired(host, f"unprepare the claim default/train-1 of the driver {DOMAIN}")
+    prepared = json.loads((host.root / "plugins" / DOMAIN / "prepared.json").read_text())
+    assert prepared["claims"] == []
+    assert not [*host.cdi_dir.iterdir()]
 
 
 async def test_a_claim_whose_pod_is_gone_is_unprepared(host: NodeHost) -> None:
     """Also while other pods run, since the kubelet still says whose it was."""
-    async with host.stack:
-        await claimed(host)
-        await forget_pod(host, "train")
-        (host.root / "pods" / "another").mkdir(parents=True)
-        await started(host)
-        await repaired(host, f"unprepare the claim default/train-1 of the driver {DOMAIN}", DOMAIN)
+    await claimed(host)
+    await forget_pod(host, "train")
+    (host.root / "pods" / "another").mkdir(parents=True)
+    await started(host)
+    await repaired(host, f"unprepare the claim default/train-1 of the driver {DOMAIN}", DOMAIN)
 
 
 async def test_a_cdi_file_of_a_claim_that_is_gone_is_removed(host: NodeHost) -> None:
     """Files of claims that are prepared stay."""
-    async with host.stack:
-        await claimed(host)
-        (kept,) = host.cdi_dir.iterdir()
-        lone = lone_claim_file(host)
-        for subject in ("", DOMAIN):
-            told = (await host.explain(*filter(None, [subject]))).lines("warning")
-            assert f"{lone}: 1 CDI file of claims that are gone" in "".join(told)
-        assert "CDI file" not in (await host.explain(FOREIGN)).out
-        await repaired(host, f"remove the CDI file {lone}", DOMAIN)
-        assert [*host.cdi_dir.iterdir()] == [kept]
+    await claimed(host)
+    (kept,) = host.cdi_dir.iterdir()
+    lone = lone_claim_file(host)
+    for subject in ("", DOMAIN):
+        told = (await host.explain(*filter(None, [subject]))).lines("warning")
+        assert f"{lone}: 1 CDI file of claims that are gone" in "".join(told)
+    assert "CDI file" not in (await host.explain(FOREIGN)).out
+    await repaired(host, f"remove the CDI file {lone}", DOMAIN)
+    assert [*host.cdi_dir.iterdir()] == [kept]
 
 
 async def test_a_dead_registration_socket_is_removed(host: NodeHost) -> None:
     """The driver was killed, and its node is used no more."""
-    async with host.stack:
-        driver = await host.on_bench(host.bench.start, Widgets(), domain=DOMAIN, mode="dra")
-        await host.on_bench(host.bench.wait_published, DOMAIN, devices=2)
-        host.bench.kill_plugin(driver)
-        (socket,) = host.registry.iterdir()
-        os.utime(socket, (0, 0))
-        assert (await host.explain()).code == 1
-        await repaired(host, f"remove the registration socket {socket}")
+    driver = await host.on_bench(host.bench.start, Widgets(), domain=DOMAIN, mode="dra")
+    await host.on_bench(host.bench.wait_published, DOMAIN, devices=2)
+    host.bench.kill_plugin(driver)
+    (socket,) = host.registry.iterdir()
+    os.utime(socket, (0, 0))
+    assert (await host.explain()).code == 1
+    await repaired(host, f"remove the registration socket {socket}")
 
 
 async def test_a_device_that_is_gone_is_uncordoned(host: NodeHost) -> None:
     """One that exists stays cordoned."""
     file = default_state_dir(host.bench.socket_dir) / FILE_NAME
-    async with host.stack:
-        await started(host)
-        file.parent.mkdir(mode=0o700, exist_ok=True)
-        add_cordoned(file, [(WIDGET, "w-0"), ("gone.com/w", "w-0")], "noisy")
-        await repaired(host, "uncordon gone.com/w/w-0 (noisy)")
-        assert [each.resource for each in read_cordoned(file)] == [WIDGET]
+    await started(host)
+    file.parent.mkdir(mode=0o700, exist_ok=True)
+    add_cordoned(file, [(WIDGET, "w-0"), ("gone.com/w", "w-0")], "noisy")
+    await repaired(host, "uncordon gone.com/w/w-0 (noisy)")
+    assert [each.resource for each in read_cordoned(file)] == [WIDGET]
 
 
 # ---------------------------------------------------------------- what is left alone
@@ -150,58 +139,53 @@ async def test_a_device_that_is_gone_is_uncordoned(host: NodeHost) -> None:
 
 async def test_a_claim_that_a_forgotten_pod_may_have_is_not_unprepared(host: NodeHost) -> None:
     """A kubelet that lost its checkpoint lists a running pod without its claims."""
-    async with host.stack:
-        await kubelet_forgot_a_claim(host)
-        await started(host)
-        await host.on_bench(host.bench.allocate, "runs", "main", {WIDGET: 1})
-        before = tree(host)
-        shown = await host.explain("--fix", "--yes")
-        assert "may have forgotten that one of these pods has it: default/runs" in shown.out
-        assert "$ kubedevices release --claim default/train-1" in shown.out
-        assert tree(host) == before
+    await kubelet_forgot_a_claim(host)
+    await started(host)
+    await host.on_bench(host.bench.allocate, "runs", "main", {WIDGET: 1})
+    before = tree(host)
+    shown = await host.explain("--fix", "--yes")
+    assert "may have forgotten that one of these pods has it: default/runs" in shown.out
+    assert "$ kubedevices release --claim default/train-1" in shown.out
+    assert tree(host) == before
 
 
 async def test_the_state_of_others_is_never_changed(host: NodeHost) -> None:
     """For each there is a command."""
-    async with host.stack:
-        await pod_is_gone(host)
-        dead_socket(host.registry / "csi.vendor.org-reg.sock")
-        write_cdi(host.cdi_dir, f"{DOMAIN}/claim", f"{UID}-w-0", name=f"x-claim_{UID}.json")
-        write_cdi(host.cdi_dir, "other.org/gpu", "a", name="kubedevices_other.json")
-        before = tree(host)
-        shown = await host.explain("--fix", "--yes")
-        assert f"$ rm {host.registry}/csi.vendor.org-reg.sock" in shown.out
-        assert f"unprepare the claim default/train-1 of the driver {FOREIGN}" in shown.out
-        assert "the driver is of another vendor" in shown.out
-        assert ". done" not in shown.out
-        assert "remove the CDI file" not in shown.out
-        assert (tree(host), shown.code) == (before, 1)
+    await pod_is_gone(host)
+    dead_socket(host.registry / "csi.vendor.org-reg.sock")
+    write_cdi(host.cdi_dir, f"{DOMAIN}/claim", f"{UID}-w-0", name=f"x-claim_{UID}.json")
+    write_cdi(host.cdi_dir, "other.org/gpu", "a", name="kubedevices_other.json")
+    before = tree(host)
+    shown = await host.explain("--fix", "--yes")
+    assert f"$ rm {host.registry}/csi.vendor.org-reg.sock" in shown.out
+    assert f"unprepare the claim default/train-1 of the driver {FOREIGN}" in shown.out
+    assert "the driver is of another vendor" in shown.out
+    assert ". done" not in shown.out
+    assert "remove the CDI file" not in shown.out
+    assert (tree(host), shown.code) == (before, 1)
 
 
 async def test_a_name_of_a_stranger_is_quoted_in_commands(host: NodeHost) -> None:
     """A socket may be called as a shell would understand it."""
-    async with host.stack:
-        await host.on_bench(lambda: host.bench.dra)
-        dead_socket(host.registry / "x;reboot\n-reg.sock")
-        shown = await host.explain("--fix")
-        commands = {line.strip() for line in shown.out.splitlines() if line.strip()[:5] == "$ rm "}
-        assert commands == {f"$ rm $'{host.registry}/x;reboot\\012-reg.sock'"}
+    await host.on_bench(lambda: host.bench.dra)
+    dead_socket(host.registry / "x;reboot\n-reg.sock")
+    shown = await host.explain("--fix")
+    commands = {line.strip() for line in shown.out.splitlines() if line.strip()[:5] == "$ rm "}
+    assert commands == {f"$ rm $'{host.registry}/x;reboot\\012-reg.sock'"}
 
 
 async def test_a_foreign_driver_that_is_away_has_no_repair(host: NodeHost) -> None:
     """The findings say what to do."""
-    async with host.stack:
-        await foreign_driver_removed(host)
-        shown = await host.explain("--fix", "--yes")
-        assert "there is nothing to repair" in shown.out
+    await foreign_driver_removed(host)
+    shown = await host.explain("--fix", "--yes")
+    assert "there is nothing to repair" in shown.out
 
 
 async def test_a_healthy_node_has_nothing_to_repair(host: NodeHost) -> None:
     """Exit code 0."""
-    async with host.stack:
-        await claimed(host)
-        shown = await host.explain("--fix", "--yes")
-        assert ("there is nothing to repair" in shown.out, shown.code) == (True, 0)
+    await claimed(host)
+    shown = await host.explain("--fix", "--yes")
+    assert ("there is nothing to repair" in shown.out, shown.code) == (True, 0)
 
 
 # ---------------------------------------------------------------- the node changes meanwhile
@@ -222,26 +206,24 @@ async def test_a_claim_that_got_a_pod_meanwhile_stays(
         await host.on_bench(host.bench._thread.call, prepare())
         return await look(*words, **options)
 
-    async with host.stack:
-        await kubelet_forgot_a_claim(host)
-        monkeypatch.setattr(do_repairs, "look_at_node", pod_comes_back)
-        shown = await host.explain("--fix", "--yes")
-        assert "1. not done: it is not right any more: the node has changed" in shown.out
-        prepared = json.loads((host.root / "plugins" / DOMAIN / "prepared.json").read_text())
-        assert len(prepared["claims"]) == 1
+    await kubelet_forgot_a_claim(host)
+    monkeypatch.setattr(do_repairs, "look_at_node", pod_comes_back)
+    shown = await host.explain("--fix", "--yes")
+    assert "1. not done: it is not right any more: the node has changed" in shown.out
+    prepared = json.loads((host.root / "plugins" / DOMAIN / "prepared.json").read_text())
+    assert len(prepared["claims"]) == 1
 
 
 async def test_a_socket_on_which_a_process_listens_meanwhile_stays(host: NodeHost) -> None:
     """Between the last look and the removal, too."""
-    async with host.stack:
-        driver = await host.on_bench(host.bench.start, Widgets(), domain=DOMAIN, mode="dra")
-        await host.on_bench(host.bench.wait_published, DOMAIN, devices=2)
-        (socket,) = host.registry.iterdir()
-        facts: Any = None  # what was seen before does not count
-        dead = Repair("", "", "", "", DOMAIN, Action.REMOVE_SOCKET, (str(socket),))
-        assert "a process may be about to listen" in await do_repairs._do(dead, facts)
-        assert socket.exists()
-        assert driver.is_running
+    driver = await host.on_bench(host.bench.start, Widgets(), domain=DOMAIN, mode="dra")
+    await host.on_bench(host.bench.wait_published, DOMAIN, devices=2)
+    (socket,) = host.registry.iterdir()
+    facts: Any = None  # what was seen before does not count
+    dead = Repair("", "", "", "", DOMAIN, Action.REMOVE_SOCKET, (str(socket),))
+    assert "a process may be about to listen" in await do_repairs._do(dead, facts)
+    assert socket.exists()
+    assert driver.is_running
 
 
 # ---------------------------------------------------------------- words
@@ -249,22 +231,21 @@ async def test_a_socket_on_which_a_process_listens_meanwhile_stays(host: NodeHos
 
 async def test_programs_get_the_repairs(host: NodeHost) -> None:
     """The keys are public."""
-    async with host.stack:
-        await kubelet_forgot_a_claim(host)
-        for words, is_done in ((), False), (("--yes",), True):
-            shown = await host.explain("--fix", "-o", "json", *words)
-            (repair,) = json.loads(shown.out)["repairs"]
-            assert [*repair] == [
-                "what",
-                "why",
-                "changes",
-                "command",
-                "automatic",
-                "done",
-                "problem",
-            ]
-            assert (repair["automatic"], repair["done"]) == (True, is_done)
-        assert "repairs" not in json.loads((await host.explain("-o", "json")).out)
+    await kubelet_forgot_a_claim(host)
+    for words, is_done in ((), False), (("--yes",), True):
+        shown = await host.explain("--fix", "-o", "json", *words)
+        (repair,) = json.loads(shown.out)["repairs"]
+        assert [*repair] == [
+            "what",
+            "why",
+            "changes",
+            "command",
+            "automatic",
+            "done",
+            "problem",
+        ]
+        assert (repair["automatic"], repair["done"]) == (True, is_done)
+    assert "repairs" not in json.loads((await host.explain("-o", "json")).out)
 
 
 async def test_yes_without_fix_is_refused(host: NodeHost) -> None:
@@ -275,9 +256,8 @@ async def test_yes_without_fix_is_refused(host: NodeHost) -> None:
 
 async def test_the_page_shows_what_is_printed(host: NodeHost) -> None:
     """The example of the page on troubles is the output for a forgotten claim."""
-    async with host.stack:
-        await kubelet_forgot_a_claim(host)
-        shown = (await host.explain(DOMAIN, "--fix")).out
+    await kubelet_forgot_a_claim(host)
+    shown = (await host.explain(DOMAIN, "--fix")).out
     page = (Path(__file__).parents[2] / "docs/troubleshoot.md").read_text()
     printed = shown[shown.index("problem  claim") :]
     assert f"```text\n$ kubedevices explain {DOMAIN} --fix\n…\n{printed}```" in page, printed

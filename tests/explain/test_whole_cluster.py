@@ -1,16 +1,13 @@
 """`explain --kubeconfig` about a whole cluster, a node, or one resource or driver."""
 
-import json
-from pathlib import Path
-
 import pytest
 
 from kubedevices.explain import judge_cluster
 from kubedevices.testing.api_server import ApiFault
 from kubedevices.testing.api_server.http import ApiRequest
 from tests.explain import planted_faults as plant
-from tests.explain.cluster_rig import DRIVER, LONG_AGO, SmallCluster, gpu
-from tests.explain.test_planted_faults import FAULTS, name_of
+from tests.explain.cluster_rig import DRIVER, LONG_AGO, Ask, SmallCluster, gpu
+from tests.explain.test_planted_faults import FAULTS, ended, name_of, starts
 
 NIC = plant.R
 AWAY = "its device plugin is away from node"
@@ -38,10 +35,6 @@ def no_plugin_any_more(c: SmallCluster) -> None:
 
 def partly_unhealthy(c: SmallCluster) -> None:
     c.offer("node1", NIC, 4, 3)
-
-
-def claim_left_behind(c: SmallCluster) -> None:
-    plant.reserved_for_nobody(c)
 
 
 def refused_pod(c: SmallCluster) -> None:
@@ -81,7 +74,7 @@ WRONG: dict[plant.Planted, str] = {
     tainted: (f"warning  cluster: driver {DRIVER}: node1/gpu-0 is tainted ecc:NoExecute"),
     no_plugin_any_more: (f"warning  cluster: resource {NIC}: {AWAY} node1: capacity 0"),
     partly_unhealthy: (f"warning  cluster: resource {NIC}: 1 of 4 on node node1 are unhealthy"),
-    claim_left_behind: (
+    plant.reserved_for_nobody: (
         "warning  cluster: claim default/train-gpu: reserved for pod default/train, which does not "
         "exist: its devices stay held"
     ),
@@ -95,14 +88,12 @@ WRONG: dict[plant.Planted, str] = {
 
 @pytest.mark.parametrize("fault", WRONG, ids=name_of)
 async def test_the_first_line_is_the_worst(
-    fault: plant.Planted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fault: plant.Planted, cluster: SmallCluster, explain: Ask
 ) -> None:
     """What may pass by itself is a warning, with exit code 0."""
-    async with SmallCluster().running() as cluster:
-        fault(cluster)
-        code = await cluster.explain(tmp_path)
-    assert capsys.readouterr().out.splitlines()[0] == WRONG[fault]
-    assert code == WRONG[fault].startswith("problem")
+    fault(cluster)
+    shown = await explain(code=int(WRONG[fault].startswith("problem")))
+    assert shown.lines[0] == WRONG[fault]
 
 
 def plain(c: SmallCluster) -> None:
@@ -137,16 +128,6 @@ def a_new_pool_beside_the_old(c: SmallCluster) -> None:
     c.put("resourceslices", {"metadata": {"name": "newer"}, "spec": spec})
 
 
-def pods_are_starting(c: SmallCluster) -> None:
-    c.allocate("train-gpu", "train", "node1")
-    c.pod("train", claims=["train-gpu"], node="node1", status={"phase": "Pending"})
-
-
-def pods_have_ended(c: SmallCluster) -> None:
-    c.delete("resourceclaims", "train-gpu")
-    c.pod("train", claims=["train-gpu"], node="node1", status={"phase": "Succeeded"})
-
-
 def pods_are_ending(c: SmallCluster) -> None:
     c.allocate("train-gpu", "train", "node1")
     c.pod("train", claims=["train-gpu"], node="node1", deleted="2999-01-01T00:00:00Z")
@@ -171,8 +152,8 @@ RIGHT: dict[plant.Planted, str] = {
     both: f"devices: 4 {NIC}, 4 {DRIVER}; 2 pods have devices",
     split: f"devices: 2 gpu-example.com/gpu, 4 {DRIVER}; 1 pod has devices",
     a_new_pool_beside_the_old: f"devices: 3 {DRIVER}; 1 pod has devices",
-    pods_are_starting: f"devices: 4 {DRIVER}; 0 pods have devices",
-    pods_have_ended: f"devices: 4 {DRIVER}; 0 pods have devices",
+    starts: f"devices: 4 {DRIVER}; 0 pods have devices",
+    ended: f"devices: 4 {DRIVER}; 0 pods have devices",
     pods_are_ending: f"devices: 4 {DRIVER}; 0 pods have devices",
     foreign_drivers: f"devices: 4 {DRIVER}, 1 nic.other.example; 1 pod has devices",
     nothing: "this cluster has no devices: no driver or plugin offers one",
@@ -181,37 +162,29 @@ RIGHT: dict[plant.Planted, str] = {
 
 @pytest.mark.parametrize("situation", RIGHT, ids=name_of)
 async def test_a_healthy_cluster_is_no_problem(
-    situation: plant.Planted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    situation: plant.Planted, cluster: SmallCluster, explain: Ask
 ) -> None:
     """One line says how much there is; the same holds for its node."""
-    async with SmallCluster().running() as cluster:
-        situation(cluster)
-        assert await cluster.explain(tmp_path) == 0
-        assert capsys.readouterr().out == f"{OK}{RIGHT[situation]}\n"
-        assert await cluster.explain(tmp_path, "node", "node1") == 0
-    assert capsys.readouterr().out.startswith("ok       node node1: nothing is wrong; ")
+    situation(cluster)
+    assert (await explain()).out == f"{OK}{RIGHT[situation]}\n"
+    out = (await explain("node", "node1")).out
+    assert out.startswith("ok       node node1: nothing is wrong; ")
 
 
 async def test_without_any_right_nothing_is_said_to_be_right(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: SmallCluster, explain: Ask
 ) -> None:
     """Exit code 3, with the right that is missing."""
-    async with SmallCluster().running() as cluster:
-        cluster.fault = lambda _: ApiFault(403, "no")
-        assert await cluster.explain(tmp_path) == 3
-    assert capsys.readouterr().out.startswith("unknown  cluster: nodes cannot be read: ")
+    cluster.fault = lambda _: ApiFault(403, "no")
+    assert (await explain(code=3)).out.startswith("unknown  cluster: nodes cannot be read: ")
 
 
-async def test_of_many_problems_each_has_a_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_of_many_problems_each_has_a_line(cluster: SmallCluster, explain: Ask) -> None:
     """Problems before warnings; then what helps against the first."""
-    async with SmallCluster().running() as cluster:
-        plant.all_used(cluster)
-        cluster.offer("node2", "example.com/fpga", 0)
-        cluster.silence("node2")
-        assert await cluster.explain(tmp_path) == 1
-    assert capsys.readouterr().out.splitlines() == [
+    plant.all_used(cluster)
+    cluster.offer("node2", "example.com/fpga", 0)
+    cluster.silence("node2")
+    assert (await explain(code=1)).lines == [
         f"problem  cluster: node node2: {NOT_READY}",
         "",
         f"  pod default/train          {FAULTS[plant.all_used]}",
@@ -222,79 +195,62 @@ async def test_of_many_problems_each_has_a_line(
     ]
 
 
-async def test_a_node_is_judged_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_node_is_judged_alone(cluster: SmallCluster, explain: Ask) -> None:
     """What is wrong elsewhere does not count; its own state stands without its name."""
-    async with SmallCluster().running() as cluster:
-        plant.silent_kubelet(cluster)
-        cluster.offer("node2", NIC, 0)
-        assert await cluster.explain(tmp_path, "node", "node1") == 1
-        shown = capsys.readouterr().out.splitlines()
-        assert shown[0] == f"problem  node node1: {NOT_READY}"
-        assert [line.split("  ")[1] for line in shown if line.startswith("  ")] == [
-            "pod default/train"
-        ]
-        assert await cluster.explain(tmp_path, "node", "node2") == 0
-        assert "its device plugin is away" in capsys.readouterr().out
-        assert await cluster.explain(tmp_path, "node", "nod1") == 1
-    first = capsys.readouterr().out.splitlines()[0]
+    plant.silent_kubelet(cluster)
+    cluster.offer("node2", NIC, 0)
+    shown = (await explain("node", "node1", code=1)).lines
+    assert shown[0] == f"problem  node node1: {NOT_READY}"
+    assert [line.split("  ")[1] for line in shown if line.startswith("  ")] == ["pod default/train"]
+    assert "its device plugin is away" in (await explain("node", "node2")).out
+    first = (await explain("node", "nod1", code=1)).lines[0]
     assert first == "problem  node nod1: it does not exist, did you mean 'node1'?"
 
 
-async def test_a_resource_or_a_driver_is_judged_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_resource_or_a_driver_is_judged_alone(cluster: SmallCluster, explain: Ask) -> None:
     """Also by the name of its class; a name that nobody offers is a problem."""
-    async with SmallCluster().running() as cluster:
-        plant.all_held(cluster)
-        cluster.offer("node1", NIC, 2)
-        assert await cluster.explain(tmp_path, NIC) == 0
-        assert capsys.readouterr().out == (
-            f"ok       {NIC}: nothing is wrong; devices: 2 {NIC}; 0 pods have devices\n"
-        )
-        assert await cluster.explain(tmp_path, DRIVER) == 1
-        assert FAULTS[plant.all_held] in capsys.readouterr().out.splitlines()[0]
-        assert await cluster.explain(tmp_path, "gpus.example.com") == 1
-    first = capsys.readouterr().out.splitlines()[0]
+    plant.all_held(cluster)
+    cluster.offer("node1", NIC, 2)
+    assert (await explain(NIC)).out == (
+        f"ok       {NIC}: nothing is wrong; devices: 2 {NIC}; 0 pods have devices\n"
+    )
+    assert FAULTS[plant.all_held] in (await explain(DRIVER, code=1)).lines[0]
+    first = (await explain("gpus.example.com", code=1)).lines[0]
     assert first == (
         f"problem  gpus.example.com: nobody in this cluster offers it, did you mean '{DRIVER}'?"
     )
 
 
 async def test_of_many_pods_of_one_owner_one_is_explained(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cluster: SmallCluster, explain: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And of all owners a limited number; the others are counted."""
     monkeypatch.setattr(judge_cluster, "MOST_PODS", 3)
-    async with SmallCluster().running() as cluster:
-        plant.all_held(cluster)
-        owner = [{"kind": "Job", "name": "j", "uid": "job-uid", "controller": True}]
-        for number in range(4):
-            cluster.pod(f"one-{number}", claims=["train-gpu"])
-            pod = cluster.get("pods", f"one-{number}")
-            cluster.put("pods", {**pod, "metadata": {**pod["metadata"], "ownerReferences": owner}})
-            cluster.pod(f"other-{number}", claims=["train-gpu"])
-        assert await cluster.explain(tmp_path, "-o", "json") == 1
-    found = json.loads(capsys.readouterr().out)
+    plant.all_held(cluster)
+    owner = [{"kind": "Job", "name": "j", "uid": "job-uid", "controller": True}]
+    for number in range(4):
+        cluster.pod(f"one-{number}", claims=["train-gpu"])
+        pod = cluster.get("pods", f"one-{number}")
+        cluster.put("pods", {**pod, "metadata": {**pod["metadata"], "ownerReferences": owner}})
+        cluster.pod(f"other-{number}", claims=["train-gpu"])
+    found = (await explain("-o", "json", code=1)).data
     assert len(found["evidence"]) == 3
     assert found["evidence"][-1]["reason"] == (
         "3 more pods of other owners wait too, and were not looked at"
     )
 
 
-async def test_events_are_read_of_pods_that_are_stuck(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_events_are_read_of_pods_that_are_stuck(cluster: SmallCluster, explain: Ask) -> None:
     """Not of those that run or wait for a node; without the right this is said."""
 
     def events() -> list[ApiRequest]:
         return [each for each in cluster.requests if "events" in each.path]
 
-    async with SmallCluster().running() as cluster:
-        cluster.hold("node2", "bert")
-        assert await cluster.explain(tmp_path) == 0
-        assert not events()
-        plant.prepare_fails(cluster)
-        cluster.forbid("events")
-        assert await cluster.explain(tmp_path) == 0
-        assert len(events()) == 1
-    assert "  not read: events: you need the RBAC rule" in capsys.readouterr().out
+    cluster.hold("node2", "bert")
+    await explain()
+    assert not events()
+    plant.prepare_fails(cluster)
+    cluster.forbid("events")
+    shown = await explain()
+    assert len(events()) == 1
+    assert "  not read: events: you need the RBAC rule" in shown.out

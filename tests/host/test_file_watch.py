@@ -1,10 +1,11 @@
 """File events, and the slow look behind them."""
 
 import asyncio
+import contextlib
 import gc
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,16 @@ def open_files() -> list[str]:
 
 async def heard(subscription: Subscription, timeout: float = 5) -> None:
     await asyncio.wait_for(subscription.changed(), timeout)
+
+
+@contextlib.contextmanager
+def watching(path: Path, *, names_only: bool = False) -> Iterator[Subscription]:
+    """Watch a path by events alone."""
+    with (
+        FileWatch(interval=NEVER, names_only=names_only) as watch,
+        watch.subscribe(path) as subscription,
+    ):
+        yield subscription
 
 
 CHANGES: dict[str, tuple[bool, Callable[[Path], None]]] = {
@@ -162,10 +173,7 @@ async def test_a_directory_and_a_name_in_it_may_both_be_waited_for(short_dir: Pa
 @NAMES_ONLY
 async def test_a_change_before_anybody_waits_is_kept(short_dir: Path, names_only: bool) -> None:
     """A change that happens while the consumer does something else is heard at the next call."""
-    with (
-        FileWatch(interval=NEVER, names_only=names_only) as watch,
-        watch.subscribe(short_dir / "file") as subscription,
-    ):
+    with watching(short_dir / "file", names_only=names_only) as subscription:
         write(short_dir / "file")
         await heard(subscription)
         (short_dir / "file").unlink()
@@ -200,10 +208,7 @@ async def test_the_directory_may_be_replaced(short_dir: Path, how: str, names_on
     path = directory / "file"
     directory.mkdir()
     write(path)
-    with (
-        FileWatch(interval=NEVER, names_only=names_only) as watch,
-        watch.subscribe(path) as subscription,
-    ):
+    with watching(path, names_only=names_only) as subscription:
         for _ in range(3):  # more than once: the inode of the directory may be the old one again
             if how == "removed":
                 shutil.rmtree(directory)
@@ -221,10 +226,7 @@ async def test_the_directory_may_be_replaced_at_once(short_dir: Path, names_only
     """If another directory takes its place before the next check, its events are reported."""
     directory = short_dir / "dir"
     directory.mkdir()
-    with (
-        FileWatch(interval=NEVER, names_only=names_only) as watch,
-        watch.subscribe(directory / "file") as subscription,
-    ):
+    with watching(directory / "file", names_only=names_only) as subscription:
         directory.rename(short_dir / "old")
         directory.mkdir()
         await asyncio.sleep(0.05)
@@ -242,10 +244,7 @@ async def test_a_directory_made_again_with_the_old_inode(
     )
     directory = short_dir / "dir"
     directory.mkdir()
-    with (
-        FileWatch(interval=NEVER, names_only=names_only) as watch,
-        watch.subscribe(directory / "file") as subscription,
-    ):
+    with watching(directory / "file", names_only=names_only) as subscription:
         directory.rmdir()
         directory.mkdir()
         await asyncio.sleep(0.05)
@@ -259,10 +258,7 @@ async def test_a_file_made_again_with_the_old_inode(
 ) -> None:
     """A recreated file with the same signature is reported: its event names it."""
     monkeypatch.setattr("kubedevices.host.file_watch._Signature.of", lambda _: None)
-    with (
-        FileWatch(interval=NEVER, names_only=names_only) as watch,
-        watch.subscribe(short_dir / "file") as subscription,
-    ):
+    with watching(short_dir / "file", names_only=names_only) as subscription:
         write(short_dir / "file")
         await heard(subscription)
 
@@ -279,10 +275,7 @@ async def test_a_change_just_before_the_watch_is_added(
         return add(inotify, path, mask)
 
     monkeypatch.setattr(Inotify, "add", write_and_add)
-    with (
-        FileWatch(interval=NEVER, names_only=names_only) as watch,
-        watch.subscribe(short_dir / "file") as subscription,
-    ):
+    with watching(short_dir / "file", names_only=names_only) as subscription:
         await heard(subscription)
 
 
@@ -293,10 +286,7 @@ async def test_a_replaced_target_of_a_link_is_heard(short_dir: Path) -> None:
         (short_dir / version / "config").write_text(version)
     (short_dir / "data").symlink_to("v1")
     (short_dir / "config").symlink_to("data/config")
-    with (
-        FileWatch(interval=NEVER) as watch,
-        watch.subscribe(short_dir / "config") as subscription,
-    ):
+    with watching(short_dir / "config") as subscription:
         (short_dir / "next").symlink_to("v2")
         (short_dir / "next").rename(short_dir / "data")
         await heard(subscription)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.cli import main
 from kubedevices.config.documents.yaml_text import STRANGER
 from kubedevices.host import cdi_inventory, cdi_specs
 from kubedevices.host.cdi_inventory import CdiInventory
 from kubedevices.host.cdi_specs import read_registry
 from kubedevices.values.cdi import CdiDevice, CdiSpec, ContainerEdits, SpecFile
+from tests.command_line import CommandLine
 
 MIB = 2**20
 KIND = "v.com/c"
@@ -42,7 +42,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_every_reader_of_the_directory_survives(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, cli: CommandLine
 ) -> None:
     """A plugin at its start and at Allocate, a driver, and the verbs that read CDI files."""
     (tmp_path / name).write_text(HOSTILE[name])
@@ -54,12 +54,9 @@ def test_every_reader_of_the_directory_survives(
     inventory.close()
     cdi_specs.remove_transient(tmp_path, KIND)
     assert cdi_specs.read_registry([tmp_path]).explain(f"{KIND}=one").resolves
-    assert main(["cdi", "list", "--cdi-dir", str(tmp_path)]) == 0
-    assert main(["cdi", "validate", str(tmp_path)]) == (
-        0 if name.startswith("kubedevices_v") else 1
-    )
-    assert main(["cdi", "resolve", f"{KIND}=one", "--cdi-dir", str(tmp_path)]) == 0
-    assert f"{KIND}=one" in capsys.readouterr().out
+    cli("cdi", "list", "--cdi-dir", tmp_path)
+    cli("cdi", "validate", tmp_path, code=0 if name.startswith("kubedevices_v") else 1)
+    assert f"{KIND}=one" in cli("cdi", "resolve", f"{KIND}=one", "--cdi-dir", tmp_path).out
     assert time.process_time() - before < 20
 
 

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from kubedevices.errors import AdmissionRejected, RpcError, StatusCode
 from kubedevices.node.arrival.endpoint import PluginTimeouts
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.pods.pod import Container, Pod
-from kubedevices.node.settings import NodeSettings
+from kubedevices.node.settings import DEFAULTS, NodeSettings
 from kubedevices.wire.unix_grpc import GrpcChannel
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
 from tests.interop.go_client import GoStatusError
@@ -32,6 +33,20 @@ def pod(name: str) -> Pod:
     return Pod(name, containers=(Container("c", {RESOURCE: 1}),))
 
 
+@asynccontextmanager
+async def registered(
+    plugins: Path, *ids: str, settings: NodeSettings = DEFAULTS, **options: Any
+) -> AsyncIterator[tuple[DeviceManager, GoFakePlugin]]:
+    """Run a node and a plugin; the node has the plugin's devices."""
+    async with (
+        DeviceManager(plugins, settings=settings) as manager,
+        GoFakePlugin(plugins, devices=healthy(*ids), **options) as plugin,
+    ):
+        await plugin.register()
+        await manager.wait_for(RESOURCE, allocatable=len(ids))
+        yield manager, plugin
+
+
 async def refusal(manager: DeviceManager, name: str) -> str:
     """Allocate one device in vain and return why."""
     with pytest.raises(AdmissionRejected) as caught:
@@ -44,14 +59,8 @@ async def refusal(manager: DeviceManager, name: str) -> str:
 
 async def test_from_registration_to_container(plugins: Path) -> None:
     """Registration, lists, preference, allocation and start, each over grpc-go."""
-    async with (
-        DeviceManager(plugins) as manager,
-        GoFakePlugin(
-            plugins, devices=healthy("a", "b"), pre_start=True, preferred=lambda _: ["b"]
-        ) as plugin,
-    ):
-        await plugin.register()
-        await manager.wait_for(RESOURCE, allocatable=2)
+    has: dict[str, Any] = {"pre_start": True, "preferred": lambda _: ["b"]}
+    async with registered(plugins, "a", "b", **has) as (manager, plugin):
         await plugin.send([*healthy("b", "c", "d"), *unhealthy("a")])
         await manager.wait_for(RESOURCE, capacity=4, allocatable=3)
         await manager.allocate(pod("p"))
@@ -71,12 +80,7 @@ async def test_a_refused_registration(plugins: Path) -> None:
 
 async def test_status_with_details(plugins: Path) -> None:
     """A status with kilobytes of details arrives; one with far too many fails that call alone."""
-    async with (
-        DeviceManager(plugins) as manager,
-        GoFakePlugin(plugins, devices=healthy("a")) as plugin,
-    ):
-        await plugin.register()
-        await manager.wait_for(RESOURCE, allocatable=1)
+    async with registered(plugins, "a") as (manager, plugin):
         error = GoStatusError(StatusCode.INTERNAL, "Gerät fehlt: 100 % weg")
         error.details = 6000
         plugin.errors["allocate"] = error
@@ -103,12 +107,7 @@ async def test_a_killed_plugin_comes_back(plugins: Path) -> None:
 
 async def test_graceful_stop(plugins: Path) -> None:
     """A plugin that stops gently finishes the allocation in progress and gets no other."""
-    async with (
-        DeviceManager(plugins) as manager,
-        GoFakePlugin(plugins, devices=healthy("a", "b")) as plugin,
-    ):
-        await plugin.register()
-        await manager.wait_for(RESOURCE, allocatable=2)
+    async with registered(plugins, "a", "b") as (manager, plugin):
         gate = plugin.hang("allocate")
         allocating = asyncio.create_task(manager.allocate(pod("p")), name="allocation")
         await until(lambda: plugin.allocations, what="the allocation is in progress")
@@ -124,12 +123,7 @@ async def test_graceful_stop(plugins: Path) -> None:
 
 async def test_allocations_after_the_connections_maximum_age(plugins: Path) -> None:
     """A server that retires connections gets a new one; the device list stays on the old one."""
-    async with (
-        DeviceManager(plugins) as manager,
-        GoFakePlugin(plugins, devices=healthy("a", "b"), options={"max_age": 0.3}) as plugin,
-    ):
-        await plugin.register()
-        await manager.wait_for(RESOURCE, allocatable=2)
+    async with registered(plugins, "a", "b", options={"max_age": 0.3}) as (manager, plugin):
         endpoint = manager._endpoints.find(RESOURCE)
         assert endpoint is not None
         channel = endpoint._channel
@@ -158,16 +152,8 @@ async def test_a_list_that_ends_with_its_connection(plugins: Path) -> None:
 @pytest.mark.parametrize("limit", [1, 2])
 async def test_few_streams_at_once(plugins: Path, limit: int) -> None:
     """With two streams allocations take turns beside the list; with one they fail in time."""
-    async with (
-        DeviceManager(
-            plugins, settings=NodeSettings(timeouts=PluginTimeouts(allocate=0.5))
-        ) as manager,
-        GoFakePlugin(
-            plugins, devices=healthy("a", "b", "c"), options={"max_streams": limit}
-        ) as plugin,
-    ):
-        await plugin.register()
-        await manager.wait_for(RESOURCE, allocatable=3)
+    soon, few = NodeSettings(timeouts=PluginTimeouts(allocate=0.5)), {"max_streams": limit}
+    async with registered(plugins, *"abc", settings=soon, options=few) as (manager, plugin):
         if limit == 1:
             assert "did not answer within 0.5 s" in await refusal(manager, "p")
             assert not plugin.allocations

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from kubedevices.check.check import PluginCheck
 from kubedevices.check.checks import ALL, find
-from kubedevices.check.runner import CheckResult, run_checks
+from kubedevices.check.results import CheckResult
+from kubedevices.check.runner import run_all
 from kubedevices.check.target import Target
 from kubedevices.check.timing import CheckTiming
 from tests.check.rig import FAST, found, hot_plug, widgets
@@ -22,7 +23,7 @@ async def check(
     with widgets() as directory:
         command = (str(go_peer.binary()), "plugin", "{socket_dir}", str(directory), *habit)
         plugin = Target(command, trigger=hot_plug(directory), side_by_side=side_by_side)
-        return await run_checks(plugin, checks, timing)
+        return (await run_all(plugin, checks, timing)).results
 
 
 async def test_a_good_go_plugin_passes() -> None:

@@ -7,7 +7,7 @@ import itertools
 import re
 import socket
 import tracemalloc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -15,7 +15,14 @@ import pytest
 
 from kubedevices.errors import CannotAsk, UsageError
 from kubedevices.pages import http_pages
-from kubedevices.pages.http_pages import Address, Page, PageServer, names_in, parse_address
+from kubedevices.pages.http_pages import (
+    Address,
+    Page,
+    PageServer,
+    Producer,
+    names_in,
+    parse_address,
+)
 from tests.waiting import until
 
 
@@ -42,8 +49,10 @@ PAGES = {"/hello": hello, "/unwell": unwell, "/broken": broken, "/long": long}
 
 
 @contextlib.asynccontextmanager
-async def running(host: str = "127.0.0.1") -> AsyncIterator[PageServer]:
-    server = PageServer(Address(host, 0), PAGES)
+async def running(
+    host: str = "127.0.0.1", pages: Mapping[str, Producer] = PAGES
+) -> AsyncIterator[PageServer]:
+    server = PageServer(Address(host, 0), pages)
     await server.start()
     try:
         yield server
@@ -68,6 +77,28 @@ async def ask(address: Address, request: bytes) -> bytes:
     writer.close()
     await writer.wait_closed()
     return answer
+
+
+async def get(address: Address, path: str = "/hello") -> bytes:
+    return await ask(address, f"GET {path} HTTP/1.1\r\nHost: [::1]\r\n\r\n".encode())
+
+
+@contextlib.asynccontextmanager
+async def waiting_for_a_slow_page(clients: int) -> AsyncIterator[Address]:
+    """Let `clients` wait for /slow; afterwards each of them must get it."""
+    gate = asyncio.Event()
+
+    async def slow() -> Page:
+        await gate.wait()
+        return Page(b"slow")
+
+    async with running(pages={"/slow": slow, "/healthz": hello}) as server:
+        address = address_of(server)
+        asked = [asyncio.ensure_future(get(address, "/slow")) for _ in range(clients)]
+        await until(lambda: server.waiting == clients)
+        yield address
+        gate.set()
+        assert all(answer.endswith(b"slow") for answer in await asyncio.gather(*asked))
 
 
 async def test_a_page_is_served_and_the_connection_closed() -> None:
@@ -159,9 +190,7 @@ async def test_too_many_clients_do_not_use_up_the_files_of_the_plugin(
         silent = [await asyncio.open_connection(*address) for _ in range(5)]
         await until(lambda: server.connections == 2, what="the last two connections")
         for _ in range(3):
-            assert (await ask(address, b"GET /hello HTTP/1.1\r\nHost: [::1]\r\n\r\n")).endswith(
-                b"hello\n"
-            )
+            assert (await get(address)).endswith(b"hello\n")
         for reader, writer in silent[:3]:
             with contextlib.suppress(ConnectionResetError):
                 assert await asyncio.wait_for(reader.read(), 5) == b""
@@ -175,25 +204,9 @@ async def test_clients_that_sent_a_request_are_not_disconnected(
 ) -> None:
     """A page that takes its time is answered; who comes beyond the limit is refused."""
     monkeypatch.setattr(http_pages, "CONNECTION_LIMIT", 2)
-    gate = asyncio.Event()
-
-    async def slow() -> http_pages.Page:
-        await gate.wait()
-        return http_pages.Page(b"slow")
-
-    server = http_pages.PageServer(http_pages.Address("127.0.0.1", 0), {"/": slow})
-    await server.start()
-    address = address_of(server)
-    asked = [
-        asyncio.ensure_future(ask(address, b"GET / HTTP/1.1\r\nHost: [::1]\r\n\r\n"))
-        for _ in range(2)
-    ]
-    await until(lambda: server.waiting == 2)
-    with contextlib.suppress(ConnectionResetError):
-        assert await ask(address, b"GET / HTTP/1.1\r\nHost: [::1]\r\n\r\n") == b""
-    gate.set()
-    assert all(answer.endswith(b"slow") for answer in await asyncio.gather(*asked))
-    await server.stop()
+    async with waiting_for_a_slow_page(clients=2) as address:
+        with contextlib.suppress(ConnectionResetError):
+            assert await get(address, "/slow") == b""
 
 
 @pytest.mark.parametrize("host", ["*", "::"])
@@ -202,14 +215,10 @@ async def test_everybody_means_both_families(host: str) -> None:
     async with serving(host) as address:
         for loopback in ("127.0.0.1", "::1") if socket.has_dualstack_ipv6() else ("127.0.0.1",):
             there = Address(loopback, address.port)
-            assert (await ask(there, b"GET /hello HTTP/1.1\r\nHost: [::1]\r\n\r\n")).endswith(
-                b"hello\n"
-            )
+            assert (await get(there)).endswith(b"hello\n")
 
 
-async def test_everybody_works_without_ipv6(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_everybody_works_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
     """IPv4 alone, then, whether the kernel has no IPv6 or no address of it."""
     make = socket.create_server
 
@@ -220,14 +229,10 @@ async def test_everybody_works_without_ipv6(
 
     monkeypatch.setattr(socket, "create_server", refuse)
     async with serving("*") as address:
-        assert (await ask(address, b"GET /hello HTTP/1.1\r\nHost: [::1]\r\n\r\n")).endswith(
-            b"hello\n"
-        )
+        assert (await get(address)).endswith(b"hello\n")
     monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
     async with serving("*") as address:
-        assert (await ask(address, b"GET /hello HTTP/1.1\r\nHost: [::1]\r\n\r\n")).endswith(
-            b"hello\n"
-        )
+        assert (await get(address)).endswith(b"hello\n")
 
 
 async def test_a_silent_client_does_not_delay_the_stop() -> None:
@@ -334,9 +339,7 @@ async def test_clients_that_keep_their_connection_do_not_lock_probes_out(
             stack.callback(writer.close)
             writer.write(b"GET /hello HTTP/1.1\r\nHost: [::1]\r\n\r\n")
             await reader.readuntil(b"hello\n")
-            assert (await ask(address, b"GET /unwell HTTP/1.1\r\nHost: [::1]\r\n\r\n")).endswith(
-                b"no\n"
-            )
+            assert (await get(address, "/unwell")).endswith(b"no\n")
         monkeypatch.setattr(http_pages, "CLOSE_TIME", 0.05)
         reader, writer = await asyncio.open_connection(*address)
         stack.callback(writer.close)
@@ -350,27 +353,9 @@ async def test_clients_that_wait_for_a_page_leave_places_for_probes(
 ) -> None:
     """Beyond a limit the next client gets 503, and a probe its answer."""
     monkeypatch.setattr(http_pages, "WAITING_LIMIT", 3)
-    gate = asyncio.Event()
-
-    async def slow() -> Page:
-        await gate.wait()
-        return Page(b"slow")
-
-    server = PageServer(Address("127.0.0.1", 0), {"/state": slow, "/healthz": hello})
-    await server.start()
-    address = address_of(server)
-    asked = [
-        asyncio.ensure_future(ask(address, b"GET /state HTTP/1.1\r\nHost: [::1]\r\n\r\n"))
-        for _ in "abc"
-    ]
-    await until(lambda: server.waiting == 3)
-    assert b" 503 " in await ask(address, b"GET /state HTTP/1.1\r\nHost: [::1]\r\n\r\n")
-    assert (await ask(address, b"GET /healthz HTTP/1.1\r\nHost: [::1]\r\n\r\n")).endswith(
-        b"hello\n"
-    )
-    gate.set()
-    assert all(answer.endswith(b"slow") for answer in await asyncio.gather(*asked))
-    await server.stop()
+    async with waiting_for_a_slow_page(clients=3) as address:
+        assert b" 503 " in await get(address, "/slow")
+        assert (await get(address, "/healthz")).endswith(b"hello\n")
 
 
 async def test_one_address_cannot_take_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -381,9 +366,7 @@ async def test_one_address_cannot_take_all_connections(monkeypatch: pytest.Monke
             _, writer = await asyncio.open_connection(*address_of(server))
             stack.callback(writer.close)
         await until(lambda: server.connections == 3)
-        assert (
-            await ask(address_of(server), b"GET /hello HTTP/1.1\r\nHost: [::1]\r\n\r\n")
-        ).endswith(b"o\n")
+        assert (await get(address_of(server))).endswith(b"o\n")
 
 
 async def test_all_clients_share_one_computation_of_a_page() -> None:
@@ -431,7 +414,7 @@ async def test_an_expensive_page_is_computed_at_most_once_a_second(
     server = PageServer(Address("127.0.0.1", 0), {"/state": state})
     await server.start()
     for _ in range(3):
-        await ask(address_of(server), b"GET /state HTTP/1.1\r\nHost: [::1]\r\n\r\n")
+        await get(address_of(server), "/state")
     assert all(later - earlier >= 0.3 for earlier, later in itertools.pairwise(times))
     assert len(times) == 3
     await server.stop()

@@ -135,7 +135,7 @@ PARTS = {
         "simulate --number-devices 1",
         """
         _frames _limits _output _session cli cli.ready_plugins cli.ready_plugins.simulate
-        cli.shared cli.shared.dra_serving plugin.log_lines cli.shared.serving
+        cli.shared cli.shared.dra_serving plugin.log_lines cli.shared.serving cli.verbs
         config config.checks config.durations config.keys config.placeholders errors
         errors.check errors.container errors.dra errors.node errors.plugin errors.proxy
         errors.safe_text errors.shared errors.watcher errors.words expose host host.deadlines

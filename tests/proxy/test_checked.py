@@ -16,7 +16,7 @@ import pytest
 from kubedevices.check import busy_machine
 from kubedevices.check.checks import ALL
 from kubedevices.check.processes import Supervisor
-from kubedevices.check.runner import run_checks
+from kubedevices.check.runner import run_all
 from kubedevices.check.target import Target
 from kubedevices.errors import PluginNotStarted
 from tests.check.mutants.registry import WATCHED, all_mutations
@@ -79,7 +79,7 @@ async def statuses(*options: str, tried: Collection[str]) -> dict[str, str]:
         target = Target((*command, "--socket-dir", "{socket_dir}"), trigger=hot_plug(directory))
         checks = [each for each in ALL if each.id in tried]
         try:
-            results = await run_checks(target, checks, FAST, kubelets=ALL_KUBELETS)
+            results = (await run_all(target, checks, FAST, kubelets=ALL_KUBELETS)).results
         except PluginNotStarted:  # it was refused inside, as a kubelet would have done
             return NOT_STARTED
     return {each.check.id: str(each.status.value) for each in results}

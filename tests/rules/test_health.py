@@ -99,6 +99,34 @@ async def test_a_failed_check_makes_a_device_unhealthy(tmp_path: Path) -> None:
         await turns(served, "b c")
 
 
+async def test_a_broken_device_is_never_healthy_before_its_first_check(tmp_path: Path) -> None:
+    """Not in the first list, not as a new device, not when it returns: a pod would get it."""
+    for each in "ac":
+        (tmp_path / each).touch()
+    rule = HealthRule(checks=(Check(command=("test", "-e", f"{tmp_path}/{{id}}"), interval=60),))
+    plugin = Widgets(widget=widgets("a", "b"))
+    async with scanned(Damped(plugin, rule)) as served:
+        assert sick(served.tree) == "b"
+        plugin.show(widget=widgets("a", "b", "c", "d"))
+        assert sick(await served.next_tree()) == "b c d"
+        assert reason(served.tree, "d") == "its first health check has not ended yet"
+        await turns(served, "b d")
+        plugin.show(widget=widgets("a"))
+        await turns(served, "")
+        plugin.show(widget=widgets("a", "b"))
+        assert sick(await served.next_tree()) == "b"
+
+
+async def test_a_list_waits_two_seconds_for_a_check_that_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Then the health by the plugin counts; the check itself fails later, at its own limit."""
+    monkeypatch.setattr("kubedevices.rules.health.FIRST_LOOK", 0.05)
+    rule = HealthRule(checks=(Check(command=("sleep", "60"), interval=60),))
+    async with scanned(Damped(Widgets(widget=widgets("a")), rule)) as served:
+        assert sick(served.tree) == ""
+
+
 def reason(reported: kd.DeviceTree, device_id: str) -> str:
     return reported.devices("widget")[device_id].reason
 

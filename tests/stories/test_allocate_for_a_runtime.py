@@ -44,9 +44,7 @@ def node(short_dir: Path) -> Iterator[NodeThread]:
 
     with node_thread(short_dir / "p") as running:
         running.plugin.allocate_answer = answer
-        running.call(running.plugin.send(healthy("w")))
-        running.call(running.plugin.register())
-        running.call(running.manager.wait_for(RESOURCE, allocatable=1))
+        running.serve(healthy("w"))
         yield running
 
 

@@ -207,9 +207,7 @@ def test_a_lost_plugin_of_a_kubelet_is_found(host: Host) -> None:
 def test_a_plugin_that_missed_a_node_restart_is_found(short_dir: Path) -> None:
     """The node deleted its socket at the start; the plugin still listens on the deleted file."""
     with node_thread(short_dir / "p") as node:
-        node.call(node.plugin.send(healthy("w0")))
-        node.call(node.plugin.register())
-        node.call(node.manager.wait_for(RESOURCE, allocatable=1))
+        node.serve(healthy("w0"))
         node.plugin.socket.unlink()  # as a kubelet does when it starts
         node.call(node.manager.stop())
         node.call(node.manager.start())
@@ -265,9 +263,7 @@ def answering(node: NodeThread, response: ContainerAllocateResponse) -> Pod:
     # A new uid for each test: it names a cgroup, and workers, which are forks, run side by side.
     pod = Pod("train", uid=str(uuid.uuid4()), containers=(Container("main", {RESOURCE: 1}),))
     node.plugin.allocate_answer = answer
-    node.call(node.plugin.send(healthy("w0", "w1")))
-    node.call(node.plugin.register())
-    node.call(node.manager.wait_for(RESOURCE, allocatable=2))
+    node.serve(healthy("w0", "w1"))
     node.call(node.manager.allocate(pod))
     checkpoint = node.socket_dir / "kubelet_internal_checkpoint"
     until_sync(lambda: checkpoint.exists() and pod.uid.encode() in checkpoint.read_bytes())

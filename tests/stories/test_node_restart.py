@@ -16,7 +16,7 @@ from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.topology.options import check_settings
 from kubedevices.values.device import ReportedDevice
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
-from tests.restart_rig import ENDS, End, RestartRig, ids, kubelet_rejection, pod
+from tests.restart_rig import ENDS, End, RestartRig, ids, kubelet_rejection, pod, still_waits
 from tests.waiting import until
 
 PLUGINS = ("at once", "late", "never")
@@ -81,8 +81,7 @@ async def test_a_container_that_does_not_run_starts_when_its_plugin_has_reported
         assert await rig.admit("p") == devices
         start = asyncio.create_task(rig.start_container("p"))
         if when != "at once":
-            done, _ = await asyncio.wait({start}, timeout=0.1)
-            assert not done
+            assert await still_waits(start)
         if when == "never":
             with pytest.raises(PluginNotBack, match=f"{RESOURCE}: its plugin has not reported"):
                 await start
@@ -238,8 +237,7 @@ async def test_a_crashed_container_of_a_running_pod_waits_for_its_plugin(
         options = rig.manager.get_device_run_container_options
         assert ids(await options(STARTED, "side")) == devices["side"][RESOURCE]
         start = asyncio.create_task(options(STARTED, "main"))
-        done, _ = await asyncio.wait({start}, timeout=0.1)
-        assert not done
+        assert await still_waits(start)
         await rig.plugin("a", "b")
         assert ids(await start) == devices["main"][RESOURCE]
 
@@ -255,8 +253,7 @@ async def test_a_container_with_two_resources_waits_for_both_plugins(short_dir: 
         await rig.restart("rebooted")
         start = asyncio.create_task(rig.start_container("p"))
         for resource, device in ((gadget, "g"), (RESOURCE, "a")):
-            done, _ = await asyncio.wait({start}, timeout=0.05)
-            assert not done
+            assert await still_waits(start)
             await rig.plugin(device, resource=resource)
         assert {*await start} == {"a", "g"}
 

@@ -8,7 +8,7 @@ import pytest
 from kubedevices.errors import AdmissionRejected, DevicesNoLongerHealthy, PluginNotBack
 from kubedevices.node.inventory.inventory import Capacity
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
-from tests.restart_rig import RestartRig, kubelet_rejection, pod
+from tests.restart_rig import RestartRig, kubelet_rejection, pod, still_waits
 from tests.waiting import until
 
 UID = pod("p").uid
@@ -48,8 +48,7 @@ async def test_the_node_waits_for_a_plugin_with_an_incomplete_first_list(
         await until(lambda: rig.manager.inventory.has_reported(RESOURCE))
         admission = asyncio.create_task(rig.admit("p"))
         start = asyncio.create_task(rig.start_container("p"))
-        done, _ = await asyncio.wait({admission, start}, timeout=0.05)
-        assert not done
+        assert await still_waits(admission, start)
         await plugin.send(healthy("a"))
         assert await admission == await start == ("a",)
 
@@ -61,8 +60,7 @@ async def test_a_pod_released_while_its_start_waits_is_not_started(short_dir: Pa
         await rig.admit("p")
         await rig.restart("rebooted")
         start = asyncio.create_task(rig.start_container("p"))
-        done, _ = await asyncio.wait({start}, timeout=0.05)
-        assert not done
+        assert await still_waits(start)
         await rig.manager.release(UID)
         with pytest.raises(
             AdmissionRejected, match='released while its container "main" was being'
@@ -77,8 +75,7 @@ async def test_a_start_that_waits_ends_with_the_node(short_dir: Path) -> None:
         await rig.admit("p")
         await rig.restart("rebooted")
         start = asyncio.create_task(rig.start_container("p"))
-        done, _ = await asyncio.wait({start}, timeout=0.05)
-        assert not done
+        assert await still_waits(start)
         await rig.manager.stop()
         with pytest.raises(PluginNotBack):
             await asyncio.wait_for(start, 5)

@@ -9,16 +9,11 @@ import pytest
 from kubedevices.errors import AdmissionRejected
 from tests.cli.commands import run, running
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
-from tests.restart_rig import ENDS, End, RestartRig, pod
+from tests.restart_rig import ENDS, End, RestartRig, pod, still_waits
 from tests.waiting import until
 
 GADGET = "example.com/gadget"
 LONG = 20.0
-
-
-async def still_waits(task: "asyncio.Task[tuple[str, ...]]") -> bool:
-    done, _ = await asyncio.wait({task}, timeout=0.1)
-    return not done
 
 
 @pytest.mark.parametrize("end", ENDS)

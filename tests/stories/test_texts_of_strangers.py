@@ -25,9 +25,7 @@ def rude_node(short_dir: Path) -> Iterator[NodeThread]:
     """Give a node whose only plugin has harmful texts in every field."""
     with node_thread(short_dir / "p") as running:
         running.plugin.allocate_answer = answer
-        running.call(running.plugin.send([*healthy(PLANT, REFUSED), *unhealthy(PLANT + "2")]))
-        running.call(running.plugin.register())
-        running.call(running.manager.wait_for(RESOURCE, allocatable=2))
+        running.serve([*healthy(PLANT, REFUSED), *unhealthy(PLANT + "2")])
         yield running
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.cli import main
 from kubedevices.manifests.units import plugin_unit
 from kubedevices.testing.api_server import ApiServer
+from tests.command_line import CommandLine
 from tests.systemd_host import systemd
 from tests.waiting import until_sync
 
@@ -25,11 +25,10 @@ ExecStart=/bin/sh -c 'ls {PLUGINS} > /run/test/found && mv /run/test/found /run/
 HOME = "ProtectHome=yes"
 
 
-def unit(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def unit(cli: CommandLine, *arguments: str) -> str:
     """Return a unit for the program of these tests, which may be installed below /home or /tmp."""
     program = str(Path(sys.executable).parent / "kubedevices")
-    assert main(["manifests", *arguments, "--systemd", "--program", program]) == 0
-    text = capsys.readouterr().out
+    text = cli("manifests", *arguments, "--systemd", "--program", program).out
     assert HOME in text
     if program.startswith("/tmp/"):
         text = text.replace("PrivateTmp=yes", "PrivateTmp=no")
@@ -41,20 +40,18 @@ def log(directory: Path) -> str:
     return file.read_text() if file.exists() else ""
 
 
-def test_the_plugin_serves_when_the_kubelet_starts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plugin_serves_when_the_kubelet_starts(cli: CommandLine) -> None:
     """Its socket exists then, although both units are started at the same time."""
-    units = {"kubelet.service": KUBELET, "kd.service": unit(capsys, "simulate")}
+    units = {"kubelet.service": KUBELET, "kd.service": unit(cli, "simulate")}
     with systemd(units) as directory:
         until_sync((directory / "kubelet").exists, timeout=60, what="the kubelet's start")
         assert "simple-device" in (directory / "kubelet").read_text(), log(directory)
         assert '"level": "error"' not in log(directory)
 
 
-def test_a_plugin_that_cannot_start_does_not_block_the_kubelet(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_plugin_that_cannot_start_does_not_block_the_kubelet(cli: CommandLine) -> None:
     """An error in its configuration ends it; the node starts without its devices."""
-    text = unit(capsys, "simulate").replace(" simulate ", " simulate --number-devices many ")
+    text = unit(cli, "simulate").replace(" simulate ", " simulate --number-devices many ")
     with systemd({"kubelet.service": KUBELET, "kd.service": text}) as directory:
         until_sync((directory / "kubelet").exists, timeout=60, what="the kubelet's start")
         assert (directory / "kubelet").read_text() == ""
@@ -81,9 +78,9 @@ def test_systemd_reads_each_word_as_it_was_given() -> None:
     assert found == [HARD, "$HOME%n", [HARD, "$HOME", "plain", ""]]
 
 
-def test_a_plugin_that_ends_often_is_started_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plugin_that_ends_often_is_started_again(cli: CommandLine) -> None:
     """systemd gives up a service after five quick ends, unless its unit says otherwise."""
-    text = unit(capsys, "simulate")
+    text = unit(cli, "simulate")
     count = "/bin/sh -c 'echo x >> /run/test/starts; exit 1'"
     text = re.sub("^ExecStart=.*$", f"ExecStart={count}", text, flags=re.MULTILINE)
     text = text.replace("RestartSec=1", "RestartSec=10ms").replace("Nice=-10", "")
@@ -95,12 +92,10 @@ def test_a_plugin_that_ends_often_is_started_again(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize("mode", ["dra", "split"])
-def test_a_driver_has_its_sockets_when_the_kubelet_starts(
-    capsys: pytest.CaptureFixture[str], mode: str
-) -> None:
+def test_a_driver_has_its_sockets_when_the_kubelet_starts(cli: CommandLine, mode: str) -> None:
     """The limits of the unit let it, and it waits neither for a kubelet nor for the API server."""
     more = ["--dra-devices", "simple-device"] if mode == "split" else []
-    text = unit(capsys, "simulate", "--mode", mode, *more, "--kubeconfig", "/run/test/kubeconfig")
+    text = unit(cli, "simulate", "--mode", mode, *more, "--kubeconfig", "/run/test/kubeconfig")
     registry = "/var/lib/kubelet/plugins_registry"
     # Nobody listens at this address.
     access = base64.b64encode(ApiServer().kubeconfig().replace(":0", ":1").encode()).decode()

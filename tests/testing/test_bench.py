@@ -36,51 +36,21 @@ from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR
 from tests.host_needs import needs
 from tests.plugin_process import ROOT
 from tests.waiting import until_sync
-from tests.widgets import DOMAIN, QUICK, RESOURCE, widgets
-from tests.widgets import Widgets as Shown
-
-
-class Widgets(kd.PolledScanner):
-    """The plugin of the README, with its directory as an argument."""
-
-    interval = 0.05
-
-    def __init__(self, dev: Path) -> None:
-        self.dev = dev
-
-    def list_devices(self) -> kd.DeviceTree:
-        tree = kd.DeviceTree()
-        for file in sorted(self.dev.glob("widget*")):
-            tree.add("widget", kd.Device(file.name, paths=[file], numa_nodes=()))
-        return tree
-
-
-def test_two_containers_never_share_a_widget(bench: Bench, tmp_path: Path) -> None:
-    """The second container gets the other widget; the third is refused."""
-    (tmp_path / "widget0").touch()
-    (tmp_path / "widget1").touch()
-    bench.start(Widgets(dev=tmp_path), domain="example.com")
-    bench.wait_for("example.com/widget", allocatable=2)
-    first = bench.allocate("pod-1", "main", {"example.com/widget": 1})
-    second = bench.allocate("pod-2", "main", {"example.com/widget": 1})
-    assert not set(first.devices) & set(second.devices)
-    with pytest.raises(DevicesUnavailable, match="Requested: 1, Available: 0"):
-        bench.allocate("pod-3", "main", {"example.com/widget": 1})
-
+from tests.widgets import DOMAIN, QUICK, RESOURCE, Widgets, widgets
 
 # ---------------------------------------------------------------- devices and pods
 
 
 @pytest.fixture
-def scanner(bench: Bench) -> Shown:
+def scanner(bench: Bench) -> Widgets:
     """Three widgets, registered."""
-    scanner = Shown(widget=widgets("a", "b", "c"))
+    scanner = Widgets(widget=widgets("a", "b", "c"))
     bench.start(scanner, domain=DOMAIN, timing=QUICK)
     bench.wait_for(RESOURCE, capacity=3, allocatable=3)
     return scanner
 
 
-def test_the_answer_has_devices_and_options(bench: Bench, scanner: Shown) -> None:
+def test_the_answer_has_devices_and_options(bench: Bench, scanner: Widgets) -> None:
     """The answer has the devices by resource and the options of the plugin."""
     got = bench.allocate("p", "main", {RESOURCE: 1})
     assert got.by_resource == {RESOURCE: got.devices}
@@ -88,7 +58,7 @@ def test_the_answer_has_devices_and_options(bench: Bench, scanner: Shown) -> Non
     assert bench.options("p", "main") == got.options
 
 
-def test_devices_have_their_health(bench: Bench, scanner: Shown) -> None:
+def test_devices_have_their_health(bench: Bench, scanner: Widgets) -> None:
     """An unhealthy device counts in the capacity only."""
     scanner.show(widget=widgets("a", "b", unhealthy=("b",)))
     bench.wait_for(RESOURCE, capacity=2, allocatable=1)
@@ -100,7 +70,7 @@ def test_devices_have_their_health(bench: Bench, scanner: Shown) -> None:
     assert bench.numbers("example.com/other") == (0, 0)
 
 
-def test_containers_can_be_added_to_a_pod(bench: Bench, scanner: Shown) -> None:
+def test_containers_can_be_added_to_a_pod(bench: Bench, scanner: Widgets) -> None:
     """Containers are added one by one; a refused container does not change the others."""
     first = bench.allocate("p", "one", {RESOURCE: 1})
     second = bench.allocate("p", "two", {RESOURCE: 1})
@@ -120,7 +90,7 @@ def test_an_unknown_resource_is_an_error(bench: Bench) -> None:
         bench.options("other", "main")
 
 
-class Picky(Shown, kd.Allocator, kd.ContainerPreStarter):
+class Picky(Widgets, kd.Allocator, kd.ContainerPreStarter):
     """Refuses Allocate of several devices, and every PreStartContainer."""
 
     def allocate(self, request: kd.AllocateRequest) -> kd.AllocateResponse:
@@ -148,7 +118,7 @@ def test_numa_alignment() -> None:
     devices = [kd.Device(str(node), numa_nodes=(node,)) for node in (0, 1)]
     settings = TopologySettings(policy="single-numa-node", numa_nodes=(0, 1))
     with Bench(topology=settings) as bench:
-        bench.start(Shown(widget=devices), domain=DOMAIN)
+        bench.start(Widgets(widget=devices), domain=DOMAIN)
         bench.wait_for(RESOURCE, allocatable=2)
         with pytest.raises(AdmissionRejected, match="Topology"):
             bench.allocate("p", "main", {RESOURCE: 2})
@@ -172,7 +142,7 @@ def test_a_wait_ends_with_the_plugin(bench: Bench) -> None:
 
 
 def test_a_wait_timeout_on_the_bench_reports_the_device_counts(
-    bench: Bench, scanner: Shown
+    bench: Bench, scanner: Widgets
 ) -> None:
     """The message has the numbers, a note the plugins."""
     with pytest.raises(NotInTime, match="widget capacity 3") as caught:
@@ -203,9 +173,9 @@ def test_wrong_usage_is_raised_at_once(bench: Bench) -> None:
         bench.kill_plugin()
 
 
-def test_a_plugin_is_stopped(bench: Bench, scanner: Shown) -> None:
+def test_a_plugin_is_stopped(bench: Bench, scanner: Widgets) -> None:
     """Afterwards its devices are unhealthy and its socket is removed."""
-    plugin = bench.start(Shown(gadget=[kd.Device("g")]), domain=DOMAIN)
+    plugin = bench.start(Widgets(gadget=[kd.Device("g")]), domain=DOMAIN)
     bench.wait_for("example.com/gadget")
     plugin.stop()
     bench.wait_for("example.com/gadget", capacity=1, allocatable=0)
@@ -214,14 +184,14 @@ def test_a_plugin_is_stopped(bench: Bench, scanner: Shown) -> None:
         bench.allocate("p", "main", {"example.com/gadget": 1})
 
 
-def test_a_killed_scanner_leaves_its_socket(bench: Bench, scanner: Shown) -> None:
+def test_a_killed_scanner_leaves_its_socket(bench: Bench, scanner: Widgets) -> None:
     """Like a killed process; a new plugin replaces the stale socket."""
     bench.kill_plugin()
     bench.wait_for(RESOURCE, allocatable=0)
     assert [path.name for path in bench.socket_dir.glob("*.sock")].count("kubelet.sock") == 1
     (socket,) = bench.socket_dir.glob("example.com-widget.*.sock")
     assert socket.is_socket()
-    bench.start(Shown(widget=widgets("a")), domain=DOMAIN)
+    bench.start(Widgets(widget=widgets("a")), domain=DOMAIN)
     bench.wait_for(RESOURCE, allocatable=1)
 
 
@@ -332,7 +302,7 @@ def is_alive(pid: int) -> bool:
 # ---------------------------------------------------------------- restarts
 
 
-def test_a_restart_reads_everything_back(bench: Bench, scanner: Shown) -> None:
+def test_a_restart_reads_everything_back(bench: Bench, scanner: Widgets) -> None:
     """The plugin registers again, and the pod still holds its devices."""
     held = bench.allocate("p", "main", {RESOURCE: 2})
     bench.restart()
@@ -350,7 +320,7 @@ def test_a_restart_reads_everything_back(bench: Bench, scanner: Shown) -> None:
 def test_files_after_each_form_of_restart(bench: Bench, how: str, file: bool, socket: bool) -> None:
     """Each form of restart removes what its name says."""
     (bench.socket_dir / "file").touch()
-    bench.start(Shown(gadget=widgets("a")), domain=DOMAIN)
+    bench.start(Widgets(gadget=widgets("a")), domain=DOMAIN)
     bench.wait_for("example.com/gadget")
     (stale,) = bench.socket_dir.glob("example.com-gadget.*.sock")
     bench.kill_plugin()
@@ -363,14 +333,16 @@ def test_files_after_each_form_of_restart(bench: Bench, how: str, file: bool, so
 
 
 @pytest.mark.parametrize("how", ["restart", "wipe", "replace_socket"])
-def test_plugins_register_again_after_each_restart(bench: Bench, scanner: Shown, how: str) -> None:
+def test_plugins_register_again_after_each_restart(
+    bench: Bench, scanner: Widgets, how: str
+) -> None:
     """Our plugin registers again after each form of restart, with the current devices."""
     getattr(bench, how)()
     scanner.show(widget=widgets("a"))
     bench.wait_for(RESOURCE, capacity=1, allocatable=1)
 
 
-def test_a_restart_may_take_a_given_time(bench: Bench, scanner: Shown) -> None:
+def test_a_restart_may_take_a_given_time(bench: Bench, scanner: Widgets) -> None:
     """The pause is between stop and start."""
     began = time.monotonic()
     bench.restart(away=0.2)
@@ -378,7 +350,7 @@ def test_a_restart_may_take_a_given_time(bench: Bench, scanner: Shown) -> None:
     bench.wait_for(RESOURCE, allocatable=3)
 
 
-def test_time_can_be_advanced(bench: Bench, scanner: Shown) -> None:
+def test_time_can_be_advanced(bench: Bench, scanner: Widgets) -> None:
     """After the grace period the resource of a lost plugin is gone."""
     bench.kill_plugin()
     bench.wait_for(RESOURCE, capacity=3, allocatable=0)
@@ -391,7 +363,7 @@ def test_time_can_be_advanced(bench: Bench, scanner: Shown) -> None:
 def test_the_grace_period_can_be_short() -> None:
     """For a plugin in another process, whose clock cannot be moved."""
     with Bench(grace_period=0.1) as bench:
-        bench.start(Shown(widget=widgets("a")), domain=DOMAIN)
+        bench.start(Widgets(widget=widgets("a")), domain=DOMAIN)
         bench.wait_for(RESOURCE)
         bench.kill_plugin()
         until_sync(lambda: bench.numbers(RESOURCE) == (0, 0))
@@ -400,7 +372,7 @@ def test_the_grace_period_can_be_short() -> None:
 # ---------------------------------------------------------------- faults
 
 
-def test_a_cancelled_stream_is_noticed(bench: Bench, scanner: Shown) -> None:
+def test_a_cancelled_stream_is_noticed(bench: Bench, scanner: Widgets) -> None:
     """The devices are unhealthy until the plugin has registered again."""
     bench.cancel_stream(RESOURCE)
     assert bench.numbers(RESOURCE) == (3, 0)
@@ -413,21 +385,21 @@ def test_a_cancelled_stream_is_noticed(bench: Bench, scanner: Shown) -> None:
 def test_a_refused_plugin_gets_the_reason(bench: Bench) -> None:
     """Our plugin ends with the node's text; after `behave` the next plugin registers."""
     with bench.refuse("the node is full"):
-        plugin = bench.start(Shown(widget=widgets("a")), domain=DOMAIN)
+        plugin = bench.start(Widgets(widget=widgets("a")), domain=DOMAIN)
         bench.wait_attempts(RESOURCE, 1)
         with pytest.raises(RegistrationRefused, match="the node is full"):
             plugin.wait_ended()
     assert bench.numbers(RESOURCE) == (0, 0)
-    bench.start(Shown(widget=widgets("a")), domain=DOMAIN)
+    bench.start(Widgets(widget=widgets("a")), domain=DOMAIN)
     bench.wait_for(RESOURCE, allocatable=1)
     with pytest.raises(NotInTime, match="not ended"):
-        bench.start(Shown(gadget=widgets("a")), domain=DOMAIN).wait_ended(timeout=0.05)
+        bench.start(Widgets(gadget=widgets("a")), domain=DOMAIN).wait_ended(timeout=0.05)
 
 
 def test_a_hanging_node_answers_register_after_behave(bench: Bench) -> None:
     """No plugin registers until `behave`; then the waiting Register call succeeds."""
     bench.hang()
-    bench.start(Shown(widget=widgets("a")), domain=DOMAIN)
+    bench.start(Widgets(widget=widgets("a")), domain=DOMAIN)
     bench.wait_attempts(RESOURCE, 1)
     with pytest.raises(NotInTime, match="no resource is registered"):
         bench.wait_for(RESOURCE, timeout=0.2)
@@ -442,12 +414,12 @@ def test_a_slow_node_answers_register_late(bench: Bench) -> None:
     """The plugin registers after the delay."""
     bench.slow(0.3)
     began = time.monotonic()
-    bench.start(Shown(widget=widgets("a")), domain=DOMAIN)
+    bench.start(Widgets(widget=widgets("a")), domain=DOMAIN)
     bench.wait_for(RESOURCE, allocatable=1)
     assert time.monotonic() - began >= 0.3
 
 
-def test_faults_last_over_a_restart(bench: Bench, scanner: Shown) -> None:
+def test_faults_last_over_a_restart(bench: Bench, scanner: Widgets) -> None:
     """A plugin that registers again after the restart has the same fault."""
     with bench.hang():
         bench.restart()
@@ -473,7 +445,7 @@ def test_nothing_is_left(devices: Path) -> None:
     with Bench() as bench:
         stubborn = bench.attach("sh", "-c", "trap '' TERM; sleep 60")
         plugin = bench.attach(*command(devices), cwd=ROOT)
-        bench.start(Widgets(devices), domain="other.example.com")
+        bench.start(Widgets(widget=widgets("a")), domain="other.example.com")
         bench.wait_for(RESOURCE)
         root = bench.socket_dir.parent
         assert str(root) in repr(bench)

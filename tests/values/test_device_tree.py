@@ -30,35 +30,20 @@ def test_two_devices_cannot_have_one_id() -> None:
         DeviceTree({"widget": [Device("w"), Device("w", env={"A": "1"})]})
 
 
-def test_counting_an_unknown_type() -> None:
-    """A type nobody declared has no devices."""
-    tree = DeviceTree()
-    assert tree.count("widget") == 0
-    assert "widget" not in tree
-    assert tree.devices("widget") == {}
-
-
-def test_a_declared_type_without_devices_is_in_the_tree() -> None:
-    """A type may have no devices; it is not the same as no such type."""
-    tree = DeviceTree()
-    tree.declare("widget")
-    assert list(tree) == ["widget"]
-    assert tree.count("widget") == 0
-    assert tree != DeviceTree()
-
-
-def test_declaring_again_keeps_devices() -> None:
-    """`declare` never removes anything."""
-    tree = DeviceTree({"widget": [Device("w")]})
-    tree.declare("widget")
-    assert tree.count("widget") == 1
-
-
-def test_a_tree_made_at_once() -> None:
-    """The constructor takes lists of devices by type."""
+def test_a_type_may_have_no_devices() -> None:
+    """A declared type is in the tree, unlike any other; to declare it again removes no device."""
     tree = DeviceTree({"widget": [Device("a"), Device("b")], "gadget": []})
-    assert list(tree.devices("widget")) == ["a", "b"]
-    assert len(tree) == 2
+    tree.declare("empty")
+    tree.declare("widget")
+    assert [(each, [*tree.devices(each)], tree.count(each)) for each in tree] == [
+        ("widget", ["a", "b"], 2),
+        ("gadget", [], 0),
+        ("empty", [], 0),
+    ]
+    assert len(tree) == 3
+    assert "other" not in tree
+    assert (tree.count("other"), tree.devices("other")) == (0, {})
+    assert DeviceTree({"gadget": []}) != DeviceTree()
 
 
 @pytest.mark.parametrize("wrong", ["widget0", None, {"id": "w"}])

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from dataclasses import FrozenInstanceError
 
 import pytest
 from hypothesis import given
@@ -52,13 +53,14 @@ def test_a_number_that_no_machine_has_has_its_own_bit(node: int) -> None:
 def test_a_set_is_frozen() -> None:
     """A set cannot change, can be a key, and survives copying and pickling."""
     nodes = NumaNodes([0, 2])
-    with pytest.raises(AttributeError, match="frozen"):
-        nodes.mask = 7
-    with pytest.raises(AttributeError, match="frozen"):
+    with pytest.raises(FrozenInstanceError):
+        nodes.mask = 7  # type: ignore[misc]
+    with pytest.raises(FrozenInstanceError):
         del nodes.mask
     assert copy.deepcopy(nodes) == pickle.loads(pickle.dumps(nodes)) == nodes
     assert {nodes: 1}[NumaNodes([2, 0])] == 1
-    assert nodes != {0, 2}
+    same_content: object = {0, 2}
+    assert nodes != same_content
     assert "0" not in nodes
 
 

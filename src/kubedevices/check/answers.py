@@ -45,10 +45,7 @@ def entry_text(entry: DeviceSpec | Mount) -> str:
 
 
 def difference(one: ContainerAllocateResponse, other: ContainerAllocateResponse) -> str:
-    """Return the part in which two answers differ, with both contents; `""` if they are equal.
-
-    The order of lists does not matter.
-    """
+    """Return where two answers differ, in any order of lists, with both contents; `""` if equal."""
     left, right = _parts(one), _parts(other)
     for kind, texts in left.items():
         if texts != right[kind]:

@@ -58,10 +58,7 @@ class Catalogue(NamedTuple):
         raise UsageError(f"there is no check {name!r}{hint}")
 
     def select(self, only: Iterable[str] = (), skip: Iterable[str] = ()) -> list[PluginCheck]:
-        """Return the checks that `--only` and `--skip` leave; both take IDs and themes.
-
-        Raises `UsageError` for an ID that does not exist.
-        """
+        """Return what `--only` and `--skip` leave; raises `UsageError` for an unknown ID."""
         wanted, unwanted = [*only], [*skip]
         for name in (*wanted, *unwanted):
             if name not in self.themes:

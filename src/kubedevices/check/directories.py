@@ -139,10 +139,7 @@ class InPlaceDirectories(RunDirectories):
         self._ours: list[Path] = []  # empty before the run
 
     def create(self) -> None:
-        """Create missing directories.
-
-        Raises `NotInPlace` if a directory has files, or cannot be created or written.
-        """
+        """Create missing directories; raises `NotInPlace` if one has files or is not writable."""
         self._create_root()
         if not self.has_registry and self.registry.exists():
             raise NotInPlace(str(self.registry), "with --no-registry it must not exist")

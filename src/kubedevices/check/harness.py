@@ -124,10 +124,7 @@ class Harness(ProgramCopy):
     # ------------------------------------------------------------ registration
 
     async def ready(self) -> None:
-        """Make sure that the plugin is registered; start it afresh if it is not.
-
-        Raises `PluginLost` if the plugin does not register.
-        """
+        """Start the plugin afresh unless it is registered; raises `PluginLost`."""
         if self.is_ready():
             return
         if self.target.command:

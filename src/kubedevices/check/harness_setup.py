@@ -18,10 +18,7 @@ from kubedevices.testing.kubelet.mounts import Bind
 async def open_harness(
     target: Target, timing: CheckTiming, shared: SharedState | None = None
 ) -> AsyncIterator[Harness]:
-    """Open a workplace with a probe; afterwards end all processes and remove the files.
-
-    Raises `NoPrivateView` if the plugin needs a private view and the host does not allow one.
-    """
+    """Open a workplace with a probe; in the end clean up all. Raises `NoPrivateView`."""
     needed = target.needs_private_view or bool(target.binds)
     private = bool(target.command) and not target.in_place and (needed or os.geteuid() == 0)
     kind = InPlaceDirectories if target.in_place else RunDirectories

@@ -20,10 +20,7 @@ _FOREIGN_PYTHON = ("/site-packages/", "/dist-packages/", "/lib/python3", "<froze
 
 
 def last_words(text: str, lines: int = 3) -> str:
-    """Return the message of the crash in `text` and the first frame of the program's own code.
-
-    Without a crash, return the last `lines` lines.
-    """
+    """Return the message of a crash and its first own frame, or else the last `lines` lines."""
     printed = text.splitlines()
     for number, line in enumerate(printed):
         if _GO.match(line):

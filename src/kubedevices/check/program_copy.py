@@ -129,10 +129,7 @@ class ProgramCopy:
     # ------------------------------------------------------------ waiting
 
     async def until(self, condition: Callable[[], object], limit: float) -> bool:
-        """Wait until `condition()`, until the process ends, or for `limit` own seconds.
-
-        Return whether the condition is true.
-        """
+        """Wait for `condition()`, the end, or `limit` own seconds; return the condition."""
         process = self.process
 
         def over() -> bool:

@@ -20,7 +20,8 @@ from kubedevices.check.kubelets import SUPPORTED, Kubelets
 from kubedevices.check.report.expected import load_expected
 from kubedevices.check.report.summary import Run
 from kubedevices.check.report.text import report_lines
-from kubedevices.check.runner import CheckResult, run_checks
+from kubedevices.check.results import CheckResult
+from kubedevices.check.runner import run_all
 from kubedevices.check.target import Target, Trigger
 from kubedevices.check.timing import CheckTiming
 from kubedevices.errors import KubedevicesError
@@ -68,7 +69,7 @@ def conformance(
 
     async def check() -> list[CheckResult]:
         async with serve(scanner, domain=domain, **options):
-            return await run_checks(target, checks, check_timing or CheckTiming())
+            return (await run_all(target, checks, check_timing or CheckTiming())).results
 
     try:
         results, seconds = _in_a_thread("conformance", check())

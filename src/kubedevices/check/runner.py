@@ -40,22 +40,6 @@ LONGEST_WORK = 1.0
 WORK_OF_SUPERVISOR = 0.1
 """Processor seconds for the start of the supervisor of each copy."""
 
-__all__ = ["CheckResult", "RunResult", "run_all", "run_checks"]
-
-
-async def run_checks(
-    target: Target,
-    checks: Iterable[PluginCheck],
-    timing: CheckTiming,
-    progress: Progress | None = None,
-    kubelets: Kubelets = SUPPORTED,
-) -> list[CheckResult]:
-    """Check one plugin; return the results in the order of `checks`.
-
-    Raises `CannotAsk` if the plugin cannot be started or never registers, and `UnknownResource`.
-    """
-    return (await run_all(target, checks, timing, progress, kubelets)).results
-
 
 async def run_all(
     target: Target,
@@ -64,7 +48,10 @@ async def run_all(
     progress: Progress | None = None,
     kubelets: Kubelets = SUPPORTED,
 ) -> RunResult:
-    """Check one plugin as `run_checks` does; return the results and the output of the plugin."""
+    """Check one plugin; return the results in the order of `checks`, and the plugin's output.
+
+    Raises `CannotAsk` if the plugin cannot be started or never registers, and `UnknownResource`.
+    """
     judged = [(check, kubelets.severity(check)) for check in checks]
     chosen = [replace(check, severity=how) if how else check for check, how in judged]
     shared = SharedState(DeviceChanges(target.trigger))

@@ -13,7 +13,8 @@ keeps_running(args)  whether the process must continue even if nobody reads its 
 function does this. Any other exception is a bug and keeps its traceback. A plugin process imports
 this file, so nothing heavy is imported here.
 
-The folders are the groups of `kubedevices --help`; `shared` has what several verbs use.
+The folders are the groups of `kubedevices --help`, which `verbs` lists; `shared` has what several
+verbs use.
 """
 
 import argparse
@@ -23,13 +24,14 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from types import ModuleType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from kubedevices import __version__
+from kubedevices.cli.verbs import FOLDER_OF, GROUPS, PAGES, VERBS
 from kubedevices.errors import ConfigError, KubedevicesError
 from kubedevices.errors.safe_text import one_line
 from kubedevices.errors.words import did_you_mean
@@ -38,87 +40,6 @@ from kubedevices.host.terminal import print_text, print_to_stderr
 Run = Callable[[list[str], contextlib.ExitStack], int]
 """Runs the words of a command line; what it adds to the stack ends after the last line."""
 
-
-class Group(NamedTuple):
-    """Verbs that belong together in the help."""
-
-    folder: str
-    """The folder of their modules, beside this file."""
-    verbs: Mapping[str, str]
-    """Each verb and the first line of its `HELP`. The copy lets the help load no verb."""
-
-
-GROUPS = {
-    "Find mistakes": Group(
-        "find_mistakes",
-        {
-            "check": "find the mistakes of a device plugin or a DRA driver in any language",
-            "explain": "say why a pod waits, or why a device cannot be allocated or used",
-        },
-    ),
-    "Write a plugin": Group(
-        "write",
-        {
-            "init": "write the project of a plugin: code, tests, image, manifests, CI",
-            "scan": "run a scanner once and print its devices; needs no root and no kubelet",
-            "run": "serve a plugin written in Python",
-        },
-    ),
-    "Ready plugins": Group(
-        "ready_plugins",
-        {
-            "expose": "serve devices of this host; a YAML file chooses them",
-            "simulate": "serve simulated devices",
-        },
-    ),
-    "Other vendors' plugins": Group(
-        "other_plugins",
-        {
-            "proxy": "share, hold, rename or repair another plugin's devices, or offer them by DRA",
-            "record": "record what device plugins and the kubelet say, for kubedevices replay",
-            "replay": "serve a record as a plugin: the same lists, the same answers",
-            "cordon": "take a device from new pods: Unhealthy, and refused with the reason",
-            "uncordon": "let new pods have a cordoned device again",
-        },
-    ),
-    "Node": Group(
-        "node",
-        {
-            "node": "run a node without Kubernetes: accept plugins, allocate their devices",
-            "devices": "list devices of a node or a cluster: health, NUMA node, holder",
-            "wait": "wait until a resource has devices to allocate",
-            "allocate": "allocate devices for a container, as a kubelet does",
-            "with": "run a command with devices, and release the devices when the command ends",
-            "release": "release the devices of a pod, or of a claim that no pod uses",
-        },
-    ),
-    "Cluster": Group(
-        "cluster",
-        {
-            "manifests": "print the Kubernetes manifests that deploy a plugin",
-            "deploy": (
-                "deploy a plugin into the cluster of kubectl; if the plugin does not start, say why"
-            ),
-            "undeploy": "remove a plugin from the cluster of kubectl",
-        },
-    ),
-    "Look closer": Group(
-        "look_closer",
-        {
-            "cdi": "list CDI devices, check CDI files, say why a name does not resolve",
-            "checkpoint": (
-                "read a kubelet's device checkpoint: allocations, and whether the file is damaged"
-            ),
-            "completion": "print the completion for bash, zsh or fish",
-            "help": "print the help of a verb, or the help of all verbs as a man page",
-        },
-    ),
-}
-"""The groups of `kubedevices --help`, in its order."""
-
-VERBS = {name: summary for group in GROUPS.values() for name, summary in group.verbs.items()}
-
-FOLDER_OF = {name: group.folder for group in GROUPS.values() for name in group.verbs}
 
 _MODULE_OF = {"with": "with_devices"}
 """Verbs whose name cannot be the name of a module."""
@@ -303,7 +224,7 @@ def top_parser() -> Parser:
         prog="kubedevices",
         usage="kubedevices VERB ...",
         description="\n".join(_lines_of_help(min(100, _columns()))),
-        epilog=f"{EXAMPLES}\nkubedevices VERB --help: its options. docs/which-verb.md: each wish.",
+        epilog=f"{EXAMPLES}\nkubedevices VERB --help: options, pages. docs/which-verb.md: wishes",
     )
     parser.add_argument("--version", action="version", version=f"kubedevices {__version__}")
     _add_log_arguments(parser)
@@ -344,11 +265,16 @@ def verb_parser(verb: ModuleType, called: str = "") -> Parser:
     parser = Parser(
         prog=called or usual,
         description=verb.HELP,
-        epilog=getattr(verb, "EXAMPLES", "").replace(usual, called or usual),
+        epilog=getattr(verb, "EXAMPLES", "").replace(usual, called or usual) + _pages(verb.NAME),
     )
     verb.add_arguments(parser)
     _add_log_arguments(parser)
     return parser
+
+
+def _pages(verb: str) -> str:
+    pages = ", ".join(f"docs/{each}.md" for each in PAGES.get(verb, ()))
+    return f"\npages: {pages}" if pages else ""
 
 
 def _formatter(prog: str) -> argparse.HelpFormatter:

@@ -43,16 +43,8 @@ class SubjectAnswer:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the answer for JSON and YAML; the keys are public."""
-        return {
-            "subject": self.subject,
-            "result": str(self.result),
-            "cause": self.cause,
-            "evidence": [each._asdict() for each in self.evidence],
-            "advice": self.advice,
-            "command": self.command,
-            "notes": list(self.notes),
-            "unread": list(self.unread),
-        }
+        evidence = [each._asdict() for each in self.evidence]
+        return {**vars(self), "result": str(self.result), "evidence": evidence}
 
 
 def summarised(evidence: Iterable[Evidence]) -> Iterator[tuple[str, str]]:

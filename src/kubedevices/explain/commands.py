@@ -3,6 +3,8 @@
 from kubedevices.errors.safe_text import shell_line
 from kubedevices.explain.facts import ProcessFacts
 
+FIND_PODS = "kubectl get pods --all-namespaces --field-selector spec.nodeName=NODE"
+
 
 def log_of(process: ProcessFacts | None) -> str:
     """Return the command that shows the log of a process; empty if its pod's name is not known."""

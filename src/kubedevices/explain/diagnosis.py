@@ -20,7 +20,7 @@ from kubedevices.explain.facts import (
     ResourceState,
     Socket,
 )
-from kubedevices.explain.finding import Finding, Outcome, Step, in_order, problem, unknown, worst
+from kubedevices.explain.finding import Finding, Outcome, Step, in_order, worst
 from kubedevices.explain.host_paths import HostPaths
 from kubedevices.explain.join_claims import driver_of_socket
 from kubedevices.explain.judge_directory import (
@@ -194,11 +194,10 @@ def _judge_checkpoint(answers: ResourceFacts, facts: NodeFacts) -> list[Finding]
         ]
     if answers.checkpoint is None:
         advice = "run this again as root"
-        return [unknown(Step.HELD, "checkpoint", answers.checkpoint_problem, advice)]
+        return [Step.HELD.unknown("checkpoint", answers.checkpoint_problem, advice)]
     path = str(answers.checkpoint)
     return [
-        problem(
-            Step.HELD,
+        Step.HELD.problem(
             path,
             f"it cannot be read: {answers.checkpoint_problem}",
             "a kubelet ignores it at its next start and forgets all allocations; see its content",

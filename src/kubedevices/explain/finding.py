@@ -39,6 +39,22 @@ class Step(enum.StrEnum):
     CONTAINER = "container"
     CGROUP = "cgroup"
 
+    def ok(self, looked_at: str, found: str) -> "Finding":
+        """Return a finding without a fault."""
+        return Finding(self, Outcome.OK, looked_at, found)
+
+    def unknown(self, looked_at: str, found: str, advice: str = "", command: str = "") -> "Finding":
+        """Return a finding about a fact that could not be seen; `found` says why."""
+        return Finding(self, Outcome.UNKNOWN, looked_at, found, advice, command)
+
+    def warning(self, looked_at: str, found: str, advice: str, command: str = "") -> "Finding":
+        """Return a finding about a fault that stops no allocation now, but may do harm later."""
+        return Finding(self, Outcome.WARNING, looked_at, found, advice, command)
+
+    def problem(self, looked_at: str, found: str, advice: str, command: str = "") -> "Finding":
+        """Return a finding about a fault because of which a device cannot be allocated or used."""
+        return Finding(self, Outcome.PROBLEM, looked_at, found, advice, command)
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -60,26 +76,6 @@ class Finding:
     def as_dict(self) -> dict[str, Any]:
         """Return the finding for JSON and YAML; the keys are public."""
         return {each.name: str(getattr(self, each.name)) for each in fields(self)}
-
-
-def ok(step: Step, looked_at: str, found: str) -> Finding:
-    """Return a finding without a fault."""
-    return Finding(step, Outcome.OK, looked_at, found)
-
-
-def unknown(step: Step, looked_at: str, found: str, advice: str = "", command: str = "") -> Finding:
-    """Return a finding about a fact that could not be seen; `found` says why."""
-    return Finding(step, Outcome.UNKNOWN, looked_at, found, advice, command)
-
-
-def warning(step: Step, looked_at: str, found: str, advice: str, command: str = "") -> Finding:
-    """Return a finding about a fault that does not stop allocations now, but may do harm later."""
-    return Finding(step, Outcome.WARNING, looked_at, found, advice, command)
-
-
-def problem(step: Step, looked_at: str, found: str, advice: str, command: str = "") -> Finding:
-    """Return a finding about a fault because of which a device cannot be allocated or used."""
-    return Finding(step, Outcome.PROBLEM, looked_at, found, advice, command)
 
 
 _SEVERITY = tuple(Outcome)

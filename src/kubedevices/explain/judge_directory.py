@@ -21,7 +21,7 @@ from kubedevices.explain.facts import (
     ResourceFacts,
     Socket,
 )
-from kubedevices.explain.finding import Finding, Step, ok, problem, unknown, warning
+from kubedevices.explain.finding import Finding, Step
 from kubedevices.values.allocation import API_VERSION, PluginInfo
 from kubedevices.values.resource_name import explain_resource_name
 from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR, KUBELET_SOCKET_NAME, InstanceSocket
@@ -36,8 +36,7 @@ def judge_directory(directory: Directory, kubelets: Iterable[Kubelet]) -> list[F
     path = str(directory.path)
     if directory.refusal == MISSING:
         return [
-            problem(
-                Step.DIRECTORY,
+            Step.DIRECTORY.problem(
                 path,
                 "it does not exist",
                 _elsewhere(directory, kubelets)
@@ -47,11 +46,10 @@ def judge_directory(directory: Directory, kubelets: Iterable[Kubelet]) -> list[F
             )
         ]
     if directory.refusal == NO_PERMISSION:
-        return [unknown(Step.DIRECTORY, path, "no permission to look into it", _AS_ROOT)]
+        return [Step.DIRECTORY.unknown(path, "no permission to look into it", _AS_ROOT)]
     if directory.refusal:
         return [
-            problem(
-                Step.DIRECTORY,
+            Step.DIRECTORY.problem(
                 path,
                 directory.refusal,
                 "move the file away and start the kubelet again",
@@ -63,8 +61,8 @@ def judge_directory(directory: Directory, kubelets: Iterable[Kubelet]) -> list[F
         found += f", a link to {directory.link_to}"
     if directory.mode & _OTHERS_MAY_WRITE:
         advice = "every user of this host may replace the sockets in it: forbid others to write"
-        return [warning(Step.DIRECTORY, path, found, advice, f"chmod o-w {path}")]
-    return [ok(Step.DIRECTORY, path, found)]
+        return [Step.DIRECTORY.warning(path, found, advice, f"chmod o-w {path}")]
+    return [Step.DIRECTORY.ok(path, found)]
 
 
 def judge_kubelet_socket(
@@ -81,39 +79,41 @@ def judge_kubelet_socket(
         advice = elsewhere or (
             "start a kubelet or a node; then restart the plugins that do not register by themselves"
         )
-        return [problem(Step.KUBELET_SOCKET, path, found, advice, _start_of(directory))]
+        return [Step.KUBELET_SOCKET.problem(path, found, advice, _start_of(directory))]
     if socket.refusal == NO_SOCKET:
         advice = "remove it and restart the kubelet"
-        return [problem(Step.KUBELET_SOCKET, path, "it is not a socket", advice, f"rm {path}")]
+        return [Step.KUBELET_SOCKET.problem(path, "it is not a socket", advice, f"rm {path}")]
     if socket.refusal == NO_PERMISSION:
-        return [unknown(Step.KUBELET_SOCKET, path, "no permission to connect", _AS_ROOT)]
+        return [Step.KUBELET_SOCKET.unknown(path, "no permission to connect", _AS_ROOT)]
     if socket.refusal not in ("", NOBODY):
         advice = "correct this and start the kubelet, or the node, again"
-        return [problem(Step.KUBELET_SOCKET, path, socket.refusal, advice)]
+        return [Step.KUBELET_SOCKET.problem(path, socket.refusal, advice)]
     if socket.refusal:
         found = "no process listens on it: the kubelet has ended, and its socket file stays"
         advice = elsewhere or "start the kubelet, or the node, again"
-        return [problem(Step.KUBELET_SOCKET, path, found, advice, _start_of(directory))]
-    if stopped := _judge_stopped(Step.KUBELET_SOCKET, path, socket.listener):
+        return [Step.KUBELET_SOCKET.problem(path, found, advice, _start_of(directory))]
+    if stopped := judge_stopped(Step.KUBELET_SOCKET, path, socket.listener):
         return [stopped]
     who = str(socket.listener or UNSEEN)
     if answers.is_silent:
         found = f"{who} accepts connections, but did not answer within {answers.waited:g} s"
         advice = "it is overloaded or hangs: its log and its load say which; restart it if it hangs"
-        return [problem(Step.KUBELET_SOCKET, path, found, advice, log_of(socket.listener))]
-    return [ok(Step.KUBELET_SOCKET, path, f"{who} accepts registrations")]
+        return [Step.KUBELET_SOCKET.problem(path, found, advice, log_of(socket.listener))]
+    return [Step.KUBELET_SOCKET.ok(path, f"{who} accepts registrations")]
 
 
-def _judge_stopped(step: Step, path: str, listener: ProcessFacts | None) -> Finding | None:
-    """Return the finding about a listener that is stopped.
+def judge_stopped(
+    step: Step, path: str, listener: ProcessFacts | None, never: str = "does not answer"
+) -> Finding | None:
+    """Return the finding about a listener that is stopped; `never` is what it does not do.
 
     The kernel accepts connections for a stopped process, but the process never answers.
     """
     if listener is None or listener.state.upper() != "T":
         return None
-    found = f"{listener} listens, but is stopped: it does not answer until it continues"
+    found = f"{listener} listens, but is stopped: it {never} until it continues"
     advice = "a debugger or a signal (SIGSTOP) stopped it; after a signal, this continues it"
-    return problem(step, path, found, advice, f"kill -CONT {listener.pid}")
+    return step.problem(path, found, advice, f"kill -CONT {listener.pid}")
 
 
 def _start_of(directory: Directory) -> str:
@@ -144,7 +144,7 @@ def judge_path_length(directory: Path, resource: str = "") -> list[Finding]:
     if length > limit:
         found = f"{length} bytes, but Linux allows {limit}: no process can listen there"
         advice = "use a directory with a shorter path"
-        return [problem(Step.PATH_LENGTH, str(kubelet_socket), found, advice)]
+        return [Step.PATH_LENGTH.problem(str(kubelet_socket), found, advice)]
     if resource:
         path = directory / f"{resource.replace('/', '-')}.sock"
         length = len(bytes(path))
@@ -154,10 +154,10 @@ def judge_path_length(directory: Path, resource: str = "") -> list[Finding]:
                 "a plugin cannot listen at this path (plugins of kubedevices use a shorter name); "
                 "give the socket another name, or use a directory with a shorter path"
             )
-            return [warning(Step.PATH_LENGTH, str(path), found, advice)]
+            return [Step.PATH_LENGTH.warning(str(path), found, advice)]
     room = limit - len(bytes(directory)) - 1
     found = f"room for socket names of {room} bytes"
-    return [] if resource else [ok(Step.PATH_LENGTH, str(directory), found)]
+    return [] if resource else [Step.PATH_LENGTH.ok(str(directory), found)]
 
 
 def judge_plugin_sockets(directory: Directory, answers: ResourceFacts) -> list[Finding]:
@@ -173,8 +173,7 @@ def judge_plugin_sockets(directory: Directory, answers: ResourceFacts) -> list[F
     findings += [_judge_lost(each, directory.path) for each in directory.lost]
     connected = {name for name, each in answers.resources.items() if each.plugin == "connected"}
     findings += [
-        problem(
-            Step.REGISTRATION,
+        Step.REGISTRATION.problem(
             f"{refusal.resource} at {refusal.socket}",
             f"the node refused it: {refusal.reason}",
             "correct the plugin; it registers when it is started again",
@@ -184,7 +183,7 @@ def judge_plugin_sockets(directory: Directory, answers: ResourceFacts) -> list[F
         if refusal.resource not in connected
     ]
     if not directory.plugins and not directory.lost and is_served:
-        findings.append(ok(Step.PLUGIN_SOCKET, str(directory.path), "no plugin has a socket here"))
+        findings.append(Step.PLUGIN_SOCKET.ok(str(directory.path), "no plugin has a socket here"))
     return findings
 
 
@@ -206,33 +205,33 @@ def _judge_mute(watched: RegistrySocket) -> Finding:
     """Judge a socket that does not answer: a kubelet dials it again and again."""
     path, socket = str(watched.path), watched.socket
     listener = socket.listener if socket else None
-    if stopped := _judge_stopped(Step.PLUGIN_SOCKET, path, listener):
+    if stopped := judge_stopped(Step.PLUGIN_SOCKET, path, listener):
         return stopped
     if socket is not None and socket.refusal == NO_PERMISSION:
-        return unknown(Step.PLUGIN_SOCKET, path, "no permission to connect", _AS_ROOT)
+        return Step.PLUGIN_SOCKET.unknown(path, "no permission to connect", _AS_ROOT)
     if socket is not None and not socket.refusal:
         found = f"{listener or UNSEEN} listens, but does not answer, so no kubelet registers it: "
         advice = "its log may say why; restart it if it hangs"
         found += watched.problem
-        return problem(Step.PLUGIN_SOCKET, path, found, advice, log_of(listener))
+        return Step.PLUGIN_SOCKET.problem(path, found, advice, log_of(listener))
     if socket is not None and socket.refusal == NOBODY:
         found = "no process listens on it: its driver or plugin was killed or uninstalled"
         advice = "start it again, or remove the socket if it was uninstalled"
-        return problem(Step.PLUGIN_SOCKET, path, found, advice, shell_line(["rm", path]))
+        return Step.PLUGIN_SOCKET.problem(path, found, advice, shell_line(["rm", path]))
     advice = "start its plugin again, or remove the socket if the plugin was uninstalled"
-    return warning(Step.PLUGIN_SOCKET, path, watched.problem, advice)
+    return Step.PLUGIN_SOCKET.warning(path, watched.problem, advice)
 
 
 def _judge_watched(path: str, info: PluginInfo) -> Finding:
     advice = "correct the plugin: a kubelet refuses it"
     if rule := explain_resource_name(info.name):
         found = f"offers {info.name!r}, which no kubelet accepts: {rule}"
-        return problem(Step.PLUGIN_SOCKET, path, found, advice)
+        return Step.PLUGIN_SOCKET.problem(path, found, advice)
     if API_VERSION not in info.supported_versions:
         versions = some_of(info.supported_versions) or "no version"
         found = f"offers {info.name} in {versions}, but a kubelet needs {API_VERSION}"
-        return problem(Step.PLUGIN_SOCKET, path, found, advice)
-    return ok(Step.PLUGIN_SOCKET, path, f"offers {info.name} to every kubelet that finds it")
+        return Step.PLUGIN_SOCKET.problem(path, found, advice)
+    return Step.PLUGIN_SOCKET.ok(path, f"offers {info.name} to every kubelet that finds it")
 
 
 def _newer_instance(socket: Socket, others: Iterable[Socket]) -> Socket | None:
@@ -250,8 +249,7 @@ def _newer_instance(socket: Socket, others: Iterable[Socket]) -> Socket | None:
 
 
 def _judge_standby(socket: Socket, newer: Socket) -> Finding:
-    return warning(
-        Step.PLUGIN_SOCKET,
+    return Step.PLUGIN_SOCKET.warning(
         str(socket.path),
         f"{socket.listener or UNSEEN} stands by: {newer.path.name} serves the same resource "
         "and was started later",
@@ -264,35 +262,34 @@ def _judge_plugin(socket: Socket, served_since: float | None) -> Finding:
     """`served_since` is when `kubelet.sock` was created, None if no process listens on it."""
     path = str(socket.path)
     if socket.refusal == NO_PERMISSION:
-        return unknown(Step.PLUGIN_SOCKET, path, "no permission to connect", _AS_ROOT)
+        return Step.PLUGIN_SOCKET.unknown(path, "no permission to connect", _AS_ROOT)
     if socket.refusal not in ("", NOBODY):
-        return unknown(Step.PLUGIN_SOCKET, path, f"cannot connect: {socket.refusal}")
+        return Step.PLUGIN_SOCKET.unknown(path, f"cannot connect: {socket.refusal}")
     if socket.refusal:
-        return warning(
-            Step.PLUGIN_SOCKET,
+        return Step.PLUGIN_SOCKET.warning(
             path,
             "no process listens on it: its plugin crashed, or ended and did not remove it",
             "start the plugin again; its log says why it ended. If the plugin listens on another "
             "socket by now, this file is harmless, and a kubelet removes it at its next start",
             "kubectl logs --previous POD",
         )
-    if stopped := _judge_stopped(Step.PLUGIN_SOCKET, path, socket.listener):
+    if stopped := judge_stopped(Step.PLUGIN_SOCKET, path, socket.listener):
         return stopped
     who = str(socket.listener or UNSEEN)
     if socket.answer is not None and socket.answer.problem:
         advice = "its log may say why; `kubedevices check` finds the mistakes of a plugin"
         found = f"{who} listens, but {socket.answer.problem}"
-        return problem(Step.PLUGIN_SOCKET, path, found, advice, log_of(socket.listener))
+        return Step.PLUGIN_SOCKET.problem(path, found, advice, log_of(socket.listener))
     found = f"{who} listens"
     if socket.answer is not None and socket.answer.devices is not None:
         devices = socket.answer.devices
         healthy = sum(each.health == "Healthy" for each in devices)
         found += f" and lists {counted(len(devices), 'device')}, {healthy} healthy"
     if socket.connections is None:
-        return ok(Step.PLUGIN_SOCKET, path, found)
+        return Step.PLUGIN_SOCKET.ok(path, found)
     if socket.connections == 0 and served_since is not None:
         return _judge_unregistered(socket, found, served_since)
-    return ok(Step.PLUGIN_SOCKET, path, f"{found}, {counted(socket.connections, 'connection')}")
+    return Step.PLUGIN_SOCKET.ok(path, f"{found}, {counted(socket.connections, 'connection')}")
 
 
 def _judge_unregistered(socket: Socket, found: str, served_since: float) -> Finding:
@@ -305,19 +302,19 @@ def _judge_unregistered(socket: Socket, found: str, served_since: float) -> Find
             "creates a deleted pod again); `kubedevices check` tests whether the plugin survives "
             "kubelet restarts"
         )
-        return problem(Step.PLUGIN_SOCKET, path, found, advice, restart_of(socket.listener))
+        return Step.PLUGIN_SOCKET.problem(path, found, advice, restart_of(socket.listener))
     advice = (
         "the log of the plugin says whether the kubelet refused it, or whether it never tried to "
         "register; the kubelet logs a refusal too"
     )
-    return problem(Step.PLUGIN_SOCKET, path, found, advice, log_of(socket.listener))
+    return Step.PLUGIN_SOCKET.problem(path, found, advice, log_of(socket.listener))
 
 
 def _judge_lost(lost: LostSocket, directory: Path) -> Finding:
     path = str(lost.path)
     if lost.listener is None:
         found = "a process listens on it, but the file was deleted; the process cannot be seen"
-        return unknown(Step.PLUGIN_SOCKET, path, found, _AS_ROOT)
+        return Step.PLUGIN_SOCKET.unknown(path, found, _AS_ROOT)
     if lost.is_apart:
         found = f"{lost.listener} listens at this path in a directory of its container, not here"
         advice = (
@@ -325,8 +322,8 @@ def _judge_lost(lost: LostSocket, directory: Path) -> Finding:
             "kubelet does not see an emptyDir or a directory of the container"
         )
         if lost.listener.pod:
-            return problem(Step.PLUGIN_SOCKET, path, found, advice)
-        return warning(Step.PLUGIN_SOCKET, path, found, advice)
+            return Step.PLUGIN_SOCKET.problem(path, found, advice)
+        return Step.PLUGIN_SOCKET.warning(path, found, advice)
     found = f"{lost.listener} listens on it, but the file was deleted"
     if lost.connections:
         found += f"; open connections: {lost.connections}"
@@ -334,10 +331,10 @@ def _judge_lost(lost: LostSocket, directory: Path) -> Finding:
             "the plugin serves its devices as long as the connection lasts; restart the plugin "
             "before the next restart of the kubelet"
         )
-        return warning(Step.PLUGIN_SOCKET, path, found, advice, restart_of(lost.listener))
+        return Step.PLUGIN_SOCKET.warning(path, found, advice, restart_of(lost.listener))
     found += ": a kubelet deletes all sockets when it starts, and this plugin did not notice"
     advice = (
         "restart the plugin, so that it registers again (a DaemonSet creates a deleted pod "
         "again); `kubedevices check` tests whether the plugin survives kubelet restarts"
     )
-    return problem(Step.PLUGIN_SOCKET, path, found, advice, restart_of(lost.listener))
+    return Step.PLUGIN_SOCKET.problem(path, found, advice, restart_of(lost.listener))

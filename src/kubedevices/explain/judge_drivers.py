@@ -5,7 +5,7 @@ from pathlib import Path
 
 from kubedevices.errors.safe_text import shell_line
 from kubedevices.errors.words import closest, counted, some_of
-from kubedevices.explain.commands import release_of, restart_of
+from kubedevices.explain.commands import FIND_PODS, release_of, restart_of
 from kubedevices.explain.driver_facts import (
     ClaimFacts,
     ClaimFile,
@@ -20,10 +20,9 @@ from kubedevices.explain.facts import (
     RegistrySocket,
     ResourceState,
 )
-from kubedevices.explain.finding import Finding, Step, ok, problem, unknown, warning
+from kubedevices.explain.finding import Finding, Step
 from kubedevices.explain.join_claims import held_twice
-
-_FIND_PODS = "kubectl get pods --all-namespaces --field-selector spec.nodeName=NODE"
+from kubedevices.explain.judge_directory import judge_stopped
 
 
 def judge_drivers(dra: DraFacts, wanted: str = "") -> Iterator[Finding]:
@@ -50,8 +49,7 @@ def judge_drivers(dra: DraFacts, wanted: str = "") -> Iterator[Finding]:
 
 def _judge_leftover(files: Sequence[ClaimFile]) -> Iterator[Finding]:
     if files:
-        yield warning(
-            Step.CDI,
+        yield Step.CDI.warning(
             some_of(str(each.path) for each in files),
             f"{counted(len(files), 'CDI file')} of claims that are gone: a driver was killed or "
             "removed while it unprepared them",
@@ -62,8 +60,7 @@ def _judge_leftover(files: Sequence[ClaimFile]) -> Iterator[Finding]:
 
 def judge_served(driver: DriverFacts, state: ResourceState | None) -> Iterator[Finding]:
     """Say that a driver has the devices of a resource, and which pods still have old ones."""
-    yield ok(
-        Step.REGISTRATION,
+    yield Step.REGISTRATION.ok(
         f"driver {driver.name}",
         f"no device plugin offers it: the DRA driver {driver.name} serves it, to claims; "
         f"`kubedevices explain {driver.name}` says more",
@@ -72,12 +69,11 @@ def judge_served(driver: DriverFacts, state: ResourceState | None) -> Iterator[F
     if held:
         holders = dict.fromkeys(name for each in held for name in each.held_by)
         found = f"{counted(len(held), 'device')} of the device plugin held by {some_of(holders)}"
-        yield ok(Step.HELD, f"driver {driver.name}", f"{found}, until these pods end")
+        yield Step.HELD.ok(f"driver {driver.name}", f"{found}, until these pods end")
 
 
 def _judge_astray(name: str, socket: Path, registry: Path) -> Finding:
-    return problem(
-        Step.DRIVER,
+    return Step.DRIVER.problem(
         f"driver {name}",
         f"its registration socket is {socket}, but the kubelet of this host looks in {registry}: "
         "the driver is not registered",
@@ -88,8 +84,7 @@ def _judge_astray(name: str, socket: Path, registry: Path) -> Finding:
 
 def _judge_unknown(wanted: str, known: Sequence[str]) -> Finding:
     meant = closest(wanted, known)
-    return problem(
-        Step.DRIVER,
+    return Step.DRIVER.problem(
         f"driver {wanted}",
         "no driver of this name has a registration socket, a claim or files here; known drivers: "
         f"{some_of(known) or 'none'}",
@@ -97,7 +92,7 @@ def _judge_unknown(wanted: str, known: Sequence[str]) -> Finding:
         if meant
         else "start the driver; look at its DaemonSet. Until then its claims stay unprepared, and "
         "their pods in ContainerCreating",
-        shell_line(["kubedevices", "explain", meant]) if meant else _FIND_PODS,
+        shell_line(["kubedevices", "explain", meant]) if meant else FIND_PODS,
     )
 
 
@@ -109,16 +104,14 @@ def _judge_driver(driver: DriverFacts) -> Iterator[Finding]:
     if not driver.runs:
         yield from _judge_absent(driver, at)
     elif driver.dead:
-        yield warning(
-            Step.DRIVER,
+        yield Step.DRIVER.warning(
             some_of(each.path.name for each in driver.dead),
             f"no process listens on it: an instance of {driver.name} was killed, another one runs",
             "remove it: the kubelet dials it again and again",
             "kubedevices explain --fix" if driver.files else _remove(driver.dead),
         )
     if len(driver.instances) > 1:
-        yield ok(
-            Step.DRIVER,
+        yield Step.DRIVER.ok(
             at,
             f"{len(driver.instances)} instances are registered, as during an update: the kubelet "
             "calls the instance that registered last",
@@ -126,8 +119,7 @@ def _judge_driver(driver: DriverFacts) -> Iterator[Finding]:
     for each in driver.instances:
         yield from _judge_instance(at, each)
     if driver.files and driver.files.problem:
-        yield problem(
-            Step.CLAIM,
+        yield Step.CLAIM.problem(
             at,
             driver.files.problem,
             "a driver that starts keeps the file under another name, and finds the held devices "
@@ -146,19 +138,17 @@ def _judge_absent(driver: DriverFacts, at: str) -> Iterator[Finding]:
         prepared = [*driver.claims]
     if not driver.is_seen:
         found = "the plugin registry cannot be read, so it is not known whether the driver runs"
-        yield unknown(Step.DRIVER, at, found, "run this again as root of the host")
+        yield Step.DRIVER.unknown(at, found, "run this again as root of the host")
     elif prepared:
-        yield problem(
-            Step.DRIVER,
+        yield Step.DRIVER.problem(
             at,
             f"the driver does not run, but has {counted(len(prepared), 'prepared claim')}: "
             f"their pods cannot end{is_killed}",
             "start the driver again: a pod ends when the driver has unprepared its claims",
-            _FIND_PODS,
+            FIND_PODS,
         )
     elif driver.dead:
-        yield problem(
-            Step.DRIVER,
+        yield Step.DRIVER.problem(
             at,
             f"the driver does not run: no process listens on {driver.dead[0].path.name}, so it was "
             "killed",
@@ -166,8 +156,7 @@ def _judge_absent(driver: DriverFacts, at: str) -> Iterator[Finding]:
             _remove(driver.dead),
         )
     elif driver.files and driver.files.has_slices:
-        yield warning(
-            Step.DRIVER,
+        yield Step.DRIVER.warning(
             at,
             "the driver does not run; the kubelet deletes its ResourceSlices after 30 seconds",
             "start the driver again",
@@ -179,20 +168,18 @@ def _judge_instance(at: str, instance: RegistrySocket) -> Iterator[Finding]:
     service, versions = instance.service, some_of(instance.info.supported_versions) or "no version"
     name = instance.path.name
     if not instance.has_known_api:
-        yield problem(
-            Step.DRIVER,
+        yield Step.DRIVER.problem(
             at,
             f"{name} offers {versions}, which this kubelet cannot use: it refuses the driver",
             "update the driver: kubelets need v1.DRAPlugin or v1beta1.DRAPlugin",
         )
         return
     if service is None or service.refusal == NO_PERMISSION:
-        yield unknown(Step.DRIVER, at, f"no permission to connect to {instance.info.endpoint}")
+        yield Step.DRIVER.unknown(at, f"no permission to connect to {instance.info.endpoint}")
         return
     if service.refusal:
         why = "does not exist" if service.refusal == MISSING else "has no listener"
-        yield problem(
-            Step.DRIVER,
+        yield Step.DRIVER.problem(
             at,
             f"{name} answers, but the socket for calls, {service.path}, {why}: the kubelet cannot "
             "call the driver, and no claim is prepared or unprepared",
@@ -200,20 +187,13 @@ def _judge_instance(at: str, instance: RegistrySocket) -> Iterator[Finding]:
             restart_of(instance.socket.listener if instance.socket else None),
         )
         return
-    who = service.listener or UNSEEN
-    if service.listener and service.listener.state.upper() == "T":
-        yield problem(
-            Step.DRIVER,
-            at,
-            f"{who} listens, but is stopped: it prepares no claim until it continues",
-            "a debugger or a signal (SIGSTOP) stopped it; after a signal, this continues it",
-            f"kill -CONT {service.listener.pid}",
-        )
+    if stopped := judge_stopped(Step.DRIVER, at, service.listener, "prepares no claim"):
+        yield stopped
         return
-    found = f"{who} serves {versions} at {service.path}, found by {name}"
+    found = f"{service.listener or UNSEEN} serves {versions} at {service.path}, found by {name}"
     if service.connections:
         found += ", and the kubelet is connected"
-    yield ok(Step.DRIVER, at, found)
+    yield Step.DRIVER.ok(at, found)
 
 
 # ---------------------------------------------------------------- claims
@@ -224,7 +204,7 @@ def _judge_claims(driver: DriverFacts) -> Iterator[Finding]:
     ready = [each for each in driver.claims if each.is_ready]
     if driver.runs or not driver.claims or not driver.is_seen:
         held = "; ".join(map(_told, ready))
-        yield ok(Step.CLAIM, at, f"{counted(len(ready), 'claim')} prepared{held and f': {held}'}")
+        yield Step.CLAIM.ok(at, f"{counted(len(ready), 'claim')} prepared{held and f': {held}'}")
     for claim in driver.claims:
         yield from _judge_files(at, claim, runs=driver.runs)
     unused = [each for each in driver.claims if each.unused]
@@ -237,8 +217,7 @@ def _judge_claims(driver: DriverFacts) -> Iterator[Finding]:
         if holder is not None:
             advice = f"no container has {holder.name}: if its pod is gone, free its devices"
             command = release_of(holder.name)
-        yield problem(
-            Step.CLAIM,
+        yield Step.CLAIM.problem(
             at,
             f"{each.namespace}/{each.name} is not prepared: {each.reason}",
             advice,
@@ -253,8 +232,7 @@ def _told(claim: ClaimFacts) -> str:
 
 def _judge_files(at: str, claim: ClaimFacts, *, runs: bool) -> Iterator[Finding]:
     if claim.lacks_file:
-        yield problem(
-            Step.CLAIM,
+        yield Step.CLAIM.problem(
             at,
             f"{claim.name} is prepared, but its CDI file is missing: its containers do not start",
             "a driver that runs writes the file again within a second: see its log"
@@ -262,8 +240,7 @@ def _judge_files(at: str, claim: ClaimFacts, *, runs: bool) -> Iterator[Finding]
             else "start the driver: it writes the file again",
         )
     for name, why in claim.unresolved:
-        yield problem(
-            Step.CDI,
+        yield Step.CDI.problem(
             name,
             f"claim {claim.name} needs it, but {why}: its containers end in CreateContainerError",
             "the driver wrote no file for it, or another program deleted or overwrote the file; "
@@ -276,8 +253,7 @@ def _judge_unused(at: str, claim: ClaimFacts) -> Finding:
     found = f"{claim.name} is prepared and has {', '.join(claim.devices) or 'no device'}, but "
     found += claim.unused
     if not claim.is_ours:
-        return problem(
-            Step.CLAIM,
+        return Step.CLAIM.problem(
             at,
             found,
             "the kubelet calls the driver each minute to unprepare it, so the driver does not "
@@ -290,14 +266,13 @@ def _judge_unused(at: str, claim: ClaimFacts) -> Finding:
     )
     command = release_of(claim.name)
     if not claim.is_certain:
-        return warning(Step.CLAIM, at, found, advice, command)
-    return problem(Step.CLAIM, at, f"{found}: no other claim gets its devices", advice, command)
+        return Step.CLAIM.warning(at, found, advice, command)
+    return Step.CLAIM.problem(at, f"{found}: no other claim gets its devices", advice, command)
 
 
 def _judge_kubelet(kubelet: KubeletClaims) -> Iterator[Finding]:
     if kubelet.problem:
-        yield problem(
-            Step.CLAIM,
+        yield Step.CLAIM.problem(
             str(kubelet.path),
             f"it cannot be read: {kubelet.problem}",
             "a kubelet does not start with a damaged file. Without the file it forgets all claims: "
@@ -307,8 +282,7 @@ def _judge_kubelet(kubelet: KubeletClaims) -> Iterator[Finding]:
 
 
 def _judge_twice(device: str, claims: Sequence[ClaimFacts]) -> Finding:
-    return problem(
-        Step.CLAIM,
+    return Step.CLAIM.problem(
         device,
         f"one device is held by {len(claims)} claims: {'; '.join(map(_told, claims))}",
         "end all but one of their pods, unless the claims have admin access; a driver must refuse "

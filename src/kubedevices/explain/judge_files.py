@@ -6,7 +6,7 @@ from kubedevices.errors.safe_text import shell_line
 from kubedevices.errors.words import some_of
 from kubedevices.explain.commands import events_of, open_in
 from kubedevices.explain.facts import Allocation, ContainerFile, FileFacts, Selinux
-from kubedevices.explain.finding import Finding, Step, ok, problem, unknown, warning
+from kubedevices.explain.finding import Finding, Step
 from kubedevices.values.cdi import CdiRegistry
 
 _OTHERS_MAY_USE = 0o006
@@ -30,14 +30,14 @@ def judge_answers(allocations: Sequence[Allocation], checkpoint: str) -> list[Fi
             "no container holds a device: run this again when a container holds a device, to see "
             "the device files"
         )
-        return [ok(Step.DEVICE_FILE, checkpoint, found)]
+        return [Step.DEVICE_FILE.ok(checkpoint, found)]
     if not any(each.response.devices or each.response.cdi_devices for each in allocations):
         found = "the plugin hands out no device file and no CDI name"
         if any(each.response.mounts for each in allocations):
             found += ", but mounts"
         else:
             found += ", so a hook of the runtime must act on its variables or annotations"
-        return [ok(Step.DEVICE_FILE, checkpoint, found)]
+        return [Step.DEVICE_FILE.ok(checkpoint, found)]
     return []
 
 
@@ -45,11 +45,10 @@ def judge_host_file(file: FileFacts, selinux: Selinux) -> list[Finding]:
     """Say whether a container can get a device file, and does not lose it later."""
     if file.problem:
         found = f"cannot be read: {file.problem}"
-        return [unknown(Step.DEVICE_FILE, file.path, found, "run this again as root")]
+        return [Step.DEVICE_FILE.unknown(file.path, found, "run this again as root")]
     if not file.kind:
         return [
-            problem(
-                Step.DEVICE_FILE,
+            Step.DEVICE_FILE.problem(
                 file.path,
                 "not on this host: no such file or directory",
                 "containers end in CreateContainerError until the file exists: load the driver, "
@@ -59,10 +58,10 @@ def judge_host_file(file: FileFacts, selinux: Selinux) -> list[Finding]:
         ]
     if file.kind not in ("c", "b", "p"):
         advice = "runtimes need a device file here; a plugin must hand out other files as mounts"
-        return [problem(Step.DEVICE_FILE, file.path, f"a {file.kind}, not a device file", advice)]
+        return [Step.DEVICE_FILE.problem(file.path, f"a {file.kind}, not a device file", advice)]
     number = f"{file.major}:{file.minor}"
     found = f"{file.kind} {number}, mode {file.mode:04o}, user {file.uid}, group {file.gid}"
-    findings = [ok(Step.DEVICE_FILE, file.path, found)]
+    findings = [Step.DEVICE_FILE.ok(file.path, found)]
     findings += _judge_link(file, number)
     findings += _judge_mode(file)
     return findings + _judge_label(file, selinux)
@@ -74,10 +73,9 @@ def _judge_link(file: FileFacts, number: str) -> list[Finding]:
         return []
     link = f"/dev/{folder}/{number}"
     if file.link:
-        return [ok(Step.LINK, link, "exists")]
+        return [Step.LINK.ok(link, "exists")]
     return [
-        warning(
-            Step.LINK,
+        Step.LINK.warning(
             link,
             f"missing, or leads to another device than {file.path}: with systemd's cgroup driver, "
             "containers lose the device at the next `systemctl daemon-reload`",
@@ -89,7 +87,7 @@ def _judge_link(file: FileFacts, number: str) -> list[Finding]:
 
 def _judge_mode(file: FileFacts) -> list[Finding]:
     if file.mode & _OTHERS_MAY_USE == _OTHERS_MAY_USE:
-        return [ok(Step.PERMISSIONS, file.path, "every user may read and write it")]
+        return [Step.PERMISSIONS.ok(file.path, "every user may read and write it")]
     if file.mode & _GROUP_MAY_USE == _GROUP_MAY_USE:
         found = f"only user {file.uid} and group {file.gid} may read and write it"
     elif file.mode & _OWNER_MAY_USE == _OWNER_MAY_USE:
@@ -98,7 +96,7 @@ def _judge_mode(file: FileFacts) -> list[Finding]:
         found = f"only root may read and write it (mode {file.mode:04o})"
     advice = f"for containers of other users, {_access(file, _READ_AND_WRITE)}"
     found += "; a container gets a copy with the same mode"
-    return [warning(Step.PERMISSIONS, file.path, found, advice)]
+    return [Step.PERMISSIONS.warning(file.path, found, advice)]
 
 
 def _access(file: FileFacts | ContainerFile, wanted: int) -> str:
@@ -121,15 +119,14 @@ def _access(file: FileFacts | ContainerFile, wanted: int) -> str:
 
 def _judge_label(file: FileFacts, selinux: Selinux) -> list[Finding]:
     if not selinux.is_enforcing:
-        return [ok(Step.SELINUX, file.path, "SELinux is not enforced on this host")]
+        return [Step.SELINUX.ok(file.path, "SELinux is not enforced on this host")]
     if selinux.use_devices:
-        return [ok(Step.SELINUX, file.path, "container_use_devices is on")]
+        return [Step.SELINUX.ok(file.path, "container_use_devices is on")]
     kind = file.label.split(":")[2] if file.label.count(":") >= 2 else file.label
     if kind in _USABLE_TYPES:
-        return [ok(Step.SELINUX, file.path, f"labelled {kind}, which containers may use")]
+        return [Step.SELINUX.ok(file.path, f"labelled {kind}, which containers may use")]
     return [
-        warning(
-            Step.SELINUX,
+        Step.SELINUX.warning(
             file.path,
             f"{f'labelled {kind}' if kind else 'its label cannot be read'}: SELinux may refuse "
             "confined containers; `ausearch --message avc --start recent` shows refusals",
@@ -150,11 +147,11 @@ def judge_cdi(names: Iterable[str], registry: CdiRegistry) -> list[Finding]:
         if not explained.resolves:
             advice = "containers end in CreateContainerError until a file defines it"
             command = shell_line(["kubedevices", "cdi", "resolve", name])
-            findings.append(problem(Step.CDI, name, explained.reason, advice, command))
+            findings.append(Step.CDI.problem(name, explained.reason, advice, command))
             continue
-        findings.append(ok(Step.CDI, name, explained.reason))
+        findings.append(Step.CDI.ok(name, explained.reason))
         findings += [
-            warning(Step.CDI, name, text, "check this against the runtime of this host")
+            Step.CDI.warning(name, text, "check this against the runtime of this host")
             for text in explained.warnings
         ]
     return findings
@@ -183,7 +180,7 @@ def judge_inside(
             "started again"
         )
         advice = "the events of the pod say which of these it is"
-        return [unknown(Step.CONTAINER, at, found, advice, events_of(pod))]
+        return [Step.CONTAINER.unknown(at, found, advice, events_of(pod))]
     findings = []
     for spec in allocation.response.devices:
         path = spec.container_path or spec.host_path
@@ -194,7 +191,7 @@ def judge_inside(
                 "the container started before it got the device, or its runtime left the device "
                 "out: delete the pod, so that it is created again"
             )
-            findings.append(problem(Step.CONTAINER, at, found, advice))
+            findings.append(Step.CONTAINER.problem(at, found, advice))
             continue
         findings += _judge_device(at, here, files.get(spec.host_path), spec.permissions)
     return findings
@@ -223,7 +220,7 @@ def _judge_device(
         found = f"{path} is device {inside.major}:{inside.minor}, on the host it is now "
         found += f"{host.major}:{host.minor}"
         advice = "the device was removed and came back as another device: delete the pod"
-        return [problem(Step.CONTAINER, at, found, advice)]
+        return [Step.CONTAINER.problem(at, found, advice)]
     findings = [_judge_users(at, here, permissions)]
     if inside.cgroup is None:
         found = "cgroup version 2 has its permissions in a BPF program, which cannot be read"
@@ -233,16 +230,16 @@ def _judge_device(
         )
         return [
             *findings,
-            unknown(Step.CGROUP, at, found, advice, open_in(inside.process, path)),
+            Step.CGROUP.unknown(at, found, advice, open_in(inside.process, path)),
         ]
     if _permits(inside.cgroup, inside, permissions):
-        return [*findings, ok(Step.CGROUP, at, f"permits {permissions} of {path}")]
+        return [*findings, Step.CGROUP.ok(at, f"permits {permissions} of {path}")]
     found = f"does not permit {permissions} of {inside.kind} {inside.major}:{inside.minor} ({path})"
     advice = (
         "the permission was removed after the start, as `systemctl daemon-reload` does if the "
         "/dev/char link is missing: create the link, then delete the pod"
     )
-    return [*findings, problem(Step.CGROUP, at, found, advice)]
+    return [*findings, Step.CGROUP.problem(at, found, advice)]
 
 
 def _judge_users(at: str, here: Sequence[ContainerFile], permissions: str) -> Finding:
@@ -255,14 +252,14 @@ def _judge_users(at: str, here: Sequence[ContainerFile], permissions: str) -> Fi
         found = f"{path} is in it, {first.process.name} (user {first.runs_as}) may open it"
         if others := dict.fromkeys(str(each.runs_as) for each in refused):
             found += f"; other processes in it, of user {some_of(others)}, may not"
-        return ok(Step.CONTAINER, at, found)
+        return Step.CONTAINER.ok(at, found)
     groups = some_of(map(str, first.groups)) or "none"
     found = (
         f"{path} is in it, but {first.process.name} (user {first.runs_as}, groups {groups}) "
         f"may not open it: mode {first.mode:04o}, user {first.uid}, group {first.gid}"
     )
     advice = f"{_access(first, wanted)}; then delete the pod"
-    return problem(Step.CONTAINER, at, found, advice)
+    return Step.CONTAINER.problem(at, found, advice)
 
 
 def _may_open(inside: ContainerFile, wanted: int) -> bool:

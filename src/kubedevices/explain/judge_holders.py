@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from kubedevices.dra.names import may_be_label
 from kubedevices.explain.driver_facts import ClaimFacts, DriverFacts
 from kubedevices.explain.facts import Allocation, ResourceState
-from kubedevices.explain.finding import Finding, Step, problem
+from kubedevices.explain.finding import Finding, Step
 from kubedevices.rules.replicas import device_of
 
 Device = tuple[str, str]
@@ -51,8 +51,7 @@ def judge_holders(
                 f"{resource}/{name} by {', '.join(sorted(holders))}"
                 for (resource, name), holders in sorted(found.items())
             )
-            yield problem(
-                Step.HELD,
+            yield Step.HELD.problem(
                 file,
                 f"one device is held under {len(found)} IDs: {listed}",
                 "end all but one of these pods, and offer the device in one resource of one plugin",
@@ -85,8 +84,7 @@ def judge_both_apis(
             if known and claim.files and not known & claim.files:
                 continue
             by_claim = f", held by {', '.join(claim.held_by)}" if claim.held_by else ""
-            yield problem(
-                Step.HELD,
+            yield Step.HELD.problem(
                 "/".join(device),
                 f"one device is held in both device APIs: by the device plugin for "
                 f"{', '.join(sorted(holders))}; by claim {claim.name}{by_claim}",

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator
 
 from kubedevices.errors.words import counted, some_of
-from kubedevices.explain.finding import Finding, Step, ok, problem
+from kubedevices.explain.finding import Finding, Step
 from kubedevices.values.proxied_plugin import CordonedDevice, ProxiedPlugin
 
 
@@ -29,12 +29,12 @@ def judge_behind(proxied: Iterable[ProxiedPlugin], known: Collection[str]) -> It
             if not plugin.is_hidden:
                 yield _judge_elsewhere(plugin)
                 continue
-            yield ok(Step.PROXY, at, f"its plugin {_place(plugin)}; {_rules(plugin)}")
+            yield Step.PROXY.ok(at, f"its plugin {_place(plugin)}; {_rules(plugin)}")
         elif known_names := [name for name in names if name in known]:
             served = f"the kubelet gets {some_of(known_names)}"
             if plugin.is_here:
                 found = f"its plugin {_place(plugin)}; {_rules(plugin)}; {served}"
-                yield ok(Step.PROXY, at, found)
+                yield Step.PROXY.ok(at, found)
         else:
             for name in names:
                 yield from _judge_served(name, plugin)
@@ -63,11 +63,10 @@ def _judge_served(resource: str, plugin: ProxiedPlugin) -> Iterator[Finding]:
     served = f"the kubelet gets {counted(total, 'device')}, {outside.healthy} healthy"
     words = [_rules(plugin), served]
     if plugin.is_here:
-        yield ok(Step.PROXY, at, "; ".join([f"its plugin {_place(plugin)}", *words]))
+        yield Step.PROXY.ok(at, "; ".join([f"its plugin {_place(plugin)}", *words]))
     else:
         # Also while `hold` keeps the list: new pods wait, and soon they stay Pending.
-        yield problem(
-            Step.PROXY,
+        yield Step.PROXY.problem(
             at,
             "; ".join(["its plugin is not connected to the proxy", *words]),
             "start the plugin: it registers in the proxy's --plugin-dir",
@@ -79,9 +78,8 @@ def _judge_elsewhere(plugin: ProxiedPlugin) -> Finding:
     names = [each.resource for each in plugin.outside]
     if not names:
         advice = "see the proxy's configuration file and its log"
-        return problem(Step.PROXY, at, f"the proxy does not serve it: {_rules(plugin)}", advice)
-    return problem(
-        Step.PROXY,
+        return Step.PROXY.problem(at, f"the proxy does not serve it: {_rules(plugin)}", advice)
+    return Step.PROXY.problem(
         at,
         f"only the plugin uses this name; the kubelet gets the resource as {some_of(names)}",
         "use that name in pods",

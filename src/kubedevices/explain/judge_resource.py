@@ -7,7 +7,7 @@ from kubedevices.errors.safe_text import shell_line
 from kubedevices.errors.words import closest, counted, some_of
 from kubedevices.explain.commands import log_of
 from kubedevices.explain.facts import DeviceState, ResourceFacts, ResourceState, Socket
-from kubedevices.explain.finding import Finding, Step, ok, problem, unknown, warning
+from kubedevices.explain.finding import Finding, Step
 from kubedevices.rules.replicas import device_of
 from kubedevices.values.device import Health
 from kubedevices.values.proxied_plugin import AWAY, CordonedDevice
@@ -22,10 +22,10 @@ def judge_name(resource: str) -> Finding:
     """Say whether a kubelet accepts this name."""
     rule = explain_resource_name(resource)
     if not rule:
-        return ok(Step.NAME, resource, "a kubelet accepts this name")
+        return Step.NAME.ok(resource, "a kubelet accepts this name")
     better = suggest_resource_name(resource)
     advice = f"call it {better}, for example" if better else "choose another name"
-    return problem(Step.NAME, resource, f"no kubelet accepts this name: {rule}", advice)
+    return Step.NAME.problem(resource, f"no kubelet accepts this name: {rule}", advice)
 
 
 def judge_registration(
@@ -43,8 +43,7 @@ def judge_registration(
     if not answers.source:
         ids = answers.registered.get(resource, ())
         return [
-            unknown(
-                Step.REGISTRATION,
+            Step.REGISTRATION.unknown(
                 str(answers.checkpoint),
                 "registered before the checkpoint was written, with "
                 f"{counted(len(ids), 'healthy device')}; nothing newer is known",
@@ -55,7 +54,7 @@ def judge_registration(
         return _judge_at_kubelet(resource, state, answers, plugins)
     if resource not in answers.resources:
         found = "only a checkpoint knows it; no plugin has registered since"
-        return [problem(Step.REGISTRATION, answers.source, found, "start its plugin")]
+        return [Step.REGISTRATION.problem(answers.source, found, "start its plugin")]
     return _judge_at_node(answers.resources[resource], answers.source)
 
 
@@ -65,7 +64,7 @@ def _judge_unknown(resource: str, answers: ResourceFacts) -> Finding:
         found = "neither a node nor a kubelet could be asked"
         if answers.checkpoint is not None:
             found += f"; the checkpoint lists {some_of(known) or 'no resource'}"
-        return unknown(Step.REGISTRATION, resource, found, "; ".join(answers.unasked))
+        return Step.REGISTRATION.unknown(resource, found, "; ".join(answers.unasked))
     meant = closest(resource, known)
     found = "no plugin has registered it"
     found += f"; known resources: {some_of(known) or 'none'}"
@@ -76,7 +75,7 @@ def _judge_unknown(resource: str, answers: ResourceFacts) -> Finding:
         "starts without devices"
     )
     command = f"kubedevices explain {meant}" if meant else ""
-    return problem(Step.REGISTRATION, answers.source, found, advice, command)
+    return Step.REGISTRATION.problem(answers.source, found, advice, command)
 
 
 def _judge_at_node(state: ResourceState, source: str) -> list[Finding]:
@@ -84,14 +83,13 @@ def _judge_at_node(state: ResourceState, source: str) -> list[Finding]:
     match state.plugin:
         case "connected":
             return [
-                ok(Step.REGISTRATION, at, "registered and connected"),
-                ok(Step.DEVICE_LIST, at, "the ListAndWatch stream is open"),
+                Step.REGISTRATION.ok(at, "registered and connected"),
+                Step.DEVICE_LIST.ok(at, "the ListAndWatch stream is open"),
             ]
         case "starting":
             return [
-                ok(Step.REGISTRATION, at, "registered and connected"),
-                problem(
-                    Step.DEVICE_LIST,
+                Step.REGISTRATION.ok(at, "registered and connected"),
+                Step.DEVICE_LIST.problem(
                     at,
                     "the plugin has not sent a list since it registered",
                     "a plugin must send a list, even an empty list, as soon as ListAndWatch is "
@@ -106,7 +104,7 @@ def _judge_at_node(state: ResourceState, source: str) -> list[Finding]:
         case _:
             found = "its plugin disconnected and did not register again within the grace period"
     advice = "start the plugin again; running pods keep their devices"
-    return [problem(Step.REGISTRATION, at, found, advice)]
+    return [Step.REGISTRATION.problem(at, found, advice)]
 
 
 def _judge_at_kubelet(
@@ -114,14 +112,14 @@ def _judge_at_kubelet(
 ) -> list[Finding]:
     """A kubelet lists only healthy and held devices: the connections of plugins say the rest."""
     at = answers.source
-    registered = ok(Step.REGISTRATION, at, "registered")
+    registered = Step.REGISTRATION.ok(at, "registered")
     listed_by_kubelet = answers.resources.get(resource)
     if listed_by_kubelet is not None and listed_by_kubelet.allocatable:
         healthy = f"the list has {counted(listed_by_kubelet.allocatable, 'healthy device')}"
-        return [registered, ok(Step.DEVICE_LIST, at, healthy)]
+        return [registered, Step.DEVICE_LIST.ok(at, healthy)]
     if state is not None and state.capacity is not None and not state.allocatable:
         listed = f"{state.socket} lists {counted(state.capacity, 'device')}, none of them healthy"
-        return [registered, ok(Step.DEVICE_LIST, at, listed)]
+        return [registered, Step.DEVICE_LIST.ok(at, listed)]
     found = "the kubelet lists no healthy device now, so capacity or allocatable is 0"
     before = answers.registered.get(resource, ())
     if before:
@@ -130,12 +128,12 @@ def _judge_at_kubelet(
     if not served:
         found = f"its plugin does not run, no plugin listens in this directory: {found}"
         advice = "start the plugin again; the capacity stays for five minutes, then it becomes 0"
-        return [problem(Step.REGISTRATION, at, found, advice, _LOG)]
+        return [Step.REGISTRATION.problem(at, found, advice, _LOG)]
     connected = [each for each in served if each.connections is None or each.connections]
     if not connected:
         found = f"no plugin has a connection from the kubelet, so none is registered: {found}"
         advice = "see the plugin sockets above"
-        return [problem(Step.REGISTRATION, at, found, advice, _LOG)]
+        return [Step.REGISTRATION.problem(at, found, advice, _LOG)]
     others = sum(bool(each.allocatable) for each in answers.resources.values())
     if len(connected) <= others and None not in [each.connections for each in connected]:
         found = (
@@ -143,11 +141,11 @@ def _judge_at_kubelet(
             f"healthy devices: {found}"
         )
         advice = "start the plugin, or see the plugin sockets above"
-        return [problem(Step.REGISTRATION, at, found, advice, _LOG)]
+        return [Step.REGISTRATION.problem(at, found, advice, _LOG)]
     if len(connected) == 1:
         found = f"the list of its plugin is empty, or all its devices are unhealthy: {found}"
     advice, command = _advice_for_empty_list(resource, connected)
-    return [problem(Step.DEVICE_LIST, at, found, advice, command)]
+    return [Step.DEVICE_LIST.problem(at, found, advice, command)]
 
 
 def _advice_for_empty_list(resource: str, connected: Sequence[Socket]) -> tuple[str, str]:
@@ -199,8 +197,7 @@ def judge_health(
         if state.capacity is None:
             return []  # judge_registration says why
         return [
-            problem(
-                Step.HEALTH,
+            Step.HEALTH.problem(
                 source,
                 "the plugin lists no device at all",
                 "the plugin found no device: run its scan on this host, check that the driver is "
@@ -226,8 +223,8 @@ def judge_health(
         return [_unhealthy(unexplained, found, reasons)]
     if gone := [each.device_id for each in devices if each.health == "Unknown"]:
         found += f"; {len(gone)} held, but no longer listed by the plugin"
-        return [warning(Step.HEALTH, some_of(gone), found, "the log of the plugin says why")]
-    return [ok(Step.HEALTH, source, found)]
+        return [Step.HEALTH.warning(some_of(gone), found, "the log of the plugin says why")]
+    return [Step.HEALTH.ok(source, found)]
 
 
 def _unhealthy(bad: Sequence[DeviceState], found: str, reasons: Mapping[str, str]) -> Finding:
@@ -238,14 +235,14 @@ def _unhealthy(bad: Sequence[DeviceState], found: str, reasons: Mapping[str, str
             "the plugin reports this; its log says why. Only the plugin can report them "
             "Healthy again; containers keep their devices"
         )
-        return problem(Step.HEALTH, ids, found, advice)
+        return Step.HEALTH.problem(ids, found, advice)
     advice = (
         "the proxy says so, and not the plugin: they come back when the reason is gone; "
         "containers keep their devices"
     )
     # Of a plugin that is away, `judge_proxy` reports the problem.
-    judged = warning if by_rules == {AWAY} else problem
-    return judged(Step.HEALTH, ids, f"{found}: {some_of(sorted(by_rules))}", advice)
+    judged = Step.HEALTH.warning if by_rules == {AWAY} else Step.HEALTH.problem
+    return judged(ids, f"{found}: {some_of(sorted(by_rules))}", advice)
 
 
 def judge_cordoned(
@@ -259,8 +256,7 @@ def judge_cordoned(
     healthy = {each.device_id for each in devices if each.health == Health.HEALTHY}
     whole = healthy.union(map(device_of, healthy))
     return [
-        warning(
-            Step.HEALTH,
+        Step.HEALTH.warning(
             (name := f"{each.resource}/{each.id}"),
             f"is cordoned: {each.reason}",
             "uncordon it when the reason is gone",
@@ -286,8 +282,8 @@ def _judge_without_unhealthy(
     gone = [each.device_id for each in state.devices if each.health != Health.HEALTHY]
     if gone:
         found = f"{counted(len(gone), 'device')} held, but not listed as healthy; {found}"
-        return [warning(Step.HEALTH, some_of(gone), found, advice, command)]
-    return [unknown(Step.HEALTH, source, found, advice, command)]
+        return [Step.HEALTH.warning(some_of(gone), found, advice, command)]
+    return [Step.HEALTH.unknown(source, found, advice, command)]
 
 
 def _health_counts(devices: Sequence[DeviceState]) -> str:
@@ -304,8 +300,7 @@ def judge_held(state: ResourceState, source: str) -> list[Finding]:
     Containers of one pod may hold a device one after the other.
     """
     twice = [
-        problem(
-            Step.HELD,
+        Step.HELD.problem(
             f"{state.name}/{each.device_id}",
             f"one device is held by {counted(len(pods), 'pod')}: {', '.join(each.held_by)}",
             "end all but one of these pods: two kubelets, or a kubelet without its checkpoint, "
@@ -324,10 +319,10 @@ def _judge_free(state: ResourceState, source: str) -> list[Finding]:
     held = [each for each in healthy if each.held_by]
     found = f"{len(held)} of {len(healthy)} healthy devices are held"
     if len(held) < len(healthy):
-        return [ok(Step.HELD, source, found)]
+        return [Step.HELD.ok(source, found)]
     holders = list(dict.fromkeys(name for each in held for name in each.held_by))
     advice = "no device is free: wait until one of these pods ends, or add devices"
-    return [warning(Step.HELD, source, f"{found}, by {some_of(holders)}", advice)]
+    return [Step.HELD.warning(source, f"{found}, by {some_of(holders)}", advice)]
 
 
 def judge_numa(state: ResourceState, policy: str | None) -> list[Finding]:
@@ -339,8 +334,7 @@ def judge_numa(state: ResourceState, policy: str | None) -> list[Finding]:
     if policy is None:
         found = f"{len(healthy) - len(without)} of {len(healthy)} devices report a NUMA node"
         return [
-            unknown(
-                Step.NUMA,
+            Step.NUMA.unknown(
                 "topology policy",
                 f"the policy is not known; {found}",
                 "it is topologyManagerPolicy in the kubelet's configuration",
@@ -348,12 +342,11 @@ def judge_numa(state: ResourceState, policy: str | None) -> list[Finding]:
             )
         ]
     if policy not in _STRICT:
-        return [ok(Step.NUMA, "topology policy", f"{policy}: no pod is refused because of it")]
+        return [Step.NUMA.ok("topology policy", f"{policy}: no pod is refused because of it")]
     at = f"topology policy {policy}"
     if without:
         return [
-            warning(
-                Step.NUMA,
+            Step.NUMA.warning(
                 at,
                 f"{len(without)} of {len(healthy)} devices report no NUMA node: they are "
                 "allocated as if they were near to every NUMA node",
@@ -371,7 +364,7 @@ def judge_numa(state: ResourceState, policy: str | None) -> list[Finding]:
     most = max(free.values(), default=0)
     if policy == "single-numa-node" and most < sum(free.values()):
         found += f"; a pod that needs more than {most} in a container ends in TopologyAffinityError"
-    return [ok(Step.NUMA, at, found)]
+    return [Step.NUMA.ok(at, found)]
 
 
 def _free_per_node(devices: Sequence[DeviceState]) -> Mapping[int, int]:

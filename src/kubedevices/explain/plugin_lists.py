@@ -18,7 +18,7 @@ from kubedevices.explain.facts import (
     ResourceState,
     Socket,
 )
-from kubedevices.explain.finding import Finding, Step, warning
+from kubedevices.explain.finding import Finding, Step
 from kubedevices.values.device import Health
 
 
@@ -102,9 +102,9 @@ def judge_rivals(plugins: Iterable[Socket], answers: ResourceFacts) -> list[Find
             f"{last}. The command asks the plugins for their lists to tell them apart; some "
             "plugins lose an update when a second client reads their list"
         )
-        return [warning(Step.REGISTRATION, at, found, advice, "kubedevices explain --ask-plugins")]
+        return [Step.REGISTRATION.warning(at, found, advice, "kubedevices explain --ask-plugins")]
     at = some_of(f"{each.path.name}, {each.listener or UNSEEN}" for each in rivals or connected)
-    return [warning(Step.REGISTRATION, at, found, stop)]
+    return [Step.REGISTRATION.warning(at, found, stop)]
 
 
 def _too_many(asked: Iterable[Socket], resources: Sequence[frozenset[str]]) -> list[Socket]:

@@ -12,7 +12,7 @@ from typing import Any
 from kubedevices.dra.names import may_be_label
 from kubedevices.errors.safe_text import shell_line
 from kubedevices.errors.words import some_of
-from kubedevices.explain.commands import release_of, restart_of
+from kubedevices.explain.commands import FIND_PODS, release_of, restart_of
 from kubedevices.explain.driver_facts import ClaimFacts, DraFacts, DriverFacts
 from kubedevices.explain.facts import RegistrySocket, ResourceFacts, ResourceState
 from kubedevices.explain.join_claims import is_dead, is_ours
@@ -94,7 +94,7 @@ def find_repairs(seen: RepairFacts) -> Iterator[Repair]:
 
 
 def _start(driver: DriverFacts, units: Sequence[str]) -> Repair:
-    command = "kubectl get pods --all-namespaces --field-selector spec.nodeName=NODE"
+    command = FIND_PODS
     if len(units) == 1:
         command = f"{_RESTART} {units[0]}"
     elif units:

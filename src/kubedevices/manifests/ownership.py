@@ -45,7 +45,12 @@ _TOKEN = "kubernetes.io/service-account-token"
 
 def selector(labels: Mapping[str, str]) -> str:
     """Return the label selector, for kubectl, of own objects with these labels."""
-    return ",".join(f"{key}={value}" for key, value in {**labels, MANAGED_BY: NAME}.items())
+    return selector_of({**labels, MANAGED_BY: NAME})
+
+
+def selector_of(labels: Mapping[str, str]) -> str:
+    """Return the label selector, for kubectl, of anybody's objects with these labels."""
+    return ",".join(f"{key}={value}" for key, value in labels.items())
 
 
 def is_of_another(found: dict[str, Any], wanted: dict[str, Any]) -> bool:

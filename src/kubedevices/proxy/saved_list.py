@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kubedevices.proxy.proxy_config import ProxyRule
 
 SIZE_LIMIT = 64 * 2**20
-"""Most bytes of a file; a kubelet accepts lists of 16 MiB."""
+"""Most bytes of a file, which has a list of 4 MiB as JSON at most."""
 
 DIRECTORY = "lists"
 _VERSION = 1

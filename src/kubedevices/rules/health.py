@@ -7,7 +7,7 @@ layers. So it stays out over a restart, until somebody uncordons it.
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import ClassVar, NoReturn
@@ -21,11 +21,13 @@ from kubedevices.plugin.stoppable import call_on
 from kubedevices.rules.cordon import Cordoned
 from kubedevices.rules.damping import Damper, DampingRule
 from kubedevices.rules.device_facts import DeviceFacts
-from kubedevices.rules.health_checks import CheckId, DeviceCheck, HealthChecks
+from kubedevices.rules.health_checks import FIRST_LOOK, CheckId, DeviceCheck, HealthChecks
 from kubedevices.rules.health_gate import Check
 from kubedevices.rules.middleware import RuledMiddleware, layers
 from kubedevices.values.device import Device, Health
 from kubedevices.values.device_tree import DeviceTree
+
+_UNCHECKED = "its first health check has not ended yet"
 
 _log = logging.getLogger(__name__)
 
@@ -62,6 +64,9 @@ class HealthRule(DampingRule):
 class Damped(RuledMiddleware[HealthRule]):
     """Reports the health of devices by one rule for all types, or by rules for some types.
 
+    A list waits up to 2 s for the first results of checks; a device that appears later is Unhealthy
+    for so long.
+
     Events: `turned_unhealthy`, `turned_healthy` (changes of the reported health), `went_out`
     (flapped too often), `ignored`.
     """
@@ -78,8 +83,12 @@ class Damped(RuledMiddleware[HealthRule]):
         self._dampers: dict[str, Damper] = {}
         self._reported: dict[tuple[str, str], bool] = {}
         self._ignored: set[tuple[str, str]] = set()
-        # `first_look=0`: until a check has ended, the health by the plugin counts.
+        # `first_look=0`: `_unchecked` waits for first results, because `change` may not wait.
         self._checks = HealthChecks(self.look_again, first_look=0.0)
+        self._seen: dict[tuple[str, str], float] = {}
+        """When each device that has no first result yet was seen first."""
+
+        self._has_reported = False
         self._planned: dict[CheckId, DeviceCheck] = {}
         self._has_work = asyncio.Event()
         self._cordons = next((each for each in layers(scanner) if isinstance(each, Cordoned)), None)
@@ -101,16 +110,43 @@ class Damped(RuledMiddleware[HealthRule]):
         self._plan_checks(tree, ruled)
         for name, rule in ruled.items():
             self.warn_of_unused_globs(name, rule.ignore, tree.devices(name), now)
+        for gone in [each for each in self._reported if each[1] not in tree.devices(each[0])]:
+            del self._reported[gone]  # if it returns, its first check counts again
+        unchecked = self._unchecked(now)
+        self.is_waiting = bool(unchecked) and not self._has_reported
+        self._has_reported = not self.is_waiting
         changed = {
-            name: self._changed(name, rule, tree.devices(name), now) for name, rule in ruled.items()
+            name: self._changed(name, rule, tree.devices(name), unchecked, now)
+            for name, rule in ruled.items()
         }
         times = [at for name in ruled if (at := self._dampers[name].next_at()) is not None]
+        if unchecked:
+            times.append(min(self._seen.values()) + FIRST_LOOK)
         if times:
             self.look_again(min(times))
         return tree.replaced(changed)
 
+    def _unchecked(self, now: float) -> set[tuple[str, str]]:
+        """Return the new devices whose first result may come soon: they are not Healthy yet.
+
+        If a broken device were Healthy until its check has ended, it would get a pod at each start.
+        """
+        new = {
+            (name, device_id)
+            for name, device_id, number in self._planned
+            if (name, device_id) not in self._reported
+            and self._checks.health((name, device_id, number)) is None
+        }
+        self._seen = {each: self._seen.get(each, now) for each in new}
+        return {each for each, at in self._seen.items() if now < at + FIRST_LOOK}
+
     def _changed(
-        self, device_type: str, rule: HealthRule, devices: Mapping[str, Device], now: float
+        self,
+        device_type: str,
+        rule: HealthRule,
+        devices: Mapping[str, Device],
+        unchecked: Collection[tuple[str, str]],
+        now: float,
     ) -> dict[str, Device]:
         """Return the devices whose reported health differs from the plugin's report."""
         damper = self._dampers.setdefault(device_type, Damper(rule))
@@ -120,6 +156,10 @@ class Damped(RuledMiddleware[HealthRule]):
         for device_id, device in devices.items():
             if self._is_cordoned(device_type, device_id):
                 damper.put_back(device_id)  # `Cordoned` made it Unhealthy already
+                continue
+            if (device_type, device_id) in unchecked:
+                if device.is_healthy:
+                    changed[device_id] = device.with_health(Health.UNHEALTHY, _UNCHECKED)
                 continue
             was_out = damper.is_out(device_id)
             is_ok = damper.observe(device_id, self._health_of(device_type, rule, device), now)

@@ -31,7 +31,7 @@ from kubedevices.rules.health_gate import Check, HealthGate
 from kubedevices.values.device import Health
 
 FIRST_LOOK = 2.0
-"""Seconds that a list waits for the first result of a new device."""
+"""Seconds to wait for the first result of a new device."""
 
 LONGEST_COMMAND = 10.0
 

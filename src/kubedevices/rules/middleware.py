@@ -136,6 +136,9 @@ class Middleware(Scanner):
         self._lock = threading.Lock()
         self._counting = threading.Lock()
         self._inner_tree: DeviceTree | None = None
+        self.is_waiting = False
+        """Set by `change`: it needs a later look before a tree may be passed on."""
+
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake = asyncio.Event()
         self._next_look: float | None = None
@@ -218,10 +221,15 @@ class Middleware(Scanner):
         if line := self.line():
             _log.info("%s%s", f"{self.subject}: " if self.subject else "", line)
 
+        def report(tree: DeviceTree) -> None:
+            changed = self.change(tree, loop.time())
+            if not self.is_waiting:
+                notifier.notify(changed)
+
         def pass_on() -> None:
             with self._lock:
                 self._inner_tree = part.take()[0]
-                notifier.notify(self.change(self._inner_tree, loop.time()))
+                report(self._inner_tree)
 
         # `pass_on` takes the tree under the lock: so of two trees at the same time, the later tree
         # is passed on later.
@@ -230,7 +238,7 @@ class Middleware(Scanner):
         try:
             await run_together(
                 (f"scan below {name}", hook_threads.call(self.scanner.scan, part)),
-                (f"looks of {name}", self._look(notifier)),
+                (f"looks of {name}", self._look(report)),
                 (f"beside {name}", self._beside()),
             )
         finally:
@@ -240,13 +248,13 @@ class Middleware(Scanner):
         self._next_look = at if self._next_look is None else min(self._next_look, at)
         self._wake.set()
 
-    async def _look(self, notifier: Notifier) -> NoReturn:
+    async def _look(self, report: Callable[[DeviceTree], None]) -> NoReturn:
         loop = asyncio.get_running_loop()
 
         def look() -> None:
             with self._lock:
                 if self._inner_tree is not None:
-                    notifier.notify(self.change(self._inner_tree, loop.time()))
+                    report(self._inner_tree)
 
         while True:
             # A wake-up only means that `_next_look` may be earlier now.

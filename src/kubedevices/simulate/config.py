@@ -67,7 +67,7 @@ class SimulatorConfig(Declared):
         "number of devices, may be 0", default=2, name="numberDevicesOnNode", check=check_count
     )
     plugin_name: str = key(
-        "the socket is called PLUGIN_NAME.sock", default="simple-device-plugin", check=_file_name
+        "the name of the socket begins with it", default="simple-device-plugin", check=_file_name
     )
     device_id_prefix: str = key(
         "device IDs are PREFIX-NODE-0, PREFIX-NODE-1 ...",

@@ -8,7 +8,7 @@
     - {at: 150s, faults: {failAllocateEvery: 2}}
     - {at: 180s, faults: {}}
 
-`simulated_devices` applies them.
+`simulator` applies them.
 """
 
 import json

@@ -108,10 +108,7 @@ class DeviceTree:
         return len(self._types.get(device_type, ()))
 
     def devices(self, device_type: str) -> Mapping[str, Device]:
-        """Return a read-only view: ID to device, in the order they were added.
-
-        Valid until the tree changes.
-        """
+        """Return a read-only view, ID to device as they were added, valid until a change."""
         return MappingProxyType(self._types.get(device_type, {}))
 
     def snapshot(self, *, reuse: "DeviceTree | None" = None) -> "DeviceTree":

@@ -6,6 +6,7 @@ the nodes of the machine.
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache, total_ordering
 
 from kubedevices.errors import UsageError
@@ -48,6 +49,7 @@ def nodes_of(mask: int) -> tuple[int, ...]:
 
 
 @total_ordering
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class NumaNodes:
     """A frozen set of NUMA nodes; `a < b` if `a` is narrower.
 
@@ -55,7 +57,6 @@ class NumaNodes:
     topology hints prefers sets in this order.
     """
 
-    __slots__ = ("mask",)
     mask: int
 
     def __init__(self, nodes: Iterable[int] = ()) -> None:
@@ -67,16 +68,6 @@ class NumaNodes:
         made = cls.__new__(cls)
         object.__setattr__(made, "mask", mask)
         return made
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"NumaNodes is frozen, {name} cannot be set")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"NumaNodes is frozen, {name} cannot be deleted")
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Copy and pickle through `of_mask`, because attributes cannot be set."""
-        return (type(self).of_mask, (self.mask,))
 
     def __iter__(self) -> Iterator[int]:
         """Iterate over the node numbers, ascending."""
@@ -94,16 +85,8 @@ class NumaNodes:
     def __or__(self, other: "NumaNodes") -> "NumaNodes":
         return NumaNodes.of_mask(self.mask | other.mask)
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, NumaNodes):
-            return NotImplemented
-        return self.mask == other.mask
-
     def __lt__(self, other: "NumaNodes") -> bool:
         return (len(self), self.mask) < (len(other), other.mask)
-
-    def __hash__(self) -> int:
-        return hash(self.mask)
 
     def __repr__(self) -> str:
         return f"NumaNodes({list(self)})"

@@ -1,5 +1,6 @@
 """The report of a proxy about the plugins behind it: values, and their JSON. Pure."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Self, TypeVar
 
 from kubedevices.errors import ProtocolError
@@ -87,41 +88,31 @@ class ProxiedPlugin(NamedTuple):
         """Read what `as_dict` returned; raises `ProtocolError`."""
         try:
             return cls(
-                _text(document["resource"]),
-                _text(document["socket"]),
-                _text(document["plugin"]) == _CONNECTED,
+                _is(str, document["resource"]),
+                _is(str, document["socket"]),
+                _is(str, document["plugin"]) == _CONNECTED,
                 _is(int, document["healthy"]),
                 _is(int, document["unhealthy"]),
-                tuple(map(_text, _is(list, document["rules"]))),
-                tuple(
-                    OutsideResource(
-                        _text(each["resource"]),
-                        _is(int, each["healthy"]),
-                        _is(int, each["unhealthy"]),
-                    )
-                    for each in _is(list, document["outside"])
-                ),
-                tuple(
-                    CordonedDevice(*(_text(each[key]) for key in CordonedDevice._fields))
-                    for each in _is(list, document["cordoned"])
-                ),
-                tuple(
-                    UnhealthyDevice(*(_text(each[key]) for key in UnhealthyDevice._fields))
-                    # A proxy of an older version has no reasons.
-                    for each in _is(list, document.get("reasons", []))
-                ),
+                tuple(_is(str, each) for each in _is(list, document["rules"])),
+                _rows(OutsideResource, document["outside"]),
+                _rows(CordonedDevice, document["cordoned"]),
+                # A proxy of an older version has no reasons.
+                _rows(UnhealthyDevice, document.get("reasons", [])),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ProtocolError(f"this is no plugin behind a proxy: {error!r}") from error
 
 
+def _rows(row: Callable[..., _Kind], found: Any) -> tuple[_Kind, ...]:
+    types = row.__annotations__.items()
+    return tuple(
+        row(**{name: _is(kind, each[name]) for name, kind in types}) for each in _is(list, found)
+    )
+
+
 def _is(kind: type[_Kind], value: Any) -> _Kind:
     if type(value) is not kind:  # not isinstance: True is no number
         raise TypeError(f"{value!r} is no {kind.__name__}")
+    if isinstance(value, str):
+        value.encode()  # refuses half of a surrogate pair, which JSON allows
     return value
-
-
-def _text(value: Any) -> str:
-    text = _is(str, value)
-    text.encode()  # refuses half of a surrogate pair, which JSON allows
-    return text

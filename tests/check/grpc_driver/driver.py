@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Sequence
@@ -26,6 +25,7 @@ from tests.check.grpc_driver.registration import Registration
 from tests.check.grpc_driver.service import Service
 from tests.check.grpc_driver.slices import Pool
 from tests.check.grpc_driver.state import State
+from tests.check.listening import accepts
 
 NAME = "grpc.example.com"
 _LONGEST_PATH = 107
@@ -181,12 +181,3 @@ class Driver:
         """End after SIGTERM. The slices stay."""
         self.close(_GRACE)
         return 0
-
-
-def accepts(path: Path) -> bool:
-    """Whether a process listens on a socket."""
-    with socket.socket(socket.AF_UNIX) as probe, suppress(OSError):
-        probe.settimeout(1)
-        probe.connect(str(path))
-        return True
-    return False

@@ -10,7 +10,7 @@ from tests.check.frame_relay import RST_STREAM, Frame
 from tests.check.good_plugin import GoodPlugin, identity
 from tests.check.listening import accepts
 from tests.check.mutants.field import EXITS, OFTEN_GONE
-from tests.check.mutants.grpc import Relayed
+from tests.check.mutants.grpc import GetsStuck, Relayed
 from tests.check.mutants.registry import mutation
 
 GO_CRASH = """\
@@ -68,20 +68,12 @@ class AnyStreamEndExits(GoodPlugin):
 
 
 @mutation("hangs-after-a-lost-stream", fails=["list.abandoned-stream"])
-class HangsAfterALostStream(Relayed):
-    """Sends no list to new streams when a client has cancelled a stream."""
-
-    is_stuck = False
+class HangsAfterALostStream(GetsStuck):
+    """Gets stuck when a client has cancelled a stream."""
 
     async def wanted(self, frame: Frame, client: asyncio.StreamWriter) -> bool:
         self.is_stuck |= frame.kind == RST_STREAM
         return True
-
-    async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
-        if self.is_stuck:
-            await asyncio.sleep(3600)
-        async for each in super().ListAndWatch(request, context):
-            yield each
 
 
 @mutation(

@@ -117,23 +117,27 @@ class CancelledStreamExits(Relayed):
         return True
 
 
-@mutation("broken-connection-hangs", fails=["grpc.broken-connection"])
-class BrokenConnectionHangs(Relayed):
-    """Sends no list to new streams when a connection has broken within a frame."""
+class GetsStuck(Relayed):
+    """Sends no list to new streams when it is stuck."""
 
     is_stuck = False
-
-    def make_relay(self, public: Path, hidden: Path) -> Relay:
-        return Relay(public, hidden, self.filter, on_cut=self.get_stuck)
-
-    def get_stuck(self) -> None:
-        self.is_stuck = True
 
     async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
         if self.is_stuck:
             await asyncio.sleep(3600)
         async for each in super().ListAndWatch(request, context):
             yield each
+
+
+@mutation("broken-connection-hangs", fails=["grpc.broken-connection"])
+class BrokenConnectionHangs(GetsStuck):
+    """Gets stuck when a connection has broken within a frame."""
+
+    def make_relay(self, public: Path, hidden: Path) -> Relay:
+        return Relay(public, hidden, self.filter, on_cut=self.get_stuck)
+
+    def get_stuck(self) -> None:
+        self.is_stuck = True
 
 
 @mutation("broken-connection-panics", fails=["grpc.broken-connection", "life.dies"])

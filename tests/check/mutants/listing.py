@@ -32,21 +32,7 @@ class FirstListEmpty(GoodPlugin):
     """Sends an empty list first, shortly after its start."""
 
     began = False
-
-    async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
-        if not self.began:
-            self.began = True
-            yield wire.ListAndWatchResponse()
-            await asyncio.sleep(0.01)
-        async for each in super().ListAndWatch(request, context):
-            yield each
-
-
-@mutation("first-list-empty-for-long", fails=["list.complete"])
-class FirstListEmptyForLong(GoodPlugin):
-    """Sends an empty list first, for longer than a second."""
-
-    began = False
+    seconds = 0.01
 
     async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
         if not self.began:
@@ -54,10 +40,17 @@ class FirstListEmptyForLong(GoodPlugin):
             waiting = object()
             self.streams.add(waiting)
             yield wire.ListAndWatchResponse()
-            await asyncio.sleep(1.2)
+            await asyncio.sleep(self.seconds)
             self.streams.discard(waiting)
         async for each in super().ListAndWatch(request, context):
             yield each
+
+
+@mutation("first-list-empty-for-long", fails=["list.complete"])
+class FirstListEmptyForLong(FirstListEmpty):
+    """Sends an empty list first, for longer than a second."""
+
+    seconds = 1.2
 
 
 @mutation("empty-id", fails=["list.id-present"])

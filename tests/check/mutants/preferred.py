@@ -88,8 +88,5 @@ class PreStartAnyId(GoodPlugin):
 
 
 @mutation("pre-start-not-offered", notes=["prestart.not-offered"], options=PLAIN)
-class PreStartNotOffered(GoodPlugin):
+class PreStartNotOffered(PreStartAnyId):
     """Answers OK although it does not require the call."""
-
-    async def PreStartContainer(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return wire.PreStartContainerResponse()

@@ -201,11 +201,13 @@ class RefusalStorm(GoodPlugin):
 class RefusalIgnored(GoodPlugin):
     """Continues to run without registration after a refusal."""
 
+    rest = 3600.0
+
     async def register(self) -> bool:
         try:
             return await super().register()
         except Refused:
-            await asyncio.sleep(3600)
+            await asyncio.sleep(self.rest)
             return False
 
 
@@ -215,15 +217,10 @@ class RefusalIgnored(GoodPlugin):
     says={"registration.refused": "s after that"},
     never="does not register",
 )
-class RegistersByATimer(GoodPlugin):
+class RegistersByATimer(RefusalIgnored):
     """Registers again long after a refusal, like NVIDIA's plugin after 30 s."""
 
-    async def register(self) -> bool:
-        try:
-            return await super().register()
-        except Refused:
-            await asyncio.sleep(5.8)
-            return False
+    rest = 5.8
 
 
 @mutation("refusal-exits-0", warns=["registration.refused"])
@@ -262,17 +259,12 @@ class StaleSocketPanic(GoodPlugin):
 
 
 @mutation("generic-starts-in-one-second", warns=["registration.same-second"])
-class StartsInOneSecond(GoodPlugin):
+class StartsInOneSecond(StaleSocketNever):
     """Has the second of its start in the socket name, and removes no old socket: generic, GCE."""
 
     def __init__(self, args: Any) -> None:
         super().__init__(args)
         self.path = self.path.with_name(f"widget-{int(time.time())}.sock")
-
-    async def open_server(self) -> None:
-        if self.mine is None and self.path.exists() and not accepts(self.path):
-            raise Refused("address already in use")
-        await super().open_server()
 
 
 @mutation("waits-for-a-stream", warns=["registration.unopened-stream"])

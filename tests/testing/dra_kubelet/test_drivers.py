@@ -1,41 +1,20 @@
 """`Drivers`: the end of the stand-in for a kubelet."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from kubedevices.errors import RpcError
-from kubedevices.kubelet_api.dra import (
-    HEALTH_SERVICES,
-    PLUGIN_TYPE,
-    ClaimAnswer,
-    DeviceHealth,
-    dra_methods,
-)
+from kubedevices.kubelet_api.dra import HEALTH_SERVICES, PLUGIN_TYPE
 from kubedevices.testing.dra_kubelet.drivers import Drivers
 from kubedevices.values.allocation import ClaimReference, PluginInfo
 from kubedevices.wire.unix_grpc import GrpcServer, StreamMethod
+from tests.testing.dra_kubelet.test_claim_manager import SlowDriver, serving
+from tests.waiting import until
 
 CLAIM = ClaimReference("ns", "uid", "claim")
-
-
-class HangingDriver:
-    def __init__(self) -> None:
-        self.is_called = asyncio.Event()
-
-    async def prepare(self, claims: tuple[ClaimReference, ...]) -> Mapping[str, ClaimAnswer]:
-        self.is_called.set()
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    async def unprepare(self, claims: tuple[ClaimReference, ...]) -> Mapping[str, str]:
-        return {}
-
-    async def watch_health(self) -> AsyncIterator[list[DeviceHealth]]:
-        yield []
-        await asyncio.Event().wait()
 
 
 async def _delete_no_slices(_: str) -> None:
@@ -44,19 +23,17 @@ async def _delete_no_slices(_: str) -> None:
 
 async def test_stop_ends_calls_to_a_removed_instance(short_dir: Path) -> None:
     """Its registration socket is removed, and its last call would go on for 45 seconds."""
-    driver, socket = HangingDriver(), short_dir / "dra.sock"
-    server = GrpcServer(dra_methods(driver), name="driver")
-    await server.start(socket)
+    driver = SlowDriver()
     drivers = Drivers(_delete_no_slices, lambda name, health: None)
-    await drivers.connect(PluginInfo(PLUGIN_TYPE, "x.com", str(socket), ("v1.DRAPlugin",)), socket)
-    call = asyncio.create_task(drivers.get("x.com", "prepare").prepare([CLAIM]))
-    async with asyncio.timeout(10):
-        await driver.is_called.wait()
+    async with asyncio.timeout(10), serving(short_dir, driver) as socket:
+        info = PluginInfo(PLUGIN_TYPE, "x.com", str(socket), ("v1.DRAPlugin",))
+        await drivers.connect(info, socket)
+        call = asyncio.create_task(drivers.get("x.com", "prepare").prepare([CLAIM]))
+        await until(lambda: driver.calls)
         drivers.disconnect("x.com", socket)
         await drivers.stop()
         with pytest.raises(RpcError):
             await call
-        await server.stop()
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,11 @@ def look(path: str) -> DeviceFile:
     return HOST[path]
 
 
+def registry_of(*devices: CdiDevice, **more: Any) -> CdiRegistry:
+    spec = CdiSpec(version="0.3.0", kind="v/c", devices=devices, **more)
+    return CdiRegistry((SpecFile("/a.json", 0, spec),))
+
+
 def applied(config: dict[str, Any], edits: ContainerEdits) -> dict[str, Any]:
     """Apply, and hold that the original was left alone."""
     before = copy.deepcopy(config)
@@ -52,35 +57,26 @@ def node_in(node: DeviceNode, config: dict[str, Any] | None = None) -> dict[str,
 def test_file_edits_and_device_edits_replace_in_order_in_place() -> None:
     """A=1 in the config, A=2 of the file and A=3 of the device make one A=3 at the old place."""
     device = CdiDevice("w", (), ContainerEdits(env=("A=3",)))
-    spec = CdiSpec(
-        version="0.3.0",
-        kind="v/c",
-        devices=(device,),
-        container_edits=ContainerEdits(env=("A=2", "B=9")),
-    )
+    found = registry_of(device, container_edits=ContainerEdits(env=("A=2", "B=9")))
     config = {"process": {"env": ["A=1", "AB=0", "C=5"]}}
-    result = inject(config, ["v/c=w"], CdiRegistry((SpecFile("/a.json", 0, spec),)), look)
+    result = inject(config, ["v/c=w"], found, look)
     assert result["process"]["env"] == ["A=3", "AB=0", "C=5", "B=9"]
 
 
 def test_two_devices_of_a_file_bring_its_edits_once() -> None:
     """The edits of the file come first and once."""
     devices = tuple(CdiDevice(n, (), ContainerEdits(hooks=(Hook("poststop", n),))) for n in "ab")
-    file_edits = ContainerEdits(hooks=(Hook("poststop", "file"),))
-    spec = CdiSpec(version="0.3.0", kind="v/c", devices=devices, container_edits=file_edits)
-    found = CdiRegistry((SpecFile("/a.json", 0, spec),))
+    found = registry_of(*devices, container_edits=ContainerEdits(hooks=(Hook("poststop", "file"),)))
     result = inject({}, ["v/c=b", "v/c=a"], found, look)
     assert [hook["path"] for hook in result["hooks"]["poststop"]] == ["file", "b", "a"]
 
 
 def test_an_unknown_second_device_changes_nothing() -> None:
     """All names are resolved before the first edit, and the error names the missing one."""
-    spec = CdiSpec(
-        version="0.3.0", kind="v/c", devices=(CdiDevice("w", (), ContainerEdits(env=("A=1",))),)
-    )
+    found = registry_of(CdiDevice("w", (), ContainerEdits(env=("A=1",))))
     config: dict[str, Any] = {}
     with pytest.raises(UnresolvableCdiDevices, match="unresolvable CDI devices v/c=x ") as caught:
-        inject(config, ["v/c=w", "v/c=x"], CdiRegistry((SpecFile("/a", 0, spec),)), look)
+        inject(config, ["v/c=w", "v/c=x"], found, look)
     assert caught.value.names == ("v/c=x",)
     assert config == {}
 
@@ -108,24 +104,16 @@ def test_values_of_the_edit_win_over_the_host() -> None:
         "/dev/w0", type="c", major=99, minor=7, file_mode=0o600, permissions="r", uid=1, gid=2
     )
     result = applied({}, ContainerEdits(device_nodes=(node,)))
-    assert result["linux"]["devices"] == [
-        {
-            "path": "/dev/w0",
-            "type": "c",
-            "major": 99,
-            "minor": 7,
-            "fileMode": 0o600,
-            "uid": 1,
-            "gid": 2,
-        }
-    ]
+    numbers = {"major": 99, "minor": 7, "fileMode": 0o600, "uid": 1, "gid": 2}
+    assert result["linux"]["devices"] == [{"path": "/dev/w0", "type": "c", **numbers}]
     assert result["linux"]["resources"]["devices"][0]["access"] == "r"
 
 
 def test_a_complete_edit_needs_no_host_device() -> None:
-    """Type and major are enough; then a missing host path is no error."""
-    node = DeviceNode("/dev/gone", type="b", major=8, minor=3)
-    assert node_in(node) == {"path": "/dev/gone", "type": "b", "major": 8, "minor": 3}
+    """Type and major are enough; then a host path that is missing or a link is no error."""
+    for path in ("/dev/gone", "/dev/link"):
+        node = DeviceNode(path, type="b", major=8, minor=3)
+        assert node_in(node) == {"path": path, "type": "b", "major": 8, "minor": 3}
     assert node_in(DeviceNode("/dev/gone", type="p")) == {"path": "/dev/gone", "type": "p"}
 
 
@@ -135,24 +123,20 @@ def test_a_major_without_a_type_keeps_its_number() -> None:
     assert (device["type"], device["major"], device["minor"]) == ("b", 9, 1)
 
 
-def test_a_missing_host_device_is_an_error() -> None:
-    """The missing values cannot be read from the host."""
-    with pytest.raises(CdiInjectionFailed, match="/dev/gone: no such file") as caught:
-        applied({}, ContainerEdits(device_nodes=(DeviceNode("/dev/w", "/dev/gone"),)))
-    assert caught.value.path == "/dev/gone"
-
-
-def test_a_link_is_not_followed() -> None:
-    """A symbolic link as host path is not a device node, unless the edit says everything."""
-    with pytest.raises(CdiInjectionFailed, match="not a device node"):
-        applied({}, ContainerEdits(device_nodes=(DeviceNode("/dev/link"),)))
-    assert node_in(DeviceNode("/dev/link", type="c", major=1, minor=3))["major"] == 1
-
-
-def test_a_type_that_differs_is_an_error() -> None:
-    """The edit says block device, the host says character device."""
-    with pytest.raises(CdiInjectionFailed, match="it is of type 'c', not 'b'"):
-        applied({}, ContainerEdits(device_nodes=(DeviceNode("/dev/w0", type="b"),)))
+@pytest.mark.parametrize(
+    ("node", "problem"),
+    [
+        (DeviceNode("/dev/w", "/dev/gone"), "/dev/gone: no such file"),
+        (DeviceNode("/dev/link"), "/dev/link: not a device node"),
+        (DeviceNode("/dev/w0", type="b"), "/dev/w0: it is of type 'c', not 'b'"),
+    ],
+    ids=["missing", "link", "another type"],
+)
+def test_a_host_path_that_is_not_the_device_is_an_error(node: DeviceNode, problem: str) -> None:
+    """It is missing, a link, which is not followed, or of another type than the edit says."""
+    with pytest.raises(CdiInjectionFailed, match=problem) as caught:
+        applied({}, ContainerEdits(device_nodes=(node,)))
+    assert caught.value.path == problem.partition(":")[0]
 
 
 def test_a_fifo_has_no_number_and_no_rule() -> None:

@@ -46,21 +46,9 @@ def in_range(**limits: str) -> dict[str, Any]:
         ({"value": "4", "requestPolicy": {"default": "1"}}, None, "1"),
         ({"value": "4", "requestPolicy": {"default": "1", "validValues": ["1", "4"]}}, "2", "4"),
         ({"value": "4", "requestPolicy": {"default": "1", "validValues": ["1"]}}, "2", None),
-        (
-            in_range(min="1", step="2"),
-            "4",
-            "5",
-        ),
-        (
-            in_range(min="10Gi", step="10Gi") | {"value": "80Gi"},
-            "35Gi",
-            "40Gi",
-        ),
-        (
-            in_range(min="1", max="2"),
-            "3",
-            None,
-        ),
+        (in_range(min="1", step="2"), "4", "5"),
+        (in_range(min="10Gi", step="10Gi") | {"value": "80Gi"}, "35Gi", "40Gi"),
+        (in_range(min="1", max="2"), "3", None),
     ],
     ids=str,
 )

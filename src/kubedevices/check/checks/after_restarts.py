@@ -122,10 +122,7 @@ class Growth:
 
 
 async def _restart(harness: Harness, number: int) -> float:
-    """Restart the kubelet; return the own seconds until the plugin had registered again.
-
-    Raises `NotTried` if the process ends: the check `life.dies` reports this.
-    """
+    """Return the own seconds until all registered again; raises `NotTried` if the process ends."""
     began = asyncio.get_running_loop().time()
     try:
         await restart_once(harness, number)

@@ -370,10 +370,7 @@ async def refused_dial(harness: Harness) -> Verdicts:
 
 
 async def restart_once(harness: Harness, number: int) -> None:
-    """Restart the kubelet; return when every resource has registered and sent a list.
-
-    Raises `Broken` if one does not. `number` counts the restarts from 1.
-    """
+    """Restart the kubelet; raises `Broken` unless all resources register and send a list."""
     await harness.wait_after_register()
     since = asyncio.get_running_loop().time()
     await harness.probe.restart(wipe="sockets")

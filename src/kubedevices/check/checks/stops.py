@@ -22,10 +22,7 @@ ENDED_BY_SIGTERM = (-int(signal.SIGTERM), 128 + int(signal.SIGTERM))
 
 
 class Stop:
-    """The result of one SIGTERM to an idle plugin. Several checks judge it.
-
-    `left` are the names of the sockets that the plugin left behind.
-    """
+    """The result of one SIGTERM to an idle plugin; `left` are the names of sockets left behind."""
 
     def __init__(self, process: Process, seconds: float, left: list[str]) -> None:
         self.process, self.seconds, self.left = process, seconds, left

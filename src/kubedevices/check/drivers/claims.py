@@ -57,10 +57,7 @@ class TestClaim:
         return [*allocation.get("devices", {}).get("results", ())]
 
     def allocate(self) -> "TestClaim":
-        """Allocate devices as a scheduler does.
-
-        Raises `NotTried` if the driver has too few devices of the kind.
-        """
+        """Allocate devices as a scheduler does; raises `NotTried` if there are too few."""
         api = self.node.cluster.api
         try:
             api.allocate(self.name, f"pod-of-{self.name}", self.node.node_name)

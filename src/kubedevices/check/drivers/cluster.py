@@ -79,10 +79,7 @@ class Cluster:
         }
 
     def content(self) -> list[Object]:
-        """Return the content of the slices without generations and names, in a stable order.
-
-        Slices of other nodes do not count.
-        """
+        """Return the slices of this node without generations and names, in a stable order."""
         found = [
             {**each["spec"], "pool": {**each["spec"]["pool"], "generation": 0}}
             for each in self.slices()

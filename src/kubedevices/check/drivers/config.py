@@ -10,7 +10,7 @@ from kubedevices.check.drivers.rights import granted_by, guards_slices
 from kubedevices.check.drivers.target import DriverTarget
 from kubedevices.check.drivers.timing import LONG, QUICK, DriverTiming
 from kubedevices.check.target import Trigger
-from kubedevices.errors import CannotRead, UsageError
+from kubedevices.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,10 +117,7 @@ def _two_sets(file: Path) -> tuple[dict[str, Any], ...]:
 def _documents(file: Path) -> list[object]:
     """Return the YAML documents of a file; raises `CannotRead` and `ConfigError`."""
     # Imported here, because most runs read no YAML.
-    from kubedevices.config.yaml_source import construct_value, parse_documents  # noqa: PLC0415
+    from kubedevices.config import yaml_source  # noqa: PLC0415
 
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise CannotRead(str(file), error.strerror or str(error)) from error
-    return [construct_value(node, file) for node in parse_documents(content, file) if node]
+    documents = yaml_source.parse_documents(yaml_source.read_content(file), file)
+    return [yaml_source.construct_value(node, file) for node in documents if node]

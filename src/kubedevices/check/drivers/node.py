@@ -215,10 +215,7 @@ class DriverNode(ProgramCopy):
             await self.supervisor.ask("unmount", paths=paths)
 
     async def ready(self) -> None:
-        """Make sure that the driver is registered and has published; start it if it is not.
-
-        Raises `PluginLost`.
-        """
+        """Start the driver unless it is registered and has published; raises `PluginLost`."""
         if self.is_ready():
             return
         await self.start_fresh()

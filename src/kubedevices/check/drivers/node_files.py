@@ -101,10 +101,7 @@ class NodeFiles:
         return [name for name, text in self.cdi_files().items() if uid in name + text]
 
     def cdi_edits(self, names: Sequence[str]) -> str:
-        """Return what a container gets with these CDI names, as text to compare.
-
-        Lists are sorted: their order means nothing to a container.
-        """
+        """Return what a container gets: text with sorted lists, as their order means nothing."""
         made: dict[str, Any] = to_dict(self._edits(names))
         lists = {key: sorted(each, key=repr) for key, each in made.items() if type(each) is list}
         return json.dumps(made | lists, sort_keys=True)

@@ -97,10 +97,7 @@ async def on_copies(
 
 @asynccontextmanager
 async def another_boot(node: DriverNode, devices: Sequence[str]) -> AsyncIterator[None]:
-    """Let the driver see another boot ID, and `devices` with other major and minor numbers.
-
-    Without a private view it sees all as before.
-    """
+    """Show another boot ID, and `devices` with other numbers, if there is a private view."""
     boot = node.directories.root / "boot-id"
     node.files.write([(boot, f"{uuid4()}\n".encode())])
     binds = [(str(boot), _BOOT_ID), *((_OTHER_NUMBERS, each) for each in devices)]

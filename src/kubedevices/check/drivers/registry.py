@@ -23,10 +23,7 @@ class Refused(RegistrationError):
 
 
 class DriverRegistry(Drivers):
-    """Records what registers, and takes the paths of the driver as paths of the host.
-
-    Set `refusal` to refuse all registrations with this text.
-    """
+    """Records what registers, with paths of the host; a `refusal` refuses all registrations."""
 
     def __init__(
         self,

@@ -23,10 +23,7 @@ class Right(NamedTuple):
 
 
 def granted_by(objects: Iterable[Any]) -> frozenset[Right]:
-    """Return the rights in all roles among Kubernetes objects, as they stand there: also `*`.
-
-    Objects of other kinds, and rules that are no mappings, give nothing.
-    """
+    """Return the rights in all roles among Kubernetes objects, as they stand there: also `*`."""
     return frozenset(
         Right(resource, verb)
         for each in _flat(objects)

@@ -14,10 +14,7 @@ in its cache), in which it does not see that a slice is gone. So a shorter limit
 
 @dataclass(frozen=True, slots=True)
 class DriverTiming(Durations):
-    """Limits for the driver and pauses of the check, in own seconds of the driver.
-
-    `check.busy_machine` says what own seconds are.
-    """
+    """Limits and pauses of the check, in own seconds of the driver (`check.busy_machine`)."""
 
     start: float = 40  # from the start of the process until it is registered and has published
     call: float = 45  # deadline of the kubelet for Prepare and Unprepare

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from html import escape
 
 from kubedevices import __version__
-from kubedevices.check.report.summary import CheckFinding, Run, words_about
+from kubedevices.check.report.summary import CheckFinding, Run, happened
 from kubedevices.errors.safe_text import one_line
 
 _SIGNS = {"fail": "❌", "warn": "⚠️"}
@@ -37,8 +37,8 @@ def as_markdown(run: Run) -> str:
 def _row(run: Run, finding: CheckFinding) -> str:
     sign = _SIGNS[finding.status.value]
     known = " (known)" if run.is_known(finding) else ""
-    happened = dict(words_about(finding)).get("happened", "")
-    return f"| {sign} {finding.status.value}{known} | `{finding.check.id}` | {_text(happened)} |"
+    words = _text(happened(finding))
+    return f"| {sign} {finding.status.value}{known} | `{finding.check.id}` | {words} |"
 
 
 def _details(run: Run, finding: CheckFinding) -> list[str]:

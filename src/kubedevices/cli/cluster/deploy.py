@@ -2,7 +2,7 @@
 
 import argparse
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kubedevices.cli.cluster.kubectl import ClusterRefused, Kubectl
 from kubedevices.cli.cluster.manifest_arguments import add_deployment_arguments
@@ -10,11 +10,12 @@ from kubedevices.cli.cluster.manifests import check_arguments, check_image, depl
 from kubedevices.errors import KubedevicesError
 from kubedevices.errors.words import counted
 from kubedevices.host.terminal import print_line, print_text, print_to_stderr
-
-if TYPE_CHECKING:
-    from kubedevices.manifests.deployment import Deployment
-    from kubedevices.manifests.rollout import Progress
-    from kubedevices.manifests.values import AdminValues
+from kubedevices.manifests import ownership, rollout
+from kubedevices.manifests.deployment import Deployment
+from kubedevices.manifests.dra_access import OF_NAMESPACE
+from kubedevices.manifests.rollout import Progress
+from kubedevices.manifests.values import AdminValues
+from kubedevices.manifests.workload import namespace, objects
 
 NAME = "deploy"
 HELP = """\
@@ -22,7 +23,8 @@ deploy a plugin into the cluster of kubectl; if the plugin does not start, say w
 
 Applies the output of `kubedevices manifests`, with two differences: it does not change an existing
 namespace, and it waits for the rollout. Settings of the simulator come from its variables, such as
-RESOURCE_NAME and NUMBER_DEVICES.
+RESOURCE_NAME and NUMBER_DEVICES. For a proxy, whose plugin must be moved too, and for fake nodes,
+use `kubedevices manifests`.
 """
 EXAMPLES = """\
 examples:
@@ -59,8 +61,6 @@ def add_target_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Deploy and wait; return 0 if every chosen node has its pod."""
-    from kubedevices.manifests.workload import objects
-
     check_arguments(args)
     check_image(args.image)
     deployments = deployments_of(args)
@@ -93,8 +93,8 @@ def run(args: argparse.Namespace) -> int:
 
 def remove_superfluous(
     kubectl: Kubectl,
-    wanted: "list[dict[str, object]]",
-    deployment: "Deployment",
+    wanted: list[dict[str, object]],
+    deployment: Deployment,
     *,
     is_rolled_out: bool,
 ) -> None:
@@ -103,9 +103,6 @@ def remove_superfluous(
     Objects outside the namespace give rights to pods. They are deleted only if `is_rolled_out`,
     because older pods still need them before this.
     """
-    from kubedevices.manifests import ownership
-    from kubedevices.manifests.dra_access import OF_NAMESPACE
-
     found, revisions = [], []
     kinds = ",".join(ownership.KINDS)
     for labels in ownership.belonging(deployment):
@@ -121,17 +118,14 @@ def remove_superfluous(
     for each in found:
         if each["kind"] == "DaemonSet":
             labels = each["spec"]["selector"]["matchLabels"]
-            chosen = ",".join(f"{key}={value}" for key, value in labels.items())
-            revisions += kubectl.get("controllerrevisions", f"--selector={chosen}")
+            chosen = f"--selector={ownership.selector_of(labels)}"
+            revisions += kubectl.get("controllerrevisions", chosen)
     for name in ownership.superfluous(found, wanted, revisions):
         say(kubectl.run("delete", name, "--ignore-not-found"))
 
 
-def prepare_namespace(kubectl: Kubectl, admin: "AdminValues") -> None:
+def prepare_namespace(kubectl: Kubectl, admin: AdminValues) -> None:
     """Create the namespace; an existing namespace is not changed. Raises `KubedevicesError`."""
-    from kubedevices.manifests import ownership
-    from kubedevices.manifests.workload import namespace
-
     try:
         found = kubectl.get("namespace", kubectl.namespace)
     except ClusterRefused as error:
@@ -153,10 +147,8 @@ def prepare_namespace(kubectl: Kubectl, admin: "AdminValues") -> None:
         print_line(f"namespace/{kubectl.namespace} exists already and is not changed")
 
 
-def refuse_foreign(kubectl: Kubectl, wanted: "list[dict[str, Any]]") -> None:
+def refuse_foreign(kubectl: Kubectl, wanted: list[dict[str, Any]]) -> None:
     """Raise `KubedevicesError` if an object with one of our names belongs to somebody else."""
-    from kubedevices.manifests import ownership
-
     found = kubectl.get("--filename=-", documents=wanted)
     foreign = [ownership.name_of(each) for each in found if not ownership.is_ours(each)]
     if foreign:
@@ -181,29 +173,25 @@ def refuse_foreign(kubectl: Kubectl, wanted: "list[dict[str, Any]]") -> None:
 
 
 def refuse_second_driver(
-    kubectl: Kubectl, wanted: "list[dict[str, Any]]", deployment: "Deployment"
+    kubectl: Kubectl, wanted: list[dict[str, Any]], deployment: Deployment
 ) -> None:
     """Raise `KubedevicesError` if another deployment is the driver of our domain on our nodes.
 
     The newer process would take the devices of the other deployment out of the ResourceSlices.
     """
-    from kubedevices.manifests import ownership
-
     classes = kubectl.get_known(["deviceclass"], ownership.selector({}))
-    for (namespace, name), domain in ownership.drivers_of_others(classes, wanted).items():
-        found = Kubectl(namespace).get(f"daemonset/{name}")
+    for (place, name), domain in ownership.drivers_of_others(classes, wanted).items():
+        found = Kubectl(place).get(f"daemonset/{name}")
         if not any(ownership.is_on_other_nodes(each, deployment.node_labels) for each in found):
             raise KubedevicesError(
-                f"{name} in namespace {namespace} is the DRA driver {domain} already: a domain has "
+                f"{name} in namespace {place} is the DRA driver {domain} already: a domain has "
                 "one deployment in mode dra on a node. Choose another domain, serve all device "
                 "types in one deployment, or choose other nodes with --node-label"
             )
 
 
-def wait_for_rollout(kubectl: Kubectl, deployment: "Deployment", timeout: float) -> None:
+def wait_for_rollout(kubectl: Kubectl, deployment: Deployment, timeout: float) -> None:
     """Wait until every node has its pod; print each obstacle once. Raises `KubedevicesError`."""
-    from kubedevices.manifests import rollout
-
     deadline = time.monotonic() + timeout
     printed: list[str] = []
     while True:
@@ -214,7 +202,7 @@ def wait_for_rollout(kubectl: Kubectl, deployment: "Deployment", timeout: float)
         if reached.is_done:
             say_done(deployment, reached.wanted)
             return
-        pods = kubectl.get("pods", f"--selector={_selector(deployment)}")
+        pods = kubectl.get("pods", f"--selector={ownership.selector_of(deployment.selector)}")
         reasons = rollout.obstacles(found, pods, kubectl.get("events"))
         is_late = time.monotonic() >= deadline
         news = [each for each in reasons if each not in printed and rollout.PENDING not in each]
@@ -230,17 +218,17 @@ def wait_for_rollout(kubectl: Kubectl, deployment: "Deployment", timeout: float)
 
 
 def _what_serves(
-    kubectl: Kubectl, deployment: "Deployment", pods: "list[dict[str, Any]]", reached: "Progress"
+    kubectl: Kubectl, deployment: Deployment, pods: list[dict[str, Any]], reached: Progress
 ) -> str:
     """Return what serves after a bad rollout, and the command that ends the rollout.
 
     An update leaves the older version on the nodes that have no new pod yet, so the way back is to
     the older version: `undeploy` would end that version, too.
     """
-    from kubedevices.manifests import rollout
-
     try:
-        history = kubectl.get("controllerrevisions", f"--selector={_selector(deployment)}")
+        history = kubectl.get(
+            "controllerrevisions", f"--selector={ownership.selector_of(deployment.selector)}"
+        )
     except ClusterRefused:
         history = []
     found = rollout.versions(pods, history)
@@ -259,7 +247,7 @@ def _what_serves(
     )
 
 
-def say_done(deployment: "Deployment", nodes: int) -> None:
+def say_done(deployment: Deployment, nodes: int) -> None:
     """Print on how many nodes a plugin serves. This may be no node, if no node has its labels."""
     if nodes:
         print_line(f"{deployment.name} serves on {counted(nodes, 'node')}")
@@ -270,10 +258,8 @@ def say_done(deployment: "Deployment", nodes: int) -> None:
     print_to_stderr(f"kubedevices: no node is chosen for {deployment.name}: {why}")
 
 
-def show_logs(kubectl: Kubectl, pods: "list[dict[str, dict[str, str]]]") -> None:
+def show_logs(kubectl: Kubectl, pods: list[dict[str, dict[str, str]]]) -> None:
     """Print the last log lines of pods that run and are not ready."""
-    from kubedevices.manifests import rollout
-
     for pod in pods:
         if rollout.runs(pod):
             name = pod["metadata"]["name"]
@@ -283,10 +269,6 @@ def show_logs(kubectl: Kubectl, pods: "list[dict[str, dict[str, str]]]") -> None
                 continue
             for line in lines.splitlines():
                 print_to_stderr(f"kubedevices: {name}: {line}")
-
-
-def _selector(deployment: "Deployment") -> str:
-    return ",".join(f"{key}={value}" for key, value in deployment.selector.items())
 
 
 def say(text: str) -> None:

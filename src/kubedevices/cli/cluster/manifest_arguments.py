@@ -10,11 +10,9 @@ from kubedevices.cli.cluster.manifest_modes import add_mode_arguments
 from kubedevices.cli.cluster.manifest_values import NAME_LIMIT, add_values_argument
 from kubedevices.cli.shared.serving import some_path
 from kubedevices.errors import UsageError
+from kubedevices.manifests.deployment import KUBELET_DIR, PLUGIN_DIR
 from kubedevices.values.resource_name import DOMAIN, LABEL_LIMIT, LABEL_VALUE
-from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR
 
-PLUGIN_DIR = str(DEVICE_PLUGIN_DIR)
-KUBELET_DIR = str(DEVICE_PLUGIN_DIR.parent)
 AUTHOR_OPTIONS = ("scanner", "domain", "arg", "mount")
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -66,7 +64,9 @@ def _add_plugin_arguments(parser: argparse.ArgumentParser) -> None:
         help="expose: name of a ready configuration; may be given several times",
     )
     group.add_argument(
-        "--domain", help="run, expose --profile: the part of the resource names before the slash"
+        "--domain",
+        help="run, expose --profile, proxy --mode dra: the part of the resource names before the "
+        "slash",
     )
     group.add_argument(
         "--arg",

@@ -1,18 +1,18 @@
 """`kubedevices manifests kwok`: fake nodes with the devices and the timeline of the simulator."""
 
 import argparse
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kubedevices.cli.cluster.manifest_arguments import plugin_name
 from kubedevices.errors import UsageError
 from kubedevices.host.terminal import print_to_stderr
+from kubedevices.manifests.deployment import Deployment
+from kubedevices.manifests.dra_access import device_classes
+from kubedevices.manifests.kwok import FakeNodes, State, kwok_objects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from kubedevices.manifests.deployment import Deployment
-    from kubedevices.manifests.kwok import State
     from kubedevices.simulate.config import SimulatorConfig
     from kubedevices.simulate.settings import Timeline
     from kubedevices.values.device_tree import DeviceTree
@@ -35,7 +35,7 @@ def add_kwok_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def fake_nodes(
-    args: argparse.Namespace, deployment_of: "Callable[[argparse.Namespace], Deployment]"
+    args: argparse.Namespace, deployment_of: Callable[[argparse.Namespace], Deployment]
 ) -> list[dict[str, Any]]:
     """Return the objects for KWOK; `deployment_of` gives a Deployment with the DeviceClasses.
 
@@ -43,8 +43,6 @@ def fake_nodes(
     """
     from kubedevices.cli.cluster.manifest_plugins import simulated
     from kubedevices.dra.limits import DEVICES_PER_SLICE
-    from kubedevices.manifests.dra_access import device_classes
-    from kubedevices.manifests.kwok import FakeNodes, kwok_objects
 
     count = 1 if args.nodes is None else args.nodes
     if not 1 <= count <= MOST_NODES:
@@ -69,9 +67,8 @@ def fake_nodes(
 
 def states_of(
     configs: "Sequence[SimulatorConfig]", timeline: "Timeline | None", driver: str | None
-) -> "list[State]":
+) -> list[State]:
     """Return the states of a timeline, the last one of each moment; faults change no device."""
-    from kubedevices.manifests.kwok import State
     from kubedevices.simulate.devices import SimulatedDevices
 
     devices = SimulatedDevices(configs)

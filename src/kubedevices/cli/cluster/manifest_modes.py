@@ -4,13 +4,14 @@ import argparse
 import posixpath
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from kubedevices.cli.shared.dra_serving import add_split_argument
 from kubedevices.errors import UsageError
-
-if TYPE_CHECKING:
-    from kubedevices.manifests.deployment import Deployment
+from kubedevices.manifests.deployment import CONFIG_MAP, EXTENDED_RESOURCE_NAME, Deployment
+from kubedevices.manifests.dra_access import extended_resource_name
+from kubedevices.manifests.secret_directories import ADVICE, is_secret
+from kubedevices.manifests.values import label_key
+from kubedevices.values.resource_name import explain_resource_name
 
 FOLLOWED_MODES = ("mode-file", "mode-label", "dra-devices")
 """The options of a mode that may change. A proxy has none of them: its mode is fixed."""
@@ -18,7 +19,6 @@ FOLLOWED_MODES = ("mode-file", "mode-label", "dra-devices")
 NO_NAME = "none"
 """The value of `--extended-resource-name` for DeviceClasses without such a name."""
 
-CONFIG_MAP = "configmap"
 # Directories with more than the mode of the node: the pod must not see them.
 _TOO_MUCH = ("/", "/dev", "/etc", "/proc", "/run", "/sys", "/usr", "/var", "/var/lib", "/var/run")
 
@@ -63,8 +63,8 @@ def add_mode_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def with_mode(
-    deployment: "Deployment", args: argparse.Namespace, resources: Iterable[str]
-) -> "Deployment":
+    deployment: Deployment, args: argparse.Namespace, resources: Iterable[str]
+) -> Deployment:
     """Add the mode, and a DeviceClass for each of `resources`, such as example.com/gpu.
 
     Raises `UsageError`, for example for resources of several domains: a driver has one domain.
@@ -125,10 +125,6 @@ def _refuse_options_of_dra(args: argparse.Namespace) -> None:
 
 def _pattern(given: str | None, domain: str, device_types: Iterable[str]) -> str:
     """Return the pattern of the names under `limits:`; raises `UsageError`."""
-    from kubedevices.manifests.deployment import EXTENDED_RESOURCE_NAME
-    from kubedevices.manifests.dra_access import extended_resource_name
-    from kubedevices.values.resource_name import explain_resource_name
-
     if given is None:
         return EXTENDED_RESOURCE_NAME
     if given == NO_NAME:
@@ -143,16 +139,12 @@ def _pattern(given: str | None, domain: str, device_types: Iterable[str]) -> str
 
 
 def _mode_label(given: str | None) -> str:
-    from kubedevices.manifests.values import label_key
-
     if given is not None and (problem := label_key(given)):
         raise UsageError(f"--mode-label: {problem}")
     return given or ""
 
 
 def _mode_file(given: str | None, *, is_of_host: bool) -> str | None:
-    from kubedevices.manifests.secret_directories import ADVICE, is_secret
-
     if given is None or (given == CONFIG_MAP and not is_of_host):
         return given
     directory = posixpath.dirname(given)

@@ -20,22 +20,22 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from kubedevices.cli.cluster.manifest_modes import is_followed, with_mode
 from kubedevices.errors import CannotRead, ConfigError, InvalidResourceName, UsageError
 from kubedevices.host.terminal import print_to_stderr
+from kubedevices.manifests.deployment import DEV, EXAMPLE_DOMAIN, Deployment, HostMount
+from kubedevices.manifests.secret_directories import ADVICE, is_secret
 from kubedevices.values.resource_name import explain_resource_name
 
 if TYPE_CHECKING:
     from kubedevices.expose.config import ExposeConfig, ResourceRule
     from kubedevices.expose.path_patterns import PathPattern
-    from kubedevices.manifests.deployment import Deployment, HostMount
     from kubedevices.simulate.config import SimulatorConfig
     from kubedevices.simulate.settings import FileSettings
 
-_DEV = "/dev"
 _IN_EVERY_CONTAINER = ("/proc", "/sys")
 _OF_THE_IMAGE = ("/bin", "/lib", "/lib64", "/opt/kubedevices", "/sbin", "/usr")
 _TOO_MUCH = ("/var/cache", "/var/lib", "/var/log", "/var/run", "/var/lib/kubelet")
 
 
-def with_simulator(deployment: "Deployment", args: argparse.Namespace) -> "tuple[Deployment, str]":
+def with_simulator(deployment: Deployment, args: argparse.Namespace) -> tuple[Deployment, str]:
     """Add the settings in variables and in a file; return the resource or the domain as well."""
     env, file, settings, configs = simulated(args)
     devices = sum(config.number_devices for config in configs)
@@ -83,7 +83,7 @@ def simulated(args: argparse.Namespace) -> Simulated:
     return Simulated(env, file, settings, configs)
 
 
-def with_proxy(deployment: "Deployment", args: argparse.Namespace) -> "Deployment":
+def with_proxy(deployment: Deployment, args: argparse.Namespace) -> Deployment:
     """Add the checked configuration of a proxy, and its mode."""
     from kubedevices.proxy.proxy_config import load_proxy_config
 
@@ -110,19 +110,22 @@ def with_proxy(deployment: "Deployment", args: argparse.Namespace) -> "Deploymen
             files += [(resource, check.file)] if check.file is not None else []
             if check.command:
                 _note_program(args.config, resource, check.command[0], deployment.image)
-    return replace(found, config=text_of(args.config), host_dirs=_checked_directories(files))
+    # The container has its own /dev: with `privileged: true` in the values it has the host's files.
+    places = (
+        (f"{name}: {text}", posixpath.dirname(text.partition("{")[0])) for name, text in files
+    )
+    return replace(found, config=text_of(args.config), host_dirs=_host_directories(places))
 
 
-def _checked_directories(files: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Return the directories of files that checks of a proxy read; raises `UsageError`.
+def _host_directories(places: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Return the directories outside /dev that must be mounted; raises `UsageError`.
 
-    The container has its own /dev: with `privileged: true` in the values it has the host's files.
+    Each place is the directory, after what lies in it.
     """
     wanted = {
-        _checked(directory, f"{resource}: {text}")
-        for resource, text in files
-        for directory in [posixpath.dirname(text.partition("{")[0])]
-        if not _is_in(directory, (_DEV, *_IN_EVERY_CONTAINER))
+        _checked(directory, what)
+        for what, directory in places
+        if not _is_in(directory, (DEV, *_IN_EVERY_CONTAINER))
     }
     return tuple(each for each in sorted(wanted) if not _is_in(posixpath.dirname(each), wanted))
 
@@ -153,7 +156,7 @@ def text_of(file: Path) -> str:
 # ---------------------------------------------------------------- run
 
 
-def with_author(deployment: "Deployment", args: argparse.Namespace) -> "tuple[Deployment, str]":
+def with_author(deployment: Deployment, args: argparse.Namespace) -> tuple[Deployment, str]:
     """Add the command of the plugin and its directories; return its domain as well.
 
     Raises `UsageError` and `InvalidResourceName`.
@@ -185,10 +188,7 @@ def author_resources(args: argparse.Namespace) -> list[str]:
     return found
 
 
-def _mount(text: str) -> "HostMount":
-    from kubedevices.manifests.deployment import HostMount
-    from kubedevices.manifests.secret_directories import ADVICE, is_secret
-
+def _mount(text: str) -> HostMount:
     path, _, rest = text.removesuffix(":rw").partition(":")
     inside = rest or path
     for each in (path, inside):
@@ -211,10 +211,8 @@ def _mount(text: str) -> "HostMount":
 # ---------------------------------------------------------------- expose
 
 
-def with_expose(deployment: "Deployment", args: argparse.Namespace) -> "tuple[Deployment, str]":
+def with_expose(deployment: Deployment, args: argparse.Namespace) -> tuple[Deployment, str]:
     """Add the checked configuration and its directories; return its domain as well."""
-    from kubedevices.manifests.deployment import DEV, EXAMPLE_DOMAIN
-
     if args.profile is None and args.domain is not None:
         raise UsageError("--domain works with run, and with expose --profile")
     if args.config is None and args.profile is None:
@@ -230,7 +228,11 @@ def with_expose(deployment: "Deployment", args: argparse.Namespace) -> "tuple[De
         cdi=args.cdi,
         writes_cdi=any(rule.inject in ("cdi", "both") for rule in config.resources),
         dev_dirs=dev_directories(config, args.dev_dir),
-        host_dirs=host_directories(config),
+        host_dirs=_host_directories(
+            (f"{rule.name}: {path}", directory)
+            for rule in config.resources
+            for path, directory in _looks_into(rule)
+        ),
     )
     resources = [f"{config.namespace}/{rule.device_type}" for rule in config.resources]
     return with_mode(found, args, resources), config.namespace
@@ -256,31 +258,18 @@ def _read(args: argparse.Namespace) -> "tuple[ExposeConfig, str]":
 # ---------------------------------------------------------------- directories of the host
 
 
-def host_directories(config: "ExposeConfig") -> tuple[str, ...]:
-    """Return the directories outside /dev that must be mounted; raises `UsageError`."""
-    wanted = sorted(
-        {
-            _checked(directory, f"{rule.name}: {path}")
-            for rule in config.resources
-            for path, directory in _looks_into(rule)
-            if not _is_in(directory, (_DEV, *_IN_EVERY_CONTAINER))
-        }
-    )
-    return tuple(each for each in wanted if not _is_in(posixpath.dirname(each), wanted))
-
-
 def dev_directories(config: "ExposeConfig", given: Iterable[str]) -> tuple[str, ...]:
     """Return the parts of /dev that are `given`, or /dev if none is given.
 
     Raises `UsageError` if the configuration needs another part of /dev.
     """
-    directories = tuple(dict.fromkeys(directory.rstrip("/") for directory in given)) or (_DEV,)
+    directories = tuple(dict.fromkeys(directory.rstrip("/") for directory in given)) or (DEV,)
     for directory in directories:
-        if not _is_in(directory, (_DEV,)) or posixpath.normpath(directory) != directory:
+        if not _is_in(directory, (DEV,)) or posixpath.normpath(directory) != directory:
             raise UsageError(f"--dev-dir {directory!r} is not a directory below /dev")
     for rule in config.resources:
         for path, directory in _looks_into(rule):
-            if _is_in(directory, (_DEV,)) and not _is_in(directory, directories):
+            if _is_in(directory, (DEV,)) and not _is_in(directory, directories):
                 raise UsageError(
                     f"{rule.name}: {path} needs {directory}, which no --dev-dir mounts"
                 )
@@ -302,7 +291,7 @@ def _looks_into(rule: "ResourceRule") -> Iterator[tuple[str, str]]:
         elif match.directory is not None:
             yield match.directory.text, _fixed_part(match.directory)
         else:
-            yield "a match by bus", _DEV
+            yield "a match by bus", DEV
     texts = [each.path for each in rule.companions]
     if rule.health is not None and rule.health.file is not None:
         texts.append(rule.health.file)
@@ -321,8 +310,6 @@ def _fixed_part(pattern: "PathPattern") -> str:
 
 
 def _checked(directory: str, what: str) -> str:
-    from kubedevices.manifests.secret_directories import ADVICE, is_secret
-
     if is_secret(directory) and directory not in _TOO_MUCH and len(Path(directory).parts) > 2:
         raise UsageError(f"{what} lies in {directory}, which {ADVICE}")
     parts = Path(directory).parts

@@ -2,13 +2,16 @@
 
 import argparse
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
-from kubedevices.cli.cluster.manifest_arguments import KUBELET_DIR, PLUGIN_DIR
 from kubedevices.errors import UsageError
-
-if TYPE_CHECKING:
-    from kubedevices.manifests.deployment import Deployment
+from kubedevices.manifests.deployment import (
+    KUBELET_DIR,
+    METRICS_PORT,
+    PLUGIN_DIR,
+    Deployment,
+    inside_registry,
+)
+from kubedevices.manifests.units import node_unit, plugin_unit
 
 PROGRAM = "/usr/local/bin/kubedevices"
 KUBELET_KUBECONFIG = "/etc/kubernetes/kubelet.conf"
@@ -55,11 +58,9 @@ def add_unit_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def unit_of(
-    args: argparse.Namespace, deployment_of: "Callable[[argparse.Namespace], Deployment]"
+    args: argparse.Namespace, deployment_of: Callable[[argparse.Namespace], Deployment]
 ) -> str:
     """Return the systemd unit; raises `KubedevicesError` if the service would not start."""
-    from kubedevices.manifests.units import node_unit, plugin_unit
-
     for name in _OF_A_POD:
         if getattr(args, name) is not None and getattr(args, name) not in (False, []):
             raise UsageError(f"--{name.replace('_', '-')} cannot be used with --systemd")
@@ -77,9 +78,7 @@ def unit_of(
     return plugin_unit(args.program, arguments, deployment.env, has_dra=deployment.has_dra)
 
 
-def _arguments(args: argparse.Namespace, deployment: "Deployment") -> Iterator[str]:
-    from kubedevices.manifests.deployment import METRICS_PORT, inside_registry
-
+def _arguments(args: argparse.Namespace, deployment: Deployment) -> Iterator[str]:
     yield args.what
     if args.config is not None:
         yield from ("--config", str(args.config))
@@ -99,7 +98,7 @@ def _arguments(args: argparse.Namespace, deployment: "Deployment") -> Iterator[s
     yield from ("--listen", f"127.0.0.1:{METRICS_PORT}", "--log-format", "json")
 
 
-def _of_dra(args: argparse.Namespace, deployment: "Deployment") -> Iterator[str]:
+def _of_dra(args: argparse.Namespace, deployment: Deployment) -> Iterator[str]:
     """Yield the options of a driver.
 
     No service account belongs to a process of the host. The kubelet's own credentials permit what a

@@ -2,17 +2,14 @@
 
 import argparse
 import posixpath
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kubedevices.cli.shared.serving import some_path
 from kubedevices.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kubedevices.manifests.deployment import Deployment
+from kubedevices.manifests.deployment import Deployment
+from kubedevices.manifests.values import AdminValues
 
 NAME_LIMIT = 57
 """Characters. For a pod, Kubernetes adds a dash and five characters, up to 63; it cuts the rest."""
@@ -30,12 +27,11 @@ def add_values_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def with_values(deployment: "Deployment", file: Path | None) -> "Deployment":
+def with_values(deployment: Deployment, file: Path | None) -> Deployment:
     """Add the settings in `file`; raises `CannotRead`, `ConfigError` and `UsageError`."""
     if file is None:
         return deployment
     from kubedevices.config.yaml_config import load_config
-    from kubedevices.manifests.values import AdminValues
 
     admin, _ = load_config(file, AdminValues)
     found = replace(
@@ -49,7 +45,7 @@ def with_values(deployment: "Deployment", file: Path | None) -> "Deployment":
     return found
 
 
-def _problems(deployment: "Deployment") -> "list[str]":
+def _problems(deployment: Deployment) -> list[str]:
     admin, plugin = deployment.admin, deployment.plugin
     found = []
     if admin.control_socket_dir and plugin != "simulate":
@@ -70,8 +66,8 @@ def _problems(deployment: "Deployment") -> "list[str]":
 
 
 def node_deployments(
-    deployment: "Deployment", args: argparse.Namespace, make: "Callable[..., Deployment]"
-) -> "list[Deployment]":
+    deployment: Deployment, args: argparse.Namespace, make: Callable[..., Deployment]
+) -> list[Deployment]:
     """Return a Deployment for each entry of `nodeConfigs`.
 
     `make` returns the Deployment for arguments. Only the first Deployment of all has the objects

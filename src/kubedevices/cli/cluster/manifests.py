@@ -5,7 +5,6 @@ import os
 import re
 from dataclasses import replace
 from hashlib import sha256
-from typing import TYPE_CHECKING
 
 from kubedevices import __version__
 from kubedevices.cli.cluster.manifest_arguments import (
@@ -35,15 +34,16 @@ from kubedevices.cli.shared.output import manifest_yaml, print_schema
 from kubedevices.cli.shared.serving import some_path
 from kubedevices.errors import UsageError
 from kubedevices.host.terminal import print_line, print_text
-from kubedevices.values import socket_paths
-
-if TYPE_CHECKING:
-    from kubedevices.manifests.deployment import Deployment
+from kubedevices.manifests.chart import chart_values
+from kubedevices.manifests.deployment import INSIDE_DIR, Deployment, inside_registry
+from kubedevices.manifests.deployment import NAME as USUAL_NAMESPACE
+from kubedevices.manifests.image import pulled_as, registry, remark
+from kubedevices.manifests.values import AdminValues
+from kubedevices.manifests.workload import documents, node_pod, objects
 
 NAME = "manifests"
 IMAGE = f"localhost/kubedevices:{__version__}"
 """The image of `make image`: a cluster cannot pull it from the registry of somebody else."""
-INSIDE_DIR = str(socket_paths.INSIDE_DIR)
 _GO_WITH = {
     "config": ("simulate", "expose", "proxy", "kwok"),
     "preset": ("simulate", "kwok"),
@@ -92,7 +92,8 @@ examples:
   kubedevices manifests simulate --mode dra | kubectl apply -f -
   kubedevices manifests expose --config host-devices.yaml --mode-file configmap
   kubedevices manifests node | podman kube play -
-  kubedevices manifests kwok --preset eight-gpus --nodes 100 | kubectl apply -f -
+  NUMBER_DEVICES=8 kubedevices manifests kwok --nodes 125 | kubectl apply -f -
+  kubedevices manifests kwok --preset flapping-gpu --nodes 3 | kubectl apply -f -
   kubedevices manifests expose --systemd --config /etc/kubedevices/devices.yaml
   kubedevices manifests expose --systemd --config /etc/kubedevices/devices.yaml --mode dra
   kubedevices manifests proxy --config proxy.yaml | kubectl apply -f -
@@ -143,15 +144,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the manifests or what an option asks for."""
-    from kubedevices.manifests.chart import chart_values
-    from kubedevices.manifests.deployment import inside_registry
-    from kubedevices.manifests.image import remark
-    from kubedevices.manifests.workload import documents, node_pod, objects
-
     check_arguments(args)
     if args.values_schema:
-        from kubedevices.manifests.values import AdminValues
-
         print_schema(AdminValues, "kubedevices manifests --values")
     elif args.systemd:
         print_text(unit_of(args, deployment_of))
@@ -203,8 +197,6 @@ def check_arguments(args: argparse.Namespace) -> None:
 
 def check_image(image: str | None) -> None:
     """Raise `UsageError` for an image without a registry: Kubernetes would pull another image."""
-    from kubedevices.manifests.image import pulled_as, registry
-
     advice = (
         f"Build it (`make image`), push it to a registry of yours and say "
         f"--image REGISTRY/kubedevices:TAG, or import it on every node and say --image {IMAGE}; "
@@ -219,13 +211,11 @@ def check_image(image: str | None) -> None:
         )
 
 
-def deployment_of(args: argparse.Namespace) -> "Deployment":
+def deployment_of(args: argparse.Namespace) -> Deployment:
     """Return the Deployment for the arguments, variables and files; raises `KubedevicesError`."""
-    from kubedevices.manifests.deployment import NAME, Deployment
-
     deployment = Deployment(
         "simulate" if args.what == "kwok" else args.what,
-        namespace=namespace(args.namespace or os.environ.get("NAMESPACE") or NAME),
+        namespace=namespace(args.namespace or os.environ.get("NAMESPACE") or USUAL_NAMESPACE),
         image=args.image or IMAGE,
         kubelet_dir=args.kubelet_dir.rstrip("/"),
         plugin_dir=args.plugin_dir.rstrip("/"),
@@ -248,19 +238,17 @@ def deployment_of(args: argparse.Namespace) -> "Deployment":
     return with_values(replace(found, name=name), args.values)
 
 
-def deployments_of(args: argparse.Namespace) -> "list[Deployment]":
+def deployments_of(args: argparse.Namespace) -> list[Deployment]:
     """Return the Deployment, then one for each entry of `nodeConfigs` in `--values`."""
     deployment = deployment_of(args)
     return [deployment, *node_deployments(deployment, args, deployment_of)]
 
 
-def target_of(args: argparse.Namespace) -> "Deployment":
+def target_of(args: argparse.Namespace) -> Deployment:
     """Return a Deployment with name and namespace; with --name, no file is read."""
-    from kubedevices.manifests.deployment import NAME, Deployment
-
     if not args.name:
         return deployment_of(args)
-    wanted = namespace(args.namespace or os.environ.get("NAMESPACE") or NAME)
+    wanted = namespace(args.namespace or os.environ.get("NAMESPACE") or USUAL_NAMESPACE)
     return Deployment(args.what, IMAGE, namespace=wanted, name=plugin_name(args.name))
 
 

@@ -2,16 +2,17 @@
 
 import argparse
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kubedevices.cli.cluster.deploy import add_target_arguments, say
 from kubedevices.cli.cluster.kubectl import ClusterRefused, Kubectl
 from kubedevices.cli.cluster.manifests import check_arguments, target_of
 from kubedevices.errors.words import counted, some_of
 from kubedevices.host.terminal import print_line, print_to_stderr
-
-if TYPE_CHECKING:
-    from kubedevices.manifests.deployment import Deployment
+from kubedevices.manifests import ownership
+from kubedevices.manifests.deployment import Deployment
+from kubedevices.manifests.dra_access import OF_NAMESPACE
+from kubedevices.manifests.held_claims import drivers_of, holders
 
 NAME = "undeploy"
 HELP = """\
@@ -38,8 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Delete the plugin, then the namespace if `deploy` created it and it is empty."""
-    from kubedevices.manifests import ownership
-
     check_arguments(args)
     deployment = target_of(args)
     kubectl = Kubectl(deployment.namespace)
@@ -67,8 +66,6 @@ def run(args: argparse.Namespace) -> int:
 
 def warn_of_claims(kubectl: Kubectl, deleted: list[Any]) -> None:
     """Print which pods cannot end without the driver in `deleted`; nothing for a device plugin."""
-    from kubedevices.manifests.held_claims import drivers_of, holders
-
     if not (drivers := drivers_of(deleted)):
         return
     name = " and ".join(drivers)
@@ -91,14 +88,11 @@ def warn_of_claims(kubectl: Kubectl, deleted: list[Any]) -> None:
         )
 
 
-def remove_from_cluster(kubectl: Kubectl, deployment: "Deployment") -> None:
+def remove_from_cluster(kubectl: Kubectl, deployment: Deployment) -> None:
     """Delete the objects of a DRA driver that are in no namespace.
 
     A user who may not list them cannot have created them, so that is no error.
     """
-    from kubedevices.manifests import ownership
-    from kubedevices.manifests.dra_access import OF_NAMESPACE
-
     for labels in ownership.belonging(deployment):
         mine = {**labels, OF_NAMESPACE: deployment.namespace}
         _remove_kinds(kubectl, ownership.CLUSTER_KINDS, mine)
@@ -106,8 +100,6 @@ def remove_from_cluster(kubectl: Kubectl, deployment: "Deployment") -> None:
 
 
 def _remove_kinds(kubectl: Kubectl, kinds: Sequence[str], labels: Mapping[str, str]) -> None:
-    from kubedevices.manifests import ownership
-
     chosen = f"--selector={ownership.selector(labels)}"
     for some in (",".join(kinds), *(kinds if len(kinds) > 1 else ())):
         try:
@@ -122,8 +114,6 @@ def _remove_kinds(kubectl: Kubectl, kinds: Sequence[str], labels: Mapping[str, s
 
 def remove_namespace(kubectl: Kubectl, deleted: list[Any]) -> None:
     """Delete the namespace if `deploy` created it and it is empty; otherwise print why not."""
-    from kubedevices.manifests import ownership
-
     name = kubectl.namespace
     try:
         found = kubectl.get("namespace", name)

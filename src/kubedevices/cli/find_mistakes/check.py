@@ -10,6 +10,7 @@ import shlex
 import signal
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,8 +85,6 @@ _TERMINATED = 128 + signal.SIGTERM
 
 def run(args: argparse.Namespace) -> int:
     """Check a plugin, or describe the checks."""
-    from dataclasses import replace
-
     from kubedevices.check.report.accepting import FindingsFile
     from kubedevices.check.report.expected import load_expected
 
@@ -205,8 +204,6 @@ def _bind(text: str) -> "Bind":
 
 
 def _timing(args: argparse.Namespace, target: "Target") -> "CheckTiming":
-    from dataclasses import replace
-
     from kubedevices.check.timing import QUICK, CheckTiming
 
     timing = (QUICK if args.quick else CheckTiming()).scaled(args.timeout_scale)
@@ -222,8 +219,6 @@ def _timing(args: argparse.Namespace, target: "Target") -> "CheckTiming":
 def _check(
     target: "Target | DriverTarget", chosen: "Sequence[PluginCheck]", args: argparse.Namespace
 ) -> "Run | None":
-    from dataclasses import replace
-
     from kubedevices.check.busy_machine import raised_priority
     from kubedevices.check.kubelets import SUPPORTED, Kubelets
     from kubedevices.check.report.progress import ProgressLine

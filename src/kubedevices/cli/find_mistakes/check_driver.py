@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import logging
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 from kubedevices.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from kubedevices.check.drivers.config import DriverCheck
 
 _FOR_PLUGINS = ("resource", "bind", "in_place", "no_registry")
@@ -43,7 +42,7 @@ def _said(args: argparse.Namespace) -> str:
     """Return `dra`, `device_plugin`, or `""` if options and words of the command say neither."""
     words: Sequence[str] = args.target
 
-    def has(places: "Sequence[str]") -> bool:
+    def has(places: Sequence[str]) -> bool:
         return any(place in word for place in places for word in words)
 
     if has(_WORDS_OF_DRIVERS) or ("--mode", "dra") in pairwise(words):
@@ -105,7 +104,7 @@ def driver_check(args: argparse.Namespace) -> "DriverCheck":
     return DriverCheck(tuple(args.target), **given)
 
 
-def refuse(args: argparse.Namespace, names: "Sequence[str]", why: str) -> None:
+def refuse(args: argparse.Namespace, names: Sequence[str], why: str) -> None:
     """Raise `UsageError` for the first of these options that is given; they are for `why`."""
     for name in names:
         if getattr(args, name):

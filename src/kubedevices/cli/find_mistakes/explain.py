@@ -12,6 +12,7 @@ import argparse
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,13 +27,13 @@ from kubedevices.cli.shared.output import (
 from kubedevices.errors import UsageError
 from kubedevices.errors.safe_text import one_line
 from kubedevices.errors.words import counted, some_of
+from kubedevices.explain.finding import Finding, Outcome, in_order
 from kubedevices.host import terminal
 from kubedevices.host.terminal import print_line
 from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR, default_state_dir
 
 if TYPE_CHECKING:
     from kubedevices.explain.diagnosis import Diagnosis
-    from kubedevices.explain.finding import Finding
     from kubedevices.explain.host_paths import HostPaths
     from kubedevices.explain.look_node import NodeFacts
     from kubedevices.explain.repairs import Repair
@@ -146,8 +147,6 @@ def run(args: argparse.Namespace) -> int:
         _check_no_repair(args)
         return explain_cluster.run(args)
     explain_fix.check_arguments(args)
-    from kubedevices.explain.finding import Outcome
-
     places = _places(args)
     report, facts, repairs = asyncio.run(_look(args, places))
     if args.bundle:
@@ -186,7 +185,6 @@ def _check_no_repair(args: argparse.Namespace) -> None:
 def _run_from(args: argparse.Namespace) -> int:
     """Answer from a bundle: about its own subject, unless the words name another one."""
     from kubedevices.explain.bundle import read_bundle
-    from kubedevices.explain.finding import Outcome
 
     _check_no_repair(args)
     bundle = read_bundle(args.source)
@@ -236,7 +234,7 @@ def _places(args: argparse.Namespace) -> "HostPaths":
     )
 
 
-def _print_findings(findings: Iterable["Finding"]) -> list[str]:
+def _print_findings(findings: Iterable[Finding]) -> list[str]:
     """Print a paragraph per step; return the results that were printed.
 
     A terminal gets lines of its width, a pipe gets lines without a limit.
@@ -251,20 +249,14 @@ def _print_findings(findings: Iterable["Finding"]) -> list[str]:
     return [str(each.result) for each in merged]
 
 
-def _in_directory(findings: Iterable["Finding"], directory: Path) -> Iterator["Finding"]:
+def _in_directory(findings: Iterable[Finding], directory: Path) -> Iterator[Finding]:
     """Shorten paths in the plugin directory to file names: another line names the directory."""
-    from dataclasses import replace
-
     for each in findings:
         yield replace(each, looked_at=each.looked_at.removeprefix(f"{directory}/"))
 
 
-def _merged(findings: Iterable["Finding"]) -> list["Finding"]:
+def _merged(findings: Iterable[Finding]) -> list[Finding]:
     """Merge equal findings of several devices; the command is the command of the first device."""
-    from dataclasses import replace
-
-    from kubedevices.explain.finding import in_order
-
     alike: dict[object, list[Finding]] = {}
     for each in in_order(findings):
         alike.setdefault((each.step, each.result, each.found, each.advice), []).append(each)
@@ -276,7 +268,7 @@ def _merged(findings: Iterable["Finding"]) -> list["Finding"]:
     ]
 
 
-def _lines(finding: "Finding") -> Iterator[str]:
+def _lines(finding: Finding) -> Iterator[str]:
     """Yield the finding, then its advice and its command, if any; a command is not wrapped."""
     advice = f"→ {finding.advice}" if finding.advice else ""
     for text in filter(None, (f"{finding.looked_at}: {finding.found}", advice)):

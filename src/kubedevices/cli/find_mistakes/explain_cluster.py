@@ -7,6 +7,7 @@ problem), `cause`, `evidence` (a list of `kind`, `about`, `reason` and `thing`),
 
 import argparse
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kubedevices.cli.shared.cluster_client import add_cluster_arguments, connect
@@ -17,8 +18,6 @@ from kubedevices.host import terminal
 from kubedevices.host.terminal import print_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from kubedevices.dra.api_client import ApiClient
     from kubedevices.explain.answer import SubjectAnswer
     from kubedevices.explain.cluster import ClusterObjects
@@ -156,7 +155,7 @@ def _print(answer: "SubjectAnswer") -> None:
         print_line(f"$ {answer.command}")
 
 
-def _print_rows(rows: "Sequence[tuple[str, str]]") -> None:
+def _print_rows(rows: Sequence[tuple[str, str]]) -> None:
     width = max(len(about) for about, _ in rows)
     if terminal.wrap_width() and terminal.wrap_width() - width - 4 < _ROOM:
         width = 0  # each reason below what it is about

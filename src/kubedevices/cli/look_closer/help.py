@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from kubedevices import __version__
 from kubedevices.cli import EXAMPLES as TOP_EXAMPLES
-from kubedevices.cli import VERBS, load_verb, top_parser, verb_parser
+from kubedevices.cli import load_verb, top_parser, verb_parser
+from kubedevices.cli.verbs import VERBS
 from kubedevices.errors import UsageError
 from kubedevices.errors.words import did_you_mean
 from kubedevices.host.terminal import print_text

@@ -13,7 +13,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kubedevices.cli.node.run_options import add_allow_env, warn_of_conflicts
+from kubedevices.cli.node.run_options import (
+    add_allow_env,
+    chosen_container,
+    read_base,
+    warn_of_conflicts,
+    words,
+)
 from kubedevices.cli.shared.node_client import add_node_arguments, ask_to_allocate
 from kubedevices.cli.shared.output import (
     Column,
@@ -128,8 +134,6 @@ def _for_runtime(args: argparse.Namespace, pod: "Pod") -> str:
 
     If the runtime cannot express the options, a pod that was not admitted before is released again.
     """
-    from kubedevices.cli.node.run_options import chosen_container, read_base, words
-
     container = chosen_container(pod, args.container)
     base = read_base(args.oci_config)
 

@@ -17,6 +17,7 @@ kubelet reports: prepared and in a container. `devices_cluster` has the keys wit
 """
 
 import argparse
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -162,7 +163,6 @@ def run(args: argparse.Namespace) -> int:
     if args.watch:
         ask_to_allocate(args, lambda client: _watch(client, args))
         return 0
-    import asyncio
 
     document = _ask(args) | asyncio.run(_ask_proxy(args))
     domain = (args.resource or "").partition("/")[0]
@@ -233,8 +233,6 @@ def _ask(args: argparse.Namespace) -> dict[str, Any]:
                 raise CannotAsk(f"{error}. For a cluster: kubedevices devices --cluster") from None
             socket, document = ask_kubelet_of(error)
     else:
-        import asyncio
-
         from kubedevices.kubelet_api.kubelet_devices import ask_kubelet
 
         socket, document = args.pod_resources, asyncio.run(ask_kubelet(args.pod_resources))
@@ -275,8 +273,6 @@ async def _watch(client: "ControlClient", args: argparse.Namespace) -> None:
 
     A proxy reports no changes, so this asks the proxy every `_ASK_AGAIN` seconds.
     """
-    import asyncio
-
     listing = LiveListing(_DEVICE_COLUMNS, args.output, empty=_EMPTY)
     last_listing: dict[str, Any] = {}
     proxied: dict[str, Any] = {}

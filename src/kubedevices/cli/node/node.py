@@ -18,6 +18,7 @@ from kubedevices.cli.node.node_services import (
     add_service_arguments,
     check_directories,
     node_places,
+    node_services,
     topology_settings,
 )
 from kubedevices.cli.shared.node_client import add_node_arguments, state_directory
@@ -29,6 +30,8 @@ from kubedevices.host.descriptors import allow_all_descriptors
 from kubedevices.host.stopping import stop_signals
 from kubedevices.host.terminal import print_line
 from kubedevices.host.unblocked_output import describe_dropped
+from kubedevices.pages.metrics import NO_METRICS, NODE_BEGINNINGS, Metrics
+from kubedevices.pages.prometheus import PrometheusMetrics
 from kubedevices.plugin.log_lines import timestamp
 from kubedevices.values.socket_paths import default_state_dir
 
@@ -36,7 +39,6 @@ if TYPE_CHECKING:
     from kubedevices.node.device_manager import DeviceManager
     from kubedevices.node.events import NodeEvent
     from kubedevices.node.services.control import ControlService
-    from kubedevices.pages.metrics import Metrics
 
 NAME = "node"
 HELP = """\
@@ -127,9 +129,6 @@ class _Node(NamedTuple):
 
 
 async def _serve(args: argparse.Namespace) -> None:
-    from kubedevices.pages.metrics import NO_METRICS, NODE_BEGINNINGS
-    from kubedevices.pages.prometheus import PrometheusMetrics
-
     metrics = PrometheusMetrics(NODE_BEGINNINGS) if args.listen else NO_METRICS
     nodes = _make_nodes(args, metrics)
     line_of = _json_line if args.output == "json" else _text_line
@@ -169,7 +168,7 @@ async def _serve(args: argparse.Namespace) -> None:
     show({"event": "stopped"}, "")
 
 
-def _make_nodes(args: argparse.Namespace, metrics: "Metrics") -> list[_Node]:
+def _make_nodes(args: argparse.Namespace, metrics: Metrics) -> list[_Node]:
     """Return the node of `--socket-dir`, or those of `--count`, each in a directory below it."""
     from kubedevices.node.device_manager import DeviceManager
     from kubedevices.node.services.control import ControlService
@@ -191,11 +190,9 @@ def _make_nodes(args: argparse.Namespace, metrics: "Metrics") -> list[_Node]:
 
 @contextlib.asynccontextmanager
 async def _running(
-    args: argparse.Namespace, nodes: Sequence[_Node], metrics: "Metrics"
+    args: argparse.Namespace, nodes: Sequence[_Node], metrics: Metrics
 ) -> "AsyncIterator[Sequence[tuple[_Node, dict[str, str]]]]":
     """Run the nodes and their services; yield each node with the addresses of its services."""
-    from kubedevices.cli.node.node_services import node_services
-
     async with contextlib.AsyncExitStack() as running:
         for node in nodes:
             await running.enter_async_context(node.manager)

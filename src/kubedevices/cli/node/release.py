@@ -10,6 +10,7 @@ import asyncio
 from kubedevices.cli.shared.node_client import add_node_arguments, ask_to_allocate
 from kubedevices.cli.shared.output import Column, add_output_argument, print_listing
 from kubedevices.host.terminal import print_line
+from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR, POD_RESOURCES
 
 NAME = "release"
 HELP = "release the devices of a pod, or of a claim that no pod uses"
@@ -58,7 +59,6 @@ def _release_claim(args: argparse.Namespace) -> int:
     from kubedevices.dra.claim_release import release_claim
     from kubedevices.explain.host_paths import KUBELET_ROOTS, below_kubelet_root
     from kubedevices.explain.look_processes import kubelets
-    from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR, POD_RESOURCES
 
     roots = [args.socket_dir.parent]
     if args.socket_dir == DEVICE_PLUGIN_DIR:

@@ -6,6 +6,7 @@ node names CDI devices.
 """
 
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,8 +124,6 @@ def runtime_arguments(kind: str, options: ContainerOptions) -> list[str]:
 
 
 def _oci(options: ContainerOptions, base: Mapping[str, Any]) -> str:
-    from functools import partial
-
     from kubedevices.host.cdi_specs import read_registry
     from kubedevices.host.device_files import read_device_file, read_device_files
     from kubedevices.host.runtimes import oci

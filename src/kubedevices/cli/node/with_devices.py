@@ -31,13 +31,13 @@ from kubedevices.cli.shared.node_client import (
 from kubedevices.errors import KubedevicesError, NodeError, UsageError
 from kubedevices.host import deadlines
 from kubedevices.host.terminal import print_to_stderr
+from kubedevices.values.allocation import ContainerOptions
 
 if TYPE_CHECKING:
     from kubedevices.cli.node.foreground import Foreground
     from kubedevices.node.pods.hold_owner import OwnedHold
     from kubedevices.node.pods.pod import Pod
     from kubedevices.node.services.control_client import ControlClient
-    from kubedevices.values.allocation import ContainerOptions
 
 NAME = "with"
 HELP = """\
@@ -158,7 +158,7 @@ def chosen_format(command: Sequence[str], wanted: str | None) -> str:
 def placed(
     command: Sequence[str],
     kind: str,
-    options: "ContainerOptions",
+    options: ContainerOptions,
     env: Mapping[str, str],
     *,
     plugin: str = "",

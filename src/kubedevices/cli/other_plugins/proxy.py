@@ -2,13 +2,14 @@
 
 import argparse
 import signal
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kubedevices.cli.shared.dra_serving import add_driver_arguments
+from kubedevices.cli.shared.dra_serving import OF_DRIVERS, add_driver_arguments, driver_options
 from kubedevices.cli.shared.node_client import absolute_path, state_directory
 from kubedevices.cli.shared.output import add_output_argument, print_schema
-from kubedevices.cli.shared.serving import positive_seconds, some_path
+from kubedevices.cli.shared.serving import check_socket_dir, positive_seconds, some_path
 from kubedevices.errors import UsageError
 from kubedevices.errors.words import counted
 from kubedevices.host.terminal import print_line
@@ -20,18 +21,18 @@ from kubedevices.values.socket_paths import (
 )
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
     from kubedevices.proxy.live_rules import LiveRules
     from kubedevices.proxy.proxy import Proxy
     from kubedevices.serving.plugin_pages import PluginPages
 
 NAME = "proxy"
 HELP = """\
-share, hold, rename or repair another plugin's devices, or offer them by DRA
+share, hold, check or repair another plugin's devices, or offer them by DRA
 
 Plugins register in --plugin-dir instead of the kubelet's directory; the kubelet gets their devices
-from the proxy. A resource without a rule passes through unchanged.
+from the proxy. In a cluster a patch of their DaemonSet does that: `kubedevices manifests proxy
+--patch FILE`. A resource without a rule passes through unchanged. Rules also check health by a
+command, filter, cordon, inject and record: docs/proxy-rules.md has every key.
 """
 EXAMPLES = """\
 example of a file:
@@ -216,8 +217,6 @@ def serve(args: argparse.Namespace) -> None:
 
 def serve_rules(args: argparse.Namespace, rules: "LiveRules") -> None:
     """Serve with `rules` and the options of `add_place_arguments`, until SIGTERM or Ctrl-C."""
-    from kubedevices.cli.shared.dra_serving import OF_DRIVERS, driver_options
-    from kubedevices.cli.shared.serving import check_socket_dir
     from kubedevices.plugin.stop_signals import run_until_signal
     from kubedevices.proxy.plugin_calls import CallLimits
     from kubedevices.proxy.proxy import Proxy
@@ -250,7 +249,7 @@ def serve_rules(args: argparse.Namespace, rules: "LiveRules") -> None:
     run_until_signal(proxy, None if pages is None else partial(_beside, pages))
 
 
-def _beside(pages: "PluginPages", proxy: "Proxy") -> "AbstractAsyncContextManager[object]":
+def _beside(pages: "PluginPages", proxy: "Proxy") -> AbstractAsyncContextManager[object]:
     """Return the context in which the pages of `proxy` and of its drivers are served."""
     if proxy.bridge is None:
         return pages.beside(proxy)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 NAME = "expose"
 HELP = """\
-serve devices of this host; a YAML file chooses them
+serve devices of this host, chosen by a profile or a YAML file
 
 The file is read again when it changes, and on SIGHUP. To see the devices without serving them, use
 `kubedevices scan --config FILE`.

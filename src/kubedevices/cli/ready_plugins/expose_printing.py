@@ -33,6 +33,7 @@ from kubedevices.values.allocation import (
     ContainerAllocateRequest,
     ContainerAllocateResponse,
 )
+from kubedevices.values.cdi import CdiName, device_name_of, to_dict
 from kubedevices.values.device import Device
 from kubedevices.values.device_tree import DeviceTree
 
@@ -74,7 +75,6 @@ def _cdi_devices(kind: str, devices: Iterable[Device]) -> dict[str, Any]:
     by_cdi = [device for device in devices if device.cdi is not None]
     if not by_cdi:
         return {}
-    from kubedevices.values.cdi import CdiName, device_name_of, to_dict
 
     return {str(CdiName.of(kind, device_name_of(each.id))): to_dict(each.cdi) for each in by_cdi}
 

@@ -5,6 +5,7 @@ import asyncio
 import logging
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,14 +20,12 @@ from kubedevices.errors import NotYaml, UsageError
 from kubedevices.errors.words import counted
 from kubedevices.host.terminal import print_line, print_text
 from kubedevices.plugin.timing import HookTimeouts
+from kubedevices.rules.faults import Faulty
 from kubedevices.simulate.config import SimulatorConfig
-from kubedevices.simulate.settings import SETTINGS, check_timeline, merge_resources
+from kubedevices.simulate.settings import SETTINGS, Timeline, check_timeline, merge_resources
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from kubedevices.cli.ready_plugins.simulate_nodes import SimulatedPlugin
-    from kubedevices.simulate.settings import Timeline
 
 NAME = "simulate"
 HELP = """\
@@ -129,8 +128,8 @@ def run(args: argparse.Namespace) -> int:
 
 def serve(
     args: argparse.Namespace,
-    configs: "tuple[SimulatorConfig, ...]",
-    timeline: "Timeline | None",
+    configs: tuple[SimulatorConfig, ...],
+    timeline: Timeline | None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C: one simulator, or one in each directory of a pattern."""
     if args.inject == "nodes" and any(config.cdi for config in configs):
@@ -160,13 +159,12 @@ def is_pattern(directory: str) -> bool:
 
 def make_plugin(
     args: argparse.Namespace,
-    configs: "Sequence[SimulatorConfig]",
-    timeline: "Timeline | None",
+    configs: Sequence[SimulatorConfig],
+    timeline: Timeline | None,
     socket_dir: Path | None,
     control: Path | None = None,
 ) -> "SimulatedPlugin":
     """Return a simulator, the scanner that adds its faults, and the options of its runner."""
-    from kubedevices.rules.faults import Faulty
     from kubedevices.simulate.simulator import Simulator
 
     hold_file = os.environ.get("REGISTER_CONTROL_FILE")
@@ -194,7 +192,7 @@ def make_plugin(
 
 
 def _longest_delay(
-    configs: "Sequence[SimulatorConfig]", timeline: "Timeline | None", control: Path | None
+    configs: Sequence[SimulatorConfig], timeline: Timeline | None, control: Path | None
 ) -> float:
     """Return the longest delay of Allocate in seconds; a control socket may set any delay."""
     if control is not None:
@@ -229,7 +227,7 @@ def tell_simulator(args: argparse.Namespace) -> int:
 
 def load_settings(
     args: argparse.Namespace,
-) -> "tuple[tuple[SimulatorConfig, ...], Timeline | None]":
+) -> tuple[tuple[SimulatorConfig, ...], Timeline | None]:
     """Merge flags, variables and file; an unknown key of the file is a warning in the log."""
     file = None
     if args.config is not None or args.preset is not None:

@@ -7,6 +7,7 @@ after the arguments are checked.
 
 import argparse
 import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,8 +22,6 @@ from kubedevices.values.socket_paths import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable
-
     from kubedevices.node.services.control_client import ControlClient
 
 Answer = TypeVar("Answer")
@@ -136,7 +135,7 @@ def ask(
     return asyncio.run(connect_and_ask())
 
 
-def unknown_resource(resource: str, known: "Collection[str]") -> NodeError:
+def unknown_resource(resource: str, known: Collection[str]) -> NodeError:
     """Return the error for a resource that is not among the `known` resources of the node."""
     return NodeError(
         f"no plugin has registered {resource}; this node has {', '.join(known) or 'nothing'}"
@@ -147,7 +146,7 @@ def unknown_resource(resource: str, known: "Collection[str]") -> NodeError:
 def ask_to_allocate(
     args: argparse.Namespace,
     question: "Callable[[ControlClient], Awaitable[Answer]]",
-    wanted: "Iterable[str]" = (),
+    wanted: Iterable[str] = (),
 ) -> Answer:
     """Ask the node, like `ask`; if a kubelet serves the directory, raise the error of `refuse`."""
     try:
@@ -188,7 +187,7 @@ def find_kubelet(no_node: NoNode) -> Path:
     return socket
 
 
-def refuse(no_node: NoNode, wanted: "Iterable[str]" = ()) -> CannotAsk:
+def refuse(no_node: NoNode, wanted: Iterable[str] = ()) -> CannotAsk:
     """Return the error for a directory of a kubelet: the kubelet allocates, with these resources.
 
     `wanted` are names of resources: the error says which of them the kubelet does not have.

@@ -133,18 +133,10 @@ def dump(document: Any, output: str) -> str:
         return json_text(document, indent=2) + "\n"
     import yaml
 
-    class DocumentDumper(yaml.SafeDumper):
-        pass
-
-    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-        style = None if safe_text.is_safe(value) else '"'
-        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
-
-    DocumentDumper.add_representer(str, text)
     as_json = json.dumps(document, ensure_ascii=False)
     dumped: str = yaml.dump(
         json.loads(as_json),  # tuples and read-only mappings become YAML's own
-        Dumper=DocumentDumper,
+        Dumper=_yaml_dumper(lambda text: None if safe_text.is_safe(text) else '"'),
         sort_keys=False,
         # The library would print some characters as they are that are no letters.
         allow_unicode=terminal.is_utf8() and as_json.isprintable(),
@@ -174,20 +166,29 @@ def manifest_yaml(documents: list[dict[str, Any]]) -> str:
     """
     import yaml
 
+    dumper = _yaml_dumper(
+        lambda text: "|" if "\n" in text else "'" if _is_ambiguous(text) else None
+    )
+    dumped = [
+        yaml.dump(each, Dumper=dumper, sort_keys=False, default_flow_style=False)
+        for each in documents
+    ]
+    return "---\n".join(dumped)
+
+
+def _yaml_dumper(style_of: Callable[[str], str | None]) -> Any:
+    """Return a dumper that writes no aliases, and each text in the style that it gets."""
+    import yaml
+
     class Dumper(yaml.SafeDumper):
         def ignore_aliases(self, data: Any) -> bool:
             return True
 
     def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-        style = "|" if "\n" in value else "'" if _is_ambiguous(value) else None
-        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style_of(value))
 
     Dumper.add_representer(str, text)
-    dumped = [
-        yaml.dump(each, Dumper=Dumper, sort_keys=False, default_flow_style=False)
-        for each in documents
-    ]
-    return "---\n".join(dumped)
+    return Dumper
 
 
 def _is_ambiguous(text: str) -> bool:

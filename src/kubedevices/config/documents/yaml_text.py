@@ -41,10 +41,7 @@ _DIRECTIVES = 100  # libyaml compares each %TAG with all before it
 
 
 def compose(text: str, limits: YamlLimits) -> Any:
-    """Return the root `yaml.Node` of a text with one document; None if it has no document.
-
-    Raises `NotYaml`.
-    """
+    """Return the root `yaml.Node` of one document, None without one; raises `NotYaml`."""
     return _only_document(text, limits, _loader(like_json=False))
 
 

@@ -23,10 +23,7 @@ def selection(plural: str, query: Mapping[str, str]) -> Selected:
 
 
 def field_selector(plural: str, text: str) -> Callable[[Object], bool]:
-    """Return a function that tells whether a selector such as `a=b,c!=d` matches an object.
-
-    Raises `ApiRefused` with status 400 for an unknown field.
-    """
+    """Return a test of objects by, say, `a=b,c!=d`; raises `ApiRefused` for unknown fields."""
     terms: list[tuple[str, str, bool]] = []
     for term in filter(None, text.split(",")):
         key, _, value = term.partition("=")

@@ -13,15 +13,10 @@ from kubedevices.values.cdi.names import SUBDOMAIN
 from kubedevices.values.quantities import canonical
 from kubedevices.values.scheduling.capacities import policy_problems
 from kubedevices.values.scheduling.kinds import Object
+from kubedevices.values.selectors.kubernetes import SEMVER
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
-_SEMVER = re.compile(
-    r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"
-    r"(-((0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
-    r"(\.(0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*))*))?"
-    r"(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?"
-)
 _EFFECTS = ("None", "NoSchedule", "NoExecute")
 _NODE_FIELDS = ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection")
 _TYPES = {"int": "int", "bool": "bool", "string": "str", "version": "str"}
@@ -134,7 +129,7 @@ def _value(value: Mapping[str, Any]) -> Iterator[str]:
         yield f"{content} does not fit into 64 bits"
     elif isinstance(content, str) and len(content.encode()) > 64:
         yield "Too long: may not be more than 64 bytes"
-    elif kind == "version" and not _SEMVER.fullmatch(content):
+    elif kind == "version" and not SEMVER.fullmatch(content):
         yield f"{content!r} is not a semantic version 2.0.0"
 
 

@@ -16,10 +16,7 @@ _TRUE = ("1", "true", "True")
 
 
 class Watches:
-    """All watches of a server; `started` is their number so far.
-
-    `store` returns the objects.
-    """
+    """All watches of a server on what `store` returns; `started` is their number so far."""
 
     def __init__(self, store: Callable[[], Store]) -> None:
         self.started = 0

@@ -177,10 +177,7 @@ class ClaimManager:
     # ------------------------------------------------------------ prepare
 
     async def _claim_for(self, pod: DraPod, name: str) -> ClaimInfo:
-        """Return a claim from the API server, if the pod may use it.
-
-        Raises `DynamicResourcesFailed`.
-        """
+        """Return a claim that the pod may use; raises `DynamicResourcesFailed`."""
         try:
             claim = await self._api.get_claim(ClaimReference(pod.namespace, "", name))
         except KubedevicesError as error:

@@ -108,10 +108,7 @@ class DriverConnection:
             await channel.close()
 
     async def _ask(self, ask: Callable[[DraClient], Coroutine[Any, Any, T]]) -> T:
-        """Make a call; wait for the first dial before it, but for no later dial.
-
-        A call fails at once then, as in gRPC.
-        """
+        """Make a call; it waits for the first dial only, and fails at once later, as in gRPC."""
         await self._first_dial.wait()
         if self._client is None:
             raise RpcError(StatusCode.UNAVAILABLE, f"no connection to {self.endpoint}")

@@ -17,10 +17,7 @@ GAVE_UP = "it cancelled Register when the kubelet called this"
 
 @dataclass
 class Arrival:
-    """One registration attempt: a Register call, or a socket that the plugin watcher found.
-
-    Times are times of the event loop.
-    """
+    """A Register call, or a socket that the plugin watcher found, with times of the event loop."""
 
     request: RegisterRequest
     at: float

@@ -156,10 +156,7 @@ class Probe:
         raise RpcError(StatusCode.UNIMPLEMENTED, "unknown service deviceplugin.Registration")
 
     async def admit(self, arrival: Arrival) -> None:
-        """Admit a plugin that called Register or that the plugin watcher found.
-
-        Raises the `RpcError` for the answer.
-        """
+        """Admit a plugin, however it came; raises the `RpcError` for the answer."""
         behavior = self.behavior
         self.arrivals.append(arrival)
         self.change_signal.notify()

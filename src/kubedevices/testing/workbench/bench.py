@@ -119,10 +119,7 @@ class Bench(ClaimCalls, FaultCalls):
             raise failure
 
     def close(self) -> None:
-        """End plugins and node, and remove all files.
-
-        Raises the failure of a plugin if no other call has raised it.
-        """
+        """End plugins and node, remove all files, and raise a plugin's failure that nobody saw."""
         if failure := self._close():
             raise failure
 

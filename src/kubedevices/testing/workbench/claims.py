@@ -104,10 +104,7 @@ class ClaimCalls(PluginHolder):
         return self._thread.do(lambda: node.published(driver))
 
     def wait_published(self, driver: str, *, devices: int, timeout: float = 20) -> None:
-        """Return when a driver is registered and has published this number of devices.
-
-        Raises `NotInTime` with the present state.
-        """
+        """Return when a driver has published this number of devices; raises `NotInTime`."""
         self._call(self.dra.wait_published(driver, devices, timeout))
 
     def health(self, claimed: "Claimed") -> Mapping[str, str]:

@@ -32,10 +32,7 @@ class Registrations:
         self._changed.notify()
 
     async def begin(self, resource: str) -> None:
-        """Count a Register call and wait as long as the behavior says.
-
-        Raises `RegistrationError` if the behavior refuses it.
-        """
+        """Count a Register call, and wait or raise `RegistrationError` as the behavior says."""
         behavior = self.behavior
         self.attempts[resource] += 1
         self._changed.notify()
@@ -63,10 +60,7 @@ class BenchPodResources(PodResourcesServer):
 
 
 class BenchNode(DeviceManager):
-    """A device manager that answers Register as `registrations` says.
-
-    `pod_resources` is the path of its podresources socket.
-    """
+    """A device manager with a podresources socket, which answers Register by `registrations`."""
 
     registrations: Registrations
     wipe: Wipe = "sockets"

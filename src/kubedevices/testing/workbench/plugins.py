@@ -247,10 +247,7 @@ class ProcessPlugin(RunningPlugin):
         return PluginNotStarted(f"it ended with exit code {code}\n{self.last_words()}".rstrip())
 
     def stop(self, timeout: float = 10) -> None:
-        """Send SIGTERM and wait for the end.
-
-        Kills a process that does not end in time, and raises `NotInTime`.
-        """
+        """Send SIGTERM; kills a process that does not end in time, and raises `NotInTime`."""
         self._is_handled = True
         self._process.terminate()
         try:

@@ -16,8 +16,7 @@ from kubedevices.values.cdi.values import (
     ContainerEdits,
     DeviceNode,
     Hook,
-    IntelRdt,
-    json_fields,
+    to_dict,
 )
 
 
@@ -39,10 +38,7 @@ Look = Callable[[str], DeviceFile]
 def inject(
     config: dict[str, Any], names: Iterable[str], registry: CdiRegistry, look: Look
 ) -> dict[str, Any]:
-    """Return a copy of `config` with the devices; `config` itself is never changed.
-
-    Raises `UnresolvableCdiDevices` with all undefined names, or `CdiInjectionFailed`.
-    """
+    """Return a changed copy; raises `UnresolvableCdiDevices` with all, or `CdiInjectionFailed`."""
     return apply_edits(config, registry.edits(names), look)
 
 
@@ -63,7 +59,7 @@ def apply_edits(config: dict[str, Any], edits: ContainerEdits, look: Look) -> di
     for hook in edits.hooks:
         _member(result, "hooks", hook.hook_name, []).append(_hook_to_oci(hook))
     if edits.intel_rdt is not None:
-        _object(result, "linux")["intelRdt"] = _rdt_to_oci(edits.intel_rdt)
+        _object(result, "linux")["intelRdt"] = to_dict(edits.intel_rdt)
     for gid in edits.additional_gids:
         gids = _member(_object(result, "process"), "user", "additionalGids", [])
         if gid and gid not in gids:
@@ -149,23 +145,9 @@ def _depth(destination: str) -> int:
 
 
 def _hook_to_oci(hook: Hook) -> dict[str, Any]:
-    entry: dict[str, Any] = {"path": hook.path}
-    if hook.args:
-        entry["args"] = list(hook.args)
-    if hook.env:
-        entry["env"] = list(hook.env)
-    if hook.timeout is not None:
-        entry["timeout"] = hook.timeout
-    return entry
-
-
-def _rdt_to_oci(rdt: IntelRdt) -> dict[str, Any]:
-    given = {each.key: getattr(rdt, each.attribute) for each in json_fields(IntelRdt)}
-    return {
-        key: list(value) if isinstance(value, tuple) else value
-        for key, value in given.items()
-        if value
-    }
+    given = to_dict(hook)
+    del given["hookName"]
+    return given
 
 
 def _object(config: dict[str, Any], key: str) -> dict[str, Any]:

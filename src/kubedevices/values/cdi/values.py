@@ -7,7 +7,9 @@ writing. This module checks nothing: `cdi.rules` does.
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, NamedTuple, Protocol, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, get_args, get_origin
+
+from kubedevices.values.device import DeviceSpec, Mount
 
 
 class JsonType(enum.Enum):
@@ -211,33 +213,11 @@ def to_dict(value: Any) -> dict[str, Any]:
     return result
 
 
-class _DeviceSpecLike(Protocol):
-    """The attributes of `values.device.DeviceSpec`, which this package does not import."""
-
-    @property
-    def host_path(self) -> str: ...
-    @property
-    def container_path(self) -> str | None: ...
-    @property
-    def permissions(self) -> str: ...
-
-
-class _MountLike(Protocol):
-    """The attributes of `kubedevices.values.device.Mount`, which this package does not import."""
-
-    @property
-    def host_path(self) -> str: ...
-    @property
-    def container_path(self) -> str: ...
-    @property
-    def read_only(self) -> bool: ...
-
-
 def edits_of(
     *,
     env: Iterable[tuple[str, str]] = (),
-    devices: Iterable[_DeviceSpecLike] = (),
-    mounts: Iterable[_MountLike] = (),
+    devices: Iterable[DeviceSpec] = (),
+    mounts: Iterable[Mount] = (),
 ) -> ContainerEdits:
     """Return the content of an Allocate response as CDI edits; CDI edits have no annotations.
 
@@ -252,7 +232,7 @@ def edits_of(
     )
 
 
-def _node(device: _DeviceSpecLike) -> DeviceNode:
+def _node(device: DeviceSpec) -> DeviceNode:
     path = device.container_path or device.host_path
     host_path = "" if device.host_path == path else device.host_path
     return DeviceNode(path, host_path, permissions=device.permissions)

@@ -36,10 +36,7 @@ def allocate(
     claims: Iterable[Object],
     classes: Mapping[str, Object],
 ) -> Object:
-    """Return `status.allocation` for `claim` on a node; raises `NotAllocatable`.
-
-    `claims` are all claims: their devices are not free.
-    """
+    """Return `status.allocation` on a node beside all `claims`; raises `NotAllocatable`."""
     results = [*_results(claims)]
     held = [each for each in results if not each.get("adminAccess")]
     search = _Search(claim, gather(slices, node), node, held, classes)

@@ -176,12 +176,9 @@ class _Estimate:
     def _push_items(self, node: CelNode, over: CelNode) -> list[str]:
         entry, path = self._entry(over), self._path(over)
         is_list = (entry.kind if entry else over.type.name) == "list"
-        key = _SizedVariable(
-            (*path, "@indices" if is_list else "@keys"), entry.key if entry else None
-        )
-        value = _SizedVariable(
-            (*path, "@items" if is_list else "@values"), entry.value if entry else None
-        )
+        keys, values = ("@indices", "@items") if is_list else ("@keys", "@values")
+        key = _SizedVariable((*path, keys), entry.key if entry else None)
+        value = _SizedVariable((*path, values), entry.value if entry else None)
         first, second = node.names[:2]
         if second and len(path) in _SHARED:
             key = key._replace(path=value.path)
@@ -223,22 +220,23 @@ class _Estimate:
         """Return the cost of a call with its arguments, and the size of its result."""
         if node.name == "_?_:_":
             _, one, other = node.parts
-            mine, theirs = self._entry(one), self._entry(other)
-            if mine and theirs:
-                both = _EntrySizes(mine.kind, mine.key | theirs.key, mine.value | theirs.value)
-                self._entries[node] = both
+            self._join_entries(node, one, other)
             return costs[0] + max(costs[1:]), self._size(one) | self._size(other)
         values = [
             Operand(each.type, self._size(each), self._items(each), each.value)
             for each in node.below()
         ]
         if node.name == "_+_":
-            mine, theirs = map(self._entry, node.parts)
-            if mine and theirs:
-                both = _EntrySizes(mine.kind, mine.key | theirs.key, mine.value | theirs.value)
-                self._entries[node] = both
+            self._join_entries(node, *node.parts)
         found, size = call_cost(node.name, overload, values)
         return found + sum(costs), size
+
+    def _join_entries(self, node: CelNode, one: CelNode, other: CelNode) -> None:
+        """Note the sizes of the entries of a node that has those of one or of both others."""
+        mine, theirs = self._entry(one), self._entry(other)
+        if mine and theirs:
+            both = _EntrySizes(mine.kind, mine.key | theirs.key, mine.value | theirs.value)
+            self._entries[node] = both
 
     def _items(self, node: CelNode) -> Size:
         """Return the size of the items of a list that is a part of `device`."""

@@ -212,20 +212,11 @@ def functions() -> dict[str, tuple[Overload, ...]]:
         name, _, overloads = line.partition(": ")
         is_member = name.startswith(".")
         for each in overloads.split("; "):
-            args, result = _split(each)
+            args, _, result = each.removeprefix("(").rpartition(") ")
             made.setdefault(name.removeprefix("."), []).append(
                 Overload(is_member, tuple(map(_type, _parts(args))), _type(result))
             )
     return {name: tuple(each) for name, each in made.items()}
-
-
-def _split(signature: str) -> tuple[str, str]:
-    depth = 0
-    for at, letter in enumerate(signature):
-        depth += (letter == "(") - (letter == ")")
-        if depth == 0:
-            return signature[1:at], signature[at + 2 :]
-    raise AssertionError(signature)
 
 
 def _parts(text: str) -> list[str]:

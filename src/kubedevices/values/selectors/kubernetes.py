@@ -14,10 +14,11 @@ from kubedevices.values.selectors.cel_values import KubernetesValue, fail, makes
 
 _NUMBER = r"(0|[1-9][0-9]*)"
 _LABEL = r"(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
-_SEMVER = re.compile(
+SEMVER = re.compile(
     rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-({_LABEL}(?:\.{_LABEL})*))?"
     r"(?:\+([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?"
 )
+"""A semantic version 2.0.0: three numbers, labels, build metadata."""
 
 
 _PLAIN = re.compile(r"[+-]?([0-9]+)([kMGTPE]?|[eE]\+?[0-9]{1,3}|([KMGTPE]i))")
@@ -75,7 +76,7 @@ class Semver(KubernetesValue):
     type_name = "kubernetes.Semver"
 
     def __init__(self, text: str) -> None:
-        match = _SEMVER.fullmatch(text)
+        match = SEMVER.fullmatch(text)
         if match is None:
             raise fail(f"{text!r} is not a semantic version")
         self.text, self.numbers = text, tuple(int(match[i]) for i in (1, 2, 3))

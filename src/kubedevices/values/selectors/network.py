@@ -173,13 +173,9 @@ def _is_global(address: Any) -> bool:
         address.is_unspecified
         or address.is_loopback
         or address.is_multicast
-        or _is_link_local(address)
+        or address.is_link_local
         or str(address) == "255.255.255.255"
     )
-
-
-def _is_link_local(address: Any) -> bool:
-    return bool(address.is_link_local)
 
 
 def _is_local_multicast(address: Any) -> bool:
@@ -203,7 +199,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "family": lambda each: each.value.version,
     "isGlobalUnicast": lambda each: _is_global(each.value),
     "isLinkLocalMulticast": lambda each: _is_local_multicast(each.value),
-    "isLinkLocalUnicast": lambda each: _is_link_local(each.value),
+    "isLinkLocalUnicast": lambda each: each.value.is_link_local,
     "isLoopback": lambda each: each.value.is_loopback,
     "isUnspecified": lambda each: each.value.is_unspecified,
     "cidr": _cidr,

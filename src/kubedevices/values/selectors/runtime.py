@@ -50,10 +50,7 @@ def _compiled(call: str) -> Any:
 
 
 def call_runtime(call: str, values: Sequence[Any]) -> Any:
-    """Return the value of an expression with the variables `a0`, `a1` and so on.
-
-    Raises `BadSelector` if the expression fails, or has no function for these values.
-    """
+    """Return the value with variables `a0`, `a1`, …; raises `BadSelector` if there is none."""
     data = {f"a{i}": value for i, value in enumerate(values)}
     try:
         result = _compiled(call).eval(data=data)

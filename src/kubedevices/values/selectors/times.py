@@ -42,8 +42,7 @@ class Duration:
     def text(self) -> str:
         """The duration in seconds, as `string` returns it."""
         whole, part = divmod(abs(self.nanoseconds), 10**9)
-        fraction = f".{part:09}".rstrip("0") if part else ""
-        return f"{'-' if self.nanoseconds < 0 else ''}{whole}{fraction}s"
+        return f"{'-' if self.nanoseconds < 0 else ''}{whole}{_fraction(part)}s"
 
     def part(self, unit: str) -> int:
         """Return all hours, minutes, seconds or milliseconds."""
@@ -77,15 +76,14 @@ class Timestamp:
     @property
     def text(self) -> str:
         """The time as `string` returns it."""
-        part = self.nanoseconds % 10**9
-        fraction = f".{part:09}".rstrip("0") if part else ""
         hours, minutes = divmod(abs(self.offset), 60)
         zone = f"{'-' if self.offset < 0 else '+'}{hours:02}:{minutes:02}"
-        return (
-            f"{self.at(zone):%Y-%m-%dT%H:%M:%S}".zfill(19)
-            + fraction
-            + (zone if self.offset else "Z")
-        )
+        whole = f"{self.at(zone):%Y-%m-%dT%H:%M:%S}".zfill(19)
+        return whole + _fraction(self.nanoseconds % 10**9) + (zone if self.offset else "Z")
+
+
+def _fraction(nanoseconds: int) -> str:
+    return f".{nanoseconds:09}".rstrip("0") if nanoseconds else ""
 
 
 def _zone(name: str) -> dt.tzinfo:

@@ -10,9 +10,10 @@ from typing import Any
 from tests.check.grpc_driver import messages
 from tests.check.grpc_driver.api import SLICES
 from tests.check.grpc_driver.defects.registry import defect
-from tests.check.grpc_driver.driver import CannotServe, Driver, accepts
+from tests.check.grpc_driver.driver import CannotServe, Driver
 from tests.check.grpc_driver.health import Health
 from tests.check.grpc_driver.registration import VERSIONS, Registration
+from tests.check.listening import accepts
 
 
 @defect("register.info")

@@ -10,7 +10,6 @@ from tests.check.grpc_driver.defects.registry import defect
 from tests.check.grpc_driver.driver import CannotServe, Driver
 from tests.check.grpc_driver.inventory import Device, Inventory
 from tests.check.grpc_driver.publisher import Publisher
-from tests.check.grpc_driver.service import Service
 from tests.check.grpc_driver.slices import Pool, Writes, equal
 
 Object = dict[str, Any]
@@ -196,17 +195,6 @@ class StopsAtAnOldWatch(Publisher):
 class GivesNoReasonInItsLog(Publisher):
     def failed(self, error: ApiError, failures: int) -> None:
         super().failed(ApiError(error.status, "", error.retry_after), failures)
-
-
-@defect("slices.api-away", "needs-the-object")
-class NeedsTheServerToUnprepare(Service):
-    def unprepare(self, claim: Any) -> None:
-        try:
-            self.api.claim(claim.namespace, claim.name, 5, lambda _: None)
-        except ApiError as error:
-            if not error.status:
-                raise
-        super().unprepare(claim)
 
 
 @defect("slices.valid", "no-such-node")

@@ -35,18 +35,31 @@ class RefusesASecondUnprepare(Service):
         self.ended.add(claim.uid)
 
 
-@defect("unprepare.object-gone")
-class NeedsTheObject(Service):
+@defect("unprepare.api-away")
+class AsksTheServer(Service):
     def unprepare(self, claim: Any) -> None:
-        with self.state.locked() as claims:
-            is_known = claim.uid in claims
         try:
-            if is_known:
-                self.api.claim(claim.namespace, claim.name, 5, lambda _: None)
+            self.api.claim(claim.namespace, claim.name, 5, lambda _: None)
         except ApiError as error:
-            if error.status:
+            if self.matters(error, claim):
                 raise
         super().unprepare(claim)
+
+    def matters(self, error: ApiError, claim: Any) -> bool:
+        return error.status >= 500
+
+
+@defect("unprepare.object-gone")
+class NeedsTheObject(AsksTheServer):
+    def matters(self, error: ApiError, claim: Any) -> bool:
+        with self.state.locked() as claims:
+            return error.status > 0 and claim.uid in claims
+
+
+@defect("slices.api-away", "needs-the-object")
+class NeedsAnyAnswer(AsksTheServer):
+    def matters(self, error: ApiError, claim: Any) -> bool:
+        return not error.status
 
 
 @defect("unprepare.others")
@@ -93,17 +106,6 @@ class RefusesWhatItNeverSaw(Service):
         if uid not in claims and uid not in self.seen:
             raise Refused("the claim is unknown")
         super().take_down(claims, uid)
-
-
-@defect("unprepare.api-away")
-class AsksTheServer(Service):
-    def unprepare(self, claim: Any) -> None:
-        try:
-            self.api.claim(claim.namespace, claim.name, 5, lambda _: None)
-        except ApiError as error:
-            if error.status >= 500:
-                raise
-        super().unprepare(claim)
 
 
 @defect("unprepare.device-gone")
