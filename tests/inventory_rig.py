@@ -35,3 +35,9 @@ class Plugin:
 def numbers(inventory: Inventory, now: float = 0, resource: str = R) -> tuple[Any, Any]:
     found = inventory.get_capacity(now)
     return found.capacity.get(resource), found.allocatable.get(resource)
+
+
+def serving(inventory: Inventory) -> int | None:
+    """Return the generation of the instance that gets the calls for R."""
+    endpoint = inventory.endpoint(R)
+    return endpoint.generation if endpoint is not None else None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 POLL = 0.005
 
 
-async def until(predicate: Callable[[], object], timeout: float = 30, what: str = "") -> None:
+async def until(predicate: Callable[[], object], timeout: float = 60, what: str = "") -> None:
     """Return once `predicate()` is true; raise AssertionError after `timeout` seconds."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout
@@ -17,7 +17,7 @@ async def until(predicate: Callable[[], object], timeout: float = 30, what: str 
         await asyncio.sleep(POLL)
 
 
-def until_sync(predicate: Callable[[], object], timeout: float = 30, what: str = "") -> None:
+def until_sync(predicate: Callable[[], object], timeout: float = 60, what: str = "") -> None:
     """Do the same for code without a loop."""
     deadline = time.monotonic() + timeout
     while not predicate():

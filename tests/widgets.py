@@ -39,6 +39,11 @@ def widgets(*ids: str, unhealthy: tuple[str, ...] = ()) -> list[kd.Device]:
     ]
 
 
+def tree_of(*ids: str, health: kd.Health = kd.Health.HEALTHY) -> kd.DeviceTree:
+    """Return a tree with one type."""
+    return kd.DeviceTree({"widget": [kd.Device(name, health=health) for name in ids]})
+
+
 def healthy(*ids: str) -> dict[str, str]:
     """Return the devices as a node sees them, all healthy."""
     return dict.fromkeys(ids, "Healthy")

@@ -1,8 +1,14 @@
 """The stand-in for an API server with one node, and short ways to what the driver's tests ask."""
 
+import json
+from pathlib import Path
 from typing import Any
 
+from kubedevices.dra.claims import ClaimSource
 from kubedevices.dra.kubeconfig import ApiAccess
+from kubedevices.dra.preparation import Preparation
+from kubedevices.dra.service import ClaimService
+from kubedevices.plugin.hooks import Hooks
 from kubedevices.testing.api_server import ApiFault, ApiServer
 from kubedevices.testing.api_server.http import ApiRequest
 from kubedevices.values.scheduling.kinds import Object
@@ -84,3 +90,23 @@ def claim_of(uid: str, *devices: str, driver: str = "example.com", **more: Any) 
         for each in devices
     ]
     return {"metadata": {"uid": uid}, "status": {"allocation": {"devices": {"results": results}}}}
+
+
+def write_kubeconfig(file: Path, url: str) -> None:
+    """Write a kubeconfig for an API server."""
+    content = {
+        "current-context": "x",
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    }
+    file.write_text(json.dumps(content))
+
+
+def claim_service(
+    source: ClaimSource, preparation: Preparation, plugin: object, **options: Any
+) -> ClaimService:
+    """Return the service of the driver example.com, with the hooks of `plugin`."""
+    hooks = Hooks(plugin)
+    options = {"dev_root": Path("/dev"), **options}
+    return ClaimService("example.com", NODE, source, preparation, lambda _type: hooks, **options)

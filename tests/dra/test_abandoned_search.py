@@ -3,13 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import kubedevices as kd
 from kubedevices.dra.abandoned_search import AbandonedSearch, SearchTiming
 from kubedevices.dra.device_plugin_guard import GuardTiming, KubeletGuard
 from kubedevices.errors import ApiRefused, ApiUnreachable
@@ -17,17 +15,12 @@ from kubedevices.kubelet_api.pod_resources import (
     ClaimEntry,
     ContainerEntry,
     PodEntry,
-    pod_resources_methods,
     pod_to_wire,
 )
 from kubedevices.values.allocation import ClaimReference
-from kubedevices.wire.unix_grpc import GrpcServer
-from tests import waiting
 from tests.dra.cluster import claim_of
 from tests.dra.test_device_plugin_guard import SlowKubelet
-from tests.dra.test_service import DRIVER, ONE, THREE, TWO, Rig
-
-until = partial(waiting.until, timeout=60)
+from tests.dra.test_service import DRIVER, ONE, THREE, TWO, BusyCard, Rig
 
 
 def deleted(claim: ClaimReference) -> ApiRefused:
@@ -163,17 +156,7 @@ async def test_a_hook_that_fails_is_logged_and_called_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The claim keeps its device meanwhile."""
-    broken = [True, True]
-
-    class Undoing(kd.ClaimPreparer):
-        def prepare_claim(self, claimed: kd.ClaimedDevices) -> None:
-            """Do nothing."""
-
-        def unprepare_claim(self, claimed: kd.ClaimedDevices) -> None:
-            if broken:
-                raise OSError(f"{broken.pop()}: the card is busy")
-
-    world = World(tmp_path, Undoing())
+    world = World(tmp_path, BusyCard(2))
     await world.begin()
     assert await world.look() == ["c1", "c2"]
     assert "claim default/c1 is abandoned, but cannot be unprepared" in caplog.text
@@ -211,15 +194,11 @@ async def test_the_claims_of_containers_come_from_a_new_answer_of_the_kubelet(
     """An older answer, and the answer of a kubelet that has just started, do not count."""
     socket = short_dir / "kubelet.sock"
     guard = KubeletGuard(DRIVER, socket, GuardTiming(young=0.0))
-    server = GrpcServer(pod_resources_methods(KubeletWithPods()), name="podresources")
-    await server.start(socket)
-    assert await guard.claims_of_pods() == {("default", "c1")}
-    await server.stop()
+    async with KubeletWithPods().serving(socket):
+        assert await guard.claims_of_pods() == {("default", "c1")}
     assert await guard.claims_of_pods() is None
-    server = GrpcServer(pod_resources_methods(KubeletWithPods()), name="podresources")
-    await server.start(socket)
-    guard._timing, guard._young_until = GuardTiming(young=3600), None
-    assert await guard.claims_of_pods() is None
-    await server.stop()
+    async with KubeletWithPods().serving(socket):
+        guard._timing, guard._young_until = GuardTiming(young=3600), None
+        assert await guard.claims_of_pods() is None
     absent = KubeletGuard(DRIVER, short_dir / "none" / "kubelet.sock")
     assert await absent.claims_of_pods() is None

@@ -7,7 +7,6 @@ import logging
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from email.utils import format_datetime
-from functools import partial
 from typing import Any
 
 import pytest
@@ -23,10 +22,9 @@ from kubedevices.errors import ApiRefused, ApiUnreachable, ClaimRefused
 from kubedevices.testing.api_server import ApiFault
 from kubedevices.testing.api_server.http import ApiRequest
 from kubedevices.values.allocation import ClaimReference
-from tests import waiting
 from tests.dra.cluster import OneNode, claim_of
+from tests.waiting import until
 
-until = partial(waiting.until, timeout=60)
 CLAIM = ClaimReference("default", "uid-1", "one")
 
 
@@ -95,12 +93,6 @@ REQUESTS = [
     ("get", "nodes"),
     *((verb, "resourceslices") for verb in ("list", "watch", "create", "update", "delete")),
 ]
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[OneNode]:
-    async with OneNode().running() as running:
-        yield running
 
 
 @contextlib.asynccontextmanager
@@ -276,7 +268,7 @@ async def test_a_line_of_a_watch_has_a_limit(
         await watched(api)
 
 
-async def test_an_answer_has_a_limit(server: OneNode, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_has_a_limit(server: OneNode) -> None:
     """Reading ends at the limit of the call."""
     long = ApiFault(200, raw=http(" " * (api_client._OBJECT_LIMIT + 100_000)))
     server.fault = lambda _request: long

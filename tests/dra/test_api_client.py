@@ -1,7 +1,6 @@
 """The calls to the API server, and the errors of failed calls."""
 
 import contextlib
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,6 @@ from tests.dra.cluster import OneNode, claim_of
 POOL = {"name": "node1", "generation": 1, "resourceSliceCount": 1}
 SPEC = {"driver": "example.com", "nodeName": "node1", "pool": POOL, "devices": []}
 CLAIM = ClaimReference("default", "uid-1", "one")
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[OneNode]:
-    async with OneNode().running() as running:
-        yield running
 
 
 async def test_a_claim_is_read(server: OneNode) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,9 @@ from kubedevices.errors import ApiUnreachable
 from kubedevices.plugin.timing import HookTimeouts
 from kubedevices.values.allocation import ClaimReference
 from kubedevices.values.cdi import ContainerEdits
-from tests import waiting
 from tests.dra.cluster import claim_of
 from tests.dra.test_service import DRIVER, ONE, TWO, Rig
-
-until = partial(waiting.until, timeout=60)
+from tests.waiting import until
 
 
 @dataclass(frozen=True)

@@ -2,26 +2,23 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from kubedevices.cli import main
-from kubedevices.kubelet_api.pod_resources import pod_resources_methods
-from kubedevices.wire.unix_grpc import GrpcServer
 from tests.dra.cluster import OneNode, claim_of
 from tests.dra.test_abandoned_search import KubeletWithPods
 from tests.dra.test_device_plugin_guard import SlowKubelet
-from tests.dra.test_driver import DRIVER, UID, Rig, until
+from tests.dra.test_driver import DRIVER, UID, Rig
+from tests.waiting import until
 
 
 @pytest.fixture
-async def rig(short_dir: Path) -> AsyncIterator[Rig]:
-    async with OneNode().running() as api:
-        api.give("one", claim_of(UID, "w-1"))
-        (short_dir / "k" / "device-plugins").mkdir(parents=True)
-        yield Rig(short_dir, api)
+def rig(short_dir: Path, server: OneNode) -> Rig:
+    server.give("one", claim_of(UID, "w-1"))
+    (short_dir / "k" / "device-plugins").mkdir(parents=True)
+    return Rig(short_dir, server)
 
 
 async def release(rig: Rig, claim: str, *more: str) -> int:
@@ -36,16 +33,8 @@ async def prepare(rig: Rig) -> None:
     assert not (await rig.call("NodePrepareResources")).error
 
 
-def kubelet(pods: SlowKubelet) -> GrpcServer:
-    return GrpcServer(pod_resources_methods(pods), name="podresources")
-
-
-async def serve(rig: Rig, pods: SlowKubelet) -> GrpcServer:
-    socket = rig.directory / "k" / "pod-resources" / "kubelet.sock"
-    socket.parent.mkdir(exist_ok=True)
-    server = kubelet(pods)
-    await server.start(socket)
-    return server
+def pod_resources(rig: Rig) -> Path:
+    return rig.directory / "k" / "pod-resources" / "kubelet.sock"
 
 
 @pytest.mark.parametrize("name", ["default/one", UID])
@@ -55,9 +44,8 @@ async def test_the_devices_of_an_unused_claim_are_freed(
     """By its name or its UID; the driver undoes its work as for a kubelet."""
     async with rig.driver() as driver:
         await prepare(rig)
-        server = await serve(rig, SlowKubelet())
-        assert await release(rig, name, "-o", "json") == 0
-        await server.stop()
+        async with SlowKubelet().serving(pod_resources(rig)):
+            assert await release(rig, name, "-o", "json") == 0
         assert not driver.claims
         assert not [*rig.cdi_dir.iterdir()]
     released = [{"driver": DRIVER, "claim": "default/one", "devices": ["w-1"]}]
@@ -78,12 +66,11 @@ async def test_a_claim_of_a_container_is_not_freed(
         await prepare(rig)
         assert await release(rig, "default/one") == 3
         assert "did not answer" in capsys.readouterr().err
-        server = await serve(rig, Used())
-        assert await release(rig, "default/one") == 1
-        assert "a container on this node has it: delete its pod" in capsys.readouterr().err
-        assert await release(rig, "default/onne") == 1
-        assert "no driver on this host has prepared it" in capsys.readouterr().err
-        await server.stop()
+        async with Used().serving(pod_resources(rig)):
+            assert await release(rig, "default/one") == 1
+            assert "a container on this node has it: delete its pod" in capsys.readouterr().err
+            assert await release(rig, "default/onne") == 1
+            assert "no driver on this host has prepared it" in capsys.readouterr().err
         assert driver.claims
 
 
@@ -93,7 +80,6 @@ async def test_without_the_driver_the_error_says_to_start_it(
     """Only the driver can undo its work."""
     async with rig.driver():
         await prepare(rig)
-    server = await serve(rig, SlowKubelet())
-    assert await release(rig, "default/one") == 3
+    async with SlowKubelet().serving(pod_resources(rig)):
+        assert await release(rig, "default/one") == 3
     assert f"the driver {DRIVER} does not run: start it" in capsys.readouterr().err
-    await server.stop()

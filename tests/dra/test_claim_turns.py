@@ -1,7 +1,6 @@
 """Turns of one process: claims work together, calls for one claim one after the other."""
 
 import asyncio
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,9 +8,7 @@ import pytest
 from kubedevices.dra import claim_turns
 from kubedevices.dra.claim_lock import ClaimLock
 from kubedevices.dra.claim_turns import ClaimTurns
-from tests import waiting
-
-until = partial(waiting.until, timeout=60)
+from tests.waiting import until
 
 
 class Instance:

@@ -8,7 +8,8 @@ import kubedevices as kd
 from kubedevices.dra.deployment_lock import DeploymentLock, DriverUser, deployment_of
 from kubedevices.errors import DriverTaken
 from tests.dra.cluster import OneNode
-from tests.dra.test_driver import DRIVER, Rig, until
+from tests.dra.test_driver import DRIVER, Rig
+from tests.waiting import until
 
 
 class Nics(kd.PolledScanner):

@@ -3,9 +3,7 @@
 import asyncio
 import contextlib
 import errno
-import json
 from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +17,9 @@ from kubedevices.kubelet_api.clients import PluginRegistrationClient
 from kubedevices.plugin.timing import Timing
 from kubedevices.values.allocation import PluginInfo
 from kubedevices.wire.unix_grpc import GrpcChannel
-from tests import waiting
-from tests.dra.cluster import OneNode, claim_of
+from tests.dra.cluster import OneNode, claim_of, write_kubeconfig
 from tests.kubelet_api.protobuf_classes import message_class
-
-until = partial(waiting.until, timeout=60)
+from tests.waiting import until
 
 DRIVER = "example.com"
 UID = "00000001-0000-4000-8000-000000000000"
@@ -56,18 +52,7 @@ class Rig:
             "cdi_dir": self.cdi_dir,
             "timing": Timing(look_interval=0.05),
         }
-        cluster = {"name": "c", "cluster": {"server": api.url}}
-        context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
-        (directory / "config").write_text(
-            json.dumps(
-                {
-                    "current-context": "x",
-                    "contexts": [context],
-                    "clusters": [cluster],
-                    "users": [{"name": "u", "user": {"token": "t"}}],
-                }
-            )
-        )
+        write_kubeconfig(directory / "config", api.url)
 
     @property
     def service(self) -> Path:
@@ -113,9 +98,8 @@ class Rig:
 
 
 @pytest.fixture
-async def rig(short_dir: Path) -> AsyncIterator[Rig]:
-    async with OneNode().running() as api:
-        yield Rig(short_dir, api)
+def rig(short_dir: Path, server: OneNode) -> Rig:
+    return Rig(short_dir, server)
 
 
 async def test_a_driver_tells_the_kubelet_its_socket_and_services(rig: Rig) -> None:

@@ -3,8 +3,6 @@
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,19 +13,17 @@ from kubedevices.dra.claim_lock import ClaimLock
 from kubedevices.dra.names import DRIVER_LIMIT
 from kubedevices.dra.options import DraSettings
 from kubedevices.errors import PreparedUnwritable, SocketPathTooLong
-from tests import waiting
 from tests.dra.cluster import OneNode, claim_of
 from tests.dra.test_driver import UID, Rig, Widgets
+from tests.waiting import until
 
-until = partial(waiting.until, timeout=60)
 OLD, NEW = ["w-0", "w-1"], ["w-0", "w-1", "w-2"]
 
 
 @pytest.fixture
-async def rig(short_dir: Path) -> AsyncIterator[Rig]:
-    async with OneNode().running() as api:
-        api.give("one", claim_of(UID, "w-1"))
-        yield Rig(short_dir, api)
+def rig(short_dir: Path, server: OneNode) -> Rig:
+    server.give("one", claim_of(UID, "w-1"))
+    return Rig(short_dir, server)
 
 
 def newer() -> Widgets:

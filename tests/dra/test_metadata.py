@@ -20,16 +20,14 @@ from kubedevices.dra.metadata import (
 )
 from kubedevices.dra.preparation import Preparation
 from kubedevices.dra.prepared_file import FILE_NAME
-from kubedevices.dra.service import ClaimService
 from kubedevices.dra.slices import offer_of
 from kubedevices.errors import ApiUnreachable, ClaimRefused, PreparedUnwritable
 from kubedevices.host import cdi_specs
 from kubedevices.host.cdi_specs import read_registry
-from kubedevices.plugin.hooks import Hooks
 from kubedevices.testing import Bench
 from kubedevices.values.allocation import ClaimDevice, ClaimReference
 from kubedevices.values.cdi import CdiMount
-from tests.dra.cluster import claim_of
+from tests.dra.cluster import claim_of, claim_service
 from tests.planted import Outside, clear, plant
 
 DRIVER = "example.com"
@@ -48,15 +46,7 @@ class Node:
     async def start(self, boot: str = "boot-1", *, metadata: bool = True) -> None:
         """Start the next process of the driver, in the boot `boot`."""
         self.preparation = Preparation(DRIVER, "node1", self.file, self.cdi_dir, boot)
-        self.service = ClaimService(
-            DRIVER,
-            "node1",
-            self,
-            self.preparation,
-            lambda _type: Hooks(object()),
-            dev_root=Path("/dev"),
-            metadata=metadata,
-        )
+        self.service = claim_service(self, self.preparation, object(), metadata=metadata)
         await self.service.work.start()
         self.offer("T4")
 

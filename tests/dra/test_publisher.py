@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
-from functools import partial
 
 import pytest
 
@@ -13,10 +12,8 @@ from kubedevices.dra.publisher import Publisher, PublishTiming
 from kubedevices.testing.api_server import ApiFault
 from kubedevices.testing.api_server.http import ApiRequest
 from kubedevices.values.scheduling.kinds import Object
-from tests import waiting
 from tests.dra.cluster import OneNode
-
-until = partial(waiting.until, timeout=60)
+from tests.waiting import until
 
 
 def slices(*parts: str) -> list[list[Object]]:
@@ -39,12 +36,6 @@ async def publishing(
         task.cancel()
         await asyncio.wait({task})
         assert task.cancelled(), task.exception()
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[OneNode]:
-    async with OneNode().running() as running:
-        yield running
 
 
 async def test_unchanged_slices_are_written_once(server: OneNode) -> None:

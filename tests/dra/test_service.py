@@ -4,7 +4,6 @@ import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,13 @@ import kubedevices as kd
 from kubedevices.dra import service as service_module
 from kubedevices.dra.preparation import Preparation
 from kubedevices.dra.prepared_file import PreparedClaim, PreparedClaims
-from kubedevices.dra.service import ClaimService
 from kubedevices.dra.slices import offer_of
 from kubedevices.errors import ApiRefused, ApiUnreachable
 from kubedevices.kubelet_api.dra import HealthStatus
-from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.timing import HookTimeouts
 from kubedevices.values.allocation import ClaimReference
-from tests import waiting
-from tests.dra.cluster import claim_of
-
-until = partial(waiting.until, timeout=60)
+from tests.dra.cluster import claim_of, claim_service
+from tests.waiting import until
 
 DRIVER = "example.com"
 
@@ -48,15 +43,8 @@ class Rig:
         file = directory / "prepared.json"
         preparation = Preparation(DRIVER, "node1", file, self.cdi_dir, "boot-1")
         preparation.start()
-        self.service = ClaimService(
-            DRIVER,
-            "node1",
-            self,
-            preparation,
-            lambda _type: Hooks(author or self),
-            dev_root=Path("/dev"),
-            timeouts=HookTimeouts(seconds, seconds, seconds),
-        )
+        timeouts = HookTimeouts(seconds, seconds, seconds)
+        self.service = claim_service(self, preparation, author or self, timeouts=timeouts)
         self.offer()
 
     def offer(self, health: kd.Health = kd.Health.HEALTHY, reason: str = "") -> None:
@@ -353,21 +341,26 @@ async def test_the_end_of_the_driver_ends_the_wait(
     assert "still holds device" in (await call)[TWO.uid]
 
 
+class BusyCard(kd.ClaimPreparer):
+    """Fails to undo so many times."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    def prepare_claim(self, claimed: kd.ClaimedDevices) -> None:
+        """Do nothing."""
+
+    def unprepare_claim(self, claimed: kd.ClaimedDevices) -> None:
+        self.times -= 1
+        if self.times >= 0:
+            raise OSError("the card is busy")
+
+
 async def test_a_claim_waits_while_the_unprepare_of_the_holder_fails(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It gets the device when the kubelet's next call succeeds."""
-    broken = [True]
-
-    class Undoing(kd.ClaimPreparer):
-        def prepare_claim(self, claimed: kd.ClaimedDevices) -> None:
-            """Do nothing."""
-
-        def unprepare_claim(self, claimed: kd.ClaimedDevices) -> None:
-            if broken:
-                raise OSError(f"{broken.pop()}: the card is busy")
-
-    rig = Rig(tmp_path, Undoing())
+    rig = Rig(tmp_path, BusyCard(1))
     await rig.service.prepare((ONE,))
     rig.claims["c2"] = claim_of(TWO.uid, "gpu-0")
     call = await waiting_for_holder(rig, caplog)

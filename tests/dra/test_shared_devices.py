@@ -13,17 +13,15 @@ import pytest
 import kubedevices as kd
 from kubedevices.dra.claims import DeviceGroup
 from kubedevices.dra.preparation import Preparation
-from kubedevices.dra.service import ClaimService
 from kubedevices.dra.shared_devices import SharedDevices, check_configuration, groups_to_undo
 from kubedevices.dra.slices import offer_of
 from kubedevices.errors import ClaimRefused, NotInTime
-from kubedevices.plugin.hooks import Hooks
 from kubedevices.testing.api_server.slice_rules import slice_problems
 from kubedevices.testing.workbench import Bench
 from kubedevices.values.allocation import ClaimReference
 from kubedevices.values.cdi import ContainerEdits
 from kubedevices.values.scheduling.scheduler import NotAllocatable, allocate
-from tests.dra.cluster import claim_of
+from tests.dra.cluster import claim_of, claim_service
 from tests.dra.test_service import DRIVER, ONE, THREE, TWO
 
 CARD = f"{DRIVER}/card"
@@ -79,14 +77,7 @@ class Rig:
         file, self.cdi_dir = self.directory / "prepared.json", self.directory / "cdi"
         preparation = Preparation(DRIVER, "node1", file, self.cdi_dir, boot)
         preparation.start()
-        self.service = ClaimService(
-            DRIVER,
-            "node1",
-            self,
-            preparation,
-            lambda _type: Hooks(self.scanner.abilities_of("card")),
-            dev_root=Path("/dev"),
-        )
+        self.service = claim_service(self, preparation, self.scanner.abilities_of("card"))
         tree = self.scanner.change(self.cards.list_devices(), 0.0)
         self.service.update(offer_of(tree, DRIVER))
 

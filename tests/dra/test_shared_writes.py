@@ -12,10 +12,8 @@ import pytest
 from kubedevices.dra.claims import Result
 from kubedevices.dra.shared_writes import SharedWrites, WriteStep
 from kubedevices.errors import PreparedUnwritable
-from tests import waiting
 from tests.dra.test_preparation import FIRST, ONE, SECOND, TWO, Rig
-
-until = partial(waiting.until, timeout=60)
+from tests.waiting import until
 
 
 class Disk:

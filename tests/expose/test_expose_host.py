@@ -25,9 +25,10 @@ class PretendMachine:
         self.dev.mkdir()
         self.host = HostDevices(self.dev, self.sys)
 
-    def file(self, name: str) -> None:
-        (self.dev / name).parent.mkdir(parents=True, exist_ok=True)
-        (self.dev / name).touch()
+    def file(self, *names: str) -> None:
+        for name in names:
+            (self.dev / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.dev / name).touch()
 
     def device_file(self, directory: Path, name: str, number: str = "188:0") -> None:
         """Let a driver make a device file of `directory`."""
@@ -108,8 +109,7 @@ def test_vfio_gives_the_file_of_the_group(machine: PretendMachine) -> None:
     """Two functions of one group lead to one file, so that they become one device."""
     for function in (0, 1):
         add_pci(machine.sys, f"0000:3b:00.{function}", driver="vfio-pci", group="42")
-    machine.file("vfio/42")
-    machine.file("vfio/vfio")
+    machine.file("vfio/42", "vfio/vfio")
     found = machine.find(Match(pci=PciMatch(driver="vfio-pci")))
     assert [each.address for each in found] == ["0000:3b:00.0", "0000:3b:00.1"]
     assert {each.path for each in found} == {"/dev/vfio/42"}
@@ -124,8 +124,7 @@ def test_only_a_match_that_names_the_driver_offers_vfio(
 ) -> None:
     """A pod that asks for a GPU must not get direct access to memory: it is warned of, once."""
     add_pci(machine.sys, "0000:3b:00.0", device_class="0x030000", driver="vfio-pci", group="42")
-    machine.file("vfio/42")
-    machine.file("vfio/vfio")
+    machine.file("vfio/42", "vfio/vfio")
     for _ in range(2):
         assert machine.find(Match(pci=PciMatch(class_="03"))) == []
     assert len(machine.find(Match(pci=PciMatch(class_="03", driver="vfio-pci")))) == 1
@@ -170,8 +169,7 @@ def test_a_group_is_viable_if_vfio_has_all_of_it(
     """The kernel opens no file of a group while one of its functions has another driver."""
     add_pci(machine.sys, "0000:3b:00.0", driver="vfio-pci", group="42")
     add_pci(machine.sys, "0000:3b:00.1", driver=driver, group="42")
-    machine.file("vfio/42")
-    machine.file("vfio/vfio")
+    machine.file("vfio/42", "vfio/vfio")
     found = machine.find(Match(pci=PciMatch(driver="vfio-pci")))[0]
     missing = "bind 0000:3b:00.1 (snd_hda_intel) to vfio-pci"
     assert (found.problem == "") == is_viable
@@ -196,8 +194,7 @@ def test_a_function_of_vfio_has_the_files_of_the_interface(
 ) -> None:
     """The group's, or that of iommufd, which a newer kernel has for each function."""
     directory = add_pci(machine.sys, "0000:3b:00.0", driver="vfio-pci", group="42")
-    machine.file("vfio/42")
-    machine.file("vfio/vfio")
+    machine.file("vfio/42", "vfio/vfio")
     if is_new:
         (directory / "vfio-dev/vfio3").mkdir(parents=True)
         (machine.dev / "vfio/devices").mkdir()

@@ -35,6 +35,14 @@ def directory(short_dir: Path) -> Path:
     return short_dir
 
 
+@pytest.fixture
+def file(directory: Path) -> Path:
+    """Give a configuration with the serial ports."""
+    file = directory / "host.yaml"
+    file.write_text(HEAD + SERIAL)
+    return file
+
+
 @contextlib.asynccontextmanager
 async def exposed(directory: Path, file: Path) -> AsyncIterator[tuple[ExposeScanner, FakeKubelet]]:
     scanner = ExposeScanner.from_file(file, dev_root=directory / "dev")
@@ -46,10 +54,8 @@ async def exposed(directory: Path, file: Path) -> AsyncIterator[tuple[ExposeScan
         yield scanner, kubelet
 
 
-async def test_unchanged_resources_keep_socket_and_stream(directory: Path) -> None:
+async def test_unchanged_resources_keep_socket_and_stream(directory: Path, file: Path) -> None:
     """One resource comes, one changes, one goes; the other hears nothing of it."""
-    file = directory / "host.yaml"
-    file.write_text(HEAD + SERIAL)
     async with exposed(directory, file) as (scanner, kubelet):
         serial = await kubelet.wait_for("example.com/serial", USB0)
         file.write_text(HEAD + SERIAL + CAMERA)
@@ -65,12 +71,10 @@ async def test_unchanged_resources_keep_socket_and_stream(directory: Path) -> No
 
 
 async def test_an_invalid_file_changes_nothing(
-    directory: Path, caplog: pytest.LogCaptureFixture
+    directory: Path, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Every mistake is logged with its place; the next valid one counts again."""
     caplog.set_level(logging.INFO)
-    file = directory / "host.yaml"
-    file.write_text(HEAD + SERIAL)
     async with exposed(directory, file) as (scanner, kubelet):
         serial = await kubelet.wait_for("example.com/serial", USB0)
         follower = scanner.follower
@@ -111,10 +115,8 @@ async def test_a_config_map_changes_by_a_link_above_the_file(directory: Path) ->
         assert kubelet.connected("example.com/serial") == [serial]
 
 
-async def test_reload_reads_the_file_again(directory: Path) -> None:
+async def test_reload_reads_the_file_again(directory: Path, file: Path) -> None:
     """Even though nothing changed; each time once."""
-    file = directory / "host.yaml"
-    file.write_text(HEAD + SERIAL)
     async with exposed(directory, file) as (scanner, kubelet):
         await kubelet.wait_for("example.com/serial", USB0)
         follower = scanner.follower
@@ -124,10 +126,8 @@ async def test_reload_reads_the_file_again(directory: Path) -> None:
         assert len(kubelet.lists("example.com/serial")) == 1
 
 
-async def test_a_change_before_the_first_scan_is_not_lost(directory: Path) -> None:
+async def test_a_change_before_the_first_scan_is_not_lost(directory: Path, file: Path) -> None:
     """The file is compared with what was read, whenever the watch begins."""
-    file = directory / "host.yaml"
-    file.write_text(HEAD + SERIAL)
     scanner = ExposeScanner.from_file(file, dev_root=directory / "dev")
     file.write_text(HEAD + CAMERA)
     async with (
@@ -138,10 +138,8 @@ async def test_a_change_before_the_first_scan_is_not_lost(directory: Path) -> No
         await until(lambda: not kubelet.connected("example.com/serial"))
 
 
-async def test_a_file_with_the_same_content_changes_nothing(directory: Path) -> None:
+async def test_a_file_with_the_same_content_changes_nothing(file: Path) -> None:
     """A touch, or a ConfigMap that is written anew without a change."""
-    file = directory / "host.yaml"
-    file.write_text(HEAD + SERIAL)
     follower = ExposeScanner.from_file(file).follower
     assert follower is not None
     file.write_text(HEAD + SERIAL)
@@ -203,11 +201,9 @@ async def test_a_change_of_inject_concerns_one_resource(directory: Path) -> None
 
 
 async def test_a_reload_that_breaks_the_default_of_inject_is_refused(
-    directory: Path, caplog: pytest.LogCaptureFixture
+    directory: Path, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With `--inject cdi`, a resource that CDI has no name for changes nothing."""
-    file = directory / "host.yaml"
-    file.write_text(HEAD + SERIAL)
     scanner = ExposeScanner.from_file(file, dev_root=directory / "dev", inject="cdi")
     follower = scanner.follower
     assert follower is not None
@@ -218,10 +214,8 @@ async def test_a_reload_that_breaks_the_default_of_inject_is_refused(
     assert scanner.config.resources[0].name == "serial"
 
 
-async def test_a_new_interval_counts_from_the_next_look(directory: Path) -> None:
+async def test_a_new_interval_counts_from_the_next_look(directory: Path, file: Path) -> None:
     """What comes is found without a restart, and without a word."""
-    file = directory / "host.yaml"
-    file.write_text(HEAD + SERIAL)
     async with exposed(directory, file) as (scanner, kubelet):
         await kubelet.wait_for("example.com/serial", USB0)
         file.write_text(HEAD.replace("1h", "100ms") + SERIAL)

@@ -20,15 +20,10 @@ from kubedevices.values.allocation import ContainerAllocateResponse
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 from tests.full_disk import refuse_sockets
 from tests.golden_data import load
+from tests.node_manager import listed
 from tests.waiting import until
 
 TRACE = load("capacity_trace")
-
-
-@pytest.fixture
-def plugins(short_dir: Path) -> Path:
-    """Give the plugin directory of a node."""
-    return short_dir / "p"
 
 
 def names(directory: Path) -> set[str]:
@@ -56,13 +51,12 @@ async def test_stop_works_before_start_and_twice(plugins: Path) -> None:
     assert names(plugins) == set()
 
 
-async def test_the_directories_of_a_manager_are_private(plugins: Path) -> None:
-    """The state directory is beside the plugin directory, because a start deletes sockets in the
-    latter.
-    """
-    async with DeviceManager(plugins) as manager:
-        assert (mode(plugins), mode(manager.state_dir)) == (0o750, 0o700)
-        assert manager.state_dir.parent == plugins.parent
+async def test_the_directories_of_a_manager_are_private(
+    manager: DeviceManager, plugins: Path
+) -> None:
+    """State is beside the plugin directory, because a start deletes sockets there."""
+    assert (mode(plugins), mode(manager.state_dir)) == (0o750, 0o700)
+    assert manager.state_dir.parent == plugins.parent
 
 
 async def test_a_second_manager_on_the_same_state_directory_is_refused(plugins: Path) -> None:
@@ -110,9 +104,7 @@ async def test_a_start_that_fails_leaves_the_sockets_of_plugins(plugins: Path) -
 
 
 async def test_no_checkpoint_is_imported_while_its_kubelet_runs(plugins: Path) -> None:
-    """A running kubelet still changes its checkpoint, so the node imports the file only after its
-    end.
-    """
+    """A running kubelet still changes its checkpoint."""
     async with DeviceManager(plugins):
         other = DeviceManager(plugins, state_dir=plugins.with_name("other"))
         with pytest.raises(SocketInUse):
@@ -139,39 +131,39 @@ def now(manager: DeviceManager) -> tuple[int | None, int | None]:
     return capacity.capacity.get(resource), capacity.allocatable.get(resource)
 
 
-async def test_the_capacity_follows_the_plugin_as_in_the_kubelet(plugins: Path) -> None:
+async def test_the_capacity_follows_the_plugin_as_in_the_kubelet(
+    manager: DeviceManager, plugins: Path
+) -> None:
     """The golden trace, over real sockets: connected, listed, lost, expired, registered again."""
     wanted = [numbers(event) for event in TRACE["sequence"]]
     resource = TRACE["resource"]
-    async with DeviceManager(plugins) as manager:
-        async with FakePlugin(plugins, resource) as one:
-            await one.send_bytes(None)
-            await one.register()
-            assert now(manager) == wanted[0]
-            await one.send([*healthy("a", "b"), *unhealthy("c")])
-            await until(lambda: now(manager) == wanted[1])
-        await until(lambda: now(manager) == wanted[2])
-        manager.inventory.grace_period = 0
-        assert now(manager) == wanted[3]
-        assert now(manager) == wanted[4]
-        manager.inventory.grace_period = 300
-        async with FakePlugin(plugins, resource) as two:
-            await two.send_bytes(None)
-            await two.register()
-            assert now(manager) == wanted[5]
-            await two.send(healthy("a"))
-            await until(lambda: now(manager) == wanted[6])
-        await until(lambda: now(manager) == (1, 0))
-        async with FakePlugin(plugins, resource) as three:
-            await three.send_bytes(None)
-            await three.register()
-            assert now(manager) == wanted[7]
+    async with FakePlugin(plugins, resource) as one:
+        await one.send_bytes(None)
+        await one.register()
+        assert now(manager) == wanted[0]
+        await one.send([*healthy("a", "b"), *unhealthy("c")])
+        await until(lambda: now(manager) == wanted[1])
+    await until(lambda: now(manager) == wanted[2])
+    manager.inventory.grace_period = 0
+    assert now(manager) == wanted[3]
+    assert now(manager) == wanted[4]
+    manager.inventory.grace_period = 300
+    async with FakePlugin(plugins, resource) as two:
+        await two.send_bytes(None)
+        await two.register()
+        assert now(manager) == wanted[5]
+        await two.send(healthy("a"))
+        await until(lambda: now(manager) == wanted[6])
+    await until(lambda: now(manager) == (1, 0))
+    async with FakePlugin(plugins, resource) as three:
+        await three.send_bytes(None)
+        await three.register()
+        assert now(manager) == wanted[7]
 
 
-async def test_each_resource_has_its_own_capacity(plugins: Path) -> None:
+async def test_each_resource_has_its_own_capacity(manager: DeviceManager, plugins: Path) -> None:
     """A new list of one resource changes only the numbers of this resource."""
     async with (
-        DeviceManager(plugins) as manager,
         FakePlugin(plugins, devices=[*healthy("a", "b"), *unhealthy("c")]) as one,
         FakePlugin(plugins, "example.com/gadget", socket_name="g.sock") as two,
     ):
@@ -190,14 +182,9 @@ async def test_each_resource_has_its_own_capacity(plugins: Path) -> None:
         assert manager.get_capacity().allocatable["example.com/gadget"] == 1
 
 
-async def test_only_healthy_devices_are_allocatable(plugins: Path) -> None:
+async def test_only_healthy_devices_are_allocatable(manager: DeviceManager) -> None:
     """A held device stays allocatable. A device that becomes healthy is added."""
-    async with (
-        DeviceManager(plugins) as manager,
-        FakePlugin(plugins, devices=[*healthy("a"), *unhealthy("b")]) as one,
-    ):
-        await one.register()
-        await manager.wait_for(RESOURCE, allocatable=1)
+    async with listed(manager, [*healthy("a"), *unhealthy("b")]) as one:
         await manager.allocate(pod("p"))
         assert [*manager.get_allocatable_devices()[RESOURCE]] == ["a"]
         await one.send(healthy("a", "b"))
@@ -206,12 +193,10 @@ async def test_only_healthy_devices_are_allocatable(plugins: Path) -> None:
         assert devices == {device.id: device for device in healthy("a", "b")}
 
 
-async def test_held_devices_come_with_their_numa_nodes(plugins: Path) -> None:
+async def test_held_devices_come_with_their_numa_nodes(manager: DeviceManager) -> None:
     """A device on two nodes is listed under both. A device without a node is listed under -1."""
     devices = [*healthy("a", numa=(0, 1)), *healthy("b"), *healthy("c", numa=())]
-    async with DeviceManager(plugins) as manager, FakePlugin(plugins, devices=devices) as one:
-        await one.register()
-        await manager.wait_for(RESOURCE, allocatable=3)
+    async with listed(manager, devices):
         await manager.allocate(pod("p", 3))
         held = manager.get_devices("default/p", "c")[RESOURCE]
         assert {node: set(ids) for node, ids in held.items()} == {
@@ -225,14 +210,9 @@ async def test_held_devices_come_with_their_numa_nodes(plugins: Path) -> None:
 # ---------------------------------------------------------------- pods
 
 
-async def test_release_frees_all_devices_of_a_pod(plugins: Path) -> None:
+async def test_release_frees_all_devices_of_a_pod(manager: DeviceManager) -> None:
     """A second release of the same pod returns no device."""
-    async with (
-        DeviceManager(plugins) as manager,
-        FakePlugin(plugins, devices=healthy("a", "b")) as one,
-    ):
-        await one.register()
-        await manager.wait_for(RESOURCE, allocatable=2)
+    async with listed(manager, healthy("a", "b")):
         await manager.allocate(pod("p", 2))
         released = await manager.release("default/p")
         assert {name: set(ids) for name, ids in released.items()} == {RESOURCE: {"a", "b"}}
@@ -242,17 +222,12 @@ async def test_release_frees_all_devices_of_a_pod(plugins: Path) -> None:
 
 
 async def test_pods_that_are_no_longer_active_are_cleaned_up(plugins: Path) -> None:
-    """The cleanup runs before the next admission, as in the kubelet.
-
-    `active_pods` need not have the pod that is admitted.
-    """
+    """Before the next admission. `active_pods` need not have the pod that is admitted."""
     active = {"default/p"}
     async with (
         DeviceManager(plugins, active_pods=lambda: active) as manager,
-        FakePlugin(plugins, devices=healthy("a")) as one,
+        listed(manager, healthy("a")),
     ):
-        await one.register()
-        await manager.wait_for(RESOURCE, allocatable=1)
         await manager.allocate(pod("p"))
         active.clear()
         await manager.allocate(pod("q"))
@@ -276,10 +251,7 @@ class StoreWithOldPod(PodDevicesInMemory):
 
 
 async def test_pods_of_an_earlier_start_keep_their_devices(plugins: Path) -> None:
-    """The devices in the store are held.
-
-    Their resource has no capacity until its plugin registers.
-    """
+    """Their resource has no capacity until its plugin registers."""
     store = StoreWithOldPod()
     async with (
         DeviceManager(plugins, store=store) as manager,
@@ -293,14 +265,9 @@ async def test_pods_of_an_earlier_start_keep_their_devices(plugins: Path) -> Non
     assert store.closed
 
 
-async def test_events_name_pods_and_their_devices(plugins: Path) -> None:
+async def test_events_name_pods_and_their_devices(manager: DeviceManager) -> None:
     """Allocated, rejected and released: one event for each change, with the name of the pod."""
-    async with (
-        DeviceManager(plugins) as manager,
-        FakePlugin(plugins, devices=healthy("a")) as one,
-    ):
-        await one.register()
-        await manager.wait_for(RESOURCE, allocatable=1)
+    async with listed(manager, healthy("a")):
         with manager.subscribe() as events:
             await manager.allocate(pod("p"))
             await manager.allocate(pod("p"))
@@ -329,14 +296,9 @@ async def test_events_name_pods_and_their_devices(plugins: Path) -> None:
 # ---------------------------------------------------------------- waiting
 
 
-async def test_a_wait_timeout_reports_the_device_counts(plugins: Path) -> None:
+async def test_a_wait_timeout_reports_the_device_counts(manager: DeviceManager) -> None:
     """The message has all counts, so that a failed test explains itself."""
-    async with (
-        DeviceManager(plugins) as manager,
-        FakePlugin(plugins, devices=healthy("a")) as one,
-    ):
-        await one.register()
-        await manager.wait_for(RESOURCE)
+    async with listed(manager, healthy("a")):
         text = f"{RESOURCE}: not capacity 1 and allocatable 2 within 0.05 s, it is: "
         with pytest.raises(NotInTime, match=re.escape(text + f"{RESOURCE} capacity 1")):
             await manager.wait_for(RESOURCE, capacity=1, allocatable=2, timeout=0.05)
@@ -359,9 +321,7 @@ async def test_a_stream_of_events_ends_when_the_manager_stops(plugins: Path) -> 
     """A listener that iterates gets every event before the end."""
     manager = DeviceManager(plugins)
     events = manager.subscribe()
-    async with manager, FakePlugin(plugins, devices=healthy("a")) as one:
-        await one.register()
-        await manager.wait_for(RESOURCE, allocatable=1)
+    async with manager, listed(manager, healthy("a")):
         await manager.stop()
     kinds = [event.kind async for event in events]
     assert kinds == [EventKind.REGISTERED, EventKind.LIST_CHANGED, EventKind.DISCONNECTED]

@@ -15,6 +15,7 @@ from kubedevices.node.inventory import list_plan
 from kubedevices.node.loop_slices import LoopSlices
 from kubedevices.node.overview import encode_node
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
+from tests.turns import Turns
 
 DEVICES = 20_000
 
@@ -69,12 +70,13 @@ async def test_other_tasks_run_while_a_huge_list_is_processed(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The list is read, compared and freed in slices. Other tasks run between any two slices."""
-    turn, slices = 0, []
+    turns = Turns()
+    slices: list[int] = []
     run = LoopSlices.run
 
     def counted(work: Generator[None, None, object]) -> Generator[None, None, object]:
         while True:
-            slices.append(turn)
+            slices.append(turns.count)
             try:
                 next(work)
             except StopIteration as end:
@@ -84,25 +86,17 @@ async def test_other_tasks_run_while_a_huge_list_is_processed(
     async def run_counted(self: LoopSlices, work: Generator[None, None, object]) -> object:
         return await run(self, counted(work))
 
-    async def other() -> None:
-        nonlocal turn
-        while True:
-            turn += 1
-            await asyncio.sleep(0)
-
     monkeypatch.setattr(LoopSlices, "run", run_counted)
     monkeypatch.setattr(loop_slices, "SLICE", 0)
     ids = [f"device-{n}" for n in range(DEVICES)]
-    task = asyncio.create_task(other())
     directory = short_dir / "p"
-    async with DeviceManager(directory) as manager, FakePlugin(directory) as plugin:
+    async with turns, DeviceManager(directory) as manager, FakePlugin(directory) as plugin:
         await plugin.send(healthy(*ids))
         await plugin.register()
         await manager.wait_for(RESOURCE, allocatable=DEVICES, timeout=60)
         first = len(slices)
         await plugin.send([*unhealthy(*ids[::2]), *healthy(*ids[1::2])])
         await manager.wait_for(RESOURCE, allocatable=DEVICES // 2, timeout=60)
-    task.cancel()
     passes = DEVICES / device_lists.DEVICES_AT_ONCE + 3 * DEVICES / list_plan.AT_ONCE
     assert first >= passes
     assert len(slices) - first >= passes
@@ -115,27 +109,15 @@ async def test_an_answer_with_many_devices_is_encoded_in_slices(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that asks for the devices of a node does not delay the admission of pods."""
-    turn = 0
     monkeypatch.setattr(loop_slices, "SLICE", 0)
-
-    async def other() -> None:
-        nonlocal turn
-        while True:
-            turn += 1
-            await asyncio.sleep(0)
-
     ids = [f"device-{n}" for n in range(DEVICES)]
     directory = short_dir / "p"
     async with DeviceManager(directory) as manager, FakePlugin(directory) as plugin:
         await plugin.send(healthy(*ids))
         await plugin.register()
         await manager.wait_for(RESOURCE, allocatable=DEVICES, timeout=60)
-        task = asyncio.create_task(other())
-        await asyncio.sleep(0)
-        before = turn
-        answer = await LoopSlices().run(encode_node(manager, resource=RESOURCE))
-        turns = turn - before
-        task.cancel()
+        async with Turns() as turns:
+            answer = await LoopSlices().run(encode_node(manager, resource=RESOURCE))
     (told,) = json.loads(answer)["resources"]
     assert [each["id"] for each in told["devices"]] == ids
-    assert turns >= 2 * DEVICES / list_plan.AT_ONCE
+    assert turns.count >= 2 * DEVICES / list_plan.AT_ONCE

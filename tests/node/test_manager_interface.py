@@ -23,6 +23,7 @@ from kubedevices.pages.prometheus import PrometheusMetrics
 from kubedevices.values.device import ReportedDevice
 from kubedevices.values.numa import NumaNodes
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
+from tests.node_manager import listed
 from tests.socket_metadata import change_everything
 from tests.waiting import until
 
@@ -40,10 +41,8 @@ async def test_devices_of_a_container_are_aligned(short_dir: Path) -> None:
     topology = check_settings("single-numa-node", numa_nodes=(0, 1))
     async with (
         DeviceManager(short_dir, settings=NodeSettings(topology=topology)) as manager,
-        FakePlugin(short_dir, devices=FOUR) as plugin,
+        listed(manager, FOUR),
     ):
-        await plugin.register()
-        await manager.wait_for(RESOURCE, allocatable=4)
         await manager.allocate(pod(1, "first"))
         second = await manager.allocate(pod(2, "second"))
         assert second == {"c": {RESOURCE: ("1-0", "1-1")}}
@@ -60,10 +59,8 @@ async def test_topology_hints_of_containers_and_pods(short_dir: Path) -> None:
     topology = check_settings("best-effort", numa_nodes=(0, 1))
     async with (
         DeviceManager(short_dir, settings=NodeSettings(topology=topology)) as manager,
-        FakePlugin(short_dir, devices=FOUR) as plugin,
+        listed(manager, FOUR),
     ):
-        await plugin.register()
-        await manager.wait_for(RESOURCE, allocatable=4)
         two = pod(2)
         best = [TopologyHint(NumaNodes((node,)), True) for node in (0, 1)]
         expected = {RESOURCE: [*best, TopologyHint(NumaNodes((0, 1)), False)]}
@@ -72,10 +69,7 @@ async def test_topology_hints_of_containers_and_pods(short_dir: Path) -> None:
 
 
 async def test_the_watcher_handler_connects_and_disconnects_a_plugin(short_dir: Path) -> None:
-    """GetWatcherHandler: connects without Register.
-
-    A disconnect of another socket changes nothing.
-    """
+    """GetWatcherHandler. A disconnect of another socket changes nothing."""
     async with (
         DeviceManager(short_dir) as manager,
         FakePlugin(short_dir, devices=healthy("a")) as plugin,
@@ -121,12 +115,7 @@ async def test_capacities_are_reset_only_without_a_checkpoint(short_dir: Path) -
 
 async def test_statuses_have_the_health_of_held_devices(short_dir: Path) -> None:
     """UpdateAllocatedResourcesStatus. The queue of health updates has the UID of the pod."""
-    async with (
-        DeviceManager(short_dir) as manager,
-        FakePlugin(short_dir, devices=healthy("a", "b")) as plugin,
-    ):
-        await plugin.register()
-        await manager.wait_for(RESOURCE, allocatable=2)
+    async with DeviceManager(short_dir) as manager, listed(manager, healthy("a", "b")) as plugin:
         await manager.allocate(pod(1))
         updates = manager.health_updates()
         await plugin.send([*unhealthy("a"), *healthy("b")])
@@ -143,10 +132,8 @@ async def test_metrics_of_a_node_follow_its_events(short_dir: Path) -> None:
     metrics = PrometheusMetrics()
     async with (
         DeviceManager(short_dir, metrics=metrics) as manager,
-        FakePlugin(short_dir, devices=[*healthy("a", "b"), *unhealthy("c")]) as plugin,
+        listed(manager, [*healthy("a", "b"), *unhealthy("c")]),
     ):
-        await plugin.register()
-        await manager.wait_for(RESOURCE, allocatable=2)
         await manager.allocate(pod(1))
         with pytest.raises(AdmissionRejected):
             await manager.allocate(pod(5, "greedy"))
@@ -176,15 +163,8 @@ async def test_metrics_of_a_node_follow_its_events(short_dir: Path) -> None:
 async def test_a_lost_stream_is_logged_in_the_kubelets_words(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log has the text of the kubelet, for which tools search, with the resource and the
-    reason.
-    """
-    async with (
-        DeviceManager(short_dir) as manager,
-        FakePlugin(short_dir, devices=healthy("a")) as plugin,
-    ):
-        await plugin.register()
-        await manager.wait_for(RESOURCE, allocatable=1)
+    """Tools search for this text; it has the resource and the reason."""
+    async with DeviceManager(short_dir) as manager, listed(manager, healthy("a")) as plugin:
         with caplog.at_level(logging.INFO):
             await plugin.end_streams(RpcError(StatusCode.INTERNAL, "boom"))
             await until(lambda: "listAndWatch ended" in caplog.text)

@@ -37,25 +37,9 @@ asyncio.run(main())
 """
 OURS = {"errors", "host", "kubelet_api", "plugin", "serving", "values", "version", "wire"}
 NOT_NEEDED = {
-    "bz2",
-    "concurrent.futures.process",
-    "datetime",
-    "h2",
-    "hashlib",
-    "google",
-    "http.server",
-    "importlib.resources",
-    "json",
-    "lzma",
-    "multiprocessing",
-    "pickle",
-    "random",
-    "shutil",
-    "sqlite3",
-    "tempfile",
-    "urllib.request",
-    "xml",
-    "zipfile",
+    *("bz2", "concurrent.futures.process", "datetime", "h2", "hashlib", "google", "http.server"),
+    *("importlib.resources", "json", "lzma", "multiprocessing", "pickle", "random", "shutil"),
+    *("sqlite3", "tempfile", "urllib.request", "xml", "zipfile"),
     *("kubedevices.host.runtimes", "kubedevices.serving.switch", "kubedevices.values.cdi"),
     *("kubedevices.serving.driver_pages", "kubedevices.serving.plugin_pages"),
 }

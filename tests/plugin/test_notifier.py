@@ -11,11 +11,7 @@ from kubedevices.errors import NotADeviceTree
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.values.device import Device, Health
 from kubedevices.values.device_tree import DeviceTree, TreeChange
-
-
-def tree_of(*ids: str, health: Health = Health.HEALTHY) -> DeviceTree:
-    """Return a tree with one type."""
-    return DeviceTree({"widget": [Device(device_id, health=health) for device_id in ids]})
+from tests.widgets import tree_of
 
 
 class Counter:
@@ -28,32 +24,37 @@ class Counter:
         self.count += 1
 
 
-def test_the_first_tree_is_compared_with_an_empty_one() -> None:
+@pytest.fixture
+def announced() -> Counter:
+    return Counter()
+
+
+@pytest.fixture
+def notifier(announced: Counter) -> Notifier:
+    return Notifier(announced)
+
+
+def test_the_first_tree_is_compared_with_an_empty_one(notifier: Notifier) -> None:
     """Everything in the first tree is added."""
-    notifier = Notifier()
     notifier.notify(tree_of("w"))
     assert notifier.take() == (tree_of("w"), TreeChange(added=("widget",)))
 
 
-def test_a_change_is_taken_once() -> None:
+def test_a_change_is_taken_once(notifier: Notifier) -> None:
     """Without news there is no change."""
-    notifier = Notifier()
     notifier.notify(tree_of("w"))
     notifier.take()
     assert notifier.take() == (tree_of("w"), TreeChange())
 
 
-def test_taking_before_anything_was_reported() -> None:
+def test_taking_before_anything_was_reported(notifier: Notifier) -> None:
     """Before the first report there is an empty tree and no change."""
-    notifier = Notifier()
     assert notifier.take() == (DeviceTree(), TreeChange())
     assert not notifier.has_tree
 
 
-def test_every_kind_of_change_is_announced() -> None:
+def test_every_kind_of_change_is_announced(announced: Counter, notifier: Notifier) -> None:
     """Added, updated and removed types are announced one by one."""
-    announced = Counter()
-    notifier = Notifier(announced)
     for count, (tree, change) in enumerate(
         [
             (tree_of("w"), TreeChange(added=("widget",))),
@@ -68,10 +69,8 @@ def test_every_kind_of_change_is_announced() -> None:
         assert notifier.take() == (tree, change)
 
 
-def test_an_equal_tree_is_not_announced() -> None:
+def test_an_equal_tree_is_not_announced(announced: Counter, notifier: Notifier) -> None:
     """An equal tree announces nothing."""
-    announced = Counter()
-    notifier = Notifier(announced)
     notifier.notify(tree_of("a", "b"))
     notifier.take()
     notifier.notify(tree_of("b", "a"))
@@ -79,19 +78,16 @@ def test_an_equal_tree_is_not_announced() -> None:
     assert notifier.take()[1].is_empty
 
 
-def test_an_empty_first_tree_is_a_report() -> None:
+def test_an_empty_first_tree_is_a_report(announced: Counter, notifier: Notifier) -> None:
     """A scanner that finds nothing has reported all the same, without any change."""
-    announced = Counter()
-    notifier = Notifier(announced)
     notifier.notify(DeviceTree())
     assert notifier.has_tree
     assert announced.count == 1
     assert notifier.take()[1].is_empty
 
 
-def test_one_tree_object_may_be_notified_three_times() -> None:
+def test_one_tree_object_may_be_notified_three_times(notifier: Notifier) -> None:
     """The caller goes on with its tree, and every state of it counts as it was."""
-    notifier = Notifier()
     tree = tree_of("a")
     notifier.notify(tree)
     tree.add("widget", Device("b"))
@@ -104,10 +100,8 @@ def test_one_tree_object_may_be_notified_three_times() -> None:
     assert tree.count("widget") == 2
 
 
-def test_trees_in_between_are_skipped() -> None:
+def test_trees_in_between_are_skipped(announced: Counter, notifier: Notifier) -> None:
     """The latest tree wins, and going there and back is no change."""
-    announced = Counter()
-    notifier = Notifier(announced)
     notifier.notify(tree_of("a"))
     notifier.take()
     notifier.notify(tree_of("a", "b"))
@@ -116,19 +110,16 @@ def test_trees_in_between_are_skipped() -> None:
     assert notifier.take()[1].is_empty
 
 
-def test_a_slow_consumer_is_woken_once() -> None:
+def test_a_slow_consumer_is_woken_once(announced: Counter, notifier: Notifier) -> None:
     """A slow consumer is woken once, however much happens meanwhile."""
-    announced = Counter()
-    notifier = Notifier(announced)
     for number in range(10):
         notifier.notify(tree_of(f"w{number}"))
     assert announced.count == 1
     assert notifier.take()[0] == tree_of("w9")
 
 
-def test_a_thousand_notifications_without_a_consumer() -> None:
+def test_a_thousand_notifications_without_a_consumer(notifier: Notifier) -> None:
     """Nobody takes anything and notifying stays quick."""
-    notifier = Notifier()
     trees = [tree_of(*(f"w{n}" for n in range(16)), f"x{turn}") for turn in range(1000)]
     started = time.thread_time()
     for tree in trees:
@@ -137,9 +128,8 @@ def test_a_thousand_notifications_without_a_consumer() -> None:
     assert notifier.take()[0] == trees[-1]
 
 
-def test_unchanged_devices_stay_the_same_objects() -> None:
+def test_unchanged_devices_stay_the_same_objects(notifier: Notifier) -> None:
     """A scan that makes every device anew gives the objects of the scan before."""
-    notifier = Notifier()
     notifier.notify(tree_of("a"))
     first, _ = notifier.take()
     notifier.notify(tree_of("a", "b"))
@@ -147,9 +137,8 @@ def test_unchanged_devices_stay_the_same_objects() -> None:
     assert second.devices("widget")["a"] is first.devices("widget")["a"]
 
 
-def test_notifying_from_many_threads() -> None:
+def test_notifying_from_many_threads(notifier: Notifier) -> None:
     """Whatever threads do at once, the last state is taken and nothing is torn."""
-    notifier = Notifier()
 
     def report(name: str) -> None:
         for number in range(200):
@@ -171,11 +160,11 @@ def test_a_report_during_a_take_is_announced_again() -> None:
     taken = []
 
     def take_at_once() -> None:
-        taken.append(notifier.take()[0])
+        taken.append(watched.take()[0])
 
-    notifier = Notifier(take_at_once)
-    notifier.notify(tree_of("a"))
-    notifier.notify(tree_of("b"))
+    watched = Notifier(take_at_once)
+    watched.notify(tree_of("a"))
+    watched.notify(tree_of("b"))
     assert taken == [tree_of("a"), tree_of("b")]
 
 
@@ -193,9 +182,8 @@ def test_a_value_that_is_no_tree_is_refused(wrong: object, text: str) -> None:
         Notifier().notify(wrong)  # type: ignore[arg-type]
 
 
-def test_long_ids_are_mentioned_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_long_ids_are_mentioned_once(notifier: Notifier, caplog: pytest.LogCaptureFixture) -> None:
     """An ID of 64 characters is warned of when it appears, one of 63 never."""
-    notifier = Notifier()
     too_long, fits = "x" * 64, "y" * 63
     notifier.notify(tree_of(too_long, fits))
     notifier.notify(tree_of(too_long, fits, "more"))

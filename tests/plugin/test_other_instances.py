@@ -71,44 +71,45 @@ async def test_a_newer_instance_takes_over_without_a_gap(
         assert kubelet.disconnected == [RESOURCE], "the end of the last one is noticed"
 
 
-async def test_a_busy_kubelet_sees_the_end_of_the_older_instance_first(short_dir: Path) -> None:
+async def test_a_busy_kubelet_sees_the_end_of_the_older_instance_first(
+    kubelet: FakeKubelet,
+) -> None:
     """Else the end of the older one's stream would end the newer one's second registration."""
     timing = STUCK._replace(after_leave=2.5)
-    async with FakeKubelet(short_dir) as kubelet:
-        kubelet.clean_up, kubelet.clean_up_after = "by name", 0.05
-        async with instance(short_dir, "old", timing=timing) as old:
-            await kubelet.wait_for(RESOURCE, healthy("old"))
-            async with instance(short_dir, "new", timing=timing) as new:
-                await until(lambda: new.is_ready and not kubelet.accepted[0].is_open)
-                assert kubelet.disconnected == []
-                registered = [each.endpoint for each in kubelet.accepted]
-                assert registered == [socket_of(each).name for each in (old, new, new)]
-                kubelet.clean_up_after = 0
+    kubelet.clean_up, kubelet.clean_up_after = "by name", 0.05
+    async with instance(kubelet.socket_dir, "old", timing=timing) as old:
+        await kubelet.wait_for(RESOURCE, healthy("old"))
+        async with instance(kubelet.socket_dir, "new", timing=timing) as new:
+            await until(lambda: new.is_ready and not kubelet.accepted[0].is_open)
+            assert kubelet.disconnected == []
+            registered = [each.endpoint for each in kubelet.accepted]
+            assert registered == [socket_of(each).name for each in (old, new, new)]
+            kubelet.clean_up_after = 0
 
 
 @pytest.mark.parametrize("clean_up", ["", "by name", "by socket"])
 async def test_the_older_instance_serves_again_when_the_newer_ends(
-    short_dir: Path, clean_up: CleanUp
+    kubelet: FakeKubelet, clean_up: CleanUp
 ) -> None:
     """At once, as often as that happens: a new version may crash again and again."""
-    async with FakeKubelet(short_dir) as kubelet, instance(short_dir, "old") as old:
+    async with instance(kubelet.socket_dir, "old") as old:
         kubelet.clean_up = clean_up
         await kubelet.wait_for(RESOURCE, healthy("old"))
         for _ in range(3):
-            async with instance(short_dir, "new") as new:
+            async with instance(kubelet.socket_dir, "new") as new:
                 await until(lambda: stands_by(old) and new.is_ready)
                 await kubelet.wait_for(RESOURCE, healthy("new"))
             await kubelet.wait_for(RESOURCE, healthy("old"))
             await until(lambda: old.is_ready)
 
 
-async def test_the_newest_of_many_instances_has_the_resource(short_dir: Path) -> None:
+async def test_the_newest_of_many_instances_has_the_resource(kubelet: FakeKubelet) -> None:
     """When it ends, the newest of the others."""
-    async with FakeKubelet(short_dir) as kubelet, contextlib.AsyncExitStack() as stack:
+    async with contextlib.AsyncExitStack() as stack:
         kubelet.clean_up = "by name"
         runners = []
         for name in "abc":
-            runners.append(await stack.enter_async_context(instance(short_dir, name)))
+            runners.append(await stack.enter_async_context(instance(kubelet.socket_dir, name)))
             await kubelet.wait_for(RESOURCE, healthy(name))
             await until(lambda: all(map(stands_by, runners[:-1])))
         for name in "cb":
@@ -117,12 +118,12 @@ async def test_the_newest_of_many_instances_has_the_resource(short_dir: Path) ->
             await until(lambda: runners[-1].is_ready and all(map(stands_by, runners[:-1])))
 
 
-async def test_instances_that_start_at_once_do_not_fight(short_dir: Path) -> None:
+async def test_instances_that_start_at_once_do_not_fight(kubelet: FakeKubelet) -> None:
     """The order of their starts decides, not who registers last."""
-    async with FakeKubelet(short_dir) as kubelet, contextlib.AsyncExitStack() as stack:
+    async with contextlib.AsyncExitStack() as stack:
         kubelet.one_per_resource = True
         timing = STUCK._replace(again_soon=0.001, newer_instance_timeout=1)
-        every = [instance(short_dir, f"w{n}", timing=timing) for n in range(5)]
+        every = [instance(kubelet.socket_dir, f"w{n}", timing=timing) for n in range(5)]
         runners = await asyncio.gather(*map(stack.enter_async_context, every))
         newest = max(runners, key=lambda runner: runner.settings.instance)
         others = [each for each in runners if each is not newest]
@@ -135,30 +136,26 @@ async def test_instances_that_start_at_once_do_not_fight(short_dir: Path) -> Non
         assert len(kubelet.requests) == before
 
 
-async def test_a_stream_that_a_take_over_ends_is_left_to_the_newer(short_dir: Path) -> None:
+async def test_a_stream_that_a_take_over_ends_is_left_to_the_newer(kubelet: FakeKubelet) -> None:
     """Our node, and kubelets before 1.24, hang up on the older one at once: it does not fight."""
-    async with FakeKubelet(short_dir) as kubelet:
-        kubelet.one_per_resource = True
-        timing = STUCK._replace(again_soon=0)
-        async with (
-            instance(short_dir, "old", timing=timing) as old,
-            instance(short_dir, "new", timing=timing) as new,
-        ):
-            await until(lambda: stands_by(old) and new.is_ready)
-            mine = [each for each in kubelet.requests if each.endpoint == socket_of(old).name]
-            assert len(mine) <= 2, "the second one is how it leaves"
+    kubelet.one_per_resource = True
+    timing = STUCK._replace(again_soon=0)
+    async with (
+        instance(kubelet.socket_dir, "old", timing=timing) as old,
+        instance(kubelet.socket_dir, "new", timing=timing) as new,
+    ):
+        await until(lambda: stands_by(old) and new.is_ready)
+        mine = [each for each in kubelet.requests if each.endpoint == socket_of(old).name]
+        assert len(mine) <= 2, "the second one is how it leaves"
 
 
-async def test_a_newer_instance_that_does_not_register_has_one_second(short_dir: Path) -> None:
+async def test_a_newer_instance_that_does_not_register_has_one_second(kubelet: FakeKubelet) -> None:
     """It has a second; then who lost the stream registers."""
     timing = STUCK._replace(again_soon=0.01, newer_instance_timeout=0.2)
-    newer = instance_socket(short_dir, RESOURCE, instance_of(2**50)).name
-    async with (
-        FakeKubelet(short_dir) as kubelet,
-        instance(short_dir, "old", timing=timing) as old,
-    ):
+    newer = instance_socket(kubelet.socket_dir, RESOURCE, instance_of(2**50)).name
+    async with instance(kubelet.socket_dir, "old", timing=timing) as old:
         await kubelet.wait_for(RESOURCE, healthy("old"))
-        async with registrar(short_dir, register=False, name=newer):
+        async with registrar(kubelet.socket_dir, register=False, name=newer):
             await until(lambda: old_follows(old))
             await kubelet.cancel_streams()
             await kubelet.wait_for(RESOURCE, healthy("old"))
@@ -171,7 +168,7 @@ def old_follows(runner: PluginRunner) -> bool:
 
 
 async def test_another_plugin_with_the_resource_is_logged_as_a_warning(
-    short_dir: Path, caplog: pytest.LogCaptureFixture
+    kubelet: FakeKubelet, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Two plugins with one resource are a mistake; two instances of one plugin are an upgrade."""
     caplog.set_level(logging.INFO)
@@ -179,39 +176,37 @@ async def test_another_plugin_with_the_resource_is_logged_as_a_warning(
     def warnings() -> list[str]:
         return [each.getMessage() for each in caplog.records if each.levelno > logging.INFO]
 
-    async with FakeKubelet(short_dir) as kubelet, instance(short_dir, "old") as old:
+    async with instance(kubelet.socket_dir, "old") as old:
         await kubelet.wait_for(RESOURCE, healthy("old"))
-        async with instance(short_dir, "new"):
+        async with instance(kubelet.socket_dir, "new"):
             await until(lambda: stands_by(old))
             assert warnings() == []
         await until(lambda: old.is_ready)
-        async with instance(short_dir, "new", socket_name=lambda _: "rival.sock"):
+        async with instance(kubelet.socket_dir, "new", socket_name=lambda _: "rival.sock"):
             await until(lambda: len(warnings()) == 2)
             assert "taking over from the instance at example.com-widget." in warnings()[0]
             assert "two plugins serve this resource, stop one of them" in warnings()[1]
 
 
 async def test_an_upgrade_that_never_ends_is_logged(
-    short_dir: Path, caplog: pytest.LogCaptureFixture
+    kubelet: FakeKubelet, caplog: pytest.LogCaptureFixture
 ) -> None:
     """After a minute it is no upgrade any more, here after a moment."""
     timing = STUCK._replace(waiting_reminder=0.05)
     async with (
-        FakeKubelet(short_dir) as kubelet,
-        instance(short_dir, "old", timing=timing),
-        instance(short_dir, "new"),
+        instance(kubelet.socket_dir, "old", timing=timing),
+        instance(kubelet.socket_dir, "new"),
     ):
         await kubelet.wait_for(RESOURCE, healthy("new"))
         await until(lambda: "two plugins serve this resource, stop one of them" in caplog.text)
 
 
-async def test_both_instances_see_a_restart_of_the_kubelet(short_dir: Path) -> None:
+async def test_both_instances_see_a_restart_of_the_kubelet(kubelet: FakeKubelet) -> None:
     """Both sockets are removed and bound again; at the end the newer instance has the resource."""
     timing = QUICK._replace(newer_instance_timeout=0.2)
     async with (
-        FakeKubelet(short_dir) as kubelet,
-        instance(short_dir, "old", timing=timing) as old,
-        instance(short_dir, "new", timing=timing) as new,
+        instance(kubelet.socket_dir, "old", timing=timing) as old,
+        instance(kubelet.socket_dir, "new", timing=timing) as new,
     ):
         kubelet.clean_up = "by name"
         for _ in range(5):
@@ -223,24 +218,23 @@ async def test_both_instances_see_a_restart_of_the_kubelet(short_dir: Path) -> N
 
 @pytest.mark.parametrize("clean_up", ["by name", "by socket"])
 async def test_a_kubelet_that_opens_a_late_stream_to_the_older_instance(
-    short_dir: Path, clean_up: CleanUp
+    kubelet: FakeKubelet, clean_up: CleanUp
 ) -> None:
     """The kubelet goes on with an old Register call: the newer instance takes over again."""
-    async with FakeKubelet(short_dir) as kubelet:
-        kubelet.clean_up = clean_up
-        kubelet.goes_on = True
-        kubelet.register_gate = gate = asyncio.Event()
-        async with instance(short_dir, "old") as old:
-            await kubelet.wait_requests(1)
-            kubelet.register_gate = None
-            async with instance(short_dir, "new") as new:
-                await kubelet.wait_for(RESOURCE, healthy("new"))
-                await until(lambda: stands_by(old) and new.is_ready)
-                gate.set()
-                await until(lambda: old.servers["widget"].counts["lists_sent"])
-                await until(lambda: not old.servers["widget"].streams and new.is_ready)
-                await kubelet.wait_for(RESOURCE, healthy("new"))
-                assert kubelet.disconnected == []
+    kubelet.clean_up = clean_up
+    kubelet.goes_on = True
+    kubelet.register_gate = gate = asyncio.Event()
+    async with instance(kubelet.socket_dir, "old") as old:
+        await kubelet.wait_requests(1)
+        kubelet.register_gate = None
+        async with instance(kubelet.socket_dir, "new") as new:
+            await kubelet.wait_for(RESOURCE, healthy("new"))
+            await until(lambda: stands_by(old) and new.is_ready)
+            gate.set()
+            await until(lambda: old.servers["widget"].counts["lists_sent"])
+            await until(lambda: not old.servers["widget"].streams and new.is_ready)
+            await kubelet.wait_for(RESOURCE, healthy("new"))
+            assert kubelet.disconnected == []
 
 
 # ---------------------------------------------------------------- what lies in the directory
@@ -264,49 +258,49 @@ def stranger() -> Callable[[str], str]:
 
 
 async def test_sockets_of_killed_instances_are_removed(
-    short_dir: Path, stranger: Callable[[str], str]
+    short_dir: Path, kubelet: FakeKubelet, stranger: Callable[[str], str]
 ) -> None:
     """Older or of an earlier boot; nothing else, and nothing that may be about to listen."""
-    async with FakeKubelet(short_dir) as kubelet:  # which wipes at its start
-        gone = [
-            dead(short_dir / stranger("a")),
-            dead(instance_socket(short_dir, RESOURCE, instance_of(2**50))),
-        ]
-        target = short_dir / "target"
-        target.touch()
-        link, fifo, directory, file = (
-            short_dir / stranger(name) for name in ("link", "fifo", "directory", "file")
-        )
-        link.symlink_to(target)
-        os.mkfifo(fifo)
-        directory.mkdir()
-        file.touch()
-        stay = [
-            *(target, link, fifo, directory, file),
-            dead(short_dir / stranger("young"), age=-5),
-            dead(instance_socket(short_dir, "example.com/gadget", instance_of(5))),
-            dead(short_dir / "example.com-widget.sock"),
-            dead(short_dir / "nvidia-gpu.sock"),
-        ]
-        async with instance(short_dir, "w1") as runner:
-            await kubelet.wait_for(RESOURCE, healthy("w1"))
-            await until(lambda: runner.is_ready and not any(path.exists() for path in gone))
-            assert all(os.path.lexists(path) for path in stay)
+    gone = [
+        dead(short_dir / stranger("a")),
+        dead(instance_socket(short_dir, RESOURCE, instance_of(2**50))),
+    ]
+    target = short_dir / "target"
+    target.touch()
+    link, fifo, directory, file = (
+        short_dir / stranger(name) for name in ("link", "fifo", "directory", "file")
+    )
+    link.symlink_to(target)
+    os.mkfifo(fifo)
+    directory.mkdir()
+    file.touch()
+    stay = [
+        *(target, link, fifo, directory, file),
+        dead(short_dir / stranger("young"), age=-5),
+        dead(instance_socket(short_dir, "example.com/gadget", instance_of(5))),
+        dead(short_dir / "example.com-widget.sock"),
+        dead(short_dir / "nvidia-gpu.sock"),
+    ]
+    async with instance(short_dir, "w1") as runner:
+        await kubelet.wait_for(RESOURCE, healthy("w1"))
+        await until(lambda: runner.is_ready and not any(path.exists() for path in gone))
+        assert all(os.path.lexists(path) for path in stay)
 
 
-async def test_a_socket_that_never_answers_delays_the_start_only_shortly(short_dir: Path) -> None:
+async def test_a_socket_that_never_answers_delays_the_start_only_shortly(
+    kubelet: FakeKubelet,
+) -> None:
     """Older or newer: nobody waits for a socket that never answers, and it is not removed."""
     timing = QUICK._replace(instance_deadline=0.1, newer_instance_timeout=0.1)
-    paths = [instance_socket(short_dir, RESOURCE, instance_of(n)) for n in (1, 2**50)]
-    async with FakeKubelet(short_dir) as kubelet:
-        with socket.socket(socket.AF_UNIX) as older, socket.socket(socket.AF_UNIX) as newer:
-            for each, path in zip((older, newer), paths, strict=True):
-                each.bind(str(path))
-                each.listen()
-                os.utime(path, (0, 0))
-            async with instance(short_dir, "w1", timing=timing):
-                await kubelet.wait_for(RESOURCE, healthy("w1"))
-        assert all(path.is_socket() for path in paths)
+    paths = [instance_socket(kubelet.socket_dir, RESOURCE, instance_of(n)) for n in (1, 2**50)]
+    with socket.socket(socket.AF_UNIX) as older, socket.socket(socket.AF_UNIX) as newer:
+        for each, path in zip((older, newer), paths, strict=True):
+            each.bind(str(path))
+            each.listen()
+            os.utime(path, (0, 0))
+        async with instance(kubelet.socket_dir, "w1", timing=timing):
+            await kubelet.wait_for(RESOURCE, healthy("w1"))
+    assert all(path.is_socket() for path in paths)
 
 
 # ---------------------------------------------------------------- who may ask what
@@ -319,9 +313,11 @@ async def asking(path: Path) -> AsyncIterator[JsonClient]:
 
 
 @pytest.mark.parametrize("method", ["Greet", "Leave"])
-async def test_only_a_newer_instance_can_ask_to_leave(short_dir: Path, method: str) -> None:
+async def test_only_a_newer_instance_can_ask_to_leave(
+    short_dir: Path, kubelet: FakeKubelet, method: str
+) -> None:
     """It must have the same resource, and a socket in the same directory that answers."""
-    async with FakeKubelet(short_dir) as kubelet, instance(short_dir, "w1") as runner:
+    async with instance(short_dir, "w1") as runner:
         await kubelet.wait_for(RESOURCE, healthy("w1"))
         newer = dead(instance_socket(short_dir, RESOURCE, instance_of(2**50)))
         older = dead(instance_socket(short_dir, RESOURCE, instance_of(1)))
@@ -352,15 +348,14 @@ async def test_only_a_newer_instance_can_ask_to_leave(short_dir: Path, method: s
 
 
 async def test_a_newer_instance_that_hangs_loses_the_resource(
-    short_dir: Path, tmp_path: Path
+    kubelet: FakeKubelet, tmp_path: Path
 ) -> None:
     """It answers no ping: who stands by registers again, however open the connection is."""
     (tmp_path / "new").touch()
     timing = STUCK._replace(instance_ping=0.5, newer_instance_timeout=0.2)
     async with (
-        FakeKubelet(short_dir) as kubelet,
-        instance(short_dir, "old", timing=timing) as old,
-        plugin_process(short_dir, tmp_path) as new,
+        instance(kubelet.socket_dir, "old", timing=timing) as old,
+        plugin_process(kubelet.socket_dir, tmp_path) as new,
     ):
         await kubelet.wait_for(RESOURCE, healthy("new"), timeout=30)
         await until(lambda: stands_by(old))
@@ -389,15 +384,12 @@ async def pretending(path: Path, **state: object) -> AsyncIterator[None]:
 
 
 async def test_a_newer_instance_that_no_kubelet_has_registered_loses_the_resource(
-    short_dir: Path, caplog: pytest.LogCaptureFixture
+    kubelet: FakeKubelet, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It asks us to leave and lives on: we register again, and leave no second time."""
     timing = STUCK._replace(take_over_timeout=0.3, newer_instance_timeout=0.1)
-    newer = instance_socket(short_dir, RESOURCE, instance_of(2**50))
-    async with (
-        FakeKubelet(short_dir) as kubelet,
-        instance(short_dir, "old", timing=timing) as old,
-    ):
+    newer = instance_socket(kubelet.socket_dir, RESOURCE, instance_of(2**50))
+    async with instance(kubelet.socket_dir, "old", timing=timing) as old:
         await kubelet.wait_for(RESOURCE, healthy("old"))
         async with pretending(newer), asking(socket_of(old)) as client:
             request = {"resource": RESOURCE, "socket": newer.name}
@@ -416,16 +408,13 @@ DOUBTING = STUCK._replace(stand_by_limit=0.3, newer_instance_timeout=0.1)
 
 
 async def test_whoever_only_says_that_a_kubelet_has_it_loses_the_resource(
-    short_dir: Path, caplog: pytest.LogCaptureFixture
+    kubelet: FakeKubelet, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No checkpoint lists the resource: we register again, and the next pretender must prove it."""
-    async with (
-        FakeKubelet(short_dir) as kubelet,
-        instance(short_dir, "old", timing=DOUBTING) as old,
-    ):
+    async with instance(kubelet.socket_dir, "old", timing=DOUBTING) as old:
         await kubelet.wait_for(RESOURCE, healthy("old"))
         for number in (2**50, 2**51):
-            newer = instance_socket(short_dir, RESOURCE, instance_of(number))
+            newer = instance_socket(kubelet.socket_dir, RESOURCE, instance_of(number))
             async with pretending(newer, registered=True), asking(socket_of(old)) as client:
                 request = {"resource": RESOURCE, "socket": newer.name}
                 if number == 2**50:
@@ -439,12 +428,12 @@ async def test_whoever_only_says_that_a_kubelet_has_it_loses_the_resource(
 
 
 async def test_the_checkpoint_of_the_kubelet_speaks_for_a_newer_instance(
-    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+    kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As long as it lists devices of the resource, the older instance stands by without end."""
-    checkpoint = short_dir / "kubelet_internal_checkpoint"
+    checkpoint = kubelet.socket_dir / "kubelet_internal_checkpoint"
     content = '{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{"%s":%s}},"Checksum":1}'
-    newer = instance_socket(short_dir, RESOURCE, instance_of(2**50))
+    newer = instance_socket(kubelet.socket_dir, RESOURCE, instance_of(2**50))
     looks = []
 
     def counted(*arguments: Any) -> bool:
@@ -452,10 +441,7 @@ async def test_the_checkpoint_of_the_kubelet_speaks_for_a_newer_instance(
         return looks[-1]
 
     monkeypatch.setattr(newer_instance, "kubelet_lists", counted)
-    async with (
-        FakeKubelet(short_dir) as kubelet,
-        instance(short_dir, "old", timing=DOUBTING) as old,
-    ):
+    async with instance(kubelet.socket_dir, "old", timing=DOUBTING) as old:
         await kubelet.wait_for(RESOURCE, healthy("old"))
         checkpoint.write_text(content % (RESOURCE, '["new"]'))
         async with pretending(newer, registered=True), asking(socket_of(old)) as client:
@@ -469,28 +455,24 @@ async def test_the_checkpoint_of_the_kubelet_speaks_for_a_newer_instance(
 
 
 async def test_a_newer_instance_proves_itself_by_its_registration(
-    short_dir: Path, caplog: pytest.LogCaptureFixture
+    kubelet: FakeKubelet, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Doubted, it loses its stream, registers again, and the kubelet then ends ours."""
-    async with (
-        FakeKubelet(short_dir) as kubelet,
-        instance(short_dir, "old", timing=DOUBTING) as old,
-    ):
+    async with instance(kubelet.socket_dir, "old", timing=DOUBTING) as old:
         kubelet.one_per_resource = True
         await kubelet.wait_for(RESOURCE, healthy("old"))
         timing = STUCK._replace(again_soon=0.01)
-        async with instance(short_dir, "new", timing=timing) as new:
+        async with instance(kubelet.socket_dir, "new", timing=timing) as new:
             await until(lambda: "registering again" in caplog.text)
             await until(lambda: new.is_ready and stands_by(old))
             await kubelet.wait_for(RESOURCE, healthy("new"))
 
 
-async def test_an_instance_that_stands_by_is_not_ready(short_dir: Path) -> None:
+async def test_an_instance_that_stands_by_is_not_ready(kubelet: FakeKubelet) -> None:
     """Its devices are not given away from here."""
     async with (
-        FakeKubelet(short_dir) as kubelet,
-        instance(short_dir, "old") as old,
-        instance(short_dir, "new") as new,
+        instance(kubelet.socket_dir, "old") as old,
+        instance(kubelet.socket_dir, "new") as new,
     ):
         await kubelet.wait_for(RESOURCE, healthy("new"))
         await until(lambda: stands_by(old) and new.is_ready)

@@ -32,9 +32,9 @@ from tests.widgets import QUICK, RESOURCE, healthy
 # ---------------------------------------------------------------- the first registration
 
 
-async def test_the_registrar_serves_first_and_then_registers(short_dir: Path) -> None:
+async def test_the_registrar_serves_first_and_then_registers(kubelet: FakeKubelet) -> None:
     """Register names the socket, version and options; when the kubelet dials back we answer."""
-    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir) as rig:
+    async with registrar(kubelet.socket_dir) as rig:
         connected = await kubelet.wait_for(RESOURCE, healthy("w1"))
         assert kubelet.requests == [RegisterRequest("v1beta1", NAME, RESOURCE, PluginOptions())]
         assert connected.options == kubelet.requests[0].options
@@ -76,9 +76,7 @@ async def test_waiting_is_repeated_in_the_log_ever_more_rarely(
 async def test_waiting_for_the_next_kubelet_is_logged_at_once_again(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What was said before a registration that succeeded does not hush what comes after it; but a
-    kubelet that restarts is no reason to warn.
-    """
+    """What was said before a success hushes nothing; a restart is no reason to warn."""
     caplog.set_level(logging.INFO)
     async with registrar(short_dir):
         for count in range(1, 4):
@@ -181,9 +179,9 @@ async def test_the_directory_may_vanish_and_come_back(short_dir: Path) -> None:
         await kubelet.wait_for(RESOURCE, 1)
 
 
-async def test_serving_alone_registers_nowhere(short_dir: Path) -> None:
+async def test_serving_alone_registers_nowhere(kubelet: FakeKubelet) -> None:
     """Without registration the service answers, and a lost socket is bound again."""
-    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir, register=False) as rig:
+    async with registrar(kubelet.socket_dir, register=False) as rig:
         for _ in range(2):
             await until(lambda: rig.registrar.is_serving)
             async with await GrpcChannel.dial(rig.socket) as channel:
@@ -198,17 +196,16 @@ async def test_serving_alone_registers_nowhere(short_dir: Path) -> None:
 # ---------------------------------------------------------------- what is in the way
 
 
-async def test_a_stale_socket_is_replaced(short_dir: Path) -> None:
+async def test_a_stale_socket_is_replaced(kubelet: FakeKubelet) -> None:
     """A socket file left behind by a killed process is no obstacle."""
-    async with FakeKubelet(short_dir) as kubelet:
-        leave_dead_socket(short_dir / NAME)
-        async with registrar(short_dir):
-            await kubelet.wait_for(RESOURCE, 1)
+    leave_dead_socket(kubelet.socket_dir / NAME)
+    async with registrar(kubelet.socket_dir):
+        await kubelet.wait_for(RESOURCE, 1)
 
 
-async def test_a_live_socket_is_left_alone(short_dir: Path) -> None:
+async def test_a_live_socket_is_left_alone(short_dir: Path, kubelet: FakeKubelet) -> None:
     """A second instance ends with an error; the first one is served and registered on."""
-    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir):
+    async with registrar(short_dir):
         await kubelet.wait_for(RESOURCE, 1)
         async with registrar(short_dir) as second:
             with pytest.raises(SocketInUse, match=f"Socket {short_dir / NAME} is already in use"):
@@ -227,23 +224,24 @@ async def test_a_file_in_the_way_is_not_removed(short_dir: Path) -> None:
     assert (short_dir / NAME).read_text() == "precious"
 
 
-async def test_missing_permission_is_an_error_that_says_so(short_dir: Path) -> None:
+async def test_missing_permission_is_an_error_that_says_so(
+    short_dir: Path, kubelet: FakeKubelet
+) -> None:
     """Waiting repairs no permission: for kubelet.sock, for our socket, for the directory."""
-    async with FakeKubelet(short_dir) as kubelet:
-        kubelet.socket.chmod(0)
-        with without_privileges(short_dir, 0o777):
-            async with registrar(short_dir) as rig:
-                with pytest.raises(DialError, match=r"kubelet.sock: permission denied") as caught:
-                    await rig.ended()
-                assert caught.value.exit_code == 3
-        with without_privileges(short_dir, 0o555):
-            async with registrar(short_dir) as rig:
-                with pytest.raises(CannotAsk, match=f"{NAME}: Permission denied"):
-                    await rig.ended()
-        with without_privileges(short_dir, 0):
-            async with registrar(short_dir / "below") as rig:
-                with pytest.raises(CannotAsk, match=r"cannot look at .*/below: Permission denied"):
-                    await rig.ended()
+    kubelet.socket.chmod(0)
+    with without_privileges(short_dir, 0o777):
+        async with registrar(short_dir) as rig:
+            with pytest.raises(DialError, match=r"kubelet.sock: permission denied") as caught:
+                await rig.ended()
+            assert caught.value.exit_code == 3
+    with without_privileges(short_dir, 0o555):
+        async with registrar(short_dir) as rig:
+            with pytest.raises(CannotAsk, match=f"{NAME}: Permission denied"):
+                await rig.ended()
+    with without_privileges(short_dir, 0):
+        async with registrar(short_dir / "below") as rig:
+            with pytest.raises(CannotAsk, match=r"cannot look at .*/below: Permission denied"):
+                await rig.ended()
 
 
 @contextlib.contextmanager
@@ -270,17 +268,16 @@ def without_privileges(directory: Path, mode: int) -> Iterator[None]:
         'the ResourceName "example.com/widget" is invalid',
     ],
 )
-async def test_a_refusal_is_final(short_dir: Path, text: str) -> None:
+async def test_a_refusal_is_final(kubelet: FakeKubelet, text: str) -> None:
     """Any status that is not about reaching the kubelet ends it, with the kubelet's text."""
-    async with FakeKubelet(short_dir) as kubelet:
-        kubelet.refuse_with = RpcError(StatusCode.UNKNOWN, text)
-        async with registrar(short_dir) as rig:
-            with pytest.raises(RegistrationRefused) as caught:
-                await rig.ended()
-        assert caught.value.message == text
-        assert text in str(caught.value)
-        assert caught.value.exit_code == 1
-        assert len(kubelet.requests) == 1
+    kubelet.refuse_with = RpcError(StatusCode.UNKNOWN, text)
+    async with registrar(kubelet.socket_dir) as rig:
+        with pytest.raises(RegistrationRefused) as caught:
+            await rig.ended()
+    assert caught.value.message == text
+    assert text in str(caught.value)
+    assert caught.value.exit_code == 1
+    assert len(kubelet.requests) == 1
     assert not rig.socket.exists()
 
 
@@ -296,32 +293,30 @@ async def test_a_refusal_is_final(short_dir: Path, text: str) -> None:
     ],
 )
 async def test_a_passing_failure_is_tried_again_with_growing_pauses(
-    short_dir: Path, code: StatusCode, text: str
+    kubelet: FakeKubelet, code: StatusCode, text: str
 ) -> None:
     """UNAVAILABLE and its like are retried, each time later, until the kubelet is ready."""
-    async with FakeKubelet(short_dir) as kubelet:
-        kubelet.refuse_with = RpcError(code, text)
-        async with registrar(short_dir) as rig:
-            await kubelet.wait_requests(5)
-            kubelet.refuse_with = None
-            await kubelet.wait_for(RESOURCE, 1)
-            times = kubelet.request_times
-            pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
-            assert pauses[0] >= QUICK.first_retry
-            assert pauses[2] >= 4 * QUICK.first_retry
-            assert rig.server.counts["failed_registrations"] >= 4
+    kubelet.refuse_with = RpcError(code, text)
+    async with registrar(kubelet.socket_dir) as rig:
+        await kubelet.wait_requests(5)
+        kubelet.refuse_with = None
+        await kubelet.wait_for(RESOURCE, 1)
+        times = kubelet.request_times
+        pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
+        assert pauses[0] >= QUICK.first_retry
+        assert pauses[2] >= 4 * QUICK.first_retry
+        assert rig.server.counts["failed_registrations"] >= 4
 
 
-async def test_a_new_kubelet_socket_ends_the_pause(short_dir: Path) -> None:
+async def test_a_new_kubelet_socket_ends_the_pause(kubelet: FakeKubelet) -> None:
     """During a long pause a change of kubelet.sock is answered at once."""
     timing = QUICK._replace(first_retry=60, last_retry=60)
-    async with FakeKubelet(short_dir) as kubelet:
-        kubelet.refuse_with = RpcError(StatusCode.UNAVAILABLE, "starting")
-        async with registrar(short_dir, timing=timing) as rig:
-            await until(lambda: rig.server.counts["failed_registrations"] == 1)
-            kubelet.refuse_with = None
-            await kubelet.replace_socket()
-            await kubelet.wait_for(RESOURCE, 1)
+    kubelet.refuse_with = RpcError(StatusCode.UNAVAILABLE, "starting")
+    async with registrar(kubelet.socket_dir, timing=timing) as rig:
+        await until(lambda: rig.server.counts["failed_registrations"] == 1)
+        kubelet.refuse_with = None
+        await kubelet.replace_socket()
+        await kubelet.wait_for(RESOURCE, 1)
 
 
 async def test_a_socket_that_is_bound_but_does_not_listen_yet_costs_milliseconds(
@@ -353,32 +348,30 @@ async def test_a_dead_kubelet_socket_is_waited_for(short_dir: Path) -> None:
             assert rig.server.counts["failed_registrations"] == 0
 
 
-async def test_a_kubelet_that_takes_long_is_waited_for(short_dir: Path) -> None:
+async def test_a_kubelet_that_takes_long_is_waited_for(kubelet: FakeKubelet) -> None:
     """A Register that is answered late is one registration, not several."""
-    async with FakeKubelet(short_dir) as kubelet:
-        kubelet.register_gate = asyncio.Event()
-        async with registrar(short_dir, timing=QUICK._replace(register_deadline=30)) as rig:
-            await kubelet.wait_requests(1)
-            await asyncio.sleep(20 * QUICK.first_retry)
-            assert not rig.registrar.is_registered
-            kubelet.register_gate.set()
-            await kubelet.wait_for(RESOURCE, 1)
-            assert len(kubelet.requests) == 1
+    kubelet.register_gate = asyncio.Event()
+    async with registrar(kubelet.socket_dir, timing=QUICK._replace(register_deadline=30)) as rig:
+        await kubelet.wait_requests(1)
+        await asyncio.sleep(20 * QUICK.first_retry)
+        assert not rig.registrar.is_registered
+        kubelet.register_gate.set()
+        await kubelet.wait_for(RESOURCE, 1)
+        assert len(kubelet.requests) == 1
     assert Timing().register_deadline >= 30
 
 
-async def test_a_call_given_up_may_still_register_us(short_dir: Path) -> None:
+async def test_a_call_given_up_may_still_register_us(kubelet: FakeKubelet) -> None:
     """When a stream opens after the deadline, that is the registration: no second Register."""
     timing = QUICK._replace(register_deadline=0.1, first_retry=60, last_retry=60)
-    async with FakeKubelet(short_dir) as kubelet:
-        kubelet.goes_on = True
-        kubelet.register_gate = asyncio.Event()
-        async with registrar(short_dir, timing=timing) as rig:
-            await until(lambda: rig.server.counts["failed_registrations"] == 1)
-            kubelet.register_gate.set()
-            await until(lambda: rig.registrar.is_registered)
-            await kubelet.wait_for(RESOURCE, 1)
-            assert len(kubelet.requests) == 1
+    kubelet.goes_on = True
+    kubelet.register_gate = asyncio.Event()
+    async with registrar(kubelet.socket_dir, timing=timing) as rig:
+        await until(lambda: rig.server.counts["failed_registrations"] == 1)
+        kubelet.register_gate.set()
+        await until(lambda: rig.registrar.is_registered)
+        await kubelet.wait_for(RESOURCE, 1)
+        assert len(kubelet.requests) == 1
 
 
 async def test_a_kubelet_that_hangs_is_tried_again(short_dir: Path) -> None:
@@ -393,20 +386,19 @@ async def test_a_kubelet_that_hangs_is_tried_again(short_dir: Path) -> None:
                 await kubelet.wait_for(RESOURCE, 1)
 
 
-async def test_stopping_during_register_leaves_nothing_behind(short_dir: Path) -> None:
+async def test_stopping_during_register_leaves_nothing_behind(kubelet: FakeKubelet) -> None:
     """However long the kubelet takes for Register, a stop ends the call and every task of ours."""
-    async with FakeKubelet(short_dir) as kubelet:
-        kubelet.register_gate = asyncio.Event()
-        before = asyncio.all_tasks()
-        timing = QUICK._replace(look_interval=60)
-        async with registrar(short_dir, timing=timing, use_events=False):
-            await kubelet.wait_requests(1)
-        ours = {task.get_name() for task in asyncio.all_tasks() - before}
-        assert {name for name in ours if "fake kubelet" not in name} == set()
+    kubelet.register_gate = asyncio.Event()
+    before = asyncio.all_tasks()
+    timing = QUICK._replace(look_interval=60)
+    async with registrar(kubelet.socket_dir, timing=timing, use_events=False):
+        await kubelet.wait_requests(1)
+    ours = {task.get_name() for task in asyncio.all_tasks() - before}
+    assert {name for name in ours if "fake kubelet" not in name} == set()
 
 
 async def test_a_lack_of_file_descriptors_passes(
-    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+    kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A dial that this host cannot make now is tried again like any other."""
 
@@ -414,7 +406,7 @@ async def test_a_lack_of_file_descriptors_passes(
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr("kubedevices.plugin.register_call.GrpcChannel.dial", fail)
-    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir) as rig:
+    async with registrar(kubelet.socket_dir) as rig:
         await until(lambda: rig.server.counts["failed_registrations"] >= 3)
         monkeypatch.undo()
         await kubelet.wait_for(RESOURCE, 1)

@@ -5,7 +5,6 @@ import itertools
 import logging
 import socket
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -28,14 +27,11 @@ BLIND = QUICK._replace(look_interval=60)
 @pytest.mark.parametrize("use_events", [True, False], ids=["events", "looks"])
 @pytest.mark.parametrize("wipe", [True, False], ids=["wiped", "kept"])
 async def test_the_registrar_registers_at_a_new_kubelet(
-    short_dir: Path, wipe: bool, use_events: bool
+    kubelet: FakeKubelet, wipe: bool, use_events: bool
 ) -> None:
     """Whether the directory is wiped or not, by events or by looks alone."""
     timing = QUICK._replace(look_interval=60 if use_events else 0.05, again_soon=60, again_first=60)
-    async with (
-        FakeKubelet(short_dir) as kubelet,
-        registrar(short_dir, timing=timing, use_events=use_events) as rig,
-    ):
+    async with registrar(kubelet.socket_dir, timing=timing, use_events=use_events) as rig:
         for count in range(2, 6):
             await kubelet.wait_for(RESOURCE, 1)
             before = rig.socket.stat().st_ino, rig.socket.stat().st_ctime_ns
@@ -46,10 +42,12 @@ async def test_the_registrar_registers_at_a_new_kubelet(
         await kubelet.wait_for(RESOURCE, 1)
 
 
-async def test_the_plugin_registers_when_only_kubelet_sock_is_replaced(short_dir: Path) -> None:
+async def test_the_plugin_registers_when_only_kubelet_sock_is_replaced(
+    kubelet: FakeKubelet,
+) -> None:
     """Our socket and the old stream stay as they are, beside the new registration."""
     timing = QUICK._replace(look_interval=60)
-    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir, timing=timing) as rig:
+    async with registrar(kubelet.socket_dir, timing=timing) as rig:
         await kubelet.wait_for(RESOURCE, 1)
         inode = rig.socket.stat().st_ino
         await kubelet.replace_socket()
@@ -61,12 +59,14 @@ async def test_the_plugin_registers_when_only_kubelet_sock_is_replaced(short_dir
 
 
 @pytest.mark.parametrize("name", ["kubelet.sock", NAME])
-async def test_a_socket_with_new_metadata_is_the_same_socket(short_dir: Path, name: str) -> None:
+async def test_a_socket_with_new_metadata_is_the_same_socket(
+    kubelet: FakeKubelet, name: str
+) -> None:
     """chmod, chown and a relabelling of either socket end no stream and register nothing."""
-    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir) as rig:
+    async with registrar(kubelet.socket_dir) as rig:
         session = await kubelet.wait_for(RESOURCE, 1)
-        with rig.watch.subscribe(short_dir / name) as seen:
-            change_everything(short_dir / name)
+        with rig.watch.subscribe(kubelet.socket_dir / name) as seen:
+            change_everything(kubelet.socket_dir / name)
             await asyncio.wait_for(seen.changed(), 10)  # and so has the registrar
         rig.publish(*widgets("w1", "w2"))
         assert await kubelet.wait_for(RESOURCE, 2) is session
@@ -74,9 +74,9 @@ async def test_a_socket_with_new_metadata_is_the_same_socket(short_dir: Path, na
         assert rig.registrar.is_registered
 
 
-async def test_the_end_of_an_old_stream_causes_no_registration(short_dir: Path) -> None:
+async def test_the_end_of_an_old_stream_causes_no_registration(kubelet: FakeKubelet) -> None:
     """After make-before-break the old kubelet's stream may end when it likes."""
-    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir) as rig:
+    async with registrar(kubelet.socket_dir) as rig:
         old = await kubelet.wait_for(RESOURCE, 1)
         await kubelet.replace_socket()
         await until(lambda: len(kubelet.connected(RESOURCE)) == 2)
@@ -90,9 +90,9 @@ async def test_the_end_of_an_old_stream_causes_no_registration(short_dir: Path) 
         await until(lambda: rig.registrar.is_registered)
 
 
-async def test_an_old_stream_does_not_hide_the_loss_of_the_new_one(short_dir: Path) -> None:
+async def test_an_old_stream_does_not_hide_the_loss_of_the_new_one(kubelet: FakeKubelet) -> None:
     """A stream of an earlier kubelet that hangs on does not count for the registration of now."""
-    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir):
+    async with registrar(kubelet.socket_dir):
         await kubelet.wait_for(RESOURCE, 1)
         await kubelet.replace_socket()
         await until(lambda: len(kubelet.connected(RESOURCE)) == 2)
@@ -103,10 +103,10 @@ async def test_an_old_stream_does_not_hide_the_loss_of_the_new_one(short_dir: Pa
         await until(lambda: len(kubelet.connected(RESOURCE)) == 2)
 
 
-async def test_a_deleted_socket_is_bound_again(short_dir: Path) -> None:
+async def test_a_deleted_socket_is_bound_again(kubelet: FakeKubelet) -> None:
     """The socket is bound again and registered again at once; old streams have ended."""
     timing = QUICK._replace(look_interval=60)
-    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir, timing=timing) as rig:
+    async with registrar(kubelet.socket_dir, timing=timing) as rig:
         old = await kubelet.wait_for(RESOURCE, 1)
         rig.socket.unlink()
         await until(lambda: len(kubelet.accepted) == 2)
@@ -114,34 +114,34 @@ async def test_a_deleted_socket_is_bound_again(short_dir: Path) -> None:
         await kubelet.wait_for(RESOURCE, 1)
 
 
-async def test_a_renamed_socket_is_bound_again(short_dir: Path) -> None:
+async def test_a_renamed_socket_is_bound_again(kubelet: FakeKubelet) -> None:
     """A socket with another name counts as lost."""
-    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir) as rig:
+    async with registrar(kubelet.socket_dir) as rig:
         await kubelet.wait_for(RESOURCE, 1)
-        rig.socket.rename(short_dir / "other.sock")
+        rig.socket.rename(kubelet.socket_dir / "other.sock")
         await until(lambda: len(kubelet.accepted) == 2)
         assert rig.socket.is_socket()
 
 
-async def test_a_socket_path_taken_by_another_process_is_an_error(short_dir: Path) -> None:
+async def test_a_socket_path_taken_by_another_process_is_an_error(kubelet: FakeKubelet) -> None:
     """If another process listens at our path, this is an error, and its socket stays."""
-    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir) as rig:
+    async with registrar(kubelet.socket_dir) as rig:
         await kubelet.wait_for(RESOURCE, 1)
         with socket.socket(socket.AF_UNIX) as rude:
-            rude.bind(str(short_dir / "theirs"))
+            rude.bind(str(kubelet.socket_dir / "theirs"))
             rude.listen()
-            (short_dir / "theirs").rename(rig.socket)
+            (kubelet.socket_dir / "theirs").rename(rig.socket)
             with pytest.raises(SocketInUse):
                 await rig.ended()
             assert rig.socket.is_socket()
 
 
 async def test_a_socket_deleted_again_and_again_is_bound_with_growing_pauses(
-    short_dir: Path,
+    kubelet: FakeKubelet,
 ) -> None:
     """Bound again at once the first time, then with growing pauses; a new kubelet ends them."""
     timing = QUICK._replace(rebind_first=60, rebind_last=60)
-    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir, timing=timing) as rig:
+    async with registrar(kubelet.socket_dir, timing=timing) as rig:
         await until(lambda: rig.registrar.is_registered)
         rig.socket.unlink()
         await until(lambda: len(kubelet.accepted) == 2)
@@ -154,10 +154,10 @@ async def test_a_socket_deleted_again_and_again_is_bound_with_growing_pauses(
         await kubelet.wait_for(RESOURCE, 1)
 
 
-async def test_a_socket_that_lasted_is_bound_again_at_once(short_dir: Path) -> None:
+async def test_a_socket_that_lasted_is_bound_again_at_once(kubelet: FakeKubelet) -> None:
     """Losses that lie far apart are no fight about the path."""
     timing = QUICK._replace(rebind_first=60, rebind_last=60, socket_lasted=0.1)
-    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir, timing=timing) as rig:
+    async with registrar(kubelet.socket_dir, timing=timing) as rig:
         for count in range(1, 5):
             await until(lambda n=count: len(kubelet.accepted) == n)  # type: ignore[misc]
             await asyncio.sleep(2 * timing.socket_lasted)
@@ -175,114 +175,107 @@ def once(action: Callable[[], object]) -> Callable[[], object]:
     return call
 
 
-async def test_the_socket_wiped_between_bind_and_register(short_dir: Path) -> None:
-    """A kubelet that starts while we start deletes our socket: noticed during Register, at once.
-
-    The kubelet would dial the deleted socket for ten seconds and then answer with an error.
-    """
+async def test_the_socket_wiped_between_bind_and_register(kubelet: FakeKubelet) -> None:
+    """A kubelet that starts meanwhile deletes it, and would dial for ten seconds."""
     timing = QUICK._replace(look_interval=60)
-    async with FakeKubelet(short_dir) as kubelet:
-        kubelet.register_gate = asyncio.Event()
-        async with registrar(short_dir, timing=timing) as rig:
-            await kubelet.wait_requests(1)
-            assert kubelet.accepted == []
-            kubelet.wipe_plugins()
-            kubelet.register_gate.set()
-            await kubelet.wait_for(RESOURCE, 1, timeout=5)
-            assert rig.registrar.is_serving
-            assert len(kubelet.requests) >= 2
+    kubelet.register_gate = asyncio.Event()
+    async with registrar(kubelet.socket_dir, timing=timing) as rig:
+        await kubelet.wait_requests(1)
+        assert kubelet.accepted == []
+        kubelet.wipe_plugins()
+        kubelet.register_gate.set()
+        await kubelet.wait_for(RESOURCE, 1, timeout=5)
+        assert rig.registrar.is_serving
+        assert len(kubelet.requests) >= 2
 
 
-async def test_a_socket_that_came_and_went_between_two_looks(short_dir: Path) -> None:
+async def test_a_socket_that_came_and_went_between_two_looks(kubelet: FakeKubelet) -> None:
     """Without file events, the look before the bind and the one after the loss see the same."""
-    async with FakeKubelet(short_dir) as kubelet:
-        kubelet.register_gate = asyncio.Event()
-        async with registrar(short_dir, timing=BLIND, use_events=False) as rig:
-            await kubelet.wait_requests(1)
-            rig.socket.unlink()
-            rig.watch._look()
-            await kubelet.wait_requests(2, timeout=5)
+    kubelet.register_gate = asyncio.Event()
+    async with registrar(kubelet.socket_dir, timing=BLIND, use_events=False) as rig:
+        await kubelet.wait_requests(1)
+        rig.socket.unlink()
+        rig.watch._look()
+        await kubelet.wait_requests(2, timeout=5)
 
 
-async def test_a_socket_lost_during_register_is_registered_again(short_dir: Path) -> None:
+async def test_a_socket_lost_during_register_is_registered_again(kubelet: FakeKubelet) -> None:
     """Even when Register succeeds, a socket lost meanwhile is bound and registered again."""
-    async with FakeKubelet(short_dir) as kubelet:
 
-        def wipe() -> None:
-            kubelet.wipe_plugins()
-            kubelet.open_streams = True
+    def wipe() -> None:
+        kubelet.wipe_plugins()
+        kubelet.open_streams = True
 
-        kubelet.open_streams = False  # or the stream would be the first to tell
-        kubelet.after_accept = once(wipe)
-        async with registrar(short_dir, timing=BLIND, use_events=False) as rig:
-            await until(lambda: rig.registrar.is_registered)
-            await kubelet.wait_for(RESOURCE, 1)
-            assert len(kubelet.accepted) == 2
-            assert rig.server.counts["registrations"] == 1
+    kubelet.open_streams = False  # or the stream would be the first to tell
+    kubelet.after_accept = once(wipe)
+    async with registrar(kubelet.socket_dir, timing=BLIND, use_events=False) as rig:
+        await until(lambda: rig.registrar.is_registered)
+        await kubelet.wait_for(RESOURCE, 1)
+        assert len(kubelet.accepted) == 2
+        assert rig.server.counts["registrations"] == 1
 
 
-async def test_a_refusal_for_a_socket_that_is_gone_is_not_final(short_dir: Path) -> None:
+async def test_a_refusal_for_a_socket_that_is_gone_is_not_final(kubelet: FakeKubelet) -> None:
     """The error a kubelet gives because our socket was wiped is no refusal."""
-    async with FakeKubelet(short_dir) as kubelet:
 
-        def wipe_first() -> None:
-            is_first = len(kubelet.requests) == 1
-            kubelet.dial_timeout = 0.0 if is_first else 10.0
-            if is_first:
-                kubelet.wipe_plugins()
+    def wipe_first() -> None:
+        is_first = len(kubelet.requests) == 1
+        kubelet.dial_timeout = 0.0 if is_first else 10.0
+        if is_first:
+            kubelet.wipe_plugins()
 
-        kubelet.before_dial = wipe_first
-        async with registrar(short_dir, timing=BLIND, use_events=False) as rig:
-            await until(lambda: rig.registrar.is_registered)
-            await kubelet.wait_for(RESOURCE, 1)
-            assert rig.server.counts["failed_registrations"] == 0
+    kubelet.before_dial = wipe_first
+    async with registrar(kubelet.socket_dir, timing=BLIND, use_events=False) as rig:
+        await until(lambda: rig.registrar.is_registered)
+        await kubelet.wait_for(RESOURCE, 1)
+        assert rig.server.counts["failed_registrations"] == 0
 
 
 REFUSAL = RpcError(StatusCode.UNKNOWN, "the ResourceName is invalid")
 
 
-async def test_a_refusal_from_before_our_socket_was_wiped_is_not_final(short_dir: Path) -> None:
+async def test_a_refusal_from_before_our_socket_was_wiped_is_not_final(
+    kubelet: FakeKubelet,
+) -> None:
     """Whatever its words are: it was not about the socket that we bind now."""
-    async with FakeKubelet(short_dir) as kubelet:
 
-        def wipe_and_refuse() -> None:
-            kubelet.wipe_plugins()
-            raise REFUSAL
+    def wipe_and_refuse() -> None:
+        kubelet.wipe_plugins()
+        raise REFUSAL
 
-        kubelet.before_dial = once(wipe_and_refuse)
-        async with registrar(short_dir, timing=BLIND, use_events=False) as rig:
-            await until(lambda: rig.registrar.is_registered or rig.ended_early)
-            await kubelet.wait_for(RESOURCE, 1)
-            counts = rig.server.counts
-            assert (counts["failed_registrations"], counts["kubelet_away"]) == (0, 1)
+    kubelet.before_dial = once(wipe_and_refuse)
+    async with registrar(kubelet.socket_dir, timing=BLIND, use_events=False) as rig:
+        await until(lambda: rig.registrar.is_registered or rig.ended_early)
+        await kubelet.wait_for(RESOURCE, 1)
+        counts = rig.server.counts
+        assert (counts["failed_registrations"], counts["kubelet_away"]) == (0, 1)
 
 
-async def test_a_refusal_of_a_kubelet_that_was_replaced_is_not_final(short_dir: Path) -> None:
+async def test_a_refusal_of_a_kubelet_that_was_replaced_is_not_final(kubelet: FakeKubelet) -> None:
     """The next one is asked: it may be another version."""
-    async with FakeKubelet(short_dir) as kubelet:
-        successor = FakeKubelet(short_dir)
-        successor.socket = short_dir / "successor"
-        await successor.start(wipe=False)
+    successor = FakeKubelet(kubelet.socket_dir)
+    successor.socket = kubelet.socket_dir / "successor"
+    await successor.start(wipe=False)
 
-        def replace_and_refuse() -> None:
-            successor.socket.replace(kubelet.socket)
-            raise REFUSAL
+    def replace_and_refuse() -> None:
+        successor.socket.replace(kubelet.socket)
+        raise REFUSAL
 
-        kubelet.before_dial = replace_and_refuse
-        async with registrar(short_dir, timing=BLIND, use_events=False) as rig:
-            await until(lambda: rig.registrar.is_registered or rig.ended_early)
-            await successor.wait_for(RESOURCE, 1)
-            assert (len(kubelet.requests), len(successor.requests)) == (1, 1)
-        await successor.stop()
+    kubelet.before_dial = replace_and_refuse
+    async with registrar(kubelet.socket_dir, timing=BLIND, use_events=False) as rig:
+        await until(lambda: rig.registrar.is_registered or rig.ended_early)
+        await successor.wait_for(RESOURCE, 1)
+        assert (len(kubelet.requests), len(successor.requests)) == (1, 1)
+    await successor.stop()
 
 
 # ---------------------------------------------------------------- the stream
 
 
-async def test_a_cancelled_stream_is_registered_again_soon(short_dir: Path) -> None:
+async def test_a_cancelled_stream_is_registered_again_soon(kubelet: FakeKubelet) -> None:
     """The kubelet cancels ListAndWatch and keeps answering: with real waiting times, 0.2 s."""
     loop = asyncio.get_running_loop()
-    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir, timing=Timing()) as rig:
+    async with registrar(kubelet.socket_dir, timing=Timing()) as rig:
         await kubelet.wait_for(RESOURCE, 1)
         lost_at = loop.time()
         await kubelet.cancel_streams()
@@ -293,11 +286,11 @@ async def test_a_cancelled_stream_is_registered_again_soon(short_dir: Path) -> N
 
 
 async def test_streams_that_keep_ending_cause_growing_pauses(
-    short_dir: Path, caplog: pytest.LogCaptureFixture
+    kubelet: FakeKubelet, caplog: pytest.LogCaptureFixture
 ) -> None:
     """From the second loss on the pauses grow, and the log names the likely reason."""
     soon = QUICK.again_soon
-    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir):
+    async with registrar(kubelet.socket_dir):
         for count in range(1, 5):
             await until(lambda n=count: len(kubelet.accepted) == n)  # type: ignore[misc]
             await kubelet.wait_for(RESOURCE, 1)
@@ -310,10 +303,10 @@ async def test_streams_that_keep_ending_cause_growing_pauses(
     assert "another plugin may own the resource name" in caplog.text
 
 
-async def test_a_new_kubelet_forgets_the_losses(short_dir: Path) -> None:
+async def test_a_new_kubelet_forgets_the_losses(kubelet: FakeKubelet) -> None:
     """However often streams ended before, a new kubelet.sock is registered at once."""
     timing = QUICK._replace(again_first=60, again_last=60)
-    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir, timing=timing):
+    async with registrar(kubelet.socket_dir, timing=timing):
         for count in (1, 2):
             await until(lambda n=count: len(kubelet.accepted) == n)  # type: ignore[misc]
             await kubelet.wait_for(RESOURCE, 1)
@@ -325,44 +318,42 @@ async def test_a_new_kubelet_forgets_the_losses(short_dir: Path) -> None:
 
 
 async def test_a_kubelet_that_never_opens_the_stream(
-    short_dir: Path, caplog: pytest.LogCaptureFixture
+    kubelet: FakeKubelet, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without a stream it registers again, each time later, and says what may be wrong."""
     caplog.set_level(logging.WARNING)
-    async with FakeKubelet(short_dir) as kubelet:
-        kubelet.open_streams = False
-        async with registrar(short_dir) as rig:
-            await kubelet.wait_requests(1)
-            assert rig.registrar.is_serving
-            await kubelet.wait_requests(3)
-            times = kubelet.request_times
-            assert times[1] - times[0] >= QUICK.again_first
-            assert times[2] - times[1] >= 2 * QUICK.again_first
-            assert "does not ask for the devices" in caplog.text
-            kubelet.open_streams = True
-            await kubelet.wait_for(RESOURCE, 1)
+    kubelet.open_streams = False
+    async with registrar(kubelet.socket_dir) as rig:
+        await kubelet.wait_requests(1)
+        assert rig.registrar.is_serving
+        await kubelet.wait_requests(3)
+        times = kubelet.request_times
+        assert times[1] - times[0] >= QUICK.again_first
+        assert times[2] - times[1] >= 2 * QUICK.again_first
+        assert "does not ask for the devices" in caplog.text
+        kubelet.open_streams = True
+        await kubelet.wait_for(RESOURCE, 1)
 
 
-async def test_a_stream_opened_late_ends_the_wait(short_dir: Path) -> None:
+async def test_a_stream_opened_late_ends_the_wait(kubelet: FakeKubelet) -> None:
     """If a kubelet opens its stream late, the plugin does not register again."""
     timing = QUICK._replace(again_first=2)
-    async with FakeKubelet(short_dir) as kubelet:
-        kubelet.open_streams = False
-        async with registrar(short_dir, timing=timing) as rig:
-            await until(lambda: kubelet.accepted)
-            await asyncio.sleep(0.1)
-            kubelet.watch(kubelet.accepted[0])
-            await kubelet.wait_for(RESOURCE, 1)
-            await asyncio.sleep(timing.again_first)
-            assert len(kubelet.requests) == 1
-            await until(lambda: rig.registrar.is_registered)
+    kubelet.open_streams = False
+    async with registrar(kubelet.socket_dir, timing=timing) as rig:
+        await until(lambda: kubelet.accepted)
+        await asyncio.sleep(0.1)
+        kubelet.watch(kubelet.accepted[0])
+        await kubelet.wait_for(RESOURCE, 1)
+        await asyncio.sleep(timing.again_first)
+        assert len(kubelet.requests) == 1
+        await until(lambda: rig.registrar.is_registered)
 
 
-async def test_running_calls_may_finish_when_the_plugin_stops(short_dir: Path) -> None:
+async def test_running_calls_may_finish_when_the_plugin_stops(kubelet: FakeKubelet) -> None:
     """Cancelled while an Allocate runs, it answers that call and ends the streams at once."""
     began, may_go_on = asyncio.Event(), asyncio.Event()
 
-    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir) as rig:
+    async with registrar(kubelet.socket_dir) as rig:
         connected = await kubelet.wait_for(RESOURCE, 1)
 
         async def slow() -> PluginOptions:

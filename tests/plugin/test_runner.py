@@ -60,24 +60,24 @@ def running(
 # ---------------------------------------------------------------- device types
 
 
-async def test_every_type_is_a_resource_of_its_own(short_dir: Path) -> None:
+async def test_every_type_is_a_resource_of_its_own(kubelet: FakeKubelet) -> None:
     """Two device types are two sockets, two registrations and two lists."""
     scanner = Widgets(widget=widgets("w1", "w2"), gadget=widgets("g1"))
-    async with FakeKubelet(short_dir) as kubelet, running(scanner, short_dir) as runner:
+    async with running(scanner, kubelet.socket_dir) as runner:
         await kubelet.wait_for(RESOURCE, healthy("w1", "w2"))
         await kubelet.wait_for("example.com/gadget", healthy("g1"))
-        assert sockets(short_dir) == ["example.com-gadget.sock", "example.com-widget.sock"]
+        assert sockets(kubelet.socket_dir) == ["example.com-gadget.sock", "example.com-widget.sock"]
         assert set(runner.servers) == {"widget", "gadget"}
         assert runner.servers["widget"].resource == RESOURCE
         await until(lambda: runner.is_registered("widget") and runner.is_registered("gadget"))
         assert repr(runner) == "<PluginRunner example.com: widget, gadget>"
-    assert sockets(short_dir) == []
+    assert sockets(kubelet.socket_dir) == []
 
 
-async def test_updates_additions_and_removals_are_followed(short_dir: Path) -> None:
+async def test_updates_additions_and_removals_are_followed(kubelet: FakeKubelet) -> None:
     """A changed type is sent again, a new one appears, a missing one goes with its socket."""
     scanner = Widgets(widget=widgets("w1"), gadget=widgets("g1"))
-    async with FakeKubelet(short_dir) as kubelet, running(scanner, short_dir) as runner:
+    async with running(scanner, kubelet.socket_dir) as runner:
         await kubelet.wait_for("example.com/gadget", 1)
         await kubelet.wait_for(RESOURCE, 1)
         scanner.show(widget=widgets("w1", "w2", unhealthy=("w1",)), tool=widgets("t1"))
@@ -85,29 +85,30 @@ async def test_updates_additions_and_removals_are_followed(short_dir: Path) -> N
         await kubelet.wait_for("example.com/tool", 1)
         await until(lambda: not kubelet.connected("example.com/gadget"))
         await until(lambda: set(runner.servers) == {"widget", "tool"})
-        assert sockets(short_dir) == ["example.com-tool.sock", "example.com-widget.sock"]
+        assert sockets(kubelet.socket_dir) == ["example.com-tool.sock", "example.com-widget.sock"]
         # The same registration served both lists of widgets.
         assert [request.resource_name for request in kubelet.requests].count(RESOURCE) == 1
 
 
-async def test_a_type_without_devices_is_registered(short_dir: Path) -> None:
+async def test_a_type_without_devices_is_registered(kubelet: FakeKubelet) -> None:
     """A declared type is a resource with capacity 0, and devices may come later."""
     scanner = Widgets(widget=[])
-    async with FakeKubelet(short_dir) as kubelet, running(scanner, short_dir):
+    async with running(scanner, kubelet.socket_dir):
         await kubelet.wait_for(RESOURCE, {})
         scanner.show(widget=widgets("w1"))
         await kubelet.wait_for(RESOURCE, healthy("w1"))
 
 
-async def test_a_type_that_comes_back_gets_a_new_server(short_dir: Path) -> None:
+async def test_a_type_that_comes_back_gets_a_new_server(kubelet: FakeKubelet) -> None:
     """After removal and return there is a new server, a new stream and the new devices."""
     scanner = Widgets(widget=widgets("w1"))
-    async with FakeKubelet(short_dir) as kubelet, running(scanner, short_dir) as runner:
+    async with running(scanner, kubelet.socket_dir) as runner:
         await kubelet.wait_for(RESOURCE, 1)
         first = runner.servers["widget"]
         scanner.show()
         await until(lambda: not runner.servers)
-        await until(lambda: sockets(short_dir) == [])  # a server stops after it is taken out
+        # A server stops after it is taken out.
+        await until(lambda: sockets(kubelet.socket_dir) == [])
         scanner.show(widget=widgets("w1", "w2"))
         await kubelet.wait_for(RESOURCE, 2)
         assert runner.servers["widget"] is not first
@@ -115,7 +116,7 @@ async def test_a_type_that_comes_back_gets_a_new_server(short_dir: Path) -> None
 
 
 async def test_a_type_that_comes_back_waits_for_its_socket(
-    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+    kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long the old server takes to stop: the new one does not find its path taken."""
     stop = GrpcServer.stop
@@ -125,26 +126,25 @@ async def test_a_type_that_comes_back_waits_for_its_socket(
         await stop(server, grace)
 
     scanner = Widgets(widget=widgets("w1"))
-    async with FakeKubelet(short_dir) as kubelet:
-        async with running(scanner, short_dir) as runner:
-            await kubelet.wait_for(RESOURCE, 1)
-            monkeypatch.setattr(GrpcServer, "stop", stop_slowly)
-            scanner.show()
-            await until(lambda: not runner.servers)
-            scanner.show(widget=widgets("w1", "w2"))
-            await kubelet.wait_for(RESOURCE, 2)
-        assert sockets(short_dir) == []
-        monkeypatch.undo()
+    async with running(scanner, kubelet.socket_dir) as runner:
+        await kubelet.wait_for(RESOURCE, 1)
+        monkeypatch.setattr(GrpcServer, "stop", stop_slowly)
+        scanner.show()
+        await until(lambda: not runner.servers)
+        scanner.show(widget=widgets("w1", "w2"))
+        await kubelet.wait_for(RESOURCE, 2)
+    assert sockets(kubelet.socket_dir) == []
+    monkeypatch.undo()
 
 
 @pytest.mark.parametrize("delay", [0, 0.01, 0.1])
 @pytest.mark.parametrize("kubelet_answers", [True, False], ids=["answering", "hanging"])
 async def test_a_type_removed_while_it_starts(
-    short_dir: Path, delay: float, kubelet_answers: bool
+    kubelet: FakeKubelet, delay: float, kubelet_answers: bool
 ) -> None:
     """Removed 0, 10 and 100 ms after it was added: no socket, no stream, nobody left."""
     scanner = Widgets(other=widgets("o1"))
-    async with FakeKubelet(short_dir) as kubelet, running(scanner, short_dir) as runner:
+    async with running(scanner, kubelet.socket_dir) as runner:
         await kubelet.wait_for("example.com/other", 1)
         if not kubelet_answers:
             kubelet.register_gate = asyncio.Event()
@@ -152,17 +152,17 @@ async def test_a_type_removed_while_it_starts(
         await asyncio.sleep(delay)
         scanner.show(other=widgets("o1"))
         await until(lambda: set(runner.servers) == {"other"})
-        await until(lambda: sockets(short_dir) == ["example.com-other.sock"])
+        await until(lambda: sockets(kubelet.socket_dir) == ["example.com-other.sock"])
         if kubelet.register_gate is not None:
             kubelet.register_gate.set()
         await until(lambda: not kubelet.connected(RESOURCE))
         scanner.show(other=widgets("o2"))
         await kubelet.wait_for("example.com/other", healthy("o2"))
         assert not kubelet.connected(RESOURCE)
-        assert sockets(short_dir) == ["example.com-other.sock"]
+        assert sockets(kubelet.socket_dir) == ["example.com-other.sock"]
 
 
-async def test_calls_of_a_removed_type_delay_nothing(short_dir: Path) -> None:
+async def test_calls_of_a_removed_type_delay_nothing(kubelet: FakeKubelet) -> None:
     """A hook that still runs delays neither other types nor, for long, its own type's return."""
     hanging = threading.Event()
 
@@ -175,7 +175,7 @@ async def test_calls_of_a_removed_type_delay_nothing(short_dir: Path) -> None:
     may_go_on = threading.Event()
     scanner = Hanging(widget=widgets("w1"), other=widgets("o1"))
     timing = QUICK._replace(call_grace=1)
-    async with FakeKubelet(short_dir) as kubelet, running(scanner, short_dir, timing=timing):
+    async with running(scanner, kubelet.socket_dir, timing=timing):
         connected = await kubelet.wait_for(RESOURCE, 1)
         asked = kd.AllocateRequest((ContainerAllocateRequest(("w1",)),))
         call = asyncio.create_task(connected.client.allocate(asked, timeout=10))
@@ -190,25 +190,24 @@ async def test_calls_of_a_removed_type_delay_nothing(short_dir: Path) -> None:
         await kubelet.wait_for(RESOURCE, healthy("w2"))
 
 
-async def test_a_kubelet_that_does_not_read_delays_no_notification(short_dir: Path) -> None:
+async def test_a_kubelet_that_does_not_read_delays_no_notification(kubelet: FakeKubelet) -> None:
     """Without any stream 1000 notifications take less than a second, and the last counts."""
     scanner = Widgets(widget=widgets("w0"), other=widgets("o0"))
-    async with FakeKubelet(short_dir) as kubelet:
-        kubelet.open_streams = False
-        async with running(scanner, short_dir) as runner:
-            await until(lambda: len(kubelet.accepted) == 2)
-            other = next(each for each in kubelet.accepted if each.resource != RESOURCE)
-            kubelet.watch(other)
-            started = time.thread_time()
-            for n in range(1000):
-                scanner.show(widget=widgets(f"w{n}"), other=widgets(f"o{n}"))
-            assert time.thread_time() - started < 1
-            await kubelet.wait_for("example.com/other", healthy("o999"))
-            await until(lambda: "w999" in runner.servers["widget"].devices)
+    kubelet.open_streams = False
+    async with running(scanner, kubelet.socket_dir) as runner:
+        await until(lambda: len(kubelet.accepted) == 2)
+        other = next(each for each in kubelet.accepted if each.resource != RESOURCE)
+        kubelet.watch(other)
+        started = time.thread_time()
+        for n in range(1000):
+            scanner.show(widget=widgets(f"w{n}"), other=widgets(f"o{n}"))
+        assert time.thread_time() - started < 1
+        await kubelet.wait_for("example.com/other", healthy("o999"))
+        await until(lambda: "w999" in runner.servers["widget"].devices)
 
 
 async def test_a_slow_look_up_of_one_type_delays_no_other_type(
-    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+    kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """NUMA nodes are read in a thread per type: a device file that hangs hangs alone."""
     may_go_on = threading.Event()
@@ -221,7 +220,7 @@ async def test_a_slow_look_up_of_one_type_delays_no_other_type(
     monkeypatch.setattr(NumaReader, "nodes_of", hang)
     slow, fast = kd.Device("s", paths=["/dev/slow"]), kd.Device("f", paths=["/dev/fast"])
     scanner = Widgets(slow=[slow], fast=[fast])
-    async with FakeKubelet(short_dir) as kubelet, running(scanner, short_dir):
+    async with running(scanner, kubelet.socket_dir):
         connected = await kubelet.wait_for("example.com/fast", 1)
         assert connected.lists[0][0].numa_nodes == (3,)
         assert not kubelet.connected("example.com/slow")
@@ -229,7 +228,7 @@ async def test_a_slow_look_up_of_one_type_delays_no_other_type(
         await kubelet.wait_for("example.com/slow", 1)
 
 
-async def test_options_reach_the_wire(short_dir: Path) -> None:
+async def test_options_reach_the_wire(kubelet: FakeKubelet) -> None:
     """Socket name and hooks of the plugin are what the kubelet is told."""
 
     class Starting(Widgets, kd.ContainerPreStarter):
@@ -238,22 +237,21 @@ async def test_options_reach_the_wire(short_dir: Path) -> None:
 
     scanner = Starting(widget=widgets("w1"))
     options = {"socket_name": lambda device_type: f"mine-{device_type}.sock"}
-    async with FakeKubelet(short_dir) as kubelet, running(scanner, short_dir, **options):
+    async with running(scanner, kubelet.socket_dir, **options):
         connected = await kubelet.wait_for(RESOURCE, 1)
         assert connected.options.pre_start_required
         assert kubelet.requests[0].options == connected.options
         assert without_instance([kubelet.requests[0].endpoint]) == ["mine-widget.sock"]
 
 
-async def test_registration_none_serves_only(short_dir: Path) -> None:
+async def test_registration_none_serves_only(kubelet: FakeKubelet) -> None:
     """With registration "none" the socket is there and kubelet.sock is left alone."""
     scanner = Widgets(widget=widgets("w1"))
-    async with FakeKubelet(short_dir) as kubelet:
-        async with running(scanner, short_dir, registration="none") as runner:
-            await until(lambda: runner.is_serving("widget"))
-            assert not runner.is_registered("widget")
-            assert sockets(short_dir) == ["example.com-widget.sock"]
-        assert not kubelet.requests
+    async with running(scanner, kubelet.socket_dir, registration="none") as runner:
+        await until(lambda: runner.is_serving("widget"))
+        assert not runner.is_registered("widget")
+        assert sockets(kubelet.socket_dir) == ["example.com-widget.sock"]
+    assert not kubelet.requests
 
 
 # ---------------------------------------------------------------- how it ends
@@ -267,46 +265,43 @@ async def test_registration_none_serves_only(short_dir: Path) -> None:
     ],
 )
 async def test_a_scan_that_raises_ends_everything(
-    short_dir: Path, raised: Exception, expected: type[KubedevicesError], text: str
+    kubelet: FakeKubelet, raised: Exception, expected: type[KubedevicesError], text: str
 ) -> None:
     """The servers stop, their sockets are removed, the error is raised."""
     scanner = Widgets(widget=widgets("w1"))
-    async with FakeKubelet(short_dir) as kubelet:
-        runner = PluginRunner(scanner, domain=DOMAIN, socket_dir=short_dir, timing=QUICK)
-        task = asyncio.create_task(runner.run())
-        await kubelet.wait_for(RESOURCE, 1)
-        scanner.end(raised)
-        with pytest.raises(expected, match=text):
-            await asyncio.wait_for(task, 5)
-        assert sockets(short_dir) == []
+    runner = PluginRunner(scanner, domain=DOMAIN, socket_dir=kubelet.socket_dir, timing=QUICK)
+    task = asyncio.create_task(runner.run())
+    await kubelet.wait_for(RESOURCE, 1)
+    scanner.end(raised)
+    with pytest.raises(expected, match=text):
+        await asyncio.wait_for(task, 5)
+    assert sockets(kubelet.socket_dir) == []
 
 
-async def test_a_scan_that_returns_is_a_clean_end(short_dir: Path) -> None:
+async def test_a_scan_that_returns_is_a_clean_end(kubelet: FakeKubelet) -> None:
     """Run() returns, and the sockets are gone."""
     scanner = Widgets(widget=widgets("w1"))
-    async with FakeKubelet(short_dir) as kubelet:
-        runner = PluginRunner(scanner, domain=DOMAIN, socket_dir=short_dir, timing=QUICK)
-        task = asyncio.create_task(runner.run())
-        await kubelet.wait_for(RESOURCE, 1)
-        scanner.end()
-        await asyncio.wait_for(task, 5)
-        assert sockets(short_dir) == []
-        assert not runner.servers
+    runner = PluginRunner(scanner, domain=DOMAIN, socket_dir=kubelet.socket_dir, timing=QUICK)
+    task = asyncio.create_task(runner.run())
+    await kubelet.wait_for(RESOURCE, 1)
+    scanner.end()
+    await asyncio.wait_for(task, 5)
+    assert sockets(kubelet.socket_dir) == []
+    assert not runner.servers
 
 
-async def test_stop_from_another_thread(short_dir: Path) -> None:
+async def test_stop_from_another_thread(kubelet: FakeKubelet) -> None:
     """stop() may be called anywhere; a scanner that waits for the end may tidy up."""
     scanner = Widgets(widget=widgets("w1"))
-    async with FakeKubelet(short_dir) as kubelet:
-        runner = PluginRunner(scanner, domain=DOMAIN, socket_dir=short_dir, timing=QUICK)
-        task = asyncio.create_task(runner.run())
-        await kubelet.wait_for(RESOURCE, 1)
-        thread = threading.Thread(target=runner.stop)
-        thread.start()
-        await asyncio.wait_for(task, 5)
-        thread.join()
-        assert scanner.is_ended
-        runner.stop()  # once more is no mistake
+    runner = PluginRunner(scanner, domain=DOMAIN, socket_dir=kubelet.socket_dir, timing=QUICK)
+    task = asyncio.create_task(runner.run())
+    await kubelet.wait_for(RESOURCE, 1)
+    thread = threading.Thread(target=runner.stop)
+    thread.start()
+    await asyncio.wait_for(task, 5)
+    thread.join()
+    assert scanner.is_ended
+    runner.stop()  # once more is no mistake
 
 
 async def test_a_scan_that_does_not_end_is_not_waited_for(
@@ -343,7 +338,7 @@ async def test_stop_before_run(short_dir: Path) -> None:
     await asyncio.wait_for(runner.run(), 5)
 
 
-async def test_a_plain_def_scan_runs_in_a_thread(short_dir: Path) -> None:
+async def test_a_plain_def_scan_runs_in_a_thread(kubelet: FakeKubelet) -> None:
     """A scanner whose `scan` is no coroutine cannot block the loop."""
 
     class Plain(kd.Scanner):
@@ -352,39 +347,37 @@ async def test_a_plain_def_scan_runs_in_a_thread(short_dir: Path) -> None:
             ended.wait(10)
 
     ended = threading.Event()
-    async with FakeKubelet(short_dir) as kubelet, running(Plain(), short_dir):
+    async with running(Plain(), kubelet.socket_dir):
         await kubelet.wait_for(RESOURCE, 1)
         ended.set()
 
 
-async def test_a_refused_registration_ends_everything(short_dir: Path) -> None:
+async def test_a_refused_registration_ends_everything(kubelet: FakeKubelet) -> None:
     """With the kubelet's text, and with the sockets of all types removed."""
     scanner = Widgets(widget=widgets("w1"), other=widgets("o1"))
-    async with FakeKubelet(short_dir) as kubelet:
-        kubelet.refuse_with = RpcError(StatusCode.UNKNOWN, "no such thing")
-        runner = PluginRunner(scanner, domain=DOMAIN, socket_dir=short_dir, timing=QUICK)
-        with pytest.raises(RegistrationRefused, match="no such thing"):
-            await asyncio.wait_for(runner.run(), 5)
-        assert sockets(short_dir) == []
+    kubelet.refuse_with = RpcError(StatusCode.UNKNOWN, "no such thing")
+    runner = PluginRunner(scanner, domain=DOMAIN, socket_dir=kubelet.socket_dir, timing=QUICK)
+    with pytest.raises(RegistrationRefused, match="no such thing"):
+        await asyncio.wait_for(runner.run(), 5)
+    assert sockets(kubelet.socket_dir) == []
 
 
 async def test_an_isolated_failure_leaves_the_others_alone(
-    short_dir: Path, caplog: pytest.LogCaptureFixture
+    kubelet: FakeKubelet, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With "isolate" one type that cannot be served is logged and tried again."""
     scanner = Widgets(widget=widgets("w1"), other=widgets("o1"))
     scanner.may_scan = asyncio.Event()
-    async with FakeKubelet(short_dir) as kubelet:
-        with socket.socket(socket.AF_UNIX) as foreign:
-            async with running(scanner, short_dir, on_server_error="isolate") as runner:
-                take_its_socket(runner, foreign)
-                scanner.may_scan.set()
-                await kubelet.wait_for("example.com/other", 1)
-                await until(lambda: caplog.text.count("is already in use") >= 2)
-                assert not kubelet.connected(RESOURCE)
-                foreign.close()
-                await kubelet.wait_for(RESOURCE, 1)
-                assert len(kubelet.connected("example.com/other")) == 1
+    with socket.socket(socket.AF_UNIX) as foreign:
+        async with running(scanner, kubelet.socket_dir, on_server_error="isolate") as runner:
+            take_its_socket(runner, foreign)
+            scanner.may_scan.set()
+            await kubelet.wait_for("example.com/other", 1)
+            await until(lambda: caplog.text.count("is already in use") >= 2)
+            assert not kubelet.connected(RESOURCE)
+            foreign.close()
+            await kubelet.wait_for(RESOURCE, 1)
+            assert len(kubelet.connected("example.com/other")) == 1
 
 
 async def test_a_live_socket_of_another_process_ends_everything(short_dir: Path) -> None:
@@ -399,13 +392,13 @@ async def test_a_live_socket_of_another_process_ends_everything(short_dir: Path)
 
 @pytest.mark.parametrize("on_server_error", ["exit", "isolate"])
 async def test_a_list_that_grows_too_large_keeps_what_fitted(
-    short_dir: Path, caplog: pytest.LogCaptureFixture, on_server_error: str
+    kubelet: FakeKubelet, caplog: pytest.LogCaptureFixture, on_server_error: str
 ) -> None:
     """Beyond the limit neither the type nor any other loses a device; it is told loudly."""
     scanner = Widgets(widget=widgets("w1", "w2"), other=widgets("o1"))
     options: dict[str, Any] = {"max_list_size": 1000, "on_server_error": on_server_error}
     many = widgets(*(f"w{n}" for n in range(100)))
-    async with FakeKubelet(short_dir) as kubelet, running(scanner, short_dir, **options) as runner:
+    async with running(scanner, kubelet.socket_dir, **options) as runner:
         connected = await kubelet.wait_for(RESOURCE, 2)
         await until(lambda: runner.is_ready)
         scanner.show(widget=many, other=widgets("o1", "o2"))
@@ -423,14 +416,11 @@ async def test_a_list_that_grows_too_large_keeps_what_fitted(
 
 
 async def test_a_first_list_that_is_too_large_delays_no_other_type(
-    short_dir: Path, caplog: pytest.LogCaptureFixture
+    kubelet: FakeKubelet, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is not registered before it fits, so that an older instance is not replaced by nothing."""
     scanner = Widgets(widget=widgets(*(f"w{n}" for n in range(100))), other=widgets("o1"))
-    async with (
-        FakeKubelet(short_dir) as kubelet,
-        running(scanner, short_dir, max_list_size=1000) as runner,
-    ):
+    async with running(scanner, kubelet.socket_dir, max_list_size=1000) as runner:
         await kubelet.wait_for(f"{DOMAIN}/other", 1)
         await until(lambda: runner.too_large)
         assert not runner.is_ready
@@ -522,17 +512,17 @@ async def test_serve_passes_on_the_bodys_error_and_cancellation(short_dir: Path)
     assert sockets(short_dir) == []
 
 
-async def test_serve_after_a_scanner_that_ended(short_dir: Path) -> None:
+async def test_serve_after_a_scanner_that_ended(kubelet: FakeKubelet) -> None:
     """A scan that returns while the body runs is no error."""
     scanner = Widgets(widget=widgets("w1"))
-    async with FakeKubelet(short_dir) as kubelet, running(scanner, short_dir) as runner:
+    async with running(scanner, kubelet.socket_dir) as runner:
         await kubelet.wait_for(RESOURCE, 1)
         scanner.end()
         await until(lambda: not runner.servers)
 
 
 async def test_a_hundred_starts_and_stops_leave_nothing_behind(
-    short_dir: Path, tmp_path: Path
+    kubelet: FakeKubelet, tmp_path: Path
 ) -> None:
     """After 100 cycles there are as many threads, file descriptors and sockets as before."""
 
@@ -543,19 +533,18 @@ async def test_a_hundred_starts_and_stops_leave_nothing_behind(
 
     gc.collect()  # files that other tests left to it must not be closed while we count
     logging.getLogger("kubedevices").setLevel(logging.ERROR)
-    async with FakeKubelet(short_dir) as kubelet:
-        before: tuple[int, int, int] | None = None
-        for cycle in range(100):
-            async with running(Polled(), short_dir, cdi_dir=tmp_path):
-                await kubelet.wait_for(RESOURCE, 1)
-            await until(lambda: not any(each.is_open for each in kubelet.accepted))
-            for connected in kubelet.accepted:
-                await connected.channel.close()
-            kubelet.accepted.clear()
-            assert sockets(short_dir) == []
-            if cycle == 4:  # by then everything that is loaded once has been loaded
-                before = await count_resources()
-        assert await count_resources() == before
+    before: tuple[int, int, int] | None = None
+    for cycle in range(100):
+        async with running(Polled(), kubelet.socket_dir, cdi_dir=tmp_path):
+            await kubelet.wait_for(RESOURCE, 1)
+        await until(lambda: not any(each.is_open for each in kubelet.accepted))
+        for connected in kubelet.accepted:
+            await connected.channel.close()
+        kubelet.accepted.clear()
+        assert sockets(kubelet.socket_dir) == []
+        if cycle == 4:  # by then everything that is loaded once has been loaded
+            before = await count_resources()
+    assert await count_resources() == before
 
 
 async def count_resources() -> tuple[int, int, int]:

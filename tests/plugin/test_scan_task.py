@@ -6,13 +6,8 @@ import threading
 import pytest
 
 from kubedevices.plugin.scan_task import TreeUpdates
-from kubedevices.values.device import Device
 from kubedevices.values.device_tree import DeviceTree, TreeChange
-
-
-def tree_of(*ids: str) -> DeviceTree:
-    """Return a tree with one type."""
-    return DeviceTree({"widget": [Device(device_id) for device_id in ids]})
+from tests.widgets import tree_of
 
 
 async def test_a_report_from_a_thread_wakes_the_consumer() -> None:

@@ -15,11 +15,7 @@ from kubedevices.errors import NotADeviceTree, ScanFailed, UsageError
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.scan_task import TreeUpdates
 from tests.waiting import until
-
-
-def tree_of(*ids: str) -> kd.DeviceTree:
-    """Return a tree with one type."""
-    return kd.DeviceTree({"widget": [kd.Device(device_id) for device_id in ids]})
+from tests.widgets import tree_of
 
 
 class Scripted(kd.PolledScanner):

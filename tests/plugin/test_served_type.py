@@ -45,7 +45,9 @@ async def test_an_isolated_type_is_tried_again_ever_more_rarely(
             assert pauses(caplog.text)[0] == "0.02"
 
 
-async def test_an_update_is_built_once(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_update_is_built_once(
+    kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A list costs a thread and a look into /sys: it is made when devices change and never else."""
     build, built = DeviceListBuilder.build, []
 
@@ -55,10 +57,7 @@ async def test_an_update_is_built_once(short_dir: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(DeviceListBuilder, "build", count)
     scanner = Widgets(widget=widgets("w1"))
-    async with (
-        FakeKubelet(short_dir) as kubelet,
-        serve(scanner, domain=DOMAIN, socket_dir=short_dir, timing=QUICK),
-    ):
+    async with serve(scanner, domain=DOMAIN, socket_dir=kubelet.socket_dir, timing=QUICK):
         await kubelet.wait_for(RESOURCE, 1)
         scanner.show(widget=widgets("w1", "w2"))
         await kubelet.wait_for(RESOURCE, 2)

@@ -38,11 +38,12 @@ def preference(
 class Everything(kd.Allocator, kd.PostAllocator, kd.PreferredAllocator, kd.ContainerPreStarter):
     """All abilities; what they do is put in by a test."""
 
-    def __init__(self) -> None:
+    def __init__(self, **hooks: Callable[..., Any]) -> None:
         self.on_allocate: Callable[[kd.AllocateRequest], Any] = lambda _: kd.USE_DEFAULT
         self.on_post: Callable[..., None] = lambda *_: None
         self.on_prefer: Callable[[kd.PreferredAllocationRequest], Any] = lambda _: None
         self.on_pre_start: Callable[[kd.PreStartContainerRequest], None] = lambda _: None
+        vars(self).update(hooks)
 
     def allocate(self, request: kd.AllocateRequest) -> Any:
         return self.on_allocate(request)
@@ -188,8 +189,7 @@ async def test_a_raising_hook_fails_the_call(
 
 async def test_a_wrong_type_is_named() -> None:
     """A hook that forgot its `return` is told so, not answered with nonsense."""
-    plugin = Everything()
-    plugin.on_allocate = lambda _: None
+    plugin = Everything(on_allocate=lambda _: None)
     with pytest.raises(RpcError, match="AllocateResponse"):
         await Served(plugin, widgets("w1")).server.allocate(request("w1"))
 
@@ -216,8 +216,7 @@ async def test_an_answer_with_a_wrong_part_is_an_error(parts: dict[str, Any], te
 
 async def test_an_answer_for_no_container_is_an_error() -> None:
     """An empty answer would leak the devices in a kubelet, so it is an error here."""
-    plugin = Everything()
-    plugin.on_allocate = lambda _: kd.AllocateResponse([])
+    plugin = Everything(on_allocate=lambda _: kd.AllocateResponse([]))
     with pytest.raises(RpcError, match="answered for 0 containers, 1 were asked for"):
         await Served(plugin, widgets("w1")).server.allocate(request("w1"))
 
@@ -275,9 +274,8 @@ async def test_sixteen_hooks_run_at_once_and_streams_go_on() -> None:
 
 async def test_a_preference_is_passed_on() -> None:
     """What the hook prefers is the answer."""
-    plugin = Everything()
-    plugin.on_prefer = lambda asked: kd.PreferredAllocationResponse(
-        (asked.containers[0].available[:1],)
+    plugin = Everything(
+        on_prefer=lambda asked: kd.PreferredAllocationResponse((asked.containers[0].available[:1],))
     )
     answer = await Served(plugin).server.get_preferred_allocation(preference("w1", "w2"))
     assert answer.containers == (("w1",),)
@@ -285,8 +283,7 @@ async def test_a_preference_is_passed_on() -> None:
 
 async def test_a_failing_preference_is_no_preference(caplog: pytest.LogCaptureFixture) -> None:
     """By default the hook's error is logged and counted, and the pod is not refused."""
-    plugin = Everything()
-    plugin.on_prefer = raising(ValueError("cannot decide"))
+    plugin = Everything(on_prefer=raising(ValueError("cannot decide")))
     server = Served(plugin).server
     answer = await server.get_preferred_allocation(preference("w1"))
     assert answer == kd.PreferredAllocationResponse(((),))
@@ -296,8 +293,7 @@ async def test_a_failing_preference_is_no_preference(caplog: pytest.LogCaptureFi
 
 async def test_a_failing_preference_can_fail_the_call() -> None:
     """With `preferred_errors="fail"` the node gets the hook's error."""
-    plugin = Everything()
-    plugin.on_prefer = raising(ValueError("cannot decide"))
+    plugin = Everything(on_prefer=raising(ValueError("cannot decide")))
     server = Served(plugin, preferred_errors="fail").server
     with pytest.raises(RpcError, match="cannot decide"):
         await server.get_preferred_allocation(preference("w1"))
@@ -322,8 +318,7 @@ async def test_an_impossible_preference_is_logged(
     """Foreign IDs, missing ones and a wrong size are warned of; the answer goes out."""
     asked = preference("a", "b", "c", must=["a"], size=2)
     assert explain_preference(asked.containers[0], preferred) == problem
-    plugin = Everything()
-    plugin.on_prefer = lambda _: kd.PreferredAllocationResponse((preferred,))
+    plugin = Everything(on_prefer=lambda _: kd.PreferredAllocationResponse((preferred,)))
     answer = await Served(plugin).server.get_preferred_allocation(asked)
     assert answer.containers == (preferred,)
     assert [r.levelno for r in caplog.records] == ([logging.WARNING] if problem else [])
@@ -332,8 +327,7 @@ async def test_an_impossible_preference_is_logged(
 
 async def test_more_than_is_available_is_the_callers_mistake() -> None:
     """A size above the number of available devices is refused; the hook is not asked."""
-    plugin = Everything()
-    plugin.on_prefer = raising(AssertionError("asked"))
+    plugin = Everything(on_prefer=raising(AssertionError("asked")))
     with pytest.raises(RpcError, match="cannot prefer 3 of 2 available") as caught:
         await Served(plugin).server.get_preferred_allocation(preference("a", "b", size=3))
     assert caught.value.code is StatusCode.INVALID_ARGUMENT
@@ -341,8 +335,7 @@ async def test_more_than_is_available_is_the_callers_mistake() -> None:
 
 async def test_a_preference_for_no_container_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """An answer with too few containers is warned of."""
-    plugin = Everything()
-    plugin.on_prefer = lambda _: kd.PreferredAllocationResponse()
+    plugin = Everything(on_prefer=lambda _: kd.PreferredAllocationResponse())
     await Served(plugin).server.get_preferred_allocation(preference("a"))
     assert "0 answers for 1 containers" in caplog.text
 
@@ -370,8 +363,7 @@ async def test_a_slow_pre_start_is_logged_while_it_runs(
     takes: float, limit: float, warns: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Past most of the time it has, a warning says so."""
-    plugin = Everything()
-    plugin.on_pre_start = lambda _: time.sleep(takes)
+    plugin = Everything(on_pre_start=lambda _: time.sleep(takes))
     server = Served(plugin, timing=Timing(slow_pre_start=limit)).server
     await server.pre_start_container(kd.PreStartContainerRequest(("w1",)))
     assert (f"pre_start_container for w1 has been running for {limit:g} s" in caplog.text) is warns

@@ -31,28 +31,25 @@ class Told(Widgets, kd.TypeStarter, kd.TypeStopper):
         return (self._directory / f"{DOMAIN}-{device_type}.sock").exists()
 
 
-async def test_type_hooks_run_before_and_after_serving(
-    short_dir: Path,
-) -> None:
+async def test_type_hooks_run_before_and_after_serving(kubelet: FakeKubelet) -> None:
     """By thread or on the loop; updates, and restarts of the kubelet, are no news."""
-    plugin = Told(short_dir, widget=widgets("w1"), gadget=widgets("g1"))
-    async with FakeKubelet(short_dir) as kubelet:
-        async with kd.serve(plugin, domain=DOMAIN, socket_dir=short_dir, timing=QUICK):
-            await kubelet.wait_for(RESOURCE, healthy("w1"))
-            await kubelet.wait_for("example.com/gadget", healthy("g1"))
-            plugin.show(widget=widgets("w1", "w2"), gadget=widgets("g1"))
-            await kubelet.wait_for(RESOURCE, healthy("w1", "w2"))
-            assert sorted(plugin.told) == [("added", "gadget", False), ("added", "widget", False)]
-            plugin.show(widget=widgets("w1"))
-            await until(lambda: len(plugin.told) == 3)
-            assert plugin.told[2] == ("removed", "gadget", False)
-            plugin.show(widget=widgets("w1"), gadget=widgets("g1"))
-            await until(lambda: len(plugin.told) == 4)
-            assert plugin.told[3] == ("added", "gadget", False)
-        assert sorted(plugin.told[4:]) == [
-            ("removed", "gadget", False),
-            ("removed", "widget", False),
-        ]
+    plugin = Told(kubelet.socket_dir, widget=widgets("w1"), gadget=widgets("g1"))
+    async with kd.serve(plugin, domain=DOMAIN, socket_dir=kubelet.socket_dir, timing=QUICK):
+        await kubelet.wait_for(RESOURCE, healthy("w1"))
+        await kubelet.wait_for("example.com/gadget", healthy("g1"))
+        plugin.show(widget=widgets("w1", "w2"), gadget=widgets("g1"))
+        await kubelet.wait_for(RESOURCE, healthy("w1", "w2"))
+        assert sorted(plugin.told) == [("added", "gadget", False), ("added", "widget", False)]
+        plugin.show(widget=widgets("w1"))
+        await until(lambda: len(plugin.told) == 3)
+        assert plugin.told[2] == ("removed", "gadget", False)
+        plugin.show(widget=widgets("w1"), gadget=widgets("g1"))
+        await until(lambda: len(plugin.told) == 4)
+        assert plugin.told[3] == ("added", "gadget", False)
+    assert sorted(plugin.told[4:]) == [
+        ("removed", "gadget", False),
+        ("removed", "widget", False),
+    ]
 
 
 class Unready(Widgets, kd.TypeStarter):
@@ -76,15 +73,16 @@ async def test_a_failing_type_starter_ends_the_plugin(short_dir: Path) -> None:
     assert not [*short_dir.iterdir()]
 
 
-async def test_an_isolated_type_is_started_again(short_dir: Path) -> None:
+async def test_an_isolated_type_is_started_again(kubelet: FakeKubelet) -> None:
     """Until it works."""
     plugin = Unready(widget=widgets("w1"))
     plugin.failures = 2
-    async with (
-        FakeKubelet(short_dir) as kubelet,
-        kd.serve(
-            plugin, domain=DOMAIN, socket_dir=short_dir, timing=QUICK, on_server_error="isolate"
-        ),
+    async with kd.serve(
+        plugin,
+        domain=DOMAIN,
+        socket_dir=kubelet.socket_dir,
+        timing=QUICK,
+        on_server_error="isolate",
     ):
         await kubelet.wait_for(RESOURCE, healthy("w1"))
     assert plugin.failures == 0
@@ -108,13 +106,13 @@ class Clinging(Widgets, kd.TypeStopper):
     [(False, "failed: RuntimeError: widget clings"), (True, "has not returned after 0.5 s")],
 )
 async def test_the_plugin_ends_although_its_type_stopper_fails_or_hangs(
-    short_dir: Path, caplog: pytest.LogCaptureFixture, hangs: bool, reason: str
+    kubelet: FakeKubelet, caplog: pytest.LogCaptureFixture, hangs: bool, reason: str
 ) -> None:
     """The log says why, and the plugin ends all the same."""
     caplog.set_level(logging.WARNING)
-    async with FakeKubelet(short_dir) as kubelet, asyncio.timeout(20):
+    async with asyncio.timeout(20):
         plugin = Clinging(hangs=hangs)
-        async with kd.serve(plugin, domain=DOMAIN, socket_dir=short_dir, timing=QUICK):
+        async with kd.serve(plugin, domain=DOMAIN, socket_dir=kubelet.socket_dir, timing=QUICK):
             await kubelet.wait_for(RESOURCE, healthy("w1"))
     (said,) = [each.getMessage() for each in caplog.records if "on_type" in each.getMessage()]
     assert f"Clinging.on_type_removed() {reason}" in said

@@ -5,7 +5,6 @@ import contextlib
 import json
 import re
 from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +24,12 @@ from kubedevices.testing.workbench.dra_node import DraNode
 from kubedevices.values.allocation import AllocateResponse, ContainerAllocateResponse
 from kubedevices.values.device import Device, DeviceSpec, Mount
 from kubedevices.values.device_tree import DeviceTree
-from tests import waiting
 from tests.fake_plugin import RESOURCE, healthy
 from tests.proxy_rig import ProxyRig
 from tests.serving.test_plugin_pages import numbers, page
+from tests.waiting import until
 from tests.widgets import QUICK
 
-until = partial(waiting.until, timeout=60)
 OTHER = "example.com/other"
 
 

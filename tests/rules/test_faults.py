@@ -146,8 +146,7 @@ async def test_a_timeline_sets_health() -> None:
         HealthChange(at=0.0, health=kd.Health.UNHEALTHY),
         HealthChange(at=0.01, id="a", health=kd.Health.HEALTHY),
     )
-    faulty = Faulty(Plugin(), FaultRule(timeline=turns))
-    async with scanned(faulty) as served:
+    async with scanned(faulty := Faulty(Plugin(), FaultRule(timeline=turns))) as served:
         while sick(served.tree) != "b":
             await served.next_tree()
         faulty.use(FaultRule())
@@ -172,8 +171,7 @@ def test_the_last_health_setting_wins() -> None:
 async def test_a_socket_sets_health(short_dir: Path) -> None:
     """And nothing else, for a plugin's devices are its own."""
     socket = short_dir / "c.sock"
-    faulty = Faulty(Plugin(), FaultRule(), control=socket)
-    async with scanned(faulty) as served:
+    async with scanned(Faulty(Plugin(), FaultRule(), control=socket)) as served:
         await until(socket.exists)
         assert await tell(socket, {"set": {"id": "b", "health": "Unhealthy"}}) == 1
         assert sick(await served.next_tree()) == "b"

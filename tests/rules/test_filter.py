@@ -37,8 +37,7 @@ async def test_a_type_without_a_rule_and_a_list_without_a_match_pass_untouched()
 async def test_an_allocate_for_a_device_that_just_left_is_refused() -> None:
     """The plugin knows the device, so it would not refuse."""
     plugin = Vendor(widget=widgets("w0", "w1"))
-    scanner = kd.Filtered(plugin, ids=["w1"])
-    async with scanned(scanner) as served:
+    async with scanned(scanner := kd.Filtered(plugin, ids=["w1"])) as served:
         with pytest.raises(RpcError, match="non-existing device w1") as caught:
             await served.allocate("w1")
         await served.allocate("w0")

@@ -1,6 +1,7 @@
 """Health that is damped, checked and overruled. What counts when is in `test_damping`."""
 
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -184,14 +185,14 @@ async def test_a_command_decides_on_recovery(tmp_path: Path) -> None:
         await turns(served, "")
 
 
+def cordoning(file: Path, rule: HealthRule, plugin: kd.Scanner) -> Damped:
+    return Damped(Cordoned(plugin, "example.com", file), rule)
+
+
 async def test_a_flapping_device_is_cordoned_until_uncordon(tmp_path: Path) -> None:
     """It stays out over a restart; then it begins anew."""
     file = tmp_path / "maintenance.json"
-    rule = HealthRule(max_flaps=0)
-
-    def made(plugin: kd.Scanner) -> Damped:
-        return Damped(Cordoned(plugin, "example.com", file), rule)
-
+    made = partial(cordoning, file, HealthRule(max_flaps=0))
     plugin = Widgets(widget=widgets("a", "b"))
     async with scanned(damped := made(plugin)) as served:
         plugin.show(widget=widgets("a", "b", unhealthy=("a",)))
@@ -211,15 +212,9 @@ async def test_a_flapping_device_is_cordoned_until_uncordon(tmp_path: Path) -> N
 
 
 async def test_a_device_that_recovers_later_is_cordoned_until_then(tmp_path: Path) -> None:
-    """It is in the list of `kubedevices cordon` with the time of its return, over a restart too;
-    `uncordon` ends it earlier.
-    """
+    """With the time of its return in the list, over a restart; `uncordon` ends it earlier."""
     file = tmp_path / "maintenance.json"
-    rule = HealthRule(max_flaps=0, recover_after=3600.0)
-
-    def made(plugin: kd.Scanner) -> Damped:
-        return Damped(Cordoned(plugin, "example.com", file), rule)
-
+    made = partial(cordoning, file, HealthRule(max_flaps=0, recover_after=3600.0))
     plugin = Widgets(widget=widgets("a", "b"))
     async with scanned(damped := made(plugin)) as served:
         plugin.show(widget=widgets("a", "b", unhealthy=("a",)))

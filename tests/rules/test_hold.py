@@ -69,8 +69,7 @@ async def refused(served: Scanned) -> str:
 async def test_a_kubelet_does_not_see_a_restart_of_the_plugin() -> None:
     """No list without devices, no refusal; later changes arrive."""
     plugin = Plugin("a", "b")
-    held = Held(plugin, LONG)
-    async with scanned(held) as served:
+    async with scanned(held := Held(plugin, LONG)) as served:
         plugin.leave()
         call = asyncio.ensure_future(served.allocate("a"))
         assert await served.prefer("a b", 1) == []
@@ -184,8 +183,7 @@ async def test_a_plugin_that_leaves_during_a_call_gets_the_call_again() -> None:
 async def test_a_rule_can_change_while_the_plugin_is_away() -> None:
     """A shorter hold ends at once, and a rule without hold withdraws the resource."""
     plugin = Plugin("a")
-    held = Held(plugin, LONG)
-    async with scanned(held) as served:
+    async with scanned(held := Held(plugin, LONG)) as served:
         plugin.leave()
         held.use(HoldRule(hold=0.0))
         assert health(await served.next_tree()) == "aU"
@@ -207,6 +205,5 @@ async def test_a_new_chain_over_a_plugin_that_is_away_offers_its_list() -> None:
 async def test_a_scanner_without_presence_is_never_away() -> None:
     """The same objects."""
     scanner = Widgets(widget=widgets("a"))
-    held = Held(scanner, LONG)
-    async with scanned(held) as served:
+    async with scanned(Held(scanner, LONG)) as served:
         assert served.tree.devices("widget")["a"] is scanner.tree.devices("widget")["a"]

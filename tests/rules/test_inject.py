@@ -21,8 +21,7 @@ async def test_every_answer_is_added_to(plugin: type[Widgets]) -> None:
     """The plugin's own and the framework's alike; the rule changes without a restart."""
     rule = kd.InjectRule(env={"IDS": "{id}"}, annotations={"numa": "{numa}"})
     devices = [kd.Device("w0", numa_nodes=[0]), kd.Device("w1", numa_nodes=[1])]
-    scanner = kd.Injected(plugin(widget=devices), rule)
-    async with scanned(scanner) as served:
+    async with scanned(scanner := kd.Injected(plugin(widget=devices), rule)) as served:
         answer = await served.allocate("w1", "w0")
         assert answer.env["IDS"] == "w0,w1"
         assert answer.annotations == {"numa": "0,1"}

@@ -196,8 +196,7 @@ async def test_the_scan_ends_with_the_inner_one_and_with_what_runs_beside() -> N
                 raise self.error
 
     plugin = Widgets(widget=widgets("w0"))
-    scanner = Beside(plugin)
-    async with scanned(scanner) as served:
+    async with scanned(scanner := Beside(plugin)) as served:
         plugin.show(widget=widgets("w0", "w1"))
         await served.next_tree()
         assert served.ids() == ["w0", "w1"]

@@ -15,8 +15,7 @@ async def test_devices_keep_everything_but_the_name_of_their_type() -> None:
     """The list as the plugin sent it, and the plugin's own name in its calls."""
     plugin = Able(gpu=widgets("g0"), nic=widgets("n0"))
     plugin.tree.put_list("gpu", dict(plugin.tree.devices("gpu")), b"as sent")
-    scanner = kd.Renamed(plugin, {"gpu": "card"})
-    async with scanned(scanner) as served:
+    async with scanned(scanner := kd.Renamed(plugin, {"gpu": "card"})) as served:
         assert [*served.tree] == ["card", "nic"]
         assert served.tree.sent("card") == b"as sent"
         await served.allocate("g0", device_type="card")
@@ -33,8 +32,7 @@ async def test_devices_keep_everything_but_the_name_of_their_type() -> None:
 async def test_a_type_that_is_away_keeps_its_name() -> None:
     """Somebody outside may hold its list meanwhile, and make its abilities anew."""
     plugin = Widgets(gpu=widgets("g0"))
-    scanner = kd.Renamed(plugin, {"gpu": "card"})
-    async with scanned(scanner) as served:
+    async with scanned(scanner := kd.Renamed(plugin, {"gpu": "card"})) as served:
         plugin.show()
         assert not await served.next_tree()
         assert scanner.inner_type("card") == "gpu"
@@ -76,8 +74,7 @@ def test_a_name_that_cannot_be_is_an_error(names: str | dict[str, str], text: st
 async def test_a_name_is_free_when_its_type_has_left_the_list() -> None:
     """Another type may have it then: its devices would be missing for ever."""
     plugin = Widgets(gpu=widgets("g0"))
-    scanner = kd.Renamed(plugin, {"gpu": "card"})
-    async with scanned(scanner) as served:
+    async with scanned(scanner := kd.Renamed(plugin, {"gpu": "card"})) as served:
         assert [*served.tree] == ["card"]
         plugin.show(card=widgets("c0"))
         await served.next_tree()

@@ -139,8 +139,7 @@ async def test_a_preference_is_offered_though_the_plugin_has_none() -> None:
 
 async def test_fewer_replicas_take_none_away_from_a_container() -> None:
     """They stay until the kubelet calls them available, and are given to nobody else."""
-    shared = Shared(Vendor(widget=widgets("w0", "w1")), replicas=4)
-    async with scanned(shared) as served:
+    async with scanned(shared := Shared(Vendor(widget=widgets("w0", "w1")), replicas=4)) as served:
         await served.allocate("w0::2")
         await served.allocate("w0::3")
         shared.use(ShareRule(replicas=2))
@@ -165,8 +164,7 @@ async def test_fewer_replicas_take_none_away_from_a_container() -> None:
 
 async def test_a_freed_replica_is_not_given_again_where_more_are_held_than_wanted() -> None:
     """One is wanted, three are held: the first that comes back is nobody's."""
-    shared = Shared(Vendor(widget=widgets("w0")), replicas=3)
-    async with scanned(shared) as served:
+    async with scanned(shared := Shared(Vendor(widget=widgets("w0")), replicas=3)) as served:
         for number in range(3):
             await served.allocate(f"w0::{number}")
         shared.use(ShareRule(replicas=1))
@@ -179,8 +177,7 @@ async def test_a_freed_replica_is_not_given_again_where_more_are_held_than_wante
 
 async def test_limits_change_without_a_restart() -> None:
     """Of a server that is registered already."""
-    shared = Shared(Vendor(widget=widgets("w0")), replicas=2)
-    async with scanned(shared) as served:
+    async with scanned(shared := Shared(Vendor(widget=widgets("w0")), replicas=2)) as served:
         server = served.server()
         two = kd.AllocateRequest((kd.ContainerAllocateRequest(("w0::0", "w0::1")),))
         await server.allocate(two)

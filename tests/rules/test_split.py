@@ -25,8 +25,7 @@ async def test_the_first_rule_that_fits_counts() -> None:
     """A device is in one type only, whatever the rest does; a type may be empty."""
     plugin = Widgets(gpu=widgets("b0", "a0", "c0"), nic=widgets("n0"))
     rules = (LARGE, SMALL, kd.SplitPart(to="none", ids=("x",)))
-    scanner = kd.Split(plugin, {"gpu": kd.SplitRule(rules=rules)})
-    async with scanned(scanner) as served:
+    async with scanned(scanner := kd.Split(plugin, {"gpu": kd.SplitRule(rules=rules)})) as served:
         kept = {"large": "b0", "small": "a0", "none": "", "gpu": "c0", "nic": "n0"}
         assert listed(served) == kept
         assert scanner.counts == {("large", "moved"): 1, ("small", "moved"): 1}
@@ -62,8 +61,7 @@ class Stopping(Able, kd.TypeStopper):
 async def test_the_plugin_gets_only_its_own_type() -> None:
     """It is started with the first part, stopped with the last, and asked by each of them."""
     plugin = Stopping(gpu=widgets("a0", "b0", "c0"))
-    scanner = kd.Split(plugin, kd.SplitRule(rules=(LARGE, SMALL)))
-    async with scanned(scanner) as served:
+    async with scanned(scanner := kd.Split(plugin, kd.SplitRule(rules=(LARGE, SMALL)))) as served:
         parts = {name: Hooks(scanner.abilities_of(name)) for name in served.tree}
         for _ in range(2):
             for name, hooks in parts.items():

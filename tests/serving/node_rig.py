@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +28,13 @@ from kubedevices.serving.switch import ApiSwitch
 from kubedevices.values.allocation import AllocateRequest, ContainerAllocateRequest
 from kubedevices.values.scheduling.kinds import Object
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
-from tests import waiting
-from tests.dra.cluster import OneNode, claim_of
+from tests.dra.cluster import OneNode, claim_of, write_kubeconfig
 from tests.fake_kubelet import FakeKubelet
 from tests.kubelet_api.protobuf_classes import message_class
-
-until = partial(waiting.until, timeout=60)
+from tests.waiting import until
 
 DOMAIN = "example.com"
+BOTH = {"w-0", "w-1"}
 RESOURCE = f"{DOMAIN}/widget"
 V1 = "k8s.io.kubelet.pkg.apis.dra.v1"
 QUICK = {
@@ -177,6 +175,20 @@ class NodeRig:
         async with kd.serve(self.scanner, domain=DOMAIN, mode=mode, **options) as switch:
             yield switch
 
+    @contextlib.asynccontextmanager
+    async def settled(self, mode: str = "device-plugin", **more: Any) -> AsyncIterator[ApiSwitch]:
+        """Serve in `mode`, after both devices are in its API."""
+        if mode == "dra":
+            self.choose(mode)
+        async with self.serving(**more) as switch:
+            await until(lambda: (self.published if mode == "dra" else self.pods.offered) == BOTH)
+            yield switch
+
+    async def asked_again(self, count: int) -> None:
+        """Wait until the kubelet has had more than `count` further questions."""
+        asked = self.pods.questions
+        await until(lambda: self.pods.questions > asked + count)
+
     # ------------------------------------------------------------ what a kubelet does
 
     async def allocate(self, device: str, pod: str) -> None:
@@ -224,17 +236,6 @@ def _devices_of(file: Path) -> Iterator[str]:
         return
     for each in spec["devices"]:
         yield each["name"][37:]
-
-
-def write_kubeconfig(file: Path, url: str) -> None:
-    """Write a kubeconfig for an API server."""
-    content = {
-        "current-context": "x",
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": url}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-    }
-    file.write_text(json.dumps(content))
 
 
 @contextlib.asynccontextmanager

@@ -1,18 +1,14 @@
 """A device stays in DRA while a claim has it, prepared or not; other devices do not wait."""
 
-from functools import partial
-
 import pytest
 
 from kubedevices.dra import allocations as allocations_module
 from kubedevices.serving import switch as switch_module
 from kubedevices.testing.api_server import HANG_UP
-from tests import waiting
 from tests.dra.cluster import CLAIMS, claim_of
-from tests.serving.node_rig import NodeRig, uid_of
-from tests.serving.test_switch import BOTH, offered
-
-until = partial(waiting.until, timeout=60)
+from tests.serving.node_rig import BOTH, NodeRig, uid_of
+from tests.serving.test_switch import offered
+from tests.waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -23,9 +19,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_device_of_a_claim_that_is_not_prepared_yet_stays_in_dra(rig: NodeRig) -> None:
     """Its pod starts after the change of the mode; the device leaves DRA with the claim."""
-    rig.choose("dra")
-    async with rig.serving():
-        await until(lambda: rig.published == BOTH)
+    async with rig.settled("dra"):
         rig.give("1", "w-0")
         rig.choose("device-plugin")
         await until(lambda: offered(rig) == {"w-1"})
@@ -44,9 +38,7 @@ async def test_a_device_of_a_claim_that_is_not_prepared_yet_stays_in_dra(rig: No
 
 async def test_the_claims_are_listed_again_after_the_next_change(rig: NodeRig) -> None:
     """A list from before does not know the claims of today."""
-    rig.choose("dra")
-    async with rig.serving():
-        await until(lambda: rig.published == BOTH)
+    async with rig.settled("dra"):
         rig.choose("device-plugin")
         await until(lambda: offered(rig) == BOTH)
         rig.choose("dra")
@@ -59,9 +51,7 @@ async def test_the_claims_are_listed_again_after_the_next_change(rig: NodeRig) -
 @pytest.mark.parametrize("end", ["deallocated", "replaced", "other device"])
 async def test_a_claim_that_no_longer_has_the_device_lets_it_go(rig: NodeRig, end: str) -> None:
     """The scheduler decided again, or somebody created another claim of the name."""
-    rig.choose("dra")
-    async with rig.serving():
-        await until(lambda: rig.published == BOTH)
+    async with rig.settled("dra"):
         rig.give("1", "w-0")
         rig.choose("device-plugin")
         await until(lambda: offered(rig) == {"w-1"})
@@ -76,12 +66,8 @@ async def test_a_claim_that_no_longer_has_the_device_lets_it_go(rig: NodeRig, en
 
 @pytest.mark.parametrize("look", [0.02, 0.5])
 async def test_the_next_process_keeps_the_device_too(rig: NodeRig, look: float) -> None:
-    """It finds the file that names the devices of the slices, also if it decides for the first time
-    when the driver has already seen that there are no slices.
-    """
-    rig.choose("dra")
-    async with rig.serving():
-        await until(lambda: rig.published == BOTH)
+    """From the file, also if it first decides when there are no slices any more."""
+    async with rig.settled("dra"):
         rig.give("1", "w-0")
         rig.choose("device-plugin")
         await until(lambda: offered(rig) == {"w-1"} and not rig.api.slices)
@@ -99,9 +85,7 @@ async def test_without_a_list_of_the_claims_the_devices_stay_in_dra(
     rig: NodeRig, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log has the missing right, once."""
-    rig.choose("dra")
-    async with rig.serving():
-        await until(lambda: rig.published == BOTH)
+    async with rig.settled("dra"):
         rig.api.refuse("list", "resourceclaims", 403, "no")
         rig.choose("device-plugin")
         await until(lambda: rig.api.calls(CLAIMS) > 3)

@@ -18,8 +18,9 @@ from kubedevices.serving.plugin_pages import PluginPages
 from kubedevices.serving.switch import ApiSwitch
 from kubedevices.testing.api_server import ApiFault
 from kubedevices.wire.unix_grpc import GrpcChannel
-from tests.serving.node_rig import DOMAIN, NodeRig, a_node, until
+from tests.serving.node_rig import DOMAIN, NodeRig, a_node
 from tests.serving.test_plugin_pages import numbers, page
+from tests.waiting import until
 
 READY = (200, "ok\n")
 

@@ -5,9 +5,9 @@ import pytest
 from kubedevices.errors import UsageError
 from kubedevices.serving import mode_source
 from kubedevices.testing.api_server import HANG_UP
-from tests.serving.node_rig import NodeRig, until
+from tests.serving.node_rig import BOTH, NodeRig
+from tests.waiting import until
 
-BOTH = {"w-0", "w-1"}
 LABEL = "example.com/device-mode"
 
 

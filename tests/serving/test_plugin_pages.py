@@ -30,6 +30,7 @@ from kubedevices.serving.plugin_pages import Described, PluginPages
 from tests.cli.commands import run, running
 from tests.fake_kubelet import FakeKubelet
 from tests.prometheus_lint import lint
+from tests.turns import Turns
 from tests.waiting import until_sync
 from tests.widgets import Widgets
 
@@ -380,22 +381,15 @@ def test_nothing_is_loaded_without_listen(short_dir: Path) -> None:
 
 async def test_a_long_state_is_written_in_turns() -> None:
     """Other tasks run after some fifty devices, so calls of the kubelet wait for no whole list."""
-    turns, count = 0, 20_000
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
+    count = 20_000
 
     def make() -> Iterator[dict[str, object]]:
         for number in range(count):
-            made.append(turns)
+            made.append(turns.count)
             yield {"id": f"d{number}", "health": "Healthy", "numa_nodes": [0], "cdi": None}
 
     made: list[int] = []
-    other = asyncio.create_task(others())
-    text = await plugin_pages._as_json({"resources": [{"devices": Described(count, make)}]})
-    other.cancel()
+    async with Turns() as turns:
+        text = await plugin_pages._as_json({"resources": [{"devices": Described(count, make)}]})
     assert len(json.loads(text)["resources"][0]["devices"]) == count
     assert max(Counter(made).values()) <= 64, "devices in one turn"

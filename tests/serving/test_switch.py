@@ -13,13 +13,19 @@ from kubedevices.errors import RpcError, UsageError
 from kubedevices.serving import switch as switch_module
 from kubedevices.serving.modes import run_until_signal
 from kubedevices.testing.api_server import HANG_UP
-from tests.serving.node_rig import DOMAIN, RESOURCE, NodeRig, Widgets, until
-
-BOTH = {"w-0", "w-1"}
+from tests.serving.node_rig import BOTH, DOMAIN, RESOURCE, NodeRig, Widgets
+from tests.waiting import until
 
 
 def offered(rig: NodeRig) -> set[str]:
     return set(rig.pods.offered)
+
+
+async def choose_dra_beside_a_pod(rig: NodeRig) -> None:
+    """Let a pod hold w-0 of the device plugin; only w-1 changes to DRA."""
+    await rig.allocate("w-0", "old")
+    rig.choose("dra")
+    await until(lambda: rig.published == {"w-1"})
 
 
 async def test_the_mode_file_is_followed_without_a_restart(rig: NodeRig) -> None:
@@ -38,8 +44,7 @@ async def test_the_mode_file_is_followed_without_a_restart(rig: NodeRig) -> None
 
 async def test_a_plugin_that_never_switches_asks_no_api_server(rig: NodeRig) -> None:
     """It does not ask the kubelet either, and has no sockets of a driver."""
-    async with rig.serving() as switch:
-        await until(lambda: offered(rig) == BOTH)
+    async with rig.settled() as switch:
         assert switch.has_started
         assert not rig.api.requests
         assert not rig.pods.questions
@@ -57,15 +62,11 @@ async def test_a_driver_has_started_when_its_sockets_exist(rig: NodeRig) -> None
 
 async def test_a_device_that_a_pod_holds_is_withheld_until_it_is_free(rig: NodeRig) -> None:
     """The other device changes at once."""
-    async with rig.serving():
-        await until(lambda: offered(rig) == BOTH)
-        await rig.allocate("w-0", "old")
-        rig.choose("dra")
-        await until(lambda: rig.published == {"w-1"})
+    async with rig.settled():
+        await choose_dra_beside_a_pod(rig)
         rig.give("1", "w-0")
         assert "device w-0 cannot be used: " in (await rig.prepare("1"))["1"]
-        asked = rig.pods.questions
-        await until(lambda: rig.pods.questions > asked + 4)
+        await rig.asked_again(4)
         assert rig.published == {"w-1"}
         del rig.pods.held["w-0"]
         await until(lambda: rig.published == BOTH)
@@ -74,11 +75,8 @@ async def test_a_device_that_a_pod_holds_is_withheld_until_it_is_free(rig: NodeR
 
 async def test_a_plugin_stays_registered_while_a_pod_holds_a_device_of_it(rig: NodeRig) -> None:
     """It has no devices. Without a plugin the kubelet would restart no container of the pod."""
-    async with rig.serving():
-        await until(lambda: offered(rig) == BOTH)
-        await rig.allocate("w-0", "old")
-        rig.choose("dra")
-        await until(lambda: rig.published == {"w-1"})
+    async with rig.settled():
+        await choose_dra_beside_a_pod(rig)
         await until(lambda: rig.kubelet.connected(RESOURCE) and not rig.kubelet.devices(RESOURCE))
         del rig.pods.held["w-0"]
         await until(lambda: rig.published == BOTH)
@@ -97,11 +95,8 @@ def reboot(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 async def held_over_a_reboot(rig: NodeRig, reboot: Callable[[], None]) -> None:
     """Let a pod hold w-0 of the device plugin in mode dra, reboot, and break the kubelet."""
-    async with rig.serving():
-        await until(lambda: offered(rig) == BOTH)
-        await rig.allocate("w-0", "old")
-        rig.choose("dra")
-        await until(lambda: rig.published == {"w-1"})
+    async with rig.settled():
+        await choose_dra_beside_a_pod(rig)
     reboot()
     rig.pods.is_broken = True
 
@@ -113,8 +108,7 @@ async def test_a_pod_of_the_device_plugin_is_admitted_again_after_a_reboot(
     await held_over_a_reboot(rig, reboot)
     async with rig.serving():
         await until(lambda: offered(rig) == {"w-0"})
-        asked = rig.pods.questions
-        await until(lambda: rig.pods.questions > asked + 3)
+        await rig.asked_again(3)
         assert rig.published == {"w-1"}
         rig.pods.is_broken = False
         await until(lambda: not offered(rig))
@@ -148,8 +142,7 @@ async def test_dra_waits_until_the_kubelet_can_know_its_pods(
         await until(lambda: offered(rig) == {"w-0"})
         rig.pods.held.clear()
         rig.pods.is_broken = False
-        asked = rig.pods.questions
-        await until(lambda: rig.pods.questions > asked + 3)
+        await rig.asked_again(3)
         assert offered(rig) == {"w-0"}
         rig.pods.held["w-0"] = "old"
         await until(lambda: not offered(rig))
@@ -167,23 +160,18 @@ async def test_dra_waits_until_the_kubelet_streams_the_list(
     timing = rig.options["handover_timing"]._replace(returning=3600)
     async with rig.serving(handover_timing=timing) as switch:
         await until(lambda: offered(rig) == {"w-0"} and switch.driver.publisher.is_published)
-        asked = rig.pods.questions
-        await until(lambda: rig.pods.questions > asked + 3)
+        await rig.asked_again(3)
         assert offered(rig) == {"w-0"}
         assert rig.published == {"w-1"}
 
 
 async def test_a_restart_of_the_process_is_no_reboot(rig: NodeRig) -> None:
     """The pod runs on, so the plugin need not list its device."""
-    async with rig.serving():
-        await until(lambda: offered(rig) == BOTH)
-        await rig.allocate("w-0", "old")
-        rig.choose("dra")
-        await until(lambda: rig.published == {"w-1"})
+    async with rig.settled():
+        await choose_dra_beside_a_pod(rig)
     rig.pods.is_broken = True
     async with rig.serving():
-        asked = rig.pods.questions
-        await until(lambda: rig.pods.questions > asked + 3)
+        await rig.asked_again(3)
         assert not offered(rig)
         rig.pods.is_broken = False
         await until(lambda: rig.kubelet.connected(RESOURCE))
@@ -192,9 +180,7 @@ async def test_a_restart_of_the_process_is_no_reboot(rig: NodeRig) -> None:
 
 async def test_a_device_of_a_claim_is_withheld_until_the_claim_is_unprepared(rig: NodeRig) -> None:
     """The driver stays for the claim, and Prepare is still answered, as after a kubelet restart."""
-    rig.choose("dra")
-    async with rig.serving():
-        await until(lambda: rig.published == BOTH)
+    async with rig.settled("dra"):
         rig.give("1", "w-1")
         assert not (await rig.prepare("1"))["1"]
         rig.choose("device-plugin")
@@ -209,9 +195,9 @@ async def test_a_device_of_a_claim_is_withheld_until_the_claim_is_unprepared(rig
 
 async def test_a_claim_allocated_just_before_the_switch_gets_its_device(rig: NodeRig) -> None:
     """The scheduler chose a published device; the pod must not hang."""
-    rig.choose("dra")
-    async with rig.serving(handover_timing=rig.options["handover_timing"]._replace(drain=3600)):
-        await until(lambda: rig.published == BOTH)
+    async with rig.settled(
+        "dra", handover_timing=rig.options["handover_timing"]._replace(drain=3600)
+    ):
         rig.give("1", "w-1")
         rig.choose("device-plugin")
         await until(lambda: not rig.api.slices)
@@ -221,9 +207,7 @@ async def test_a_claim_allocated_just_before_the_switch_gets_its_device(rig: Nod
 
 async def test_a_claim_that_comes_too_late_is_refused(rig: NodeRig) -> None:
     """The device plugin has the device, so the claim must not get it."""
-    rig.choose("dra")
-    async with rig.serving():
-        await until(lambda: rig.published == BOTH)
+    async with rig.settled("dra"):
         rig.choose("device-plugin")
         await until(lambda: offered(rig) == BOTH)
         rig.give("1", "w-1")
@@ -248,8 +232,7 @@ async def test_a_running_allocation_keeps_its_device(rig: NodeRig) -> None:
     """The kubelet does not report the device before the answer."""
     rig.scanner = slow = Slow()
     timing = rig.options["timing"]._replace(call_grace=60)
-    async with rig.serving(timing=timing):
-        await until(lambda: offered(rig) == BOTH)
+    async with rig.settled(timing=timing):
         pod = asyncio.create_task(rig.allocate("w-0", "starting"))
         await slow.is_asked.wait()
         rig.choose("dra")
@@ -257,8 +240,7 @@ async def test_a_running_allocation_keeps_its_device(rig: NodeRig) -> None:
         assert rig.published == {"w-1"}
         slow.may_answer.set()
         await pod
-        asked = rig.pods.questions
-        await until(lambda: rig.pods.questions > asked + 8)
+        await rig.asked_again(8)
         assert rig.published == {"w-1"}
 
 
@@ -308,8 +290,7 @@ async def test_the_last_answer_of_a_silent_kubelet_counts(rig: NodeRig) -> None:
         await until(lambda: rig.published == {"w-1"})
         rig.pods.is_broken = True
         rig.pods.held.clear()
-        asked = rig.pods.questions
-        await until(lambda: rig.pods.questions > asked + 3)
+        await rig.asked_again(3)
         assert rig.published == {"w-1"}
         rig.pods.is_broken = False
         await until(lambda: rig.published == BOTH)
@@ -328,9 +309,7 @@ async def test_without_any_kubelet_answer_no_slices_are_written(rig: NodeRig) ->
 
 async def test_without_the_api_server_no_device_returns_to_the_plugin(rig: NodeRig) -> None:
     """Slices may still have it."""
-    rig.choose("dra")
-    async with rig.serving():
-        await until(lambda: rig.published == BOTH)
+    async with rig.settled("dra"):
         fault, rig.api.fault = rig.api.fault, lambda _request: HANG_UP
         rig.choose("device-plugin")
         seen = len(rig.api.requests)
@@ -376,8 +355,7 @@ async def test_the_next_process_waits_for_slices_and_claims_of_the_previous(rig:
         state = StateFiles(rig.directory / "k" / "plugins" / DOMAIN)
         await until(lambda: not state.need_a_driver())  # noted after the devices are offered
     rig.api.requests.clear()
-    async with rig.serving():
-        await until(lambda: offered(rig) == BOTH)
+    async with rig.settled():
         assert not rig.api.requests, "nothing is left of the driver"
 
 
@@ -387,9 +365,7 @@ async def test_a_wrong_mode_changes_nothing(rig: NodeRig, caplog: pytest.LogCapt
     with pytest.raises(UsageError, match="must be one of 'device-plugin', 'dra', 'split'"):
         async with rig.serving():
             await asyncio.Event().wait()
-    rig.choose("dra")
-    async with rig.serving():
-        await until(lambda: rig.published == BOTH)
+    async with rig.settled("dra"):
         rig.choose("plugin")
         await until(lambda: "the mode stays dra" in caplog.text)
         rig.mode_file.unlink()

@@ -16,7 +16,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from kubedevices.errors import DialError, RpcError
-from tests.serving.node_rig import NodeRig, until
+from tests.serving.node_rig import NodeRig
+from tests.waiting import until
 
 KILLS = int(os.environ.get("KUBEDEVICES_KILLS", "5"))
 SEED = int(os.environ.get("KUBEDEVICES_SEED", "1"))

@@ -85,10 +85,19 @@ async def dialled(directory: Path, **options: Any) -> AsyncIterator[GrpcChannel]
         yield channel
 
 
+@asynccontextmanager
+async def running(server: GrpcServer, directory: Path) -> AsyncIterator[None]:
+    """Run `server` on `s.sock` in `directory`."""
+    await server.start(directory / "s.sock")
+    try:
+        yield
+    finally:
+        await server.stop()
+
+
 @pytest.fixture
 async def server(short_dir: Path) -> AsyncIterator[GrpcServer]:
     """Give a server with one method of each kind."""
     server = server_of({CALL: UnaryMethod(echo), WATCH: StreamMethod(watch)})
-    await server.start(short_dir / "s.sock")
-    yield server
-    await server.stop()
+    async with running(server, short_dir):
+        yield server

@@ -33,6 +33,11 @@ RESPONSE = [(b":status", b"200"), (b"content-type", b"application/grpc")]
 OK = [(b"grpc-status", b"0")]
 
 
+def asking(path: str) -> list[tuple[bytes, bytes]]:
+    """Return the header fields of a request for the method at `path`."""
+    return [(name, path.encode() if name == b":path" else value) for name, value in REQUEST]
+
+
 def raw(kind: int, flags: int = 0, stream: int = 0, payload: bytes = b"") -> bytes:
     """Return one frame."""
     size = len(payload).to_bytes(3, "big")

@@ -40,6 +40,11 @@ from tests.wire.frames import (
 LAST = END_HEADERS | END_STREAM
 
 
+@pytest.fixture
+def client() -> ClientConnection:
+    return new_client()
+
+
 def started(client: ClientConnection, payload: bytes = b"x") -> Call:
     """Start a call and let it leave."""
     call = client.start_call(METHOD, payload)
@@ -57,9 +62,8 @@ def code(error: RpcError | None) -> StatusCode:
     return StatusCode.OK if error is None else error.code
 
 
-def test_answer() -> None:
+def test_answer(client: ClientConnection) -> None:
     """Messages and then the status are reported; messages stay until they are taken."""
-    client = new_client()
     call = started(client)
     client.receive(headers(1, RESPONSE) + data(1, message(b"a") + message(b"b")))
     client.receive(headers(1, OK, LAST))
@@ -97,18 +101,18 @@ def test_answer() -> None:
         ([(b":status", b"200"), (b"content-type", b"text/html")], StatusCode.UNKNOWN),
     ],
 )
-def test_response_of_headers_alone(fields: list[tuple[bytes, bytes]], expected: StatusCode) -> None:
+def test_response_of_headers_alone(
+    client: ClientConnection, fields: list[tuple[bytes, bytes]], expected: StatusCode
+) -> None:
     """A response of headers alone ends the call, with a gRPC or an HTTP status."""
-    client = new_client()
     started(client)
     client.receive(headers(1, fields, LAST))
     assert code(ending(client)) is expected
     assert client.open_calls == 0
 
 
-def test_a_response_that_is_not_grpc_ends_the_call() -> None:
+def test_a_response_that_is_not_grpc_ends_the_call(client: ClientConnection) -> None:
     """An HTML page ends the call at its headers, and the stream is reset."""
-    client = new_client()
     started(client)
     client.receive(headers(1, [(b":status", b"502"), (b"content-type", b"text/html")]))
     assert code(ending(client)) is StatusCode.UNAVAILABLE
@@ -117,17 +121,15 @@ def test_a_response_that_is_not_grpc_ends_the_call() -> None:
     assert client.take_events() == []
 
 
-def test_stream_without_status() -> None:
+def test_stream_without_status(client: ClientConnection) -> None:
     """A stream that simply ends is an error."""
-    client = new_client()
     started(client)
     client.receive(headers(1, RESPONSE) + data(1, message(b"x"), end=True))
     assert code(ending(client)) is StatusCode.INTERNAL
 
 
-def test_message_cut_off() -> None:
+def test_message_cut_off(client: ClientConnection) -> None:
     """OK after half a message is not OK."""
-    client = new_client()
     started(client)
     client.receive(headers(1, RESPONSE) + data(1, message(b"abc")[:-1]) + headers(1, OK, LAST))
     assert code(ending(client)) is StatusCode.INTERNAL
@@ -145,17 +147,15 @@ def test_message_cut_off() -> None:
         (0xFFFFFFFF, StatusCode.INTERNAL),
     ],
 )
-def test_reset(number: int, expected: StatusCode) -> None:
+def test_reset(client: ClientConnection, number: int, expected: StatusCode) -> None:
     """A reset by the server is a status too."""
-    client = new_client()
     started(client)
     client.receive(raw(RST_STREAM, 0, 1, number.to_bytes(4, "big")))
     assert code(ending(client)) is expected
 
 
-def test_refused_stream() -> None:
+def test_refused_stream(client: ClientConnection) -> None:
     """`retry` opens a refused call again, with its message, up to `MAX_REFUSALS` times."""
-    client = new_client()
     call = started(client, b"question")
     for attempt in range(MAX_REFUSALS):
         client.receive(raw(RST_STREAM, 0, 1 + 2 * attempt, (7).to_bytes(4, "big")))
@@ -169,9 +169,8 @@ def test_refused_stream() -> None:
     assert code(ending(client)) is StatusCode.UNAVAILABLE
 
 
-def test_refused_and_lost() -> None:
+def test_refused_and_lost(client: ClientConnection) -> None:
     """A call that was refused ends with the connection, and is not opened any more."""
-    client = new_client()
     call = started(client)
     client.receive(raw(RST_STREAM, 0, 1, (7).to_bytes(4, "big")))
     client.end_calls("gone")
@@ -180,9 +179,8 @@ def test_refused_and_lost() -> None:
     assert client.open_calls == 0
 
 
-def test_goaway() -> None:
+def test_goaway(client: ClientConnection) -> None:
     """Calls above the last stream end, calls up to it finish, new calls fail."""
-    client = new_client()
     below, above = started(client), started(client)
     client.receive(raw(GOAWAY, 0, 0, (1).to_bytes(4, "big") + (11).to_bytes(4, "big") + b"calm"))
     goes, end = client.take_events()
@@ -197,9 +195,8 @@ def test_goaway() -> None:
     assert client.take_events() == [MessageReceived(below), CallEnded(below, None)]
 
 
-def test_goaway_ends_waiting_calls() -> None:
+def test_goaway_ends_waiting_calls(client: ClientConnection) -> None:
     """Calls that wait for a stream end, because the server opens no more streams."""
-    client = new_client()
     client.receive(settings((3, 0)))
     started(client)
     client.receive(raw(GOAWAY, 0, 0, bytes(8)))
@@ -235,9 +232,8 @@ def test_deadline_counts_the_wait() -> None:
     assert b"grpc-timeout\x021u" in sent
 
 
-def test_cancel() -> None:
+def test_cancel(client: ClientConnection) -> None:
     """Cancelling tells the server, frees everything, and late frames are ignored."""
-    client = new_client()
     call = started(client)
     client.receive(headers(1, RESPONSE) + data(1, message(b"abc") + b"\0\0"))
     client.cancel(call)
@@ -250,9 +246,8 @@ def test_cancel() -> None:
     assert client.take_events() == []
 
 
-def test_cancel_before_anything_left() -> None:
+def test_cancel_before_anything_left(client: ClientConnection) -> None:
     """A call cancelled before its message was sent sends nothing; other calls go on."""
-    client = new_client()
     calls = [client.start_call(METHOD, b"secret %d" % number) for number in range(3)]
     client.cancel(calls[1])
     client.start_call(METHOD, b"secret 3")
@@ -260,9 +255,8 @@ def test_cancel_before_anything_left() -> None:
     assert sent == [message(b"secret %d" % number) for number in (0, 2, 3)]
 
 
-def test_cancel_forgets_messages() -> None:
+def test_cancel_forgets_messages(client: ClientConnection) -> None:
     """The messages of a cancelled call are freed."""
-    client = new_client()
     call = started(client)
     client.receive(headers(1, RESPONSE) + data(1, message(b"abc")))
     client.cancel(call)
@@ -310,17 +304,15 @@ def test_server_that_sends_too_much() -> None:
     assert code(ending(client)) is StatusCode.RESOURCE_EXHAUSTED
 
 
-def test_informational_responses() -> None:
+def test_informational_responses(client: ClientConnection) -> None:
     """A 1xx response before the real one means nothing."""
-    client = new_client()
     call = started(client)
     client.receive(headers(1, [(b":status", b"103")]) + headers(1, [*RESPONSE, *OK], LAST))
     assert client.take_events() == [CallEnded(call, None)]
 
 
-def test_headers_in_pieces() -> None:
+def test_headers_in_pieces(client: ClientConnection) -> None:
     """A header block may come in CONTINUATION frames."""
-    client = new_client()
     call = started(client)
     whole = block([*RESPONSE, *OK])
     client.receive(
@@ -331,9 +323,8 @@ def test_headers_in_pieces() -> None:
     assert client.take_events() == [CallEnded(call, None)]
 
 
-def test_answer_before_the_request_left() -> None:
+def test_answer_before_the_request_left(client: ClientConnection) -> None:
     """A server may end a call before it has all of the request; the rest is not sent."""
-    client = new_client()
     client.receive(settings((4, 5)))
     call = started(client, b"a long request")
     client.receive(headers(1, [*RESPONSE, (b"grpc-status", b"8")], LAST))
@@ -343,17 +334,15 @@ def test_answer_before_the_request_left() -> None:
     assert not call.pending
 
 
-def test_stream_numbers_run_out() -> None:
+def test_stream_numbers_run_out(client: ClientConnection) -> None:
     """Calls on a connection without stream numbers left are UNAVAILABLE."""
-    client = new_client()
     client._next_id = 2**31 + 1
     started(client)
     assert code(ending(client)) is StatusCode.UNAVAILABLE
 
 
-def test_queue_is_bounded() -> None:
+def test_queue_is_bounded(client: ClientConnection) -> None:
     """The number of calls that wait for a stream is limited."""
-    client = new_client()
     client.receive(settings((3, 0)))
     for _ in range(10_000):
         client.start_call(METHOD, b"")

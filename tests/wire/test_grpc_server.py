@@ -22,7 +22,7 @@ from kubedevices.wire.unix_grpc import (
 from tests.waiting import until
 from tests.wire import frames
 from tests.wire.by_hand import raw_client
-from tests.wire.conftest import dialled
+from tests.wire.conftest import dialled, running
 from tests.wire.echo_server import CALL, WATCH, echo, server_of, watch
 
 
@@ -62,8 +62,7 @@ async def test_handler_that_raises(
         raise error
 
     server = server_of({CALL: UnaryMethod(fail), WATCH: StreamMethod(fail_late)})
-    await server.start(short_dir / "s.sock")
-    async with dialled(short_dir) as channel:
+    async with running(server, short_dir), dialled(short_dir) as channel:
         with pytest.raises(RpcError) as caught:
             await channel.unary(CALL, b"", timeout=5)
         assert (caught.value.code, caught.value.message) == (code, text)
@@ -72,7 +71,6 @@ async def test_handler_that_raises(
         with pytest.raises(RpcError) as caught:
             await anext(messages)
         assert (caught.value.code, caught.value.message) == (code, text)
-    await server.stop()
     logged = [record for record in caplog.records if record.exc_info]
     assert len(logged) == (2 if isinstance(error, ZeroDivisionError) else 0)
 
@@ -88,21 +86,18 @@ async def test_handler_that_answers_at_once(short_dir: Path) -> None:
         return payload
 
     server = server_of({CALL: UnaryMethod(answer)})
-    await server.start(short_dir / "s.sock")
-    asked = [*(pair for pair in frames.REQUEST if pair[0] != b":path"), (b":path", CALL.encode())]
-    head = sorted(asked, key=lambda pair: not pair[0].startswith(b":"))
     calls = b"".join(
-        frames.headers(stream, head) + frames.data(stream, frames.message(payload), end=True)
+        frames.headers(stream, frames.asking(CALL))
+        + frames.data(stream, frames.message(payload), end=True)
         for stream, payload in ((1, b"first"), (3, b"no"), (5, b"third"))
     )
-    async with raw_client(short_dir / "s.sock") as (reader, writer):
+    async with running(server, short_dir), raw_client(short_dir / "s.sock") as (reader, writer):
         writer.write(frames.CLIENT_HELLO)
         greeting = b""
         while not greeting.endswith(frames.raw(frames.SETTINGS, frames.ACK)):
             greeting += await reader.read(65536)
         writer.write(calls)
         sent = [*frames.parse(await reader.read(65536))]
-    await server.stop()
     assert tasks == set()
     last = frames.END_HEADERS | frames.END_STREAM
     assert [each.stream for each in sent if each.kind == frames.HEADERS and each.flags == last] == [
@@ -119,12 +114,10 @@ async def test_a_handler_that_returns_a_wrong_type(short_dir: Path) -> None:
         return "text"  # type: ignore[return-value]
 
     server = server_of({CALL: UnaryMethod(wrong)})
-    await server.start(short_dir / "s.sock")
-    async with dialled(short_dir) as channel:
+    async with running(server, short_dir), dialled(short_dir) as channel:
         for _ in range(2):
             with pytest.raises(RpcError, match="internal error: TypeError"):
                 await channel.unary(CALL, b"", timeout=5)
-    await server.stop()
 
 
 async def test_tasks_have_names(server: GrpcServer, short_dir: Path) -> None:
@@ -151,13 +144,11 @@ async def test_stream_is_closed_when_its_client_leaves(short_dir: Path) -> None:
             closed.append(True)
 
     server = server_of({WATCH: StreamMethod(flood)})
-    await server.start(short_dir / "s.sock")
-    async with dialled(short_dir) as channel:
+    async with running(server, short_dir), dialled(short_dir) as channel:
         messages = channel.stream(WATCH)
         await anext(messages)
         await messages.aclose()
         await until(lambda: closed, what="the generator is closed")
-    await server.stop()
 
 
 async def test_an_iterator_that_is_not_a_generator(short_dir: Path) -> None:
@@ -176,10 +167,8 @@ async def test_an_iterator_that_is_not_a_generator(short_dir: Path) -> None:
             return b"%d" % self.count
 
     server = server_of({WATCH: StreamMethod(lambda _payload: Three())})
-    await server.start(short_dir / "s.sock")
-    async with dialled(short_dir) as channel:
+    async with running(server, short_dir), dialled(short_dir) as channel:
         assert [message async for message in channel.stream(WATCH)] == [b"1", b"2", b"3"]
-    await server.stop()
 
 
 # ---------------------------------------------------------------- clients by hand
@@ -212,11 +201,8 @@ async def test_request_that_never_comes(
 ) -> None:
     """A call whose message does not come ends with a deadline of ours."""
     monkeypatch.setattr(server_link, "REQUEST_TIMEOUT", 0.05)
-    request = [
-        (name, CALL.encode() if name == b":path" else value) for name, value in frames.REQUEST
-    ]
     async with raw_client(short_dir / "s.sock") as (reader, writer):
-        writer.write(frames.CLIENT_HELLO + frames.headers(1, request))
+        writer.write(frames.CLIENT_HELLO + frames.headers(1, frames.asking(CALL)))
         async with asyncio.timeout(5):
             await reader.readuntil(b"grpc-status\x014")
         assert open_calls(server, CALL) == 0
@@ -224,10 +210,7 @@ async def test_request_that_never_comes(
 
 async def test_the_server_enforces_the_deadline(server: GrpcServer, short_dir: Path) -> None:
     """A call ends at its timeout, even if the client sends nothing more."""
-    request = [
-        (name, WATCH.encode() if name == b":path" else value) for name, value in frames.REQUEST
-    ]
-    timed = frames.headers(1, [*request, (b"grpc-timeout", b"50m")])
+    timed = frames.headers(1, [*frames.asking(WATCH), (b"grpc-timeout", b"50m")])
     async with raw_client(short_dir / "s.sock") as (reader, writer):
         writer.write(frames.CLIENT_HELLO + timed + frames.data(1, frames.message(b""), end=True))
         async with asyncio.timeout(5):
@@ -265,10 +248,8 @@ async def test_garbage_ends_only_its_own_connection(server: GrpcServer, short_di
 async def test_client_that_reads_nothing(short_dir: Path) -> None:
     """A client that sends requests and reads no answers loses its connection."""
     server = server_of({})
-    await server.start(short_dir / "s.sock")
-    long_name = [(n, b"/" + b"x" * 3000 if n == b":path" else v) for n, v in frames.REQUEST]
-    request = frames.block(long_name)
-    async with raw_client(short_dir / "s.sock") as (_, writer):
+    request = frames.block(frames.asking("/" + "x" * 3000))
+    async with running(server, short_dir), raw_client(short_dir / "s.sock") as (_, writer):
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         writer.write(frames.CLIENT_HELLO)
         await until(lambda: "connections=1" in repr(server), what="the client is connected")
@@ -278,7 +259,6 @@ async def test_client_that_reads_nothing(short_dir: Path) -> None:
             stream += 2
             assert stream < 20_000
             await asyncio.sleep(0)
-    await server.stop()
 
 
 async def test_too_many_connections(short_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -339,8 +319,11 @@ async def test_a_connection_without_calls_ends_after_a_while(
     """A connection with an open stream stays."""
     monkeypatch.setattr(grpc_server, "IDLE_TIMEOUT", 0.1)
     server = server_of({CALL: UnaryMethod(echo), WATCH: StreamMethod(watch)})
-    await server.start(short_dir / "s.sock")
-    async with dialled(short_dir) as idle, dialled(short_dir) as streaming:
+    async with (
+        running(server, short_dir),
+        dialled(short_dir) as idle,
+        dialled(short_dir) as streaming,
+    ):
         stream = streaming.stream(WATCH)
         assert await anext(stream)
         assert await idle.unary(CALL, b"x", timeout=5) == b"x"
@@ -350,7 +333,6 @@ async def test_a_connection_without_calls_ends_after_a_while(
         await stream.aclose()
         async with asyncio.timeout(10):
             await streaming.closed.wait()
-    await server.stop()
     assert server._sweep is None
 
 
@@ -370,11 +352,11 @@ async def _rest(reader: asyncio.StreamReader) -> bytes:
 async def test_handlers_that_do_not_end_are_limited(short_dir: Path) -> None:
     """Cancelled handlers that go on count, so clients cannot start more and more of them."""
     stubborn = asyncio.Event()
-    running = 0
+    begun = 0
 
     async def ignore_cancellation(_payload: bytes) -> bytes:
-        nonlocal running
-        running += 1
+        nonlocal begun
+        begun += 1
         while not stubborn.is_set():
             try:
                 await stubborn.wait()
@@ -383,8 +365,7 @@ async def test_handlers_that_do_not_end_are_limited(short_dir: Path) -> None:
         return b""
 
     server = server_of({CALL: UnaryMethod(ignore_cancellation)}, max_streams=3)
-    await server.start(short_dir / "s.sock")
-    async with dialled(short_dir) as channel:
+    async with running(server, short_dir), dialled(short_dir) as channel:
         async with asyncio.timeout(10):
             code = StatusCode.DEADLINE_EXCEEDED
             while code is StatusCode.DEADLINE_EXCEEDED:
@@ -392,7 +373,6 @@ async def test_handlers_that_do_not_end_are_limited(short_dir: Path) -> None:
                     await channel.unary(CALL, b"", timeout=0.05)
                 code = caught.value.code
         assert code is StatusCode.RESOURCE_EXHAUSTED
-        assert running == 6
+        assert begun == 6
         stubborn.set()
         await until(lambda: not server.tasks, what="they have ended")
-    await server.stop()

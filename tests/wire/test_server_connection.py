@@ -4,7 +4,7 @@ import pytest
 from hpack import Decoder
 
 from kubedevices.errors import StatusCode
-from kubedevices.wire.grpc_events import CallEnded, CallOpened, Drained, RequestReceived
+from kubedevices.wire.grpc_events import Call, CallEnded, CallOpened, Drained, RequestReceived
 from kubedevices.wire.http2_limits import Limits
 from kubedevices.wire.server_connection import ServerConnection
 from tests.wire.frames import (
@@ -42,6 +42,11 @@ class Client:
         self.server.receive(b"".join(frames))
         self.frames += parse(everything(self.server))
 
+    def call(self, *frames: bytes) -> Call:
+        """Send a whole request after `frames`; return its call."""
+        self.send(*frames, headers(1), data(1, message(b"x"), end=True))
+        return self.server.take_events()[0].call  # type: ignore[union-attr]
+
     def fields(self, stream: int) -> dict[str, str]:
         """Return all header fields that came on a stream, trailers included."""
         found: dict[str, str] = {}
@@ -59,6 +64,11 @@ class Client:
             for frame in self.frames
             if frame.kind == RST_STREAM
         ]
+
+
+@pytest.fixture
+def client() -> Client:
+    return Client(new_server())
 
 
 def test_request() -> None:
@@ -110,10 +120,9 @@ def test_refused_at_once(body: bytes, code: StatusCode) -> None:
         pytest.param(message(b"hello") + b"\0", StatusCode.INTERNAL, id="a message and a bit"),
     ],
 )
-def test_request_that_ends_badly(body: bytes, code: StatusCode) -> None:
+def test_request_that_ends_badly(client: Client, body: bytes, code: StatusCode) -> None:
     """A request must end after exactly one whole message."""
-    server = new_server()
-    client = Client(server)
+    server = client.server
     client.send(headers(1), data(1, body, end=True))
     assert client.fields(1)["grpc-status"] == str(int(code))
     assert client.resets() == []
@@ -130,11 +139,10 @@ def test_request_that_ends_badly(body: bytes, code: StatusCode) -> None:
     ],
 )
 def test_a_request_that_is_not_grpc_is_refused(
-    name: bytes, value: bytes, expected: dict[str, str]
+    client: Client, name: bytes, value: bytes, expected: dict[str, str]
 ) -> None:
     """A request that is not gRPC gets an HTTP status and is never reported."""
-    server = new_server()
-    client = Client(server)
+    server = client.server
     fields = [*(pair for pair in REQUEST if pair[0] != name), (name, value)]
     client.send(headers(1, sorted(fields, key=lambda pair: not pair[0].startswith(b":"))))
     assert expected.items() <= client.fields(1).items()
@@ -171,12 +179,10 @@ def test_streams_far_above_the_limit() -> None:
     assert len(client.resets()) == 190
 
 
-def test_client_cancels() -> None:
+def test_client_cancels(client: Client) -> None:
     """A reset by the client ends the call; later messages of the handler are dropped."""
-    server = new_server()
-    client = Client(server)
-    client.send(headers(1), data(1, message(b"x"), end=True))
-    call = server.take_events()[0].call  # type: ignore[union-attr]
+    server = client.server
+    call = client.call()
     client.send(raw(RST_STREAM, 0, 1, CANCEL.to_bytes(4, "big")))
     (ended,) = server.take_events()
     assert isinstance(ended, CallEnded)
@@ -187,12 +193,10 @@ def test_client_cancels() -> None:
     assert everything(server) == b""
 
 
-def test_answer_waits_for_the_window() -> None:
+def test_answer_waits_for_the_window(client: Client) -> None:
     """A message above the client's window leaves in parts, its status only after the last."""
-    server = new_server()
-    client = Client(server)
-    client.send(settings((4, 10)), headers(1), data(1, message(b"x"), end=True))
-    call = server.take_events()[0].call  # type: ignore[union-attr]
+    server = client.server
+    call = client.call(settings((4, 10)))
     client.frames.clear()
     server.send(call, b"0123456789")
     server.finish(call)
@@ -206,12 +210,10 @@ def test_answer_waits_for_the_window() -> None:
     assert server.take_events() == [CallEnded(call, None)]
 
 
-def test_drained() -> None:
+def test_drained(client: Client) -> None:
     """A stream learns when its message has left, and only then."""
-    server = new_server()
-    client = Client(server)
-    client.send(settings((4, 0)), headers(1), data(1, message(b"x"), end=True))
-    call = server.take_events()[0].call  # type: ignore[union-attr]
+    server = client.server
+    call = client.call(settings((4, 0)))
     server.send(call, b"first")
     client.send()
     assert server.take_events() == []
@@ -231,32 +233,24 @@ def test_paused_output_holds_messages_back() -> None:
     assert any(frame.kind == DATA for frame in parse(server.take_output()))
 
 
-def test_error_after_half_a_message() -> None:
-    """A call that ends inside a message is reset: a status there would make a broken message."""
-    server = new_server()
-    client = Client(server)
-    client.send(settings((4, 8)), headers(1), data(1, message(b"x"), end=True))
-    call = server.take_events()[0].call  # type: ignore[union-attr]
-    server.send(call, b"0123456789")
+@pytest.mark.parametrize(
+    ("window", "resets", "status"),
+    [
+        pytest.param(8, [(1, CANCEL)], None, id="half a message left"),
+        pytest.param(0, [], "4", id="nothing left"),
+    ],
+)
+def test_error_while_a_message_waits(
+    client: Client, window: int, resets: list[tuple[int, int]], status: str | None
+) -> None:
+    """The error replaces an unsent message; a status after half of one would make it broken."""
+    call = client.call(settings((4, window)))
+    client.server.send(call, b"0123456789")
     client.send()
-    server.finish(call, StatusCode.DEADLINE_EXCEEDED, "late")
+    client.server.finish(call, StatusCode.DEADLINE_EXCEEDED, "late")
     client.send()
-    assert client.resets() == [(1, CANCEL)]
-    assert "grpc-status" not in client.fields(1)
-
-
-def test_error_before_a_message_left() -> None:
-    """An error replaces a message of which nothing was sent."""
-    server = new_server()
-    client = Client(server)
-    client.send(settings((4, 0)), headers(1), data(1, message(b"x"), end=True))
-    call = server.take_events()[0].call  # type: ignore[union-attr]
-    server.send(call, b"0123456789")
-    client.send()
-    server.finish(call, StatusCode.DEADLINE_EXCEEDED, "late")
-    client.send()
-    assert client.fields(1)["grpc-status"] == "4"
-    assert client.resets() == []
+    assert client.resets() == resets
+    assert client.fields(1).get("grpc-status") == status
 
 
 def test_requests_too_large_together() -> None:
@@ -271,12 +265,10 @@ def test_requests_too_large_together() -> None:
     assert server.open_calls == 5
 
 
-def test_refusing_calls() -> None:
+def test_refusing_calls(client: Client) -> None:
     """A server that is about to stop answers open calls and turns new ones away."""
-    server = new_server()
-    client = Client(server)
-    client.send(headers(1), data(1, message(b"x"), end=True))
-    call = server.take_events()[0].call  # type: ignore[union-attr]
+    server = client.server
+    call = client.call()
     server.refuse_calls()
     client.send(headers(3), data(3, message(b"x"), end=True))
     server.send(call, b"answer")

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import itertools
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from kubedevices.wire.unix_grpc import GrpcChannel, StreamMethod, UnaryMethod
 from tests.waiting import until
 from tests.wire import frames
 from tests.wire.by_hand import raw_client
-from tests.wire.conftest import dialled
+from tests.wire.conftest import dialled, running
 from tests.wire.echo_server import CALL, WATCH, echo, server_of, watch
 
 HOSTILE, GOOD = Peer(0, 1), Peer(0, 2)
@@ -40,25 +39,22 @@ def peers(monkeypatch: pytest.MonkeyPatch) -> Peers:
 
 
 def call(stream: int, path: str, sent: bytes = b"", *, end: bool = True) -> bytes:
-    fields = [
-        (name, path.encode() if name == b":path" else value) for name, value in frames.REQUEST
-    ]
-    return frames.headers(stream, fields) + frames.data(
-        stream, sent or frames.message(b""), end=end
-    )
+    body = frames.data(stream, sent or frames.message(b""), end=end)
+    return frames.headers(stream, frames.asking(path)) + body
 
 
 async def opened(server: GrpcServer, count: int) -> None:
     await until(lambda: len(server.load.connections) == count, what="the connections")
 
 
-async def test_streams_of_one_peer_do_not_lock_others_out(
-    short_dir: Path, peers: Peers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_streams_of_one_peer_do_not_lock_others_out(short_dir: Path, peers: Peers) -> None:
     """All connections of the server have an open stream: the newest caller gets in."""
     server = server_of({WATCH: StreamMethod(watch), CALL: UnaryMethod(echo)}, max_connections=20)
-    await server.start(short_dir / "s.sock")
-    async with contextlib.AsyncExitStack() as stack, asyncio.timeout(60):
+    async with (
+        running(server, short_dir),
+        contextlib.AsyncExitStack() as stack,
+        asyncio.timeout(60),
+    ):
         kubelet = await stack.enter_async_context(dialled(short_dir))
         stream = kubelet.stream(WATCH)
         await anext(stream)
@@ -73,7 +69,6 @@ async def test_streams_of_one_peer_do_not_lock_others_out(
         assert await kubelet.unary(CALL, b"y", timeout=30) == b"y"
         assert server.load.streams.count(GOOD) == 1
         await stream.aclose()
-    await server.stop()
 
 
 async def test_the_newest_stream_of_a_peer_gets_in(
@@ -154,22 +149,17 @@ async def test_unfinished_messages_share_one_budget(
 
 async def test_a_flood_of_one_process_has_one_budget(short_dir: Path, peers: Peers) -> None:
     """After a flood its next connection ends, too; another process is served."""
-    server = server_of({CALL: UnaryMethod(echo)})
-    await server.start(short_dir / "s.sock")
     peers.next = HOSTILE
-    flood = frames.raw(frames.PING, 0, 0, bytes(8)) * 12_000
-    for number in itertools.count():
-        async with raw_client(short_dir / "s.sock") as (reader, writer), asyncio.timeout(30):
-            sent = flood if number == 0 else frames.raw(frames.PING, 0, 0, bytes(8)) * 6000
-            with contextlib.suppress(ConnectionError):
-                writer.write(frames.CLIENT_HELLO + sent)
-                assert b"flood" in await reader.read()
-        if number == 2:
-            break
-    peers.next = GOOD
-    async with dialled(short_dir) as good:
-        assert await good.unary(CALL, b"x", timeout=30) == b"x"
-    await server.stop()
+    ping = frames.raw(frames.PING, 0, 0, bytes(8))
+    async with running(server_of({CALL: UnaryMethod(echo)}), short_dir):
+        for pings in (12_000, 6000, 6000):
+            async with raw_client(short_dir / "s.sock") as (reader, writer), asyncio.timeout(30):
+                with contextlib.suppress(ConnectionError):
+                    writer.write(frames.CLIENT_HELLO + ping * pings)
+                    assert b"flood" in await reader.read()
+        peers.next = GOOD
+        async with dialled(short_dir) as good:
+            assert await good.unary(CALL, b"x", timeout=30) == b"x"
 
 
 async def test_a_flood_of_one_socket_does_not_silence_the_other(
@@ -198,9 +188,12 @@ async def test_a_flood_of_one_socket_does_not_silence_the_other(
 async def test_the_favoured_peer_is_no_victim(short_dir: Path, peers: Peers) -> None:
     """Many processes with a connection each do not push out the kubelet."""
     server = server_of({WATCH: StreamMethod(watch), CALL: UnaryMethod(echo)}, max_connections=4)
-    await server.start(short_dir / "s.sock")
     server.favour(GOOD)
-    async with dialled(short_dir) as kubelet, contextlib.AsyncExitStack() as stack:
+    async with (
+        running(server, short_dir),
+        dialled(short_dir) as kubelet,
+        contextlib.AsyncExitStack() as stack,
+    ):
         stream = kubelet.stream(WATCH)
         await anext(stream)
         for number in range(20):
@@ -214,4 +207,3 @@ async def test_the_favoured_peer_is_no_victim(short_dir: Path, peers: Peers) -> 
             assert await again.unary(CALL, b"x", timeout=30) == b"x"
         assert server.load.streams.count(GOOD) == 1
         await stream.aclose()
-    await server.stop()

@@ -304,11 +304,7 @@ class DraDriver(Stoppable):
                 noted = names
 
     def _wanted_slices(self) -> Slices | None:
-        """Return the slices that the guard allows now.
-
-        None means that the kubelet has not answered yet: slices of an earlier process stay
-        unchanged.
-        """
+        """Return what the guard allows; None before an answer: the slices stay as they are."""
         if self._tree is None or self.offer is None:
             return None
         if not self._guard.publishes:

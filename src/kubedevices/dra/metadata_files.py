@@ -47,10 +47,7 @@ class MetadataFiles:
         self._remove(lambda name: _uid_of(name) == uid and name not in kept)
 
     def remove_others(self, living: Collection[str]) -> None:
-        """Remove temporary files of killed processes, and files of claims that are not `living`.
-
-        `living` are UIDs.
-        """
+        """Remove files of killed processes, and of claims whose UID is not in `living`."""
         # A file that cannot be removed does no harm; it only uses space.
         with contextlib.suppress(OSError, PreparedUnwritable):
             self._directory.remove_leftovers(_OURS)

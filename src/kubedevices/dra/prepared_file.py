@@ -122,10 +122,7 @@ class PreparedClaims:
             draft[claim.reference.uid] = claim
 
     def begin_anew(self, claims: Iterable[PreparedClaim]) -> None:
-        """Store `claims` in the place of a file that cannot be read; the file is kept for people.
-
-        Raises `PreparedUnwritable`.
-        """
+        """Store `claims`, and keep the damaged file for people; raises `PreparedUnwritable`."""
         if not self.is_of_other_version:  # the write keeps a file of a newer version
             try:
                 kept_as = self._stored.keep_damaged()
@@ -141,10 +138,7 @@ class PreparedClaims:
 
     @contextlib.contextmanager
     def one_write(self) -> "Iterator[dict[str, PreparedClaim]]":
-        """Collect the changes of the body and write them at its end, if there are any.
-
-        Raises `PreparedUnwritable`; nothing has changed then.
-        """
+        """Write the changes of the body at its end, all or none; raises `PreparedUnwritable`."""
         if self._draft is not None:  # a part of a larger write
             yield self._draft
             return

@@ -7,10 +7,7 @@ _SHORTEST = 8
 
 
 class Secret:
-    """Text or bytes. `str`, `repr` and `format` show a placeholder; only `reveal` shows the value.
-
-    It cannot be pickled, and JSON cannot express it.
-    """
+    """Text or bytes that only `reveal` shows: no `str`, `repr`, `format`, pickle or JSON does."""
 
     __slots__ = ("__value",)
 

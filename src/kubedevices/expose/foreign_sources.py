@@ -265,10 +265,7 @@ def _of_text(value: yaml.Node, file: Path) -> Iterator[Source]:
 
 
 def _of_arguments(words: list[tuple[str, int]], file: Path) -> Iterator[Source]:
-    """Yield the values of `--device`, each with the value of `--domain`.
-
-    The value of an option may be part of its word (`--device=…`) or the next word.
-    """
+    """Yield `--device` (as `--device=…` or two words), each with the value of `--domain`."""
     domain = _domain_of([word for word, _ in words], {})
     rest = iter(words)
     for word, line in rest:

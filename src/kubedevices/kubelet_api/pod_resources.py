@@ -159,10 +159,7 @@ def pod_resources_methods(service: PodResourcesService) -> Methods:
 
 
 class PodResourcesClient:
-    """Client for a kubelet or for our node; raises `RpcError`, `ProtocolError`.
-
-    A thread decodes long answers.
-    """
+    """Client of a kubelet or our node; raises `RpcError`, `ProtocolError`. A thread decodes."""
 
     def __init__(self, channel: GrpcChannel) -> None:
         self._channel = channel

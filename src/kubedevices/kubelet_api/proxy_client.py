@@ -18,11 +18,7 @@ _ANSWER_LIMIT = 4 * 1024 * 1024
 
 
 async def ask_proxy(socket: Path) -> tuple[ProxiedPlugin, ...]:
-    """Return the plugins behind the proxy at `socket`.
-
-    The result is empty if no proxy listens, if it does not answer within `DEADLINE`, if the caller
-    has no permission, or if the answer is invalid.
-    """
+    """Return the plugins behind the proxy at `socket`; empty if none answers us in time."""
     try:
         answer = await call_once(socket, SERVICE, METHOD, deadline=DEADLINE, limit=_ANSWER_LIMIT)
         plugins = answer.get("plugins")

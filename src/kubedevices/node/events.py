@@ -46,10 +46,7 @@ class NodeEvent(NamedTuple):
 
 
 class EventStream:
-    """The events from the creation of the stream until the stream or its source is closed.
-
-    `backlog` has the events that were not read yet.
-    """
+    """The events from now until the stream or its source is closed; `backlog`: unread ones."""
 
     def __init__(self, source: "EventSource", backlog: int) -> None:
         self._source, self._limit = source, backlog

@@ -96,12 +96,10 @@ class NodeView:
         return allocatable_with_held(allocatable, pod_uid, self.inventory, self.pod_devices)
 
     def update_allocated_resources_status(
-        self, pod_uid: str, container: str, before: Sequence[ResourceStatus] = ()
+        self, pod_uid: str, container: str
     ) -> tuple[ResourceStatus, ...]:
         """Return the status of a container with the health of its devices (KEP-4680)."""
-        return allocated_resources_status(
-            pod_uid, container, self.inventory, self.pod_devices, before=before
-        )
+        return allocated_resources_status(pod_uid, container, self.inventory, self.pod_devices)
 
     def should_reset_extended_resource_capacity(self) -> bool:
         """Whether the capacities of the Node object have to be set to zero.
@@ -114,9 +112,7 @@ class NodeView:
     def gauges(self) -> list[Sample]:
         """Return the metrics of every resource, for a scrape."""
         capacity = self.get_capacity()
-        held = dict.fromkeys(
-            capacity.capacity, 0
-        )  # 0 and not absent: an absent gauge looks like a fault
+        held = dict.fromkeys(capacity.capacity, 0)  # an absent gauge would look like a fault
         held |= {name: len(devices) for name, devices in self.pod_devices.reserved().items()}
         return [
             *(Sample(CAPACITY, (name,), count) for name, count in capacity.capacity.items()),

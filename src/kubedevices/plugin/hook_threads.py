@@ -35,11 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class Deadline(NamedTuple):
-    """The time limit of one call, and what its error says.
-
-    `at` is a time of the loop's clock, `seconds` the length of the whole limit, `option` the name
-    of the option that sets the limit.
-    """
+    """The limit of one call: `at` by the loop's clock, `seconds` long, set by `option`."""
 
     at: float
     seconds: float
@@ -191,10 +187,7 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 
 class _Pool:
-    """Starts a thread per job up to the limit; further jobs wait until a running job ends.
-
-    An abandoned job gives up its place, so that it delays no other job.
-    """
+    """A thread per job up to a limit; an abandoned job gives up its place for other jobs."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -17,10 +17,7 @@ EXIT_GRACE = 30.0
 
 
 class SideBySide(Stoppable):
-    """Runs the plugins that `find` returns; `find` is called again and again, and returns new ones.
-
-    An error of one plugin ends all of them, and is raised.
-    """
+    """Runs all plugins that `find` returns over time; an error of one ends all, and is raised."""
 
     def __init__(self, find: Callable[[], Iterable[PluginRunner]]) -> None:
         super().__init__()

@@ -80,10 +80,7 @@ class CallsOnly(StandIn):
 
 
 class PluginCalls(CallsOnly):
-    """The calls of the plugin of `resource`. `current` returns the instance that answers now.
-
-    Each call raises `PluginAway`, `PluginLate`, and the plugin's own errors.
-    """
+    """Calls the `current` instance; raises `PluginAway`, `PluginLate` and the plugin's errors."""
 
     def __init__(
         self,

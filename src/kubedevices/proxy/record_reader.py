@@ -75,10 +75,7 @@ class RecordedResource:
 
 @dataclass
 class ReadRecord:
-    """The content of all files of a record.
-
-    `problems` are texts for people.
-    """
+    """The content of all files of a record; `problems` are texts for people."""
 
     resources: dict[str, RecordedResource]
     problems: list[str]

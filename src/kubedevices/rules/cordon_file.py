@@ -115,10 +115,7 @@ def _entry(number: int, said: object) -> CordonEntry:
 
 
 def clean_reason(text: str) -> str:
-    """Return a reason as one printable line of at most `REASON_LIMIT` characters.
-
-    The reason appears in logs and in the message of a refused pod.
-    """
+    """Return a printable line of at most `REASON_LIMIT` characters, for logs and messages."""
     line = "".join(each if each.isprintable() else " " for each in text)
     line = " ".join(line.split())
     return line if len(line) <= REASON_LIMIT else f"{line[:REASON_LIMIT]}…"

@@ -92,10 +92,7 @@ class Filtered(RuledMiddleware[FilterRule]):
 
 
 class _FilteringRelay(OwnedRelay[Filtered]):
-    """Refuses devices that are left out.
-
-    The framework itself does so for unlisted devices, but the plugin knows these devices.
-    """
+    """Refuses devices that are left out: the plugin knows them, the framework does not."""
 
     async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
         """Refuse devices that are left out: a kubelet may just have chosen one."""

@@ -95,10 +95,7 @@ class HealthChecks:
         self._lock = threading.Lock()
 
     def update(self, checks: Mapping[CheckId, DeviceCheck]) -> None:
-        """Replace all checks and start the checks that are due.
-
-        Returns when each check has a result, at the latest after `first_look` seconds.
-        """
+        """Replace all checks; return when each has a result, after `first_look` s at the latest."""
         now = self._clock()
         with self._lock:
             for key in self._states.keys() - checks.keys():

@@ -48,8 +48,5 @@ class _AnswersWithPreference(Answers, PreferredAllocator):
 
 
 def answers_for(config: SimulatorConfig, devices: SimulatedDevices) -> Answers:
-    """Return the abilities of a resource: with a preference only if `config` has a policy.
-
-    A kubelet calls GetPreferredAllocation before each Allocate of a plugin that offers it.
-    """
+    """Return the abilities; a kubelet asks for a preference only if there is a policy."""
     return (Answers if config.preferred is None else _AnswersWithPreference)(config, devices)

@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
@@ -12,22 +13,18 @@ from kubedevices.errors import AdmissionRejected, KubedevicesError, RpcError, St
 from kubedevices.node.arrival.endpoint import PluginTimeouts
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.pods.pod import Container, Pod
-from kubedevices.node.pods.pod_devices import Holding
-from kubedevices.node.pods.pod_devices_store import PodDevicesInMemory
 from kubedevices.node.settings import NodeSettings
 from kubedevices.values.allocation import AllocateResponse, ContainerPreferredRequest
+from kubedevices.values.device import ReportedDevice
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
+from tests.gated_store import GatedStore
 from tests.golden_data import load
 from tests.waiting import until
 
 MESSAGES = load("messages")
 GADGET = "example.com/gadget"
-
-
-@pytest.fixture
-def plugins(short_dir: Path) -> Path:
-    """Give the plugin directory of a node."""
-    return short_dir / "p"
+ONE_THEN_TWO = Pod("p", "", "", (Container("i", {RESOURCE: 1}),), (Container("c", {RESOURCE: 2}),))
+Result = TypeVar("Result")
 
 
 @asynccontextmanager
@@ -71,6 +68,15 @@ async def refuse(manager: DeviceManager, asked: Pod) -> str:
     return error.value.message
 
 
+async def hanging(
+    plugin: FakePlugin, work: Coroutine[Any, Any, Result]
+) -> "tuple[asyncio.Event, asyncio.Task[Result]]":
+    """Begin `work` until it hangs in Allocate; return the gate that lets Allocate go on."""
+    gate, task = plugin.hang("allocate"), asyncio.create_task(work)
+    await until(lambda: plugin.allocations)
+    return gate, task
+
+
 def no_device_is_reserved_or_held(manager: DeviceManager) -> bool:
     return not any(manager.inventory.reserved(name) for name in manager.inventory) and not len(
         manager.pod_devices
@@ -81,10 +87,7 @@ def no_device_is_reserved_or_held(manager: DeviceManager) -> bool:
 
 
 async def test_two_pods_never_share_a_device(plugins: Path) -> None:
-    """Each pod gets its own device.
-
-    The message for the third pod has the number of free devices.
-    """
+    """The message for the third pod has the number of free devices."""
     async with DeviceManager(plugins) as manager, registered(manager, widgets(plugins, "a", "b")):
         first = await manager.allocate(pod("one", 1))
         second = await manager.allocate(pod("two", 1))
@@ -141,9 +144,7 @@ async def test_app_containers_reuse_the_devices_of_init_containers(plugins: Path
 
 
 async def test_sidecars_keep_the_devices_that_they_take_from_init_containers(plugins: Path) -> None:
-    """Plain init 3, sidecars 1 and 2, apps 1 and 2: six devices, only the plain init container
-    shares.
-    """
+    """Six devices are enough for init 3, sidecars 1 and 2, apps 1 and 2: only init shares."""
     async with (
         DeviceManager(plugins) as manager,
         registered(manager, widgets(plugins, *"abcdef")),
@@ -313,31 +314,20 @@ async def test_a_failure_in_a_later_container_frees_all_devices_of_the_pod(plugi
         await manager.allocate(pod("q", 2))
 
 
-async def test_a_device_that_turns_unhealthy_while_the_plugin_answers_is_not_given(
-    plugins: Path,
+@pytest.mark.parametrize(
+    ("listed", "numbers"),
+    [(unhealthy("a"), {"allocatable": 0}), (healthy("c"), {"capacity": 1})],
+    ids=["unhealthy", "vanished"],
+)
+async def test_a_device_that_is_lost_while_the_plugin_answers_is_not_given(
+    plugins: Path, listed: list[ReportedDevice], numbers: dict[str, int]
 ) -> None:
-    """The manager checks the health again after the call."""
-    one = widgets(plugins, "a")
-    async with DeviceManager(plugins) as manager, registered(manager, one):
-        gate = one.hang("allocate")
-        admission = asyncio.ensure_future(refuse(manager, pod("p", 1)))
-        await until(lambda: one.allocations)
-        await one.send(unhealthy("a"))
-        await manager.wait_for(RESOURCE, allocatable=0)
-        gate.set()
-        assert "no longer healthy" in await admission
-        assert no_device_is_reserved_or_held(manager)
-
-
-async def test_a_device_that_vanishes_while_the_plugin_answers_is_not_given(plugins: Path) -> None:
-    """A device that is not listed any more causes no crash."""
+    """The manager checks the device again after the call."""
     one = widgets(plugins, "a", "b")
     async with DeviceManager(plugins) as manager, registered(manager, one):
-        gate = one.hang("allocate")
-        admission = asyncio.ensure_future(refuse(manager, pod("p", 1)))
-        await until(lambda: one.allocations)
-        await one.send(healthy("c"))
-        await manager.wait_for(RESOURCE, capacity=1)
+        gate, admission = await hanging(one, refuse(manager, pod("p", 1)))
+        await one.send(listed)
+        await manager.wait_for(RESOURCE, **numbers)
         gate.set()
         assert "no longer healthy" in await admission
         assert no_device_is_reserved_or_held(manager)
@@ -375,9 +365,7 @@ async def test_a_hanging_plugin_delays_no_other_pod(plugins: Path) -> None:
     """Meanwhile other pods get devices of other plugins, and free devices of the same plugin."""
     one, two = widgets(plugins, "a", "b"), gadgets(plugins, *"xyz")
     async with DeviceManager(plugins) as manager, registered(manager, one, two):
-        gate = one.hang("allocate")
-        stuck = asyncio.ensure_future(manager.allocate(pod("stuck", 1)))
-        await until(lambda: one.allocations)
+        gate, stuck = await hanging(one, manager.allocate(pod("stuck", 1)))
         for n in range(3):
             await asyncio.wait_for(manager.allocate(pod(f"g{n}", 1, resource=GADGET)), 5)
         other = asyncio.ensure_future(manager.allocate(pod("other", 1)))
@@ -403,14 +391,12 @@ async def test_a_cancelled_admission_frees_its_devices(plugins: Path) -> None:
     """The call to the plugin is cancelled too."""
     one = widgets(plugins, "a")
     async with DeviceManager(plugins) as manager, registered(manager, one):
-        one.hang("allocate")
-        admission = asyncio.ensure_future(manager.allocate(pod("p", 1)))
-        await until(lambda: one.allocations)
+        gate, admission = await hanging(one, manager.allocate(pod("p", 1)))
         admission.cancel()
         with pytest.raises(asyncio.CancelledError):
             await admission
         assert no_device_is_reserved_or_held(manager)
-        one.hang("allocate").set()
+        gate.set()
         await manager.allocate(pod("q", 1))
 
 
@@ -418,9 +404,7 @@ async def test_releasing_a_pod_ends_its_admission(plugins: Path) -> None:
     """The pod is deleted while its plugin answers: the pod is refused and holds no device."""
     one = widgets(plugins, "a")
     async with DeviceManager(plugins) as manager, registered(manager, one):
-        one.hang("allocate")
-        admission = asyncio.ensure_future(manager.allocate(pod("p", 1)))
-        await until(lambda: one.allocations)
+        _, admission = await hanging(one, manager.allocate(pod("p", 1)))
         await manager.release("default/p")
         with pytest.raises(AdmissionRejected, match="the pod was released while the pod was"):
             await admission
@@ -437,10 +421,7 @@ def last_ones(request: ContainerPreferredRequest) -> list[str]:
 
 
 async def test_the_plugin_is_asked_and_its_preference_is_used(plugins: Path) -> None:
-    """Available, must-include and size are those of the container.
-
-    The pod gets the preferred devices.
-    """
+    """Available, must-include and size are those of the container."""
     one = widgets(plugins, *"abcd", preferred=last_ones)
     async with DeviceManager(plugins) as manager, registered(manager, one):
         got = await manager.allocate(pod("p", 2))
@@ -452,13 +433,7 @@ async def test_reusable_devices_must_be_included(plugins: Path) -> None:
     """An app container reuses an init container's device; the plugin chooses the other one."""
     one = widgets(plugins, *"abc", preferred=lambda r: r.must_include or r.available[:1])
     async with DeviceManager(plugins) as manager, registered(manager, one):
-        got = await manager.allocate(
-            Pod(
-                "p",
-                init_containers=(Container("i", {RESOURCE: 1}),),
-                containers=(Container("c", {RESOURCE: 2}),),
-            )
-        )
+        got = await manager.allocate(ONE_THEN_TWO)
         assert set(got["i"][RESOURCE]) < set(got["c"][RESOURCE])
         assert one.preferred_requests[1] == ContainerPreferredRequest(tuple("abc"), ("a",), 2)
 
@@ -490,13 +465,7 @@ async def test_a_preference_without_must_include_is_corrected(
     """Some plugins leave out the reused device. The pod keeps it."""
     one = widgets(plugins, *"abc", preferred=lambda r: ["a"] if r.size == 1 else ["b", "c"])
     async with DeviceManager(plugins) as manager, registered(manager, one):
-        got = await manager.allocate(
-            Pod(
-                "p",
-                init_containers=(Container("i", {RESOURCE: 1}),),
-                containers=(Container("c", {RESOURCE: 2}),),
-            )
-        )
+        got = await manager.allocate(ONE_THEN_TWO)
         assert set(got["i"][RESOURCE]) < set(got["c"][RESOURCE])
     assert "leaves out devices it must include" in caplog.text
 
@@ -546,31 +515,9 @@ async def test_a_cleanup_during_the_preference_call_keeps_the_reservation(plugin
 # ---------------------------------------------------------------- the store
 
 
-class FailingStore(PodDevicesInMemory):
-    """A store that fails with `error`, or waits until its gate is open."""
-
-    def __init__(self) -> None:
-        self.error: KubedevicesError | None = None
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.committing = 0
-        self.released: list[str] = []
-
-    async def commit(self, pod: Pod, holdings: Sequence[Holding]) -> None:
-        self.committing += 1
-        await self.gate.wait()
-        if self.error:
-            raise self.error
-
-    async def release(self, pod_uids: Collection[str]) -> None:
-        if self.error:
-            raise self.error
-        self.released += pod_uids
-
-
 async def test_a_pod_that_cannot_be_stored_is_refused(plugins: Path) -> None:
     """The pod is not in memory either."""
-    store = FailingStore()
+    store = GatedStore()
     store.error = KubedevicesError("no space left on device")
     async with (
         DeviceManager(plugins, store=store) as manager,
@@ -586,7 +533,7 @@ async def test_a_pod_that_cannot_be_stored_is_refused(plugins: Path) -> None:
 
 async def test_a_pod_that_cannot_be_removed_from_the_store_keeps_its_devices(plugins: Path) -> None:
     """Memory always agrees with the store."""
-    store = FailingStore()
+    store = GatedStore()
     async with (
         DeviceManager(plugins, store=store) as manager,
         registered(manager, widgets(plugins, "a")),
@@ -598,7 +545,7 @@ async def test_a_pod_that_cannot_be_removed_from_the_store_keeps_its_devices(plu
         assert manager.get_allocation("default/p") == {"c0": {RESOURCE: ("a",)}}
         store.error = None
         assert await manager.release("default/p") == {RESOURCE: ("a",)}
-        assert store.released == ["default/p"]
+        assert not store.kept
 
 
 @pytest.mark.parametrize("outcome", ["kept", "failed"])
@@ -606,14 +553,14 @@ async def test_a_commit_is_finished_although_its_caller_was_cancelled(
     plugins: Path, outcome: str
 ) -> None:
     """Afterwards memory and store agree."""
-    store = FailingStore()
+    store = GatedStore()
     async with (
         DeviceManager(plugins, store=store) as manager,
         registered(manager, widgets(plugins, "a")),
     ):
         store.gate.clear()
         admission = asyncio.ensure_future(manager.allocate(pod("p", 1)))
-        await until(lambda: store.committing)
+        await until(lambda: store.asked)
         admission.cancel()
         if outcome == "failed":
             store.error = KubedevicesError("full")

@@ -1,7 +1,7 @@
 """Before a refusal, an admission waits for ongoing admissions and releases and plans again."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -12,44 +12,21 @@ from kubedevices.errors import AdmissionRejected, KubedevicesError, RpcError, St
 from kubedevices.node.admission import admission
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.pods.pod import Container, Pod
-from kubedevices.node.pods.pod_devices import Holding
-from kubedevices.node.pods.pod_devices_store import PodDevicesInMemory
 from kubedevices.node.settings import NodeSettings
 from kubedevices.node.topology.options import check_settings
 from kubedevices.values.allocation import ContainerPreferredRequest
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
+from tests.gated_store import GatedStore
 from tests.waiting import until
 
 GADGET = "example.com/gadget"
-
-
-class Store(PodDevicesInMemory):
-    """Each change waits until the gate is open; then it fails if `error` is set."""
-
-    def __init__(self) -> None:
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.error: KubedevicesError | None = None
-        self.asked = 0
-
-    async def commit(self, pod: Pod, holdings: Sequence[Holding]) -> None:
-        await self._wait()
-
-    async def release(self, pod_uids: Collection[str]) -> None:
-        await self._wait()
-
-    async def _wait(self) -> None:
-        self.asked += 1
-        await self.gate.wait()
-        if self.error:
-            raise self.error
 
 
 class Node:
     """A device manager with two plugins of two devices each."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory, self.store = directory, Store()
+        self.directory, self.store = directory, GatedStore()
         self.active: set[str] | None = None
         self.widgets = FakePlugin(directory, devices=healthy("w0", "w1"))
         self.gadgets = FakePlugin(
@@ -134,10 +111,7 @@ async def refused(task: asyncio.Task[Any]) -> str:
 
 
 async def test_a_pod_gets_the_devices_that_another_admission_gives_back(node: Node) -> None:
-    """The plugin refuses the other pod.
-
-    A serial kubelet would have refused it before this admission.
-    """
+    """The plugin refuses the other pod. A serial kubelet would have refused it before."""
     await node.start()
     first = await node.begin_hanging("first", widgets=2)
     [second] = await node.begin_waiting(pod("second", widgets=2))
@@ -185,9 +159,7 @@ async def test_two_pods_with_the_same_two_resources_do_not_deadlock(node: Node) 
 
 
 async def test_a_pod_that_cannot_be_stored_frees_its_devices_for_others(node: Node) -> None:
-    """Until the store has the first pod, its devices may become free again, so the second pod
-    waits.
-    """
+    """The second pod waits until the store has the first pod or has failed."""
     await node.start()
     node.store.gate.clear()
     first = node.begin(node.manager.allocate(pod("first", widgets=2)))
@@ -282,10 +254,7 @@ def last_one(request: ContainerPreferredRequest) -> Sequence[str]:
 async def test_a_plugin_is_asked_again_when_others_took_what_it_preferred(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The second call offers the devices that are left.
-
-    No warning is logged: the preference was valid.
-    """
+    """For the devices that are left, without a warning: the preference was valid."""
     ids = [f"w{n}" for n in range(4)]
     node.widgets = FakePlugin(node.directory, devices=healthy(*ids), preferred=last_one)
     await node.start()

@@ -1,7 +1,6 @@
 """Admitted pods in memory and in the store: both always agree."""
 
 import asyncio
-from collections.abc import Collection, Sequence
 
 import pytest
 
@@ -9,43 +8,22 @@ from kubedevices.errors import LedgerWriteFailed
 from kubedevices.node.admission.admitted_pods import AdmittedPods
 from kubedevices.node.events import EventSource
 from kubedevices.node.pods.pod import Pod
-from kubedevices.node.pods.pod_devices import Holding, PodDevices
-from kubedevices.node.pods.pod_devices_store import PodDevicesInMemory, StoredState
+from kubedevices.node.pods.pod_devices import PodDevices
+from kubedevices.node.pods.pod_devices_store import StoredState
+from tests.gated_store import GatedStore
 from tests.ledger_rows import GADGET, WIDGET, admitted, holdings, pod
 
 
-class SlowStore(PodDevicesInMemory):
-    """Each change waits until the gate is open; then it fails if `error` is set."""
-
-    def __init__(self) -> None:
-        self.kept: dict[str, list[Holding]] = {}
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.error: Exception | None = None
-
+class StoreWithOldPod(GatedStore):
     async def load(self) -> StoredState:
         return StoredState([admitted("old")])
-
-    async def commit(self, pod: Pod, holdings: Sequence[Holding]) -> None:
-        await self._wait()
-        self.kept.setdefault(pod.uid, []).extend(holdings)
-
-    async def release(self, pod_uids: Collection[str]) -> None:
-        await self._wait()
-        for pod_uid in pod_uids:
-            self.kept.pop(pod_uid, None)
-
-    async def _wait(self) -> None:
-        await self.gate.wait()
-        if self.error:
-            raise self.error
 
 
 class Rig:
     """Admitted pods over a slow store."""
 
     def __init__(self) -> None:
-        self.store, self.pod_devices, self.source = SlowStore(), PodDevices(), EventSource()
+        self.store, self.pod_devices, self.source = StoreWithOldPod(), PodDevices(), EventSource()
         self.events = self.source.subscribe()
         self.admitted = AdmittedPods(self.pod_devices, self.store, self.source)
 

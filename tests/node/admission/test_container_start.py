@@ -43,12 +43,6 @@ async def node(*plugins: FakePlugin, **options: float) -> AsyncIterator[DeviceMa
         yield manager
 
 
-@pytest.fixture
-def plugins(short_dir: Path) -> Path:
-    """Give the plugin directory of a node."""
-    return short_dir / "p"
-
-
 async def test_the_options_are_the_answer_of_the_plugin(plugins: Path) -> None:
     """A plugin without PreStartContainer gets no call."""
     one = FakePlugin(plugins, devices=healthy("a", "b"))
@@ -114,10 +108,7 @@ async def test_after_the_grace_period_a_container_cannot_start(plugins: Path) ->
 async def test_within_the_grace_period_only_pre_start_needs_the_plugin(
     plugins: Path, pre_start: bool
 ) -> None:
-    """The stored answer is enough for a start.
-
-    A plugin with PreStartContainer has to be connected.
-    """
+    """The stored answer is enough for a start; PreStartContainer needs a connection."""
     one = FakePlugin(plugins, devices=healthy("a", "b"), pre_start=pre_start)
     async with node(one) as manager:
         await manager.allocate(POD)
@@ -132,14 +123,11 @@ async def test_within_the_grace_period_only_pre_start_needs_the_plugin(
 
 @pytest.mark.parametrize("pre_start", [False, True])
 async def test_a_resource_registered_after_the_admission_is_allocated_at_the_start(
-    plugins: Path, pre_start: bool
+    manager: DeviceManager, plugins: Path, pre_start: bool
 ) -> None:
-    """The pod was admitted before its plugin registered.
-
-    At its start it gets its devices, after PreStartContainer.
-    """
+    """The container gets its devices at its start, after PreStartContainer."""
     one = FakePlugin(plugins, devices=healthy("a", "b"), pre_start=pre_start)
-    async with DeviceManager(plugins) as manager, one:
+    async with one:
         assert await manager.allocate(POD) == {}
         await one.register()
         await manager.wait_for(RESOURCE, allocatable=2)
@@ -178,8 +166,7 @@ async def test_options_of_several_resources_are_merged(
     assert "environment variable 'IDS'" in caplog.text
 
 
-async def test_a_container_that_is_not_in_the_pod_is_an_error(plugins: Path) -> None:
+async def test_a_container_that_is_not_in_the_pod_is_an_error(manager: DeviceManager) -> None:
     """A misspelt name must not look like a container without devices."""
-    async with DeviceManager(plugins) as manager:
-        with pytest.raises(NodeError, match='pod "default/p" has no container "x"'):
-            await manager.get_device_run_container_options(POD, "x")
+    with pytest.raises(NodeError, match='pod "default/p" has no container "x"'):
+        await manager.get_device_run_container_options(POD, "x")

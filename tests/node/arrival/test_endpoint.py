@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -165,36 +165,29 @@ async def test_a_plugin_without_the_preference_option_is_not_called(short_dir: P
 
 
 @pytest.mark.parametrize("misbehaviour", ["error", "hang"])
-async def test_a_failing_preference_has_the_kubelets_words(
-    short_dir: Path, misbehaviour: str
+@pytest.mark.parametrize(
+    ("method", "failure", "prefix"),
+    [("preferred", PreferredAllocationFailed, 0), ("pre_start", PreStartFailed, 1)],
+)
+async def test_a_failing_call_has_the_kubelets_words(
+    short_dir: Path, method: str, failure: type[Exception], prefix: int, misbehaviour: str
 ) -> None:
     """Errors and missed deadlines have the same beginning."""
-    plugin = FakePlugin(short_dir, preferred=lambda _: [])
+    plugin = FakePlugin(short_dir, preferred=lambda _: [], pre_start=True)
     if misbehaviour == "hang":
-        plugin.hang("preferred")
+        plugin.hang(method)
     else:
-        plugin.errors["preferred"] = RpcError(StatusCode.INTERNAL, "no idea")
+        plugin.errors[method] = RpcError(StatusCode.INTERNAL, "no idea")
     async with connected(plugin, SHORT if misbehaviour == "hang" else PATIENT) as endpoint:
-        with pytest.raises(PreferredAllocationFailed) as error:
-            await endpoint.get_preferred_allocation(ContainerPreferredRequest(("a",), (), 1))
-    assert str(error.value).startswith(MESSAGES["prefixes"][0])
-
-
-@pytest.mark.parametrize("misbehaviour", ["error", "hang"])
-async def test_a_failing_pre_start_has_the_kubelets_words(
-    short_dir: Path, misbehaviour: str
-) -> None:
-    """Errors and missed deadlines have the same beginning."""
-    plugin = FakePlugin(short_dir, pre_start=True)
-    if misbehaviour == "hang":
-        plugin.hang("pre_start")
-    else:
-        plugin.errors["pre_start"] = RpcError(StatusCode.INTERNAL, "reset failed")
-    async with connected(plugin, SHORT if misbehaviour == "hang" else PATIENT) as endpoint:
-        with pytest.raises(PreStartFailed) as error:
-            await endpoint.pre_start_container(("a",))
-    assert str(error.value).startswith(MESSAGES["prefixes"][1])
-    assert plugin.pre_starts == [("a",)]
+        call: Awaitable[object]
+        if method == "preferred":
+            call = endpoint.get_preferred_allocation(ContainerPreferredRequest(("a",), (), 1))
+        else:
+            call = endpoint.pre_start_container(("a",))
+        with pytest.raises(failure) as error:
+            await call
+    assert str(error.value).startswith(MESSAGES["prefixes"][prefix])
+    assert plugin.pre_starts == [("a",)] * (method == "pre_start")
 
 
 async def test_a_stopped_endpoint_refuses_every_call(short_dir: Path) -> None:
@@ -229,9 +222,7 @@ async def test_a_refused_dial_is_an_error_after_the_deadline(short_dir: Path) ->
 
 
 async def test_close_waits_for_calls_in_flight(short_dir: Path) -> None:
-    """If a newer instance replaces the endpoint during an Allocate call, the answer still
-    counts.
-    """
+    """A newer instance may replace the endpoint during a call; the answer still counts."""
     plugin = FakePlugin(short_dir)
     gate = plugin.hang("allocate")
     async with connected(plugin) as endpoint:
@@ -274,10 +265,7 @@ async def test_each_list_causes_one_callback(short_dir: Path) -> None:
 async def test_the_end_of_the_stream_stops_the_endpoint(
     short_dir: Path, error: RpcError | None
 ) -> None:
-    """A normal end and an error have the same effect.
-
-    Without `reopen_for` there is no second ListAndWatch.
-    """
+    """Without `reopen_for` there is no second ListAndWatch, also after a normal end."""
     plugin = FakePlugin(short_dir, devices=healthy("a"))
     async with connected(plugin) as endpoint:
         with following(endpoint) as seen:
@@ -347,9 +335,7 @@ async def test_a_new_socket_at_the_same_path_is_not_dialled(short_dir: Path) -> 
 
 
 async def test_a_stream_that_ends_twice_is_not_opened_again(short_dir: Path) -> None:
-    """Otherwise the devices of a plugin that ends each stream after a list would come and go for
-    minutes.
-    """
+    """Otherwise the devices of such a plugin would come and go for minutes."""
     plugin = FakePlugin(short_dir, devices=healthy("a"))
     async with connected(plugin) as endpoint:
         recorder = Recorder()

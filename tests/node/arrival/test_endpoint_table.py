@@ -18,17 +18,12 @@ from kubedevices.node.settings import NodeSettings
 from kubedevices.wire import grpc_channel
 from kubedevices.wire.peers import Peer
 from tests.fake_plugin import RESOURCE, FakePlugin, as_list, healthy, unhealthy
+from tests.node_manager import listed
 from tests.waiting import until
 from tests.widgets import DOMAIN, QUICK, Widgets, widgets
 
 ONE = Pod("p", containers=(Container("c", {RESOURCE: 1}),))
 TABLES = ("_endpoints", "_readers", "_replaced", "_closing", "_expiries")
-
-
-@pytest.fixture
-def plugins(short_dir: Path) -> Path:
-    """Give the plugin directory of a node."""
-    return short_dir / "p"
 
 
 def open_files() -> int:
@@ -50,14 +45,12 @@ def lowest_allocatable(events: EventStream) -> int:
 
 
 @pytest.mark.parametrize("second_socket", ["new.sock", "widget.sock"])
-async def test_a_rolling_update_never_lowers_allocatable(plugins: Path, second_socket: str) -> None:
-    """The new instance registers and lists, then the old instance ends: three devices all
-    the time.
-    """
-    async with DeviceManager(plugins) as manager, contextlib.AsyncExitStack() as stack:
-        old = await stack.enter_async_context(FakePlugin(plugins, devices=healthy("a", "b", "c")))
-        await old.register()
-        await manager.wait_for(RESOURCE, allocatable=3)
+async def test_a_rolling_update_never_lowers_allocatable(
+    manager: DeviceManager, plugins: Path, second_socket: str
+) -> None:
+    """The new instance lists, then the old one ends: three devices all the time."""
+    async with contextlib.AsyncExitStack() as stack:
+        old = await stack.enter_async_context(listed(manager, healthy("a", "b", "c")))
         with manager.subscribe() as events:
             if second_socket == old.socket_name:
                 old.socket.rename(plugins / "taken-over.sock")
@@ -73,15 +66,14 @@ async def test_a_rolling_update_never_lowers_allocatable(plugins: Path, second_s
         assert (old.allocations, len(new.allocations)) == ([], 1)
 
 
-async def test_the_old_instance_may_end_before_the_new_one_has_listed(plugins: Path) -> None:
+async def test_the_old_instance_may_end_before_the_new_one_has_listed(
+    manager: DeviceManager, plugins: Path
+) -> None:
     """The old list stays valid meanwhile, and calls go to the running instance."""
     async with (
-        DeviceManager(plugins) as manager,
-        FakePlugin(plugins, devices=healthy("a", "b")) as old,
+        listed(manager, healthy("a", "b")) as old,
         FakePlugin(plugins, socket_name="new.sock") as new,
     ):
-        await old.register()
-        await manager.wait_for(RESOURCE, allocatable=2)
         await new.send_bytes(None)
         await new.register()
         with manager.subscribe() as events:
@@ -95,31 +87,26 @@ async def test_the_old_instance_may_end_before_the_new_one_has_listed(plugins: P
             assert lowest_allocatable(events) >= 2
 
 
-async def test_when_the_new_instance_ends_the_old_one_takes_over_again(plugins: Path) -> None:
+async def test_when_the_new_instance_ends_the_old_one_takes_over_again(
+    manager: DeviceManager,
+) -> None:
     """After a failed update the resource has the devices of the instance that still runs."""
-    async with (
-        DeviceManager(plugins) as manager,
-        FakePlugin(plugins, devices=healthy("a", "b")) as old,
-    ):
-        await old.register()
-        await manager.wait_for(RESOURCE, allocatable=2)
-        async with FakePlugin(plugins, socket_name="new.sock", devices=healthy("c")) as new:
-            await new.register()
-            await manager.wait_for(RESOURCE, allocatable=1)
+    async with listed(manager, healthy("a", "b")) as old:
+        async with listed(manager, healthy("c"), socket_name="new.sock"):
+            pass
         await manager.wait_for(RESOURCE, allocatable=2)
         await manager.allocate(ONE)
         assert len(old.allocations) == 1
 
 
-async def test_lists_of_a_replaced_instance_are_ignored(plugins: Path) -> None:
+async def test_lists_of_a_replaced_instance_are_ignored(
+    manager: DeviceManager, plugins: Path
+) -> None:
     """Both instances run; the newest registration defines the list."""
     async with (
-        DeviceManager(plugins) as manager,
-        FakePlugin(plugins, devices=healthy("a")) as old,
+        listed(manager, healthy("a")) as old,
         FakePlugin(plugins, socket_name="new.sock", devices=healthy("b", "c")) as new,
     ):
-        await old.register()
-        await manager.wait_for(RESOURCE, allocatable=1)
         await new.register()
         await manager.wait_for(RESOURCE, allocatable=2)
         await old.send(healthy("x", "y", "z"))
@@ -128,19 +115,17 @@ async def test_lists_of_a_replaced_instance_are_ignored(plugins: Path) -> None:
         assert set(manager.inventory.devices(RESOURCE)) == {"b", "c", "d", "e"}
 
 
-async def test_an_allocate_in_flight_survives_the_update(plugins: Path) -> None:
+async def test_an_allocate_in_flight_survives_the_update(
+    manager: DeviceManager, plugins: Path
+) -> None:
     """The old instance answers, although a new instance on the same socket has replaced it."""
-    async with DeviceManager(plugins) as manager, contextlib.AsyncExitStack() as stack:
-        old = await stack.enter_async_context(FakePlugin(plugins, devices=healthy("a")))
-        await old.register()
-        await manager.wait_for(RESOURCE, allocatable=1)
+    async with contextlib.AsyncExitStack() as stack:
+        old = await stack.enter_async_context(listed(manager, healthy("a")))
         gate = old.hang("allocate")
         admission = asyncio.ensure_future(manager.allocate(ONE))
         await until(lambda: old.allocations)
         old.socket.rename(plugins / "taken-over.sock")
-        new = await stack.enter_async_context(FakePlugin(plugins, devices=healthy("a", "b")))
-        await new.register()
-        await manager.wait_for(RESOURCE, allocatable=2)
+        await stack.enter_async_context(listed(manager, healthy("a", "b")))
         gate.set()
         assert await admission == {"c": {RESOURCE: ("a",)}}
 
@@ -148,11 +133,9 @@ async def test_an_allocate_in_flight_survives_the_update(plugins: Path) -> None:
 # ---------------------------------------------------------------- registering again
 
 
-async def test_registering_twenty_times_leaks_nothing(plugins: Path) -> None:
+async def test_registering_twenty_times_leaks_nothing(manager: DeviceManager) -> None:
     """One stream, one connection, no more open files than before, and one event for an update."""
-    async with DeviceManager(plugins) as manager, FakePlugin(plugins, devices=healthy("a")) as one:
-        await one.register()
-        await manager.wait_for(RESOURCE, allocatable=1)
+    async with listed(manager, healthy("a")) as one:
         files = open_files()
         for _ in range(20):
             await one.register()
@@ -165,22 +148,24 @@ async def test_registering_twenty_times_leaks_nothing(plugins: Path) -> None:
             assert len(events.backlog) == 1
 
 
-async def test_registering_often_without_a_list_leaks_nothing(plugins: Path) -> None:
+async def test_registering_often_without_a_list_leaks_nothing(
+    manager: DeviceManager, plugins: Path
+) -> None:
     """An instance that is replaced before its first list is closed at once."""
-    async with DeviceManager(plugins) as manager, FakePlugin(plugins) as one:
+    async with FakePlugin(plugins) as one:
         await one.send_bytes(None)
         for _ in range(5):
             await one.register()
             assert len(manager._endpoints) == 1
 
 
-async def test_registering_again_from_the_same_socket_keeps_the_stream(plugins: Path) -> None:
+async def test_registering_again_from_the_same_socket_keeps_the_stream(
+    manager: DeviceManager,
+) -> None:
     """Some plugins end for ever when a stream ends, and a kubelet ends none. A new stream begins
     only after the old stream has ended.
     """
-    async with DeviceManager(plugins) as manager, FakePlugin(plugins, devices=healthy("a")) as one:
-        await one.register()
-        await manager.wait_for(RESOURCE, allocatable=1)
+    async with listed(manager, healthy("a")) as one:
         for _ in range(3):
             await one.register()
         assert (one.streams_opened, one.open_streams, one.options_asked) == (1, 1, 4)
@@ -190,14 +175,14 @@ async def test_registering_again_from_the_same_socket_keeps_the_stream(plugins: 
         await manager.wait_for(RESOURCE, allocatable=1)
 
 
-async def test_the_replaced_stream_ends_only_when_the_new_one_has_listed(plugins: Path) -> None:
+async def test_the_replaced_stream_ends_only_when_the_new_one_has_listed(
+    manager: DeviceManager, plugins: Path
+) -> None:
     """Otherwise a plugin that registers after the loss of its last stream would register without
     end. A new socket file at the same path is a new instance, also in the same process.
     """
-    async with DeviceManager(plugins) as manager, contextlib.AsyncExitStack() as stack:
-        one = await stack.enter_async_context(FakePlugin(plugins, devices=healthy("a")))
-        await one.register()
-        await manager.wait_for(RESOURCE, allocatable=1)
+    async with contextlib.AsyncExitStack() as stack:
+        one = await stack.enter_async_context(listed(manager, healthy("a")))
         one.socket.rename(plugins / "taken-over.sock")
         two = await stack.enter_async_context(FakePlugin(plugins, devices=healthy("a", "b")))
         two.hang("list")
@@ -210,9 +195,11 @@ async def test_the_replaced_stream_ends_only_when_the_new_one_has_listed(plugins
         await manager.wait_for(RESOURCE, allocatable=2)
 
 
-async def test_the_number_of_instances_of_a_plugin_is_limited(plugins: Path) -> None:
+async def test_the_number_of_instances_of_a_plugin_is_limited(
+    manager: DeviceManager, plugins: Path
+) -> None:
     """Beyond the limit the oldest instances are closed. The newest counts."""
-    async with DeviceManager(plugins) as manager, contextlib.AsyncExitStack() as stack:
+    async with contextlib.AsyncExitStack() as stack:
         for n in range(INSTANCE_LIMIT + 2):
             plugin = FakePlugin(plugins, socket_name=f"{n}.sock", devices=healthy(f"d{n}"))
             await stack.enter_async_context(plugin)
@@ -222,12 +209,11 @@ async def test_the_number_of_instances_of_a_plugin_is_limited(plugins: Path) -> 
 
 
 async def test_a_new_resource_beyond_the_limit_is_refused(
-    plugins: Path, monkeypatch: pytest.MonkeyPatch
+    manager: DeviceManager, plugins: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A known plugin may register again."""
     monkeypatch.setattr(endpoint_table, "PLUGIN_LIMIT", 1)
     async with (
-        DeviceManager(plugins) as manager,
         FakePlugin(plugins) as one,
         FakePlugin(plugins, "example.com/gadget", socket_name="g.sock") as two,
     ):
@@ -239,12 +225,11 @@ async def test_a_new_resource_beyond_the_limit_is_refused(
 
 
 async def test_a_process_that_connected_meanwhile_counts_for_the_limit(
-    plugins: Path, monkeypatch: pytest.MonkeyPatch
+    manager: DeviceManager, plugins: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many registrations at once do not exceed the limit; a hanging one takes no place."""
     monkeypatch.setattr(endpoint_table, "PLUGIN_LIMIT", 1)
     async with (
-        DeviceManager(plugins) as manager,
         FakePlugin(plugins) as one,
         FakePlugin(plugins, "example.com/gadget", socket_name="g.sock") as two,
     ):
@@ -260,12 +245,11 @@ async def test_a_process_that_connected_meanwhile_counts_for_the_limit(
 
 
 async def test_one_process_cannot_take_all_places(
-    plugins: Path, monkeypatch: pytest.MonkeyPatch
+    manager: DeviceManager, plugins: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its next resource is refused for now; its known resources may register again."""
     monkeypatch.setattr(endpoint_table, "PLUGINS_OF_PEER", 1)
     async with (
-        DeviceManager(plugins) as manager,
         FakePlugin(plugins) as one,
         FakePlugin(plugins, "example.com/gadget", socket_name="g.sock") as two,
     ):
@@ -278,20 +262,17 @@ async def test_one_process_cannot_take_all_places(
 
 
 async def test_a_process_with_many_resources_gets_no_known_resources_of_others(
-    plugins: Path, monkeypatch: pytest.MonkeyPatch
+    manager: DeviceManager, plugins: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though its plugin restarts: the limit is for the process that registers."""
     caller = Peer(0, 7)
     monkeypatch.setattr(endpoint_table, "PLUGINS_OF_PEER", 1)
     monkeypatch.setattr(grpc_channel, "peer_of", lambda _: caller)
     async with (
-        DeviceManager(plugins) as manager,
-        FakePlugin(plugins, devices=healthy("a")) as one,
+        listed(manager, healthy("a")),
         FakePlugin(plugins, "example.com/gadget", socket_name="g.sock") as two,
         FakePlugin(plugins, devices=healthy("b"), socket_name="other.sock") as three,
     ):
-        await one.register()
-        await manager.wait_for(RESOURCE, allocatable=1)
         caller = Peer(0, 8)
         await two.register()
         with pytest.raises(RpcError, match=r"1 plugins of one process are"):
@@ -299,11 +280,9 @@ async def test_a_process_with_many_resources_gets_no_known_resources_of_others(
         assert {*manager.inventory.devices(RESOURCE)} == {"a"}
 
 
-async def test_a_third_instance_brings_its_own_list(plugins: Path) -> None:
-    """Two devices, the same two from another socket, then a third instance with one other
-    device.
-    """
-    async with DeviceManager(plugins) as manager, contextlib.AsyncExitStack() as stack:
+async def test_a_third_instance_brings_its_own_list(manager: DeviceManager, plugins: Path) -> None:
+    """Two devices, the same two from another socket, then one other device."""
+    async with contextlib.AsyncExitStack() as stack:
         for name, ids in (("1.sock", "ab"), ("2.sock", "ab"), ("3.sock", "c")):
             plugin = FakePlugin(plugins, socket_name=name, devices=healthy(*ids))
             await stack.enter_async_context(plugin)
@@ -316,11 +295,9 @@ async def test_a_failed_registration_does_not_touch_the_live_instance(plugins: P
     """The first plugin stays registered, and its end is still noticed."""
     async with (
         DeviceManager(plugins, settings=NodeSettings(timeouts=PluginTimeouts(dial=0.5))) as manager,
-        FakePlugin(plugins, devices=healthy("a")) as good,
+        listed(manager, healthy("a")) as good,
         FakePlugin(plugins, socket_name="bad.sock") as bad,
     ):
-        await good.register()
-        await manager.wait_for(RESOURCE, allocatable=1)
         bad.options = RpcError(StatusCode.INTERNAL, "no")
         for endpoint in ("bad.sock", "nobody.sock"):
             with pytest.raises(RpcError):
@@ -330,9 +307,11 @@ async def test_a_failed_registration_does_not_touch_the_live_instance(plugins: P
         await manager.wait_for(RESOURCE, capacity=1, allocatable=0)
 
 
-async def test_a_failed_registration_leaves_no_connection_open(plugins: Path) -> None:
+async def test_a_failed_registration_leaves_no_connection_open(
+    manager: DeviceManager, plugins: Path
+) -> None:
     """The node closes the connection to a plugin whose options call failed."""
-    async with DeviceManager(plugins) as manager, FakePlugin(plugins) as bad:
+    async with FakePlugin(plugins) as bad:
         bad.options = RpcError(StatusCode.INTERNAL, "no")
         with pytest.raises(RpcError):
             await bad.register()
@@ -344,9 +323,9 @@ async def test_a_failed_registration_leaves_no_connection_open(plugins: Path) ->
         assert len(manager._endpoints) == 0
 
 
-async def test_plugins_register_at_the_same_time(plugins: Path) -> None:
+async def test_plugins_register_at_the_same_time(manager: DeviceManager, plugins: Path) -> None:
     """A plugin that hangs delays no other."""
-    async with DeviceManager(plugins) as manager, contextlib.AsyncExitStack() as stack:
+    async with contextlib.AsyncExitStack() as stack:
         stuck = await stack.enter_async_context(FakePlugin(plugins, "example.com/stuck"))
         stuck.hang("options")
         waiting = asyncio.ensure_future(stuck.register())
@@ -359,9 +338,9 @@ async def test_plugins_register_at_the_same_time(plugins: Path) -> None:
         waiting.cancel()
 
 
-async def test_a_repeated_register_connects_once(plugins: Path) -> None:
+async def test_a_repeated_register_connects_once(manager: DeviceManager, plugins: Path) -> None:
     """The abandoned registration leaves no second stream and no second connection."""
-    async with DeviceManager(plugins) as manager, FakePlugin(plugins, devices=healthy("a")) as one:
+    async with FakePlugin(plugins, devices=healthy("a")) as one:
         gate = one.hang("options")
         first = asyncio.ensure_future(one.register())
         await until(lambda: one.options_asked)
@@ -389,21 +368,21 @@ async def test_a_repeated_register_connects_once(plugins: Path) -> None:
     ids=["empty", "duplicates", "odd ids", "odd health"],
 )
 async def test_lists_with_unusual_devices_are_accepted(
-    plugins: Path, devices: list[object], capacity: int, allocatable: int
+    manager: DeviceManager, plugins: Path, devices: list[object], capacity: int, allocatable: int
 ) -> None:
     """An ID counts once, and unhealthy wins. Any word but Healthy counts as unhealthy."""
-    async with DeviceManager(plugins) as manager, FakePlugin(plugins) as one:
+    async with FakePlugin(plugins) as one:
         await one.send(devices)  # type: ignore[arg-type]
         await one.register()
         await manager.wait_for(RESOURCE, capacity=capacity, allocatable=allocatable)
 
 
 async def test_an_unknown_word_for_health_is_logged(
-    plugins: Path, caplog: pytest.LogCaptureFixture
+    manager: DeviceManager, plugins: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Otherwise users search for broken hardware, although the plugin sends a wrong word."""
     odd = healthy("a")[0]._replace(health="healthy")
-    async with DeviceManager(plugins) as manager, FakePlugin(plugins) as one:
+    async with FakePlugin(plugins) as one:
         await one.send([odd, *unhealthy("b")])
         await one.register()
         await manager.wait_for(RESOURCE, capacity=2)
@@ -413,20 +392,18 @@ async def test_an_unknown_word_for_health_is_logged(
     ]
 
 
-async def test_a_list_of_100_000_devices_is_accepted(plugins: Path) -> None:
+async def test_a_list_of_100_000_devices_is_accepted(manager: DeviceManager, plugins: Path) -> None:
     """A kubelet accepts at most 4 MiB."""
     devices = healthy(*(f"device-with-a-rather-long-name-{n:06}" for n in range(100_000)))
     assert len(as_list(devices)) > 4 * 2**20
-    async with DeviceManager(plugins) as manager, FakePlugin(plugins, devices=devices) as one:
+    async with FakePlugin(plugins, devices=devices) as one:
         await one.register()
         await manager.wait_for(RESOURCE, allocatable=100_000, timeout=30)
 
 
-async def test_identical_lists_cause_no_events(plugins: Path) -> None:
+async def test_identical_lists_cause_no_events(manager: DeviceManager) -> None:
     """Some plugins send the same list again and again."""
-    async with DeviceManager(plugins) as manager, FakePlugin(plugins, devices=healthy("a")) as one:
-        await one.register()
-        await manager.wait_for(RESOURCE, allocatable=1)
+    async with listed(manager, healthy("a")) as one:
         with manager.subscribe() as events:
             for _ in range(5):
                 await one.send(healthy("a"))
@@ -435,12 +412,11 @@ async def test_identical_lists_cause_no_events(plugins: Path) -> None:
             assert [event.kind for event in events.backlog] == [EventKind.LIST_CHANGED]
 
 
-async def test_list_received_tells_whether_a_list_changed_something(plugins: Path) -> None:
-    """True for the first list, even an empty one, and for every change.
-
-    False for a repeated list and for an unknown endpoint.
-    """
-    async with DeviceManager(plugins) as manager, FakePlugin(plugins) as one:
+async def test_list_received_tells_whether_a_list_changed_something(
+    manager: DeviceManager, plugins: Path
+) -> None:
+    """True for the first list, even an empty one. False for an unknown endpoint."""
+    async with FakePlugin(plugins) as one:
         await one.register()
         await manager.wait_for(RESOURCE, capacity=0)
         table = manager._endpoints
@@ -455,9 +431,9 @@ async def test_list_received_tells_whether_a_list_changed_something(plugins: Pat
         assert not await table.list_received(stranger, tuple(healthy("x")), LoopSlices())
 
 
-async def test_events_name_the_changes_of_a_list(plugins: Path) -> None:
+async def test_events_name_the_changes_of_a_list(manager: DeviceManager, plugins: Path) -> None:
     """Appeared, vanished and moved devices are in one event, changes of health in another."""
-    async with DeviceManager(plugins) as manager, FakePlugin(plugins) as one:
+    async with FakePlugin(plugins) as one:
         with manager.subscribe() as events:
             await one.send([*healthy("a", "b", numa=(0,)), *healthy("c")])
             await one.register()
@@ -533,9 +509,7 @@ async def test_a_plugin_that_registers_again_in_time_stops_the_timer(plugins: Pa
                     await one.register()
                     await manager.wait_for(RESOURCE, allocatable=1)
                 await manager.wait_for(RESOURCE, allocatable=0)
-            async with FakePlugin(plugins, devices=healthy("a")) as one:
-                await one.register()
-                await manager.wait_for(RESOURCE, allocatable=1)
+            async with listed(manager, healthy("a")):
                 loop = asyncio.get_running_loop()
                 past_the_grace_period = loop.time() + 1.1
                 await until(lambda: loop.time() > past_the_grace_period)
@@ -543,11 +517,9 @@ async def test_a_plugin_that_registers_again_in_time_stops_the_timer(plugins: Pa
             assert EventKind.REMOVED not in {event.kind for event in events.backlog}
 
 
-async def test_a_lost_stream_is_opened_again_without_a_registration(plugins: Path) -> None:
+async def test_a_lost_stream_is_opened_again_without_a_registration(manager: DeviceManager) -> None:
     """The plugin does not register again, but its socket is still there: allocatable returns."""
-    async with DeviceManager(plugins) as manager, FakePlugin(plugins, devices=healthy("a")) as one:
-        await one.register()
-        await manager.wait_for(RESOURCE, allocatable=1)
+    async with listed(manager, healthy("a")) as one:
         with manager.subscribe() as events:
             await one.end_streams()
             assert (await anext(events)).kind is EventKind.DISCONNECTED
@@ -555,9 +527,11 @@ async def test_a_lost_stream_is_opened_again_without_a_registration(plugins: Pat
         await manager.allocate(ONE)
 
 
-async def test_a_stream_that_fails_at_once_leaves_a_resource_without_devices(plugins: Path) -> None:
+async def test_a_stream_that_fails_at_once_leaves_a_resource_without_devices(
+    manager: DeviceManager, plugins: Path
+) -> None:
     """The node shows 0/0, and the resource stays known."""
-    async with DeviceManager(plugins) as manager, FakePlugin(plugins) as one:
+    async with FakePlugin(plugins) as one:
         one.errors["list"] = RpcError(StatusCode.INTERNAL, "broken")
         await one.register()
         await manager.wait_for(RESOURCE, capacity=0, allocatable=0)
@@ -588,7 +562,10 @@ async def test_stop_closes_everything(plugins: Path) -> None:
 
 
 async def test_after_a_bug_in_reading_lists_no_device_is_healthy(
-    plugins: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    manager: DeviceManager,
+    plugins: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Any error of our own code makes the devices of the plugin unavailable."""
 
@@ -596,26 +573,25 @@ async def test_after_a_bug_in_reading_lists_no_device_is_healthy(
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(Endpoint, "follow", broken)
-    async with DeviceManager(plugins) as manager, FakePlugin(plugins, devices=healthy("a")) as one:
+    async with FakePlugin(plugins, devices=healthy("a")) as one:
         await one.register()
         await manager.wait_for(RESOURCE, capacity=0, allocatable=0)
     assert "reading its lists failed" in caplog.text
 
 
 async def test_a_real_plugin_that_found_no_place_registers_when_there_is_one(
-    plugins: Path, monkeypatch: pytest.MonkeyPatch
+    manager: DeviceManager, plugins: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A limit is a temporary refusal: the plugin neither ends nor needs a restart."""
     monkeypatch.setattr(endpoint_table, "PLUGIN_LIMIT", 1)
-    async with DeviceManager(plugins) as manager:
-        scanner = Widgets(gadget=widgets("a", "b"))
-        async with FakePlugin(plugins) as other:
-            await other.register()
-            async with kd.serve(scanner, domain=DOMAIN, socket_dir=plugins, timing=QUICK) as runner:
-                await until(lambda: runner.servers)
-                counts = runner.servers["gadget"].counts
-                await until(lambda: counts["failed_registrations"] > 1)
-                assert [*manager.inventory] == [RESOURCE]
-                await other.stop()
-                await until(lambda: len(manager.inventory.devices(f"{DOMAIN}/gadget")) == 2)
-                await until(lambda: counts["registrations"] == 1)
+    scanner = Widgets(gadget=widgets("a", "b"))
+    async with FakePlugin(plugins) as other:
+        await other.register()
+        async with kd.serve(scanner, domain=DOMAIN, socket_dir=plugins, timing=QUICK) as runner:
+            await until(lambda: runner.servers)
+            counts = runner.servers["gadget"].counts
+            await until(lambda: counts["failed_registrations"] > 1)
+            assert [*manager.inventory] == [RESOURCE]
+            await other.stop()
+            await until(lambda: len(manager.inventory.devices(f"{DOMAIN}/gadget")) == 2)
+            await until(lambda: counts["registrations"] == 1)

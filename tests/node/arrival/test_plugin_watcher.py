@@ -45,6 +45,11 @@ class FakeTable:
         return [verb for verb, _, _ in self.calls]
 
 
+@pytest.fixture
+def table() -> FakeTable:
+    return FakeTable()
+
+
 @contextlib.asynccontextmanager
 async def watching(
     directory: Path, table: FakeTable, *, timing: WatcherTiming = QUICK
@@ -59,9 +64,8 @@ async def watching(
         await watcher.stop()
 
 
-async def test_present_and_new_plugins_are_registered(short_dir: Path) -> None:
+async def test_present_and_new_plugins_are_registered(short_dir: Path, table: FakeTable) -> None:
     """The watcher asks each plugin for its info, connects to its socket, and notifies it."""
-    table = FakeTable()
     async with WatchedPlugin(short_dir / "old.sock") as old, watching(short_dir, table):
         await until(lambda: old.told)
         async with WatchedPlugin(short_dir / "deep/er/new.sock", name="a.b/new") as new:
@@ -71,9 +75,10 @@ async def test_present_and_new_plugins_are_registered(short_dir: Path) -> None:
     assert old.told == new.told == [(True, "")]
 
 
-async def test_the_endpoint_in_the_info_is_the_socket_of_the_plugin(short_dir: Path) -> None:
+async def test_the_endpoint_in_the_info_is_the_socket_of_the_plugin(
+    short_dir: Path, table: FakeTable
+) -> None:
     """The device plugin service may be on another socket, named by its absolute path."""
-    table = FakeTable()
     async with (
         WatchedPlugin(short_dir / "p.sock", endpoint="/elsewhere/plugin.sock") as plugin,
         watching(short_dir, table),
@@ -107,9 +112,8 @@ def test_an_announced_path_that_exists_is_never_replaced(short_dir: Path) -> Non
     assert serving_socket(str(announced), short_dir / "plugin.sock", short_dir) == announced
 
 
-async def test_a_deleted_socket_disconnects_its_plugin(short_dir: Path) -> None:
+async def test_a_deleted_socket_disconnects_its_plugin(short_dir: Path, table: FakeTable) -> None:
     """A socket created again at this path is registered again."""
-    table = FakeTable()
     async with watching(short_dir, table):
         async with WatchedPlugin(short_dir / "p.sock") as plugin:
             await until(lambda: plugin.told)
@@ -119,56 +123,47 @@ async def test_a_deleted_socket_disconnects_its_plugin(short_dir: Path) -> None:
     assert table.verbs == ["connect", "disconnect", "connect"]
 
 
+INVALID = "plugin validation failed with err: "
+
+
 @pytest.mark.parametrize(
     ("said", "told"),
     [
         (
             {"type": "CSIPlugin"},
-            (
-                "RegisterPlugin error -- no handler registered for plugin type: "
-                "CSIPlugin at socket {path}"
-            ),
+            "no handler registered for plugin type: CSIPlugin at socket {path}",
         ),
         (
             {"supported_versions": ("v1alpha", "v2")},
-            (
-                "RegisterPlugin error -- plugin validation failed with err: "
-                "manager version, v1beta1, is not among plugin supported versions [v1alpha v2]"
-            ),
+            INVALID
+            + "manager version, v1beta1, is not among plugin supported versions [v1alpha v2]",
         ),
         (
             {"endpoint": "/tmp/p\0.sock"},
-            (
-                "RegisterPlugin error -- plugin validation failed with err: "
-                'the endpoint "/tmp/p\0.sock" is invalid: no path holds a NUL character'
-            ),
+            INVALID + 'the endpoint "/tmp/p\0.sock" is invalid: no path holds a NUL character',
         ),
         (
             {"name": "bad"},
-            (
-                "RegisterPlugin error -- plugin validation failed with err: "
-                'invalid name of device plugin socket: the ResourceName "bad" is invalid'
-            ),
+            INVALID + 'invalid name of device plugin socket: the ResourceName "bad" is invalid',
         ),
     ],
 )
 async def test_a_refused_plugin_gets_the_reason(
-    said: dict[str, object], told: str, short_dir: Path
+    said: dict[str, object], table: FakeTable, told: str, short_dir: Path
 ) -> None:
     """The kubelet's words, repeated after each pause. No connection is opened."""
-    table = FakeTable()
     async with (
         WatchedPlugin(short_dir / "p.sock", **said) as plugin,
         watching(short_dir, table),
     ):
         await until(lambda: len(plugin.told) >= 2)
-    assert plugin.told[:2] == [(False, told.format(path=plugin.path))] * 2
+    reason = f"RegisterPlugin error -- {told.format(path=plugin.path)}"
+    assert plugin.told[:2] == [(False, reason)] * 2
     assert not table.calls
 
 
-async def test_a_failed_registration_is_repeated(short_dir: Path) -> None:
+async def test_a_failed_registration_is_repeated(short_dir: Path, table: FakeTable) -> None:
     """Kubelets before 1.36 wait until the socket is created again."""
-    table = FakeTable()
     table.error = DialPluginFailed("context deadline exceeded")
     async with (
         WatchedPlugin(short_dir / "p.sock") as plugin,
@@ -177,21 +172,16 @@ async def test_a_failed_registration_is_repeated(short_dir: Path) -> None:
         await until(lambda: plugin.told)
         table.error = None
         await until(lambda: (True, "") in plugin.told)
-    assert plugin.told[0] == (
-        False,
-        (
-            "RegisterPlugin error -- plugin registration failed with err: "
-            "failed to dial device plugin: context deadline exceeded"
-        ),
-    )
+    reason = "failed to dial device plugin: context deadline exceeded"
+    words = f"RegisterPlugin error -- plugin registration failed with err: {reason}"
+    assert plugin.told[0] == (False, words)
     assert table.verbs == ["connect"]
 
 
 async def test_a_failed_notification_undoes_the_registration(
-    short_dir: Path,
+    short_dir: Path, table: FakeTable
 ) -> None:
     """Then the registration is repeated."""
-    table = FakeTable()
     async with WatchedPlugin(short_dir / "p.sock") as plugin:
         plugin.notify_error = RpcError(StatusCode.INTERNAL, "no")
         async with watching(short_dir, table):
@@ -222,10 +212,9 @@ def test_the_deadline_of_get_info_is_longer_than_that_of_a_kubelet(short_dir: Pa
 
 
 async def test_a_socket_that_does_not_answer_is_asked_again_and_delays_no_other(
-    short_dir: Path,
+    short_dir: Path, table: FakeTable
 ) -> None:
     """A failed GetInfo call is repeated. Another plugin is registered meanwhile."""
-    table = FakeTable()
     async with WatchedPlugin(short_dir / "bad.sock", name="a.b/bad") as bad:
         bad.get_info_error = RpcError(StatusCode.UNAVAILABLE, "not yet")
         async with watching(short_dir, table), WatchedPlugin(short_dir / "good.sock") as good:
@@ -236,10 +225,9 @@ async def test_a_socket_that_does_not_answer_is_asked_again_and_delays_no_other(
 
 
 async def test_an_unexpected_error_is_logged_and_the_plugin_is_tried_again(
-    short_dir: Path, caplog: pytest.LogCaptureFixture
+    short_dir: Path, table: FakeTable, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An error in our own code."""
-    table = FakeTable()
     table.error = ValueError("surprise")
     async with WatchedPlugin(short_dir / "p.sock") as plugin, watching(short_dir, table):
         await until(lambda: "surprise" in caplog.text)
@@ -247,9 +235,10 @@ async def test_an_unexpected_error_is_logged_and_the_plugin_is_tried_again(
         await until(lambda: plugin.told == [(True, "")])
 
 
-async def test_a_socket_file_without_a_listener_is_ignored_and_not_deleted(short_dir: Path) -> None:
+async def test_a_socket_file_without_a_listener_is_ignored_and_not_deleted(
+    short_dir: Path, table: FakeTable
+) -> None:
     """A plugin that binds there later is found."""
-    table = FakeTable()
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(short_dir / "p.sock"))
     async with watching(short_dir, table) as watcher:
@@ -259,10 +248,12 @@ async def test_a_socket_file_without_a_listener_is_ignored_and_not_deleted(short
 
 
 async def test_an_unreadable_directory_disconnects_no_plugin(
-    short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    short_dir: Path,
+    table: FakeTable,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """For example, if no more files can be opened: the watcher tries again later."""
-    table = FakeTable()
     scandir = os.scandir
 
     def refuse(_: object) -> None:

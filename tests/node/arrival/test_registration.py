@@ -32,6 +32,7 @@ from kubedevices.wire.unix_grpc import CALLER, GrpcChannel
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.full_disk import refuse_sockets
 from tests.golden_data import load
+from tests.node_manager import listed
 from tests.waiting import until
 
 MESSAGES = load("messages")
@@ -39,12 +40,6 @@ MESSAGES = load("messages")
 
 async def accept(resource: str, path: Path) -> None:
     """Replace connecting: every plugin answers."""
-
-
-@pytest.fixture
-def plugins(short_dir: Path) -> Path:
-    """Give the plugin directory of a node."""
-    return short_dir / "p"
 
 
 async def register(directory: Path, version: str, endpoint: str, resource: str) -> None:
@@ -83,23 +78,23 @@ def test_the_default_deadlines_are_those_of_the_kubelet() -> None:
     assert PluginTimeouts().pre_start == 30
 
 
-async def test_a_plugin_may_register_shortly_before_it_listens(plugins: Path) -> None:
+async def test_a_plugin_may_register_shortly_before_it_listens(
+    manager: DeviceManager, plugins: Path
+) -> None:
     """The node repeats the dial until the deadline."""
-    async with DeviceManager(plugins) as manager:
-        plugin = FakePlugin(plugins, devices=healthy("a"))
-        registering = asyncio.ensure_future(plugin.register())
-        await until(lambda: len(asyncio.all_tasks()) > 2)
-        async with plugin:
-            await asyncio.wait_for(registering, 5)
-            await manager.wait_for(RESOURCE, allocatable=1)
+    plugin = FakePlugin(plugins, devices=healthy("a"))
+    registering = asyncio.ensure_future(plugin.register())
+    await until(lambda: len(asyncio.all_tasks()) > 2)
+    async with plugin:
+        await asyncio.wait_for(registering, 5)
+        await manager.wait_for(RESOURCE, allocatable=1)
 
 
-async def test_a_plugin_whose_options_call_fails_is_refused(plugins: Path) -> None:
-    """The error of Register has both texts.
-
-    ListAndWatch is never called, and the resource stays unknown.
-    """
-    async with DeviceManager(plugins) as manager, FakePlugin(plugins) as plugin:
+async def test_a_plugin_whose_options_call_fails_is_refused(
+    manager: DeviceManager, plugins: Path
+) -> None:
+    """The error has both texts. ListAndWatch is never called."""
+    async with FakePlugin(plugins) as plugin:
         plugin.options = RpcError(StatusCode.UNIMPLEMENTED, "no options here")
         with pytest.raises(RpcError) as error:
             await plugin.register()
@@ -148,18 +143,17 @@ async def test_only_the_beginning_of_a_long_text_is_stored(plugins: Path, part: 
         assert len(metrics.text()) < 10_000
 
 
-async def test_a_refusal_is_an_event(plugins: Path) -> None:
+async def test_a_refusal_is_an_event(manager: DeviceManager, plugins: Path) -> None:
     """Listeners of the node see which plugin was refused, and why."""
-    async with DeviceManager(plugins) as manager:
-        with manager.subscribe() as events:
-            with pytest.raises(RpcError):
-                await register(plugins, "v1beta1", "x.sock", "bad")
-            assert (await anext(events)).as_dict() == {
-                "event": "refused",
-                "resource": "bad",
-                "socket": "x.sock",
-                "reason": MESSAGES["register_bad_name"]["text"],
-            }
+    with manager.subscribe() as events:
+        with pytest.raises(RpcError):
+            await register(plugins, "v1beta1", "x.sock", "bad")
+        assert (await anext(events)).as_dict() == {
+            "event": "refused",
+            "resource": "bad",
+            "socket": "x.sock",
+            "reason": MESSAGES["register_bad_name"]["text"],
+        }
 
 
 # ---------------------------------------------------------------- callers that give up
@@ -174,12 +168,11 @@ async def register_in_a_hurry(plugin: FakePlugin) -> None:
     await asyncio.wait({calling})
 
 
-async def test_an_abandoned_register_call_is_finished(plugins: Path) -> None:
+async def test_an_abandoned_register_call_is_finished(
+    manager: DeviceManager, plugins: Path
+) -> None:
     """A kubelet does the same. Many plugins wait for less time than a busy node needs."""
-    async with (
-        DeviceManager(plugins) as manager,
-        FakePlugin(plugins, devices=healthy("a")) as plugin,
-    ):
+    async with FakePlugin(plugins, devices=healthy("a")) as plugin:
         answer = plugin.hang("options")
         await register_in_a_hurry(plugin)
         answer.set()
@@ -214,12 +207,11 @@ async def test_a_register_call_with_a_missing_socket_fails_at_once(plugins: Path
             await asyncio.wait_for(plugin.register(endpoint="gone.sock"), 30)
 
 
-async def test_a_repeated_register_replaces_the_abandoned_call(plugins: Path) -> None:
+async def test_a_repeated_register_replaces_the_abandoned_call(
+    manager: DeviceManager, plugins: Path
+) -> None:
     """Repeated calls do not pile up: the abandoned registration ends when the next one begins."""
-    async with (
-        DeviceManager(plugins) as manager,
-        FakePlugin(plugins, devices=healthy("a")) as plugin,
-    ):
+    async with FakePlugin(plugins, devices=healthy("a")) as plugin:
         answer = plugin.hang("options")
         for _ in range(3):
             await register_in_a_hurry(plugin)
@@ -232,12 +224,11 @@ async def test_a_repeated_register_replaces_the_abandoned_call(plugins: Path) ->
         assert plugin.streams_opened == 1
 
 
-async def test_a_stop_cancels_abandoned_register_calls(plugins: Path) -> None:
+async def test_a_stop_cancels_abandoned_register_calls(
+    manager: DeviceManager, plugins: Path
+) -> None:
     """No plugin is registered at a stopped node."""
-    async with (
-        DeviceManager(plugins) as manager,
-        FakePlugin(plugins, devices=healthy("a")) as plugin,
-    ):
+    async with FakePlugin(plugins, devices=healthy("a")) as plugin:
         answer = plugin.hang("options")
         await register_in_a_hurry(plugin)
         await manager.stop()
@@ -249,12 +240,11 @@ async def test_a_stop_cancels_abandoned_register_calls(plugins: Path) -> None:
 # ---------------------------------------------------------------- checks of the request
 
 
-async def test_the_options_of_the_request_are_ignored(plugins: Path) -> None:
-    """Only the answer of GetDevicePluginOptions counts.
-
-    The node calls it once for each registration.
-    """
-    async with DeviceManager(plugins) as manager, FakePlugin(plugins) as plugin:
+async def test_the_options_of_the_request_are_ignored(
+    manager: DeviceManager, plugins: Path
+) -> None:
+    """The answer of GetDevicePluginOptions counts, called once for each registration."""
+    async with FakePlugin(plugins) as plugin:
         async with await GrpcChannel.dial(plugins / "kubelet.sock") as channel:
             await RegistrationClient(channel).register(
                 RegisterRequest("v1beta1", "widget.sock", RESOURCE, PluginOptions(True, True)),
@@ -298,9 +288,7 @@ def test_the_directory_must_be_absolute() -> None:
 async def test_kubelet_sock_appears_only_when_it_accepts_connections(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A plugin that dials as soon as the file appears is accepted: the file appears after
-    listen().
-    """
+    """After listen(), so a plugin that dials as soon as the file appears is accepted."""
     path = short_dir / "kubelet.sock"
     appeared: list[bool] = []
     listen = socket.socket.listen
@@ -350,11 +338,9 @@ def test_a_too_long_path_is_an_error_before_anything_is_created(short_dir: Path)
     assert not directory.exists()
 
 
-async def test_a_served_directory_is_not_taken_over(plugins: Path) -> None:
+async def test_a_served_directory_is_not_taken_over(manager: DeviceManager, plugins: Path) -> None:
     """A second manager with another state directory is refused. The first one continues."""
-    async with DeviceManager(plugins) as manager, FakePlugin(plugins, devices=healthy("a")) as one:
-        await one.register()
-        await manager.wait_for(RESOURCE, allocatable=1)
+    async with listed(manager, healthy("a")) as one:
         other = DeviceManager(plugins, state_dir=plugins.with_name("other"))
         with pytest.raises(SocketInUse):
             await other.start()

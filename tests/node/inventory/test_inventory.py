@@ -12,11 +12,10 @@ from tests.inventory_rig import Plugin, R, S, numbers
 # ---------------------------------------------------------------- golden trace
 
 
-def test_the_capacity_trace_is_that_of_the_kubelet() -> None:
+def test_the_capacity_trace_is_that_of_the_kubelet(inventory: Inventory, plugin: Plugin) -> None:
     """Each step of the trace: capacity, allocatable and removed resources."""
     trace = load("capacity_trace")
     steps = iter(trace["sequence"])
-    inventory = Inventory()
 
     def check(event: str, now: float) -> None:
         expected = next(steps)
@@ -26,7 +25,6 @@ def test_the_capacity_trace_is_that_of_the_kubelet() -> None:
         assert found.allocatable.get(R) == expected["allocatable"], event
         assert list(found.removed) == expected["removed"], event
 
-    plugin = Plugin(inventory)
     check("connected, no list yet", 0)
     plugin.list("a", "b", "!c")
     check("list a,b healthy, c unhealthy", 1)
@@ -74,10 +72,8 @@ def test_unusual_lists_of_the_trace_count_as_in_the_kubelet() -> None:
     assert (early["capacity"], early["allocatable"]) == (0, None), "row 18"
 
 
-def test_duplicate_devices_count_once() -> None:
+def test_duplicate_devices_count_once(inventory: Inventory, plugin: Plugin) -> None:
     """A resource whose stream ended before its first list has zero devices."""
-    inventory = Inventory()
-    plugin = Plugin(inventory)
     assert numbers(inventory) == (None, None), "no list yet"
     plugin.list("a", "a", "!a", "b")
     assert numbers(inventory) == (2, 1)
@@ -90,9 +86,8 @@ def test_duplicate_devices_count_once() -> None:
 
 
 @pytest.mark.parametrize("sockets", [("a", "b", "c"), ("a", "a", "a"), ("", "", "")])
-def test_re_registration(sockets: tuple[str, str, str]) -> None:
+def test_re_registration(inventory: Inventory, sockets: tuple[str, str, str]) -> None:
     """DevicePluginReRegistration: 2/2, the same from a second plugin, 1/1 from a third."""
-    inventory = Inventory()
     one = Plugin(inventory, socket=sockets[0])
     one.list("Dev1", "Dev2")
     assert numbers(inventory) == (2, 2)
@@ -105,9 +100,8 @@ def test_re_registration(sockets: tuple[str, str, str]) -> None:
     assert list(inventory.devices(R)) == ["Dev3"]
 
 
-def test_update_capacity_allocatable() -> None:
+def test_update_capacity_allocatable(inventory: Inventory) -> None:
     """UpdateCapacityAllocatable: devices and resources appear, change, expire, and are restored."""
-    inventory = Inventory()
     one = Plugin(inventory, R)
     one.list("a", "b", "!c")
     assert numbers(inventory) == (3, 2)
@@ -137,9 +131,8 @@ def test_update_capacity_allocatable() -> None:
     assert again.get_capacity(0) == Capacity({"resource2": 0}, {"resource2": 0}, ())
 
 
-def test_allocatable_devices_of_several_resources() -> None:
+def test_allocatable_devices_of_several_resources(inventory: Inventory) -> None:
     """GetAllocatableDevicesMultipleResources: each resource has its own healthy devices."""
-    inventory = Inventory()
     Plugin(inventory, R).list("a", "b", "!c")
     Plugin(inventory, S).list("!a", "d")
     assert set(inventory.healthy(R)) == {"a", "b"}
@@ -147,10 +140,8 @@ def test_allocatable_devices_of_several_resources() -> None:
     assert not inventory.healthy("v.example/unknown")
 
 
-def test_a_device_that_recovers_is_allocatable() -> None:
+def test_a_device_that_recovers_is_allocatable(inventory: Inventory, plugin: Plugin) -> None:
     """GetAllocatableDevicesHealthTransition: from unhealthy to healthy."""
-    inventory = Inventory()
-    plugin = Plugin(inventory)
     plugin.list("!a")
     assert plugin.list("a").changed == ("a",)
     assert set(inventory.healthy(R)) == {"a"}
@@ -171,11 +162,11 @@ def test_after_a_disconnect_all_devices_stay_known_for_the_grace_period() -> Non
     assert inventory.get_capacity(120) == Capacity({}, {}, ())
 
 
-def test_each_change_of_health_concerns_exactly_one_of_two_hundred_pods() -> None:
+def test_each_change_of_health_concerns_exactly_one_of_two_hundred_pods(
+    inventory: Inventory, plugin: Plugin
+) -> None:
     """FeatureGateResourceHealthStatus: a list with equal health concerns no pod."""
-    inventory = Inventory()
     pod_devices = PodDevices(inventory)
-    plugin = Plugin(inventory)
     names = [f"d{i}" for i in range(200)]
     plugin.list(*names)
     for name in names:
@@ -192,10 +183,8 @@ def test_each_change_of_health_concerns_exactly_one_of_two_hundred_pods() -> Non
 # ---------------------------------------------------------------- known resources
 
 
-def test_a_resource_is_known_from_its_registration_on() -> None:
+def test_a_resource_is_known_from_its_registration_on(inventory: Inventory, plugin: Plugin) -> None:
     """A kubelet admits pods without devices until the first list."""
-    inventory = Inventory()
-    plugin = Plugin(inventory)
     assert inventory.is_known(R)
     assert not inventory.has_reported(R)
     plugin.list()
@@ -203,9 +192,8 @@ def test_a_resource_is_known_from_its_registration_on() -> None:
     assert inventory.has_reported(R)
 
 
-def test_a_resource_with_held_devices_only_is_known() -> None:
+def test_a_resource_with_held_devices_only_is_known(inventory: Inventory) -> None:
     """A pod of a restored checkpoint holds devices of a resource without a plugin."""
-    inventory = Inventory()
     assert not inventory.is_known(R)
     inventory.reserve(R, ["a"])
     assert inventory.is_known(R)
@@ -213,9 +201,8 @@ def test_a_resource_with_held_devices_only_is_known() -> None:
     assert not inventory.is_known(R)
 
 
-def test_a_restored_resource_has_not_reported() -> None:
+def test_a_restored_resource_has_not_reported(inventory: Inventory) -> None:
     """Devices of an earlier start are not healthy until a plugin lists them."""
-    inventory = Inventory()
     inventory.restore(R, 0)
     inventory.restore(R, 100)
     assert inventory.is_known(R)
@@ -235,10 +222,8 @@ def test_health_of_an_unlisted_device_is_unknown() -> None:
     assert Inventory().per_numa(R, ["a"]) == {-1: ["a"]}
 
 
-def test_reserved_devices_survive_their_resource() -> None:
+def test_reserved_devices_survive_their_resource(inventory: Inventory, plugin: Plugin) -> None:
     """A held device is not free when its plugin registers again after the grace period."""
-    inventory = Inventory()
-    plugin = Plugin(inventory)
     plugin.list("a", "b")
     inventory.reserve(R, ["a"])
     plugin.end(0)

@@ -30,15 +30,13 @@ def test_a_container_status_has_the_health_of_its_devices() -> None:
     """UpdateAllocatedResourcesStatus: one healthy, one unhealthy, and one unlisted device."""
     inventory, pod_devices = node()
     pod_devices.insert("p", "c", R, held("good", "bad", "gone"))
-    other = ResourceStatus("claim:x", ())
-    stale = ResourceStatus(R, (ResourceHealth("good", "Unhealthy"),))
-    status = allocated_resources_status("p", "c", inventory, pod_devices, before=[stale, other])
+    status = allocated_resources_status("p", "c", inventory, pod_devices)
     expected = (
         ResourceHealth("good", "Healthy"),
         ResourceHealth("bad", "Unhealthy"),
         ResourceHealth("gone", "Unknown"),
     )
-    assert status == (ResourceStatus(R, expected), other)
+    assert status == (ResourceStatus(R, expected),)
     assert allocated_resources_status("p", "x", inventory, pod_devices) == ()
 
 

@@ -3,7 +3,6 @@
 import random
 import sqlite3
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,20 +14,6 @@ from kubedevices.node.pods.pod_devices import Holding
 from tests.ledger_rows import BOOT, GADGET, WIDGET, admitted, crashed, held, holdings, pod, reopened
 
 OTHER_BOOT = "boot-2"
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """Return the path of the ledger."""
-    return tmp_path / "ledger.db"
-
-
-@pytest.fixture
-def ledger(path: Path) -> Iterator[LedgerFile]:
-    """Give a new ledger."""
-    made = LedgerFile.create(path, (), (), BOOT)
-    yield made
-    made.close()
 
 
 # ---------------------------------------------------------------- written and read again
@@ -125,10 +110,7 @@ def test_only_the_owner_may_read_the_ledger(path: Path, ledger: LedgerFile) -> N
 
 
 def test_a_change_is_on_the_disk_when_it_is_answered(ledger: LedgerFile) -> None:
-    """The log is synchronised at each commit.
-
-    A test cannot cut the power, so it reads the settings.
-    """
+    """A test cannot cut the power, so it reads the settings: each commit synchronises the log."""
     pragmas = {"synchronous": 2, "journal_mode": "wal", "wal_autocheckpoint": 0}
     for pragma, value in pragmas.items():
         assert ledger._connection.execute(f"PRAGMA {pragma}").fetchone() == (value,)

@@ -1,7 +1,6 @@
 """The log of the ledger: after a truncation or damage, the ledger has a complete earlier state."""
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,20 +10,6 @@ from kubedevices.node.pods.pod_devices_store import AdmittedPod
 from tests.ledger_rows import BOOT, admitted, crashed, reopened
 
 Content = list[AdmittedPod]
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """Return the path of the ledger."""
-    return tmp_path / "ledger.db"
-
-
-@pytest.fixture
-def ledger(path: Path) -> Iterator[LedgerFile]:
-    """Give a new ledger."""
-    made = LedgerFile.create(path, (), (), BOOT)
-    yield made
-    made.close()
 
 
 def history(ledger: LedgerFile) -> list[Content]:

@@ -25,6 +25,7 @@ from kubedevices.node.services.pod_resources import PodResourcesServer
 from kubedevices.values.allocation import ContainerAllocateResponse, PluginOptions
 from kubedevices.values.device import ReportedDevice
 from kubedevices.wire.unix_grpc import GrpcChannel
+from tests.turns import Turns
 
 GPU = "example.com/gpu"
 TRAINING = Pod(
@@ -57,6 +58,11 @@ class FakeNode:
         self.pod_devices.insert(uid, container, GPU, held)
 
 
+@pytest.fixture
+def node() -> FakeNode:
+    return FakeNode()
+
+
 @contextlib.asynccontextmanager
 async def serving(
     directory: Path, node: FakeNode
@@ -75,9 +81,10 @@ async def serving(
         await server.stop()
 
 
-async def test_list_has_sidecars_before_apps_and_no_plain_init_container(short_dir: Path) -> None:
+async def test_list_has_sidecars_before_apps_and_no_plain_init_container(
+    short_dir: Path, node: FakeNode
+) -> None:
     """v1.List has restartable init containers first, then apps, also containers without devices."""
-    node = FakeNode()
     node.hold("warm-up", {0: ["gpu-0"]})
     node.hold("metrics", {0: ["gpu-0"]})
     node.hold("train", {-1: ["gpu-1"]})
@@ -95,11 +102,8 @@ async def test_list_has_sidecars_before_apps_and_no_plain_init_container(short_d
         )
 
 
-async def test_a_pod_without_a_name_is_listed_with_its_uid(short_dir: Path) -> None:
-    """A kubelet's checkpoint has only UIDs; with empty names, clients could not tell these pods
-    apart.
-    """
-    node = FakeNode()
+async def test_a_pod_without_a_name_is_listed_with_its_uid(short_dir: Path, node: FakeNode) -> None:
+    """A kubelet's checkpoint has only UIDs; with empty names all pods would be the same."""
     node.admitted = {"uid-9": Pod("", "", "uid-9", containers=(Container("c"),))}
     node.hold("c", {0: ["gpu-0"]}, uid="uid-9")
     async with serving(short_dir, node) as (client, _):
@@ -110,9 +114,8 @@ async def test_a_pod_without_a_name_is_listed_with_its_uid(short_dir: Path) -> N
             await client.get_pod("", "", timeout=5)
 
 
-async def test_a_device_on_two_numa_nodes_is_listed_twice(short_dir: Path) -> None:
+async def test_a_device_on_two_numa_nodes_is_listed_twice(short_dir: Path, node: FakeNode) -> None:
     """One message for each device and NUMA node, each with one ID, as in a kubelet."""
-    node = FakeNode()
     node.hold("train", {0: ["gpu-0", "gpu-1"], 1: ["gpu-0"]})
     async with serving(short_dir, node) as (client, _):
         (pod,) = await client.list_pods(timeout=5)
@@ -123,9 +126,8 @@ async def test_a_device_on_two_numa_nodes_is_listed_twice(short_dir: Path) -> No
     )
 
 
-async def test_the_next_list_has_every_change_of_a_pod(short_dir: Path) -> None:
+async def test_the_next_list_has_every_change_of_a_pod(short_dir: Path, node: FakeNode) -> None:
     """New devices and ended pods are in the next list, although lists are cached."""
-    node = FakeNode()
     async with serving(short_dir, node) as (client, _):
         (pod,) = await client.list_pods(timeout=5)
         assert not pod.containers[1].devices
@@ -166,9 +168,8 @@ def test_a_cached_list_equals_a_new_list(made: list[Any]) -> None:
         assert asked._encode_all() == PodResourcesServer(node, Path("socket"))._encode_all()
 
 
-async def test_get_returns_one_pod_or_an_error(short_dir: Path) -> None:
+async def test_get_returns_one_pod_or_an_error(short_dir: Path, node: FakeNode) -> None:
     """v1.Get has the same content as v1.List. An unknown pod is UNKNOWN with the kubelet's text."""
-    node = FakeNode()
     node.hold("train", {0: ["gpu-0"]})
     async with serving(short_dir, node) as (client, counted):
         (listed,) = await client.list_pods(timeout=5)
@@ -179,12 +180,8 @@ async def test_get_returns_one_pod_or_an_error(short_dir: Path) -> None:
     assert counted[-2:] == [("get", "v1", False), ("get", "v1", True)]
 
 
-async def test_allocatable_has_every_healthy_device(short_dir: Path) -> None:
-    """Held devices too, and no unhealthy ones.
-
-    A kubelet leaves out devices with an empty topology.
-    """
-    node = FakeNode()
+async def test_allocatable_has_every_healthy_device(short_dir: Path, node: FakeNode) -> None:
+    """Held devices too. A kubelet leaves out devices with an empty topology."""
     generation = node.inventory.connect(GPU, PluginOptions()).generation
     devices = (
         ReportedDevice("a", "Healthy", (0, 1)),
@@ -202,31 +199,22 @@ async def test_allocatable_has_every_healthy_device(short_dir: Path) -> None:
 
 async def test_many_allocatable_devices_are_encoded_in_turns(short_dir: Path) -> None:
     """Other tasks run after some devices, and all callers share the answer that is being made."""
-    node, count, turns = FakeNode(), 20_000, 0
+    node, count = FakeNode(), 20_000
     generation = node.inventory.connect(GPU, PluginOptions()).generation
     devices = tuple(ReportedDevice(f"gpu-{n}", "Healthy", (n % 2,)) for n in range(count))
     node.inventory.report(GPU, generation, devices)
     server = PodResourcesServer(node, short_dir / "pods.sock")
     steps = sum(1 for _ in server._encode_allocatable())
     assert count / 128 <= steps <= count
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    other = asyncio.create_task(others())
-    first, second = await asyncio.gather(server.get_allocatable(), server.get_allocatable())
-    other.cancel()
+    async with Turns() as turns:
+        first, second = await asyncio.gather(server.get_allocatable(), server.get_allocatable())
     assert first is second
     assert len(ALLOCATABLE.from_wire(first)) == count
-    assert turns >= 20
+    assert turns.count >= 20
 
 
-async def test_v1alpha1_lists_app_containers_only(short_dir: Path) -> None:
+async def test_v1alpha1_lists_app_containers_only(short_dir: Path, node: FakeNode) -> None:
     """The first version of the API has neither sidecars nor NUMA nodes."""
-    node = FakeNode()
     node.hold("metrics", {0: ["gpu-0"]})
     node.hold("train", {0: ["gpu-1"]})
     async with serving(short_dir, node) as (client, counted):

@@ -78,6 +78,7 @@ def shown(hints: Hints) -> Any:
 
 ONE_EACH: Mapping[str, Nodes] = {"dev0": (0,), "dev1": (1,)}
 TWO_EACH: Mapping[str, Nodes] = {"dev0": (0,), "dev1": (1,), "dev2": (0,), "dev3": (1,)}
+FIRST_TWO = ["dev0", "dev1"]
 
 
 # ---------------------------------------------------------------- golden vectors
@@ -105,10 +106,7 @@ NOT_ON_THIS_MACHINE: Mapping[int, str | None] = {
 
 @pytest.mark.parametrize(("number", "case"), cases("device_topology_hints"))
 def test_hints_are_those_of_the_kubelet(number: int, case: Any) -> None:
-    """Hints and their order are those of kubelet 1.32, without hints that are not needed.
-
-    Rows 36 and 37 of differences-from-kubelet.md: no set of ours has a node without devices.
-    """
+    """Of 1.32, in order, without hints not needed (rows 36, 37 of differences-from-kubelet.md)."""
     devices = {
         name: None if nodes is None else tuple(nodes) for name, nodes in case["devices"].items()
     }
@@ -139,40 +137,30 @@ def test_hints_are_those_of_the_kubelet(number: int, case: Any) -> None:
 # ---------------------------------------------------------------- cases of the kubelet's own tests
 
 
-def test_devices_without_numa_nodes_have_no_preference() -> None:
-    """GetTopologyHints: no hints for devices without nodes, also with an empty list of nodes."""
-    node = Node(widget={"dev0": None, "dev1": ()})
-    assert node.hints({R: 1}) == {R: None}
-
-
-def test_one_of_two_devices_aligned() -> None:
-    """GetTopologyHints: only the node with a device is a hint."""
-    node = Node(widget={"dev0": None, "dev1": (1,)})
-    assert node.hints({R: 1}) == {R: ["1+"]}
-
-
-def test_one_device_per_node() -> None:
-    """GetTopologyHints: one device fits on either node, two need both."""
-    node = Node(widget=ONE_EACH)
-    assert node.hints({R: 1}) == {R: ["0+", "1+", "01-"]}
-    assert node.hints({R: 2}) == {R: ["01+"]}
-
-
-def test_two_devices_per_node() -> None:
-    """GetTopologyHints: two devices fit on each node, six on no set."""
-    node = Node(widget=TWO_EACH)
-    assert node.hints({R: 2}) == {R: ["0+", "1+", "01-"]}
-    assert node.hints({R: 6}) == {R: []}
-
-
-def test_held_devices_leave_a_hint_that_is_not_preferred() -> None:
-    """GetTopologyHints: one device per node is held.
-
-    Both nodes together still fit, not preferred.
-    """
-    node = Node(widget=TWO_EACH)
-    node.hold("another", "main", R, ["dev0", "dev1"])
-    assert node.hints({R: 2}) == {R: ["01-"]}
+@pytest.mark.parametrize(
+    ("devices", "held", "count", "hints"),
+    [
+        pytest.param({"dev0": None, "dev1": ()}, {}, 1, None, id="no device has a node"),
+        pytest.param({"dev0": None, "dev1": (1,)}, {}, 1, ["1+"], id="one device has a node"),
+        pytest.param({"dev0": (0,), "dev1": (0,)}, {}, 1, ["0+"], id="a node without devices"),
+        pytest.param(ONE_EACH, {}, 1, ["0+", "1+", "01-"], id="one fits on either node"),
+        pytest.param(ONE_EACH, {}, 2, ["01+"], id="two need both nodes"),
+        pytest.param(TWO_EACH, {}, 2, ["0+", "1+", "01-"], id="two fit on each node"),
+        pytest.param(TWO_EACH, {}, 6, [], id="six fit on no set"),
+        pytest.param(TWO_EACH, {"another": FIRST_TWO}, 2, ["01-"], id="another holds one a node"),
+        pytest.param({"dev0": (0,), "dev1": (0,)}, {"pod": FIRST_TWO}, 2, ["0+"], id="holds all"),
+        pytest.param(TWO_EACH, {"pod": FIRST_TWO}, 1, [], id="holds more than requested"),
+        pytest.param(TWO_EACH, {"pod": FIRST_TWO}, 3, [], id="holds fewer than requested"),
+    ],
+)
+def test_topology_hints(
+    devices: Mapping[str, Nodes], held: Mapping[str, list[str]], count: int, hints: list[str] | None
+) -> None:
+    """GetTopologyHints and GenerateDeviceTopologyHintsFiltersNUMANodes."""
+    node = Node(widget=devices)
+    for pod, ids in held.items():
+        node.hold(pod, "main", R, ids)
+    assert node.hints({R: count}) == {R: hints}
 
 
 def test_two_resources_mixed() -> None:
@@ -182,21 +170,6 @@ def test_two_resources_mixed() -> None:
         R: ["0+", "1+", "01-"],
         OTHER: ["0+"],
     }
-
-
-def test_hints_for_devices_that_the_container_holds() -> None:
-    """GetTopologyHints: a container that holds its devices gets hints for exactly those."""
-    node = Node(widget={"dev0": (0,), "dev1": (0,)})
-    node.hold("pod", "main", R, ["dev0", "dev1"])
-    assert node.hints({R: 2}) == {R: ["0+"]}
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_a_container_that_holds_another_number_has_no_fitting_set(count: int) -> None:
-    """GetTopologyHints: the container holds fewer or more devices than requested."""
-    node = Node(widget=TWO_EACH)
-    node.hold("pod", "main", R, ["dev0", "dev1"])
-    assert node.hints({R: count}) == {R: []}
 
 
 def test_pod_hints_are_the_sum_of_the_containers() -> None:
@@ -241,12 +214,6 @@ def test_only_nodes_with_devices_are_combined() -> None:
     node = Node(widget={"dev0": (7,), "dev1": (33,), "dev2": None})
     hints = node.hints({R: 1}, range(34))[R]
     assert hints == ["7+", "33+", "733-"]
-
-
-def test_all_devices_on_one_node_give_one_hint() -> None:
-    """GenerateDeviceTopologyHintsFiltersNUMANodes: a node without devices is in no hint."""
-    devices: dict[str, Nodes] = {"dev0": (0,), "dev1": (0,)}
-    assert Node(widget=devices).hints({R: 1}) == {R: ["0+"]}
 
 
 def test_nodes_that_the_machine_does_not_have_are_dropped() -> None:
@@ -329,9 +296,7 @@ def test_a_hint_really_fits(
 
 
 def test_the_number_of_hints_on_many_nodes_is_bounded() -> None:
-    """A device on each of 64 nodes gives about a thousand hints instead of 2**64, with the set of
-    all nodes.
-    """
+    """A device on each of 64 nodes: about a thousand hints instead of 2**64, one of all nodes."""
     node = Node(widget={f"dev{i}": (i,) for i in range(64)})
     hints = resource_hints(node.inventory, R, 1, numa_nodes=range(64))
     assert hints is not None
@@ -341,9 +306,7 @@ def test_the_number_of_hints_on_many_nodes_is_bounded() -> None:
 
 
 def test_the_number_of_devices_does_not_change_the_time() -> None:
-    """Hints for 10,000 devices on eight nodes are computed from eight counts, as for 100
-    devices.
-    """
+    """10,000 devices on eight nodes are eight counts, as 100 devices are."""
     few, many = (Node(widget={f"dev{i}": (i % 8,) for i in range(size)}) for size in (100, 10_000))
     assert min(measured(many) for _ in range(20)) < 10 * min(measured(few) for _ in range(20))
 

@@ -54,12 +54,11 @@ class EndpointTable:
         expire: Callable[[], object],
         timeouts: PluginTimeouts | None = None,
         receive_limit: int = RECEIVE_LIMIT,
-        lists: PluginLists | None = None,
     ) -> None:
         self._inventory, self._events, self._expire = inventory, events, expire
         self._timeouts = timeouts or PluginTimeouts()
         self._receive_limit = receive_limit
-        self._lists = lists or PluginLists()
+        self._lists = PluginLists()
         self._endpoints: dict[tuple[str, int], Endpoint] = {}
         self._readers: dict[Endpoint, asyncio.Task[None]] = {}
         # New instance → the older instances that are closed when its first list has arrived.

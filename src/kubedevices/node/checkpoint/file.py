@@ -24,10 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def read_bytes(path: Path) -> bytes | None:
-    """Return the content of a checkpoint file, None if there is no file.
-
-    Raises `CannotRead`, also for a file that is not a regular file.
-    """
+    """Return the content, None without a file. Raises `CannotRead`, also for special files."""
     try:
         return untrusted_files.read_bytes(path, limit=_LIMIT)
     except FileNotFoundError:
@@ -96,10 +93,7 @@ def pods_of(holdings: Iterable[Holding]) -> list[tuple[Pod, list[Holding]]]:
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Replace the content of `path` by `data` atomically; raises `NodeError`.
-
-    Returns when the new content survives a power cut.
-    """
+    """Replace the content atomically, safe from a power cut; raises `NodeError`."""
     try:
         SharedDirectory(path.parent).replace(path.name, data)
     except OSError as error:

@@ -61,10 +61,7 @@ class BadCheckpoint(KubedevicesError):
 
 
 def parse_checkpoint(data: bytes) -> Checkpoint | BadCheckpoint:
-    """Return the checkpoint in `data`, or the error; raises nothing.
-
-    Files from before Kubernetes 1.20 are read too. Current kubelets refuse these files.
-    """
+    """Return the checkpoint, also from before Kubernetes 1.20, or the error; raises nothing."""
     try:
         content = read(data)
     except ReadError as error:

@@ -3,7 +3,7 @@
 The counterparts of the kubelet's UpdateAllocatedResourcesStatus and UpdatePluginResources.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from kubedevices.node.inventory.inventory import Inventory
@@ -25,27 +25,18 @@ class ResourceStatus(NamedTuple):
 
 
 def allocated_resources_status(
-    pod_uid: str,
-    container: str,
-    inventory: Inventory,
-    pod_devices: PodDevices,
-    *,
-    before: Sequence[ResourceStatus] = (),
+    pod_uid: str, container: str, inventory: Inventory, pod_devices: PodDevices
 ) -> tuple[ResourceStatus, ...]:
-    """Return the status of a container with the health of the devices that it holds.
-
-    Entries of `before` for other resources stay in their places.
-    """
-    statuses = {status.name: status for status in before}
-    for resource, held in pod_devices.of_container(pod_uid, container).items():
-        statuses[resource] = ResourceStatus(
+    """Return the status of a container with the health of the devices that it holds."""
+    return tuple(
+        ResourceStatus(
             resource,
             tuple(
-                ResourceHealth(device_id, inventory.health(resource, device_id))
-                for device_id in held.device_ids
+                ResourceHealth(each, inventory.health(resource, each)) for each in held.device_ids
             ),
         )
-    return tuple(statuses.values())
+        for resource, held in pod_devices.of_container(pod_uid, container).items()
+    )
 
 
 def allocatable_with_held(

@@ -169,14 +169,12 @@ class _ManifestReader:
             return {}
         return value
 
-    def text(self, parent: Mapping[Any, Any], path: Path, default: str = "") -> str:
+    def text(self, parent: Mapping[Any, Any], path: Path) -> str:
         value = parent.get(path[-1])
-        if value is None:
-            return default
-        if not isinstance(value, str):
-            self.wrong(path, f"must be text, not {_kind(value)}", f'write "{value}"')
-            return default
-        return value
+        if value is None or isinstance(value, str):
+            return value or ""
+        self.wrong(path, f"must be text, not {_kind(value)}", f'write "{value}"')
+        return ""
 
     def pod(self, manifest: Any) -> Pod:
         if not isinstance(manifest, Mapping):

@@ -18,10 +18,7 @@ ContainerResource = tuple[str, str]
 
 
 class HeldDevices(NamedTuple):
-    """The devices of one resource that one container holds, and the plugin's Allocate answer.
-
-    A device on two NUMA nodes is listed under both nodes.
-    """
+    """Held devices, under each of their NUMA nodes, and the plugin's Allocate answer."""
 
     devices_per_numa: Mapping[int, list[str]]
     response: ContainerAllocateResponse

@@ -24,11 +24,7 @@ class AdmittedPod(NamedTuple):
 
 
 class StoredState(NamedTuple):
-    """The content of a store at the start.
-
-    `resources` are all resources that had a device list, also resources of which no pod holds a
-    device.
-    """
+    """The content of a store at the start: pods, and resources that had a device list."""
 
     pods: Sequence[AdmittedPod] = ()
     resources: Collection[str] = ()

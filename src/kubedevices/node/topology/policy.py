@@ -195,10 +195,7 @@ def _intersections(lists: Iterable[Collection[int]], everything: int) -> set[int
 
 
 def _count_intersections(lists: Iterable[Collection[int]], everything: int) -> set[int]:
-    """Do the same by counting.
-
-    The nodes that an intersection lacks are the union of the nodes that its masks lack.
-    """
+    """Count instead: what an intersection lacks is the union of what its masks lack."""
     bits = [1 << node for node in nodes_of(everything)]
     all_places = (1 << len(bits)) - 1
 
