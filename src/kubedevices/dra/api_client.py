@@ -114,7 +114,10 @@ class ApiClient:
     async def pages(
         self, path: str, shape: Shape, *, page: int = _PAGE, fields: str = ""
     ) -> AsyncGenerator[list[Object], None]:
-        """Yield all objects of a list, `page` at a time; `fields` is a field selector."""
+        """Yield all objects of the list at a URL path, `page` at a time; `shape` is of the list.
+
+        `fields` is a field selector.
+        """
         query = {"limit": str(page), **({"fieldSelector": fields} if fields else {})}
         resource = path.rpartition("/")[2]
         call = _Call("GET", path, "list", resource, query, shape=shape, limit=_LIST_LIMIT)

@@ -83,7 +83,10 @@ class ClaimHooks:
         offered: Mapping[str, TypedDevice],
         configuration: Mapping[str, Configuration],
     ) -> tuple[DeviceGroup, ...]:
-        """Return the groups of offered devices to prepare; raises `ClaimRefused`."""
+        """Return the groups of devices to prepare; raises `ClaimRefused` for a wrong configuration.
+
+        Devices that are not in `offered` are left out.
+        """
         found = []
         members = _grouped((each for each in results if each.device in offered), offered)
         for (request, device_type), group in members.items():
@@ -211,7 +214,10 @@ class ClaimHooks:
         return claim.uid in self._late
 
     async def wait_for_late_call(self, claim: ClaimReference, timeout: float | None) -> None:
-        """Wait for a late call of the claim; `ClaimRefused` after `timeout` s, None is no limit."""
+        """Wait until the late call of the claim, if any, has returned.
+
+        Raises `ClaimRefused` after `timeout` seconds; None means no limit.
+        """
         if task := self._late.get(claim.uid):
             await asyncio.wait({task}, timeout=timeout)
             if not task.done():
@@ -287,7 +293,10 @@ class ClaimHooks:
     def _joint(
         self, device_type: str, answer: AllocateResponse, edits: Sequence[ContainerEdits]
     ) -> Sequence[CdiEdits]:
-        """Add a joint answer to the first device only: a container gets the edits once."""
+        """Add an answer about several devices to the `edits` of the first device.
+
+        With each device, a container would get it several times.
+        """
         self._warn_of_annotations(device_type, answer)
         (first, *others), (joint, names) = edits, edits_of_answer(answer)
         return [(first.plus(joint), names), *((each, ()) for each in others)]

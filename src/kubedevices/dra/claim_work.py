@@ -179,7 +179,10 @@ class ClaimWork:
         offer: Offer | None,
         groups: Sequence[DeviceGroup],
     ) -> Ready:
-        """Call the hooks of a claim that was begun, write its files; undo all after a failure."""
+        """Call the author's hooks for a claim that was begun, and write its files.
+
+        If a step fails, the steps before are undone.
+        """
         begun: list[DeviceGroup] = []
         results = wanted.results
         offered: Mapping[str, TypedDevice] = offer.devices if offer else {}

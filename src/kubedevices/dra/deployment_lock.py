@@ -63,7 +63,10 @@ class DeploymentLock:
         self._noted: DriverUser | None = None
 
     def take(self, types: Collection[str]) -> None:
-        """Take the lock, or change our types; raises `DriverTaken`, `PreparedUnwritable`."""
+        """Take the lock for a process with these device types, or change its types.
+
+        Raises `DriverTaken` if another deployment has it, and `PreparedUnwritable`.
+        """
         mine = DriverUser(self._deployment, tuple(sorted(types)))
         try:
             if self._file is None:

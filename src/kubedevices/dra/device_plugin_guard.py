@@ -32,13 +32,19 @@ class Guard(Protocol):
         """Whether the driver may have slices at all."""
 
     def withheld(self, tree: DeviceTree) -> Mapping[DeviceKey, str] | None:
-        """Return devices that must not be in a slice, each with the reason; None: not yet known."""
+        """Return the devices that must not be in a slice, each with the reason.
+
+        None means that this is still unknown: slices of an earlier process stay unchanged.
+        """
 
     async def refusal(self, keys: Collection[DeviceKey]) -> str:
         """Return why a claim cannot have devices that are new to it; empty if it can."""
 
     async def claims_of_pods(self) -> Collection[tuple[str, str]] | None:
-        """Ask the kubelet for its claims; None without an answer, or if it may not know all."""
+        """Ask the kubelet for the claims of its containers, by namespace and name.
+
+        None if the kubelet does not answer, or may not know all its pods yet.
+        """
 
     async def run(self, changed: Callable[[], None]) -> NoReturn:
         """Call `changed` each time the result of `withheld` may have changed."""

@@ -304,7 +304,11 @@ class DraDriver(Stoppable):
                 noted = names
 
     def _wanted_slices(self) -> Slices | None:
-        """Return what the guard allows; None before an answer: the slices stay as they are."""
+        """Return the slices that the guard allows now.
+
+        None means that the kubelet has not answered yet: slices of an earlier process stay
+        unchanged.
+        """
         if self._tree is None or self.offer is None:
             return None
         if not self._guard.publishes:

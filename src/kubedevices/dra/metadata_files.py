@@ -47,7 +47,10 @@ class MetadataFiles:
         self._remove(lambda name: _uid_of(name) == uid and name not in kept)
 
     def remove_others(self, living: Collection[str]) -> None:
-        """Remove files of killed processes, and of claims whose UID is not in `living`."""
+        """Remove temporary files of killed processes, and files of claims that are not `living`.
+
+        `living` are UIDs.
+        """
         # A file that cannot be removed does no harm; it only uses space.
         with contextlib.suppress(OSError, PreparedUnwritable):
             self._directory.remove_leftovers(_OURS)

@@ -76,7 +76,10 @@ def cdi_device_name(claim_uid: str, label: str, share_id: str = "") -> str:
 
 
 def cdi_metadata_name(claim_uid: str, request: str) -> str:
-    """Return a CDI name that no device has: `cdi_device_name` puts `-` after the UID, not `_`."""
+    """Return the name of the CDI device with the metadata of a request of a claim.
+
+    No device of a claim can have this name: `cdi_device_name` puts `-` after the UID, not `_`.
+    """
     return f"{claim_uid}_{request}"
 
 

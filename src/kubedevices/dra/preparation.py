@@ -146,7 +146,10 @@ class Preparation:
         offered: Mapping[str, TypedDevice],
         groups: tuple[DeviceGroup, ...] = (),
     ) -> None:
-        """Record that a claim is begun; raises `ClaimRefused` for a device that it cannot have."""
+        """Record in the checkpoint that a claim is begun.
+
+        Raises `ClaimRefused` for a device that is not on this node, or that another claim holds.
+        """
         for result in results:
             if result.device not in offered or result.pool != self._node:
                 device = f"{result.pool}/{result.device}"

@@ -122,7 +122,10 @@ class PreparedClaims:
             draft[claim.reference.uid] = claim
 
     def begin_anew(self, claims: Iterable[PreparedClaim]) -> None:
-        """Store `claims`, and keep the damaged file for people; raises `PreparedUnwritable`."""
+        """Store `claims` in the place of a file that cannot be read; the file is kept for people.
+
+        Raises `PreparedUnwritable`.
+        """
         if not self.is_of_other_version:  # the write keeps a file of a newer version
             try:
                 kept_as = self._stored.keep_damaged()
@@ -138,7 +141,10 @@ class PreparedClaims:
 
     @contextlib.contextmanager
     def one_write(self) -> "Iterator[dict[str, PreparedClaim]]":
-        """Write the changes of the body at its end, all or none; raises `PreparedUnwritable`."""
+        """Collect the changes of the body and write them at its end, if there are any.
+
+        Raises `PreparedUnwritable`; nothing has changed then.
+        """
         if self._draft is not None:  # a part of a larger write
             yield self._draft
             return

@@ -215,7 +215,10 @@ class Publisher:
         return not watch.cancelled() and watch.result()
 
     async def _is_early(self, waiting: Coroutine[Any, Any, bool], usual: float) -> bool:
-        """Whether slices were changed, or the watch ended before `usual` seconds."""
+        """Whether another client changed the slices, or the server ended the watch before `usual`.
+
+        `usual` is in seconds.
+        """
         began = asyncio.get_running_loop().time()
         is_changed = await waiting
         took = asyncio.get_running_loop().time() - began

@@ -7,7 +7,10 @@ _SHORTEST = 8
 
 
 class Secret:
-    """Text or bytes that only `reveal` shows: no `str`, `repr`, `format`, pickle or JSON does."""
+    """Text or bytes. `str`, `repr` and `format` show a placeholder; only `reveal` shows the value.
+
+    It cannot be pickled, and JSON cannot express it.
+    """
 
     __slots__ = ("__value",)
 

@@ -15,7 +15,10 @@ Work = Mapping[str, DeviceGroup]
 
 
 class SharedDevices:
-    """Which claims use the work on a shared device. The caller lets one claim change at a time."""
+    """Which claims use the work on a shared device, beside the claims that are ready.
+
+    The caller makes sure that no two claims change their work at the same time.
+    """
 
     def __init__(self) -> None:
         self._done: dict[str, tuple[DeviceGroup, ...]] = {}

@@ -82,7 +82,10 @@ def plan_writes(
     pool: Pool,
     stored_forms: StoredForms | None = None,
 ) -> SlicePlan:
-    """Return the writes that turn all slices, `found`, into `wanted`: the devices of each slice."""
+    """Return the writes that turn `found`, all slices of the driver on the server, into `wanted`.
+
+    `wanted` has the devices of each slice.
+    """
     stored_forms = stored_forms or StoredForms()
     slices = list(found)
     highest = max((_generation(each) for each in slices), default=0)

@@ -30,7 +30,10 @@ class StateFiles:
         self._is_told = False
 
     def note_slices(self, labels: Collection[str]) -> None:
-        """Record devices before slices may have them; raises `PreparedUnwritable`."""
+        """Record that slices may have these devices. Call this before they are published.
+
+        Raises `PreparedUnwritable`.
+        """
         known = self.published()
         if known is not None and not (known >= {*labels} and self.may_have_slices()):
             self._write(known | {*labels})

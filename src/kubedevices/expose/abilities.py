@@ -54,7 +54,10 @@ class _ResourceWithPreference(ExposedResource, PreferredAllocator):
 def abilities_for(
     get_rule: Callable[[], ResourceRule | None], list_ids: Callable[[], Iterable[str]]
 ) -> ExposedResource:
-    """Return the abilities; a kubelet asks for a preference only if the rule has a policy."""
+    """Return the abilities of a resource: with a preference only if the rule has one.
+
+    A kubelet calls GetPreferredAllocation before each Allocate of a plugin that offers it.
+    """
     rule = get_rule()
     kind = _ResourceWithPreference if rule is not None and has_preference(rule) else ExposedResource
     return kind(get_rule, list_ids)

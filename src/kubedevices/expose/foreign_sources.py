@@ -265,7 +265,10 @@ def _of_text(value: yaml.Node, file: Path) -> Iterator[Source]:
 
 
 def _of_arguments(words: list[tuple[str, int]], file: Path) -> Iterator[Source]:
-    """Yield `--device` (as `--device=…` or two words), each with the value of `--domain`."""
+    """Yield the values of `--device`, each with the value of `--domain`.
+
+    The value of an option may be part of its word (`--device=…`) or the next word.
+    """
     domain = _domain_of([word for word, _ in words], {})
     rest = iter(words)
     for word, line in rest:

@@ -69,7 +69,10 @@ class KeptNames:
         self.resources[device_type] = kept
 
     def save(self, served: Collection[str]) -> None:
-        """Write what this process serves, after a change. A failure is logged once."""
+        """Write the resources that this process serves, if they have changed.
+
+        If the file cannot be written, this is logged once.
+        """
         ours = {each: _document(self.resources[each]) for each in served}
         if self._file is None or ours == self._saved:
             return

@@ -64,7 +64,10 @@ class Witnesses:
         self._held = self._cordoned = None
 
     def holds(self, device_type: str) -> Holds:
-        """Return who holds devices; reads files once until `forget`. Blocking; raises nothing."""
+        """Return who holds devices of one resource. Blocking; raises nothing.
+
+        The files are read once until `forget`, however many resources there are.
+        """
         if self._held is None:
             self._held = self._read_checkpoint()
         if self._cordoned is None:

@@ -217,7 +217,10 @@ def _with_unknown(device_id: bytes, health: str, topology: bytes, unknown: bytes
 def _around_an_id(
     length: int, health: str, numa_nodes: tuple[int, ...] | None
 ) -> tuple[bytes, bytes]:
-    """Return the bytes around an ID of `length` bytes; cached, as most devices share them."""
+    """Return the bytes before and after the device ID in an entry, for IDs of `length` bytes.
+
+    Cached: most devices of a list differ only in their IDs.
+    """
     after = text(2, health) + _topology(numa_nodes)
     device_id = block(1, bytes(length)) if length else b""
     entry = block(1, device_id + after)

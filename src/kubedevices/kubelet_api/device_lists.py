@@ -114,7 +114,10 @@ class DeviceListReader:
 def _read_block(
     data: bytes, start: int, expected: Sequence[bytes], known: dict[bytes, _HealthAndNodes]
 ) -> tuple[_Block, bool]:
-    """Return the block at `start`, and whether it is full; it ends where an `expected` begins."""
+    """Return the block at `start`, and whether it is a full block.
+
+    Otherwise the block ends earlier, where the bytes of an `expected` block begin.
+    """
     devices: list[ReportedDevice] = []
     at, size, ends = start, len(data), tuple(expected)
     full_at = min(size, start + _BLOCK_BYTES)
@@ -140,7 +143,10 @@ def _read_block(
 def _usual_entry(
     data: bytes, at: int, size: int, known: dict[bytes, _HealthAndNodes]
 ) -> tuple[ReportedDevice, int] | None:
-    """Return device and next offset; None unless the ID is first and below 128 bytes."""
+    """Return a device and the offset of the next entry; None if the entry has an unusual form.
+
+    In the usual form the ID is the first field and shorter than 128 bytes.
+    """
     if at + 4 > size or data[at] != 0x0A:
         return None
     length, start = data[at + 1], at + 2

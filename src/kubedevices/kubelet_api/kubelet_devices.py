@@ -83,7 +83,10 @@ async def _podresources(socket: Path, timeout: float) -> AsyncIterator[PodResour
 
 
 async def ask_claims(socket: Path) -> frozenset[tuple[str, str]]:
-    """Return namespace and name of each claim of a container; raises `CannotAsk`."""
+    """Return namespace and name of each ResourceClaim that a container has.
+
+    Raises `CannotAsk`.
+    """
     try:
         async with await GrpcChannel.dial(socket, timeout=DEADLINE) as channel:
             pods = await _ask_with_retries(PodResourcesClient(channel).list_pods, DEADLINE)

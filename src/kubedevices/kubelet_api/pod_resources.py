@@ -159,7 +159,10 @@ def pod_resources_methods(service: PodResourcesService) -> Methods:
 
 
 class PodResourcesClient:
-    """Client of a kubelet or our node; raises `RpcError`, `ProtocolError`. A thread decodes."""
+    """Client for a kubelet or for our node; raises `RpcError`, `ProtocolError`.
+
+    A thread decodes long answers.
+    """
 
     def __init__(self, channel: GrpcChannel) -> None:
         self._channel = channel

@@ -335,7 +335,10 @@ def next_field(data: bytes, at: int) -> tuple[int, bytes | int, int]:
 
 
 def _skip_group(data: bytes, at: int, tag: int) -> int:
-    """Return the offset after a group: an old form that the kubelet's APIs do not use."""
+    """Return the offset after the group that began with `tag`.
+
+    Groups are an old form of messages. The kubelet's APIs do not use them.
+    """
     open_groups = [tag >> 3]
     while open_groups:
         tag, after = _read_varint(data, at, _TAG_BYTES)

@@ -46,7 +46,10 @@ class NodeEvent(NamedTuple):
 
 
 class EventStream:
-    """The events from now until the stream or its source is closed; `backlog`: unread ones."""
+    """The events from the creation of the stream until the stream or its source is closed.
+
+    `backlog` has the events that were not read yet.
+    """
 
     def __init__(self, source: "EventSource", backlog: int) -> None:
         self._source, self._limit = source, backlog

@@ -17,7 +17,10 @@ from kubedevices.values.device import natural_key
 
 
 def encode_node(manager: DeviceManager, *, resource: str = "") -> Generator[None, None, bytes]:
-    """Return the JSON of all resources, or one; a generator: 100,000 devices take a second."""
+    """Return every resource, or only `resource`, with its devices and their holders, as JSON.
+
+    A generator for `LoopSlices`, because 100,000 devices take a second.
+    """
     resources = []
     for head in _describe_resources(manager, resource):
         text = _dump(head)[:-1]

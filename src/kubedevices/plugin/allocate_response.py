@@ -105,7 +105,10 @@ def explain_response(response: AllocateResponse) -> str:
 
 
 def explain_preference(asked: ContainerPreferredRequest, preferred: tuple[str, ...]) -> str:
-    """Return what is wrong with a preference for one container; an empty one is right."""
+    """Return what is wrong with the preference for one container, or an empty string.
+
+    An empty preference is always right.
+    """
     chosen = set(preferred)
     if not chosen:
         return ""

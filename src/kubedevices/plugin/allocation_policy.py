@@ -17,7 +17,10 @@ Physical: TypeAlias = Callable[[str], str]
 
 
 def physical_device(device_id: str) -> str:
-    """Return `card0` for `card0-1` and `card0::1`; any other ID is a physical device itself."""
+    """Return the physical device of `device_id`, by the usual forms of IDs.
+
+    `card0` for `card0-1` and for `card0::1`; any other ID is a physical device itself.
+    """
     if "::" in device_id:
         return device_id.partition("::")[0]
     return device_id.rpartition("-")[0] or device_id

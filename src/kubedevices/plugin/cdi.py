@@ -139,7 +139,10 @@ class CdiFiles:
         inventory: "CdiInventory",
         definitions: "dict[str, list[CdiDevice]]",
     ) -> None:
-        """Keep names of devices that are no CDI devices any more, for containers that restart."""
+        """Add the old definition of a device that still exists but is no CDI device any more.
+
+        A container that got the name of its CDI device needs the name when it is started again.
+        """
         from kubedevices.values.cdi import device_name_of  # noqa: PLC0415 - see above
 
         for device_type in tree:

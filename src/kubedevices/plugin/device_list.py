@@ -103,7 +103,11 @@ class DeviceListBuilder:
     def _still_listed(
         self, entries: Mapping[str, bytes], devices: Mapping[str, Device]
     ) -> dict[str, bytes]:
-        """Return the listed devices that still exist; as many as fit, healthy ones first."""
+        """Return the entries of devices that are in the last list and still exist.
+
+        If these are too large (`Unhealthy` is longer than `Healthy`), return as many as fit, the
+        healthy devices first.
+        """
         kept = {name: each for name, each in entries.items() if name in self._listed}
         room = self._max_size - sum(map(len, kept.values()))
         for device_id in sorted(kept, key=lambda each: devices[each].is_healthy):

@@ -35,7 +35,11 @@ _log = logging.getLogger(__name__)
 
 
 class Deadline(NamedTuple):
-    """The limit of one call: `at` by the loop's clock, `seconds` long, set by `option`."""
+    """The time limit of one call, and what its error says.
+
+    `at` is a time of the loop's clock, `seconds` the length of the whole limit, `option` the name
+    of the option that sets the limit.
+    """
 
     at: float
     seconds: float
@@ -187,7 +191,10 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 
 class _Pool:
-    """A thread per job up to a limit; an abandoned job gives up its place for other jobs."""
+    """Starts a thread per job up to the limit; further jobs wait until a running job ends.
+
+    An abandoned job gives up its place, so that it delays no other job.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -116,7 +116,10 @@ async def doubt(instances: Iterable[NewerInstance], directory: Path, resource: s
 
 
 def kubelet_lists(directory: Path, resource: str) -> bool:
-    """Whether the kubelet's checkpoint has healthy devices of the resource. Blocking."""
+    """Whether the checkpoint of the kubelet in `directory` has healthy devices of the resource.
+
+    The kubelet writes the file anew after each change of a list. Blocking.
+    """
     # A plugin loads these modules only if it has to.
     from kubedevices.config.documents import json_text  # noqa: PLC0415
     from kubedevices.host import untrusted_files  # noqa: PLC0415

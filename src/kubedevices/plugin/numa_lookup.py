@@ -28,7 +28,10 @@ _Read = dict[tuple[str, ...], tuple[int, ...]]
 
 
 class NumaLookup:
-    """Reads nodes of devices that appear, return, recover or move. For one caller at a time."""
+    """Reads the nodes of a device when it appears, returns, recovers, or has other paths.
+
+    For one caller at a time.
+    """
 
     def __init__(self, reader: NumaReader | None = None) -> None:
         self._reader = reader or NumaReader()

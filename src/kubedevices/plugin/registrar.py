@@ -95,7 +95,10 @@ class Registrar:
             self._socket.unlink(missing_ok=True)
 
     async def run(self) -> NoReturn:
-        """Serve and stay registered until cancelled; raises lasting errors."""
+        """Serve and stay registered until cancelled.
+
+        Raises `RegistrationRefused`, `SocketInUse` and other lasting errors.
+        """
         paths = [] if self._kubelet_socket is None else [self._kubelet_socket]
         self._server.streams.on_change = self.other_instances.on_change = self._wake.set
         self.other_instances.leave = self._leave

@@ -22,7 +22,10 @@ class RegistrationState:
         self._ended_at: float | None = None
 
     def observe(self, opened: int, open_now: int, now: float) -> None:
-        """Record the streams that ever were and are open: one may open and end between calls."""
+        """Record how many streams this registration ever had, and how many are open.
+
+        Both numbers are needed: a stream may open and end between two calls.
+        """
         if opened and self._opened_at is None:
             self._opened_at = now
         if open_now:

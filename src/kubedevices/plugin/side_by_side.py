@@ -17,7 +17,10 @@ EXIT_GRACE = 30.0
 
 
 class SideBySide(Stoppable):
-    """Runs all plugins that `find` returns over time; an error of one ends all, and is raised."""
+    """Runs the plugins that `find` returns; `find` is called again and again, and returns new ones.
+
+    An error of one plugin ends all of them, and is raised.
+    """
 
     def __init__(self, find: Callable[[], Iterable[PluginRunner]]) -> None:
         super().__init__()

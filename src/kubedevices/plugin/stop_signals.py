@@ -131,7 +131,10 @@ class Runner(Protocol):
 
 
 def run_until_signal(runner: Runner, beside: Beside | None = None) -> None:
-    """Run inside `beside` until the end, SIGTERM or SIGINT; raises `KubedevicesError`."""
+    """Run `runner` inside the context of `beside` until it ends, or until SIGTERM or SIGINT.
+
+    Raises `KubedevicesError`.
+    """
     heap.give_large_blocks_back()
 
     async def run_beside() -> None:

@@ -8,7 +8,10 @@ from collections.abc import Callable
 def call_on(
     loop: asyncio.AbstractEventLoop | None, function: Callable[..., object], *args: object
 ) -> None:
-    """Let `loop` call `function` soon, unless it is None or closed. From any thread."""
+    """Let `loop` call `function` soon; do nothing before its start (None) and after its end.
+
+    From any thread or signal handler.
+    """
     if loop is not None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(function, *args)

@@ -26,7 +26,10 @@ _log = logging.getLogger(__name__)
 
 
 class SupervisedTasks:
-    """Tasks by name; `failed` has the last error of each: with any, a process is not ready."""
+    """The tasks of one owner, by name. `failed` has the last error of each task that fails.
+
+    A process with failed tasks is not ready.
+    """
 
     def __init__(self) -> None:
         self.failed: dict[str, str] = {}

@@ -105,7 +105,10 @@ class LiveRules:
         return ConfigError([place._replace(problem=text, suggestion="rename one of them")])
 
     def with_place(self, resource: str, key: str, glob: str, text: str) -> str:
-        """Add the place of `glob` in the rule of `resource` to `text`, if the file has it."""
+        """Return `text` with the place in the file where `resource`'s rule has `glob` below `key`.
+
+        Return `text` alone if the file has no such place.
+        """
         found = self.config.find(resource)
         if self._report is None or found is None or not found[0]:
             return text

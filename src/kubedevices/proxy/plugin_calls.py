@@ -80,7 +80,10 @@ class CallsOnly(StandIn):
 
 
 class PluginCalls(CallsOnly):
-    """Calls the `current` instance; raises `PluginAway`, `PluginLate` and the plugin's errors."""
+    """The calls of the plugin of `resource`. `current` returns the instance that answers now.
+
+    Each call raises `PluginAway`, `PluginLate`, and the plugin's own errors.
+    """
 
     def __init__(
         self,

@@ -107,7 +107,10 @@ class PluginScanner(Scanner):
         return current.socket if current else None
 
     def current(self) -> Endpoint | None:
-        """Return the newest instance with a list; without any list the newest, or None."""
+        """Return the instance that answers calls now: the newest that has sent a list.
+
+        If no instance with a list is connected, return the newest instance, or None.
+        """
         if self._listing is not None and not self._listing.is_stopped:
             return self._listing
         return next((each for each in reversed(self._instances) if not each.is_stopped), None)

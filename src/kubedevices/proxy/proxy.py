@@ -140,7 +140,10 @@ class Proxy(Stoppable):
 
     @property
     def connected(self) -> dict[str, bool]:
-        """Whether the plugin is here, of each resource that is known and not hidden."""
+        """Whether the plugin is here, of each resource that registered or that the file names.
+
+        Resources that the rules hide are left out.
+        """
         scanners = self.inside.scanners
         return {
             name: (scanner := scanners.get(name)) is not None and scanner.is_here

@@ -170,7 +170,10 @@ class RecordedAnswers(CallsOnly):
         return answer
 
     async def _answers(self, call: str, request: Any) -> Sequence[Any]:
-        """Return the recorded answer, or the joined answers of one request per container."""
+        """Return the recorded answer to the request.
+
+        If it was recorded as one request per container, return the answers of all its containers.
+        """
         key = key_of(call, request)
         keys = [key]
         if (call, key) not in self._resource.answers and len(key) > 1:

@@ -115,7 +115,10 @@ def _entry(number: int, said: object) -> CordonEntry:
 
 
 def clean_reason(text: str) -> str:
-    """Return a printable line of at most `REASON_LIMIT` characters, for logs and messages."""
+    """Return a reason as one printable line of at most `REASON_LIMIT` characters.
+
+    The reason appears in logs and in the message of a refused pod.
+    """
     line = "".join(each if each.isprintable() else " " for each in text)
     line = " ".join(line.split())
     return line if len(line) <= REASON_LIMIT else f"{line[:REASON_LIMIT]}…"

@@ -92,7 +92,10 @@ class Filtered(RuledMiddleware[FilterRule]):
 
 
 class _FilteringRelay(OwnedRelay[Filtered]):
-    """Refuses devices that are left out: the plugin knows them, the framework does not."""
+    """Refuses devices that are left out.
+
+    The framework itself does so for unlisted devices, but the plugin knows these devices.
+    """
 
     async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
         """Refuse devices that are left out: a kubelet may just have chosen one."""

@@ -88,7 +88,10 @@ class OfAnotherPlugin(Protocol):
 
 
 def presence_of(scanner: object) -> Presence | None:
-    """Return the presence of a plugin; None if the innermost scanner finds devices itself."""
+    """Return the presence of the plugin behind `scanner`; None if `scanner` finds devices itself.
+
+    The attribute `scanner` of a middleware is its inner scanner.
+    """
     while scanner is not None:
         if isinstance(scanner, OfAnotherPlugin) and isinstance(scanner.presence, Presence):
             return scanner.presence

@@ -15,7 +15,10 @@ _log = logging.getLogger(__name__)
 
 
 class TypeNames:
-    """The inner type of each served type: the first that claims a name. Log lines name `who`."""
+    """Remembers the inner type of each served type; the first type that claims a name gets it.
+
+    `who` is the rule that log lines name.
+    """
 
     def __init__(self, who: str) -> None:
         self._who = who

@@ -198,7 +198,10 @@ def repair_container(container: ContainerAllocateResponse) -> Iterator[tuple[str
 
 
 def _mended_parts(parts: Sequence[_Part], problems: list[tuple[str, str]]) -> Iterator[_Part]:
-    """Yield parts with absolute paths; of each path only the first, as a kubelet does."""
+    """Yield parts with absolute paths, and for each path only the first part, as a kubelet does.
+
+    A repetition of the first part is yielded too.
+    """
     at: dict[str, _Part] = {}
     for part in parts:
         place = part.container_path

@@ -65,7 +65,10 @@ class FixedMode:
 
 
 class ModeFile:
-    """The mode is the text of `file`, also behind links of a ConfigMap; no file, no change."""
+    """The mode is the text of `file`. While the file does not exist, the mode does not change.
+
+    A ConfigMap changes its files by a symbolic link above them; this is noticed too.
+    """
 
     def __init__(self, file: Path, mode: Mode) -> None:
         self.file, self.mode = file, mode
@@ -145,7 +148,10 @@ class NodeLabel:
             self.mode = remembered or self.mode
 
     async def run(self, changed: Callable[[], None]) -> NoReturn:
-        """Follow the label, log what fails. Without the right to watch, read it at intervals."""
+        """Follow the label. A failed call and a value that is no mode are only logged.
+
+        Without the right to watch nodes, the label is read at intervals.
+        """
         while True:
             try:
                 await self._follow(changed)

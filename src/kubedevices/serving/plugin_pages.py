@@ -133,7 +133,10 @@ class PluginPages:
     async def beside(
         self, runner: Observed, further: DriverStatus | None = None
     ) -> AsyncIterator[None]:
-        """Serve pages of `runner` and of the driver `further` meanwhile; raises `CannotAsk`."""
+        """Serve the pages of `runner`, and of the driver `further`, while the context lasts.
+
+        Raises `CannotAsk`.
+        """
         if further is not None:
             further.count_in(self.metrics)
             self.metrics.collect_from(further.samples)

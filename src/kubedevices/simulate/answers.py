@@ -48,5 +48,8 @@ class _AnswersWithPreference(Answers, PreferredAllocator):
 
 
 def answers_for(config: SimulatorConfig, devices: SimulatedDevices) -> Answers:
-    """Return the abilities; a kubelet asks for a preference only if there is a policy."""
+    """Return the abilities of a resource: with a preference only if `config` has a policy.
+
+    A kubelet calls GetPreferredAllocation before each Allocate of a plugin that offers it.
+    """
     return (Answers if config.preferred is None else _AnswersWithPreference)(config, devices)

@@ -27,7 +27,10 @@ class HoldingLink(Protocol):
 
 
 class ByteBudget:
-    """Counts held bytes; above `limit()` the largest connection of the largest peer ends."""
+    """Counts what each connection holds. Above `limit()` bytes, one connection ends.
+
+    It is the connection that holds most, of the peer that holds most.
+    """
 
     def __init__(
         self, name: str, limit: Callable[[], int], what: str = "unfinished messages"

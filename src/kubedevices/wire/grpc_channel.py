@@ -113,7 +113,10 @@ class _ClientLink(GrpcLink[ClientConnection]):
         super().connection_lost(exc)
 
     def _read_remaining(self) -> None:
-        """Read answers that are still in the socket: asyncio stops reading when a write fails."""
+        """Read the bytes that the server sent before it closed the connection.
+
+        asyncio stops reading when a write fails, but the socket may still hold answers.
+        """
         assert self._transport is not None
         endpoint = self._transport.get_extra_info("socket")
         with suppress(OSError, ProtocolError):
@@ -245,7 +248,10 @@ class GrpcChannel:
             moves += 1
 
     async def stream(self, method: str, payload: bytes = b"") -> AsyncGenerator[bytes, None]:
-        """Call at the first `anext`, yield each message; raises `RpcError`. `aclose` cancels."""
+        """Call a streaming method and yield each message; raises `RpcError`.
+
+        The call starts with the first `anext`. `aclose` cancels it.
+        """
         link = await self._link_for_calls(self._loop.time() + MOVE_TIMEOUT)
         call, waiter = _start(link, method, payload, None, wants_messages=True)
         try:

@@ -41,7 +41,10 @@ class ServerConnection(GrpcConnection):
         self._refuses_calls = False
 
     def refuse_calls(self) -> None:
-        """Refuse new calls as UNAVAILABLE; no GOAWAY, after which grpclib drops open calls."""
+        """Refuse new calls with UNAVAILABLE; open calls go on.
+
+        This sends no GOAWAY, because grpclib's client drops its open calls after GOAWAY.
+        """
         self._refuses_calls = True
 
     def send(self, call: Call, payload: bytes) -> None:

@@ -158,7 +158,10 @@ def move_into_place(first: Path, path: Path) -> None:
 
 
 def temporary_name(path: Path) -> Path:
-    """Return a random path beside `path`: others could create a file with a known name."""
+    """Return a random path in the directory of `path`, for a file that is renamed later.
+
+    Any user who may write to the directory could create a file with a predictable name.
+    """
     length = max(len(path.name), _SHORTEST_NAME) - 1
     return path.with_name("." + os.urandom(length).hex()[:length])
 

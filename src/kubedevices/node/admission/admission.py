@@ -133,7 +133,10 @@ class Admission:
     # ------------------------------------------------------------ planning
 
     async def _plan(self) -> None:
-        """Reserve devices of all containers or none; wait for ongoing work that may free some."""
+        """Reserve the devices of all containers; raise an error with nothing reserved.
+
+        If devices are missing, wait for ongoing admissions and releases that may free devices.
+        """
         wanted = {name for each in self._pod for name, count in each.limits.items() if count}
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _LONGEST_WAIT
@@ -282,7 +285,10 @@ def rejected(error: KubedevicesError) -> AdmissionRejected:
 
 
 class Reservation:
-    """The devices that a pod is about to get, during all awaits: all become held, or free."""
+    """The devices that a pod is about to get. All become held by the pod, or all become free.
+
+    The devices stay reserved while the admission awaits the plugins.
+    """
 
     def __init__(self, pod: Pod, inventory: Inventory, pod_devices: PodDevices) -> None:
         self.pod = pod
@@ -311,7 +317,11 @@ class Reservation:
             self._parts[container.name, resource] = device_ids
 
     def finish(self, container: Container) -> None:
-        """Note what later containers may use: the devices of plain init containers, which end."""
+        """Record which devices of a planned `container` the later containers may use.
+
+        A plain init container ends before the later containers start, so they may use its devices.
+        A sidecar or app container keeps its devices.
+        """
         for resource in container.limits:
             ids = self._parts.get((container.name, resource)) or self._pod_devices.device_ids(
                 self.pod.uid, container.name, resource

@@ -46,7 +46,10 @@ class AdmittedPods:
         return kept
 
     async def add(self, pod: Pod, holdings: Sequence[Holding]) -> None:
-        """Write a pod to the store. After an error `holdings` leave the memory again."""
+        """Write a pod to the store. `holdings` are already in memory and leave it if this fails.
+
+        Raises the error of the store.
+        """
         # No transaction for a pod that is admitted again and gets no new devices.
         if holdings or self._pods.get(pod.uid) != pod:
             try:

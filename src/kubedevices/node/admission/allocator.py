@@ -45,7 +45,10 @@ class DeviceRequest:
 
 
 class Chosen(NamedTuple):
-    """The devices to reserve, maybe none; `missed`: preferred by the plugin, but not free."""
+    """The devices to reserve; `()` if no device has to be reserved.
+
+    `missed` are the devices that the plugin preferred and that are not free.
+    """
 
     device_ids: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()

@@ -167,7 +167,10 @@ def _set(waiter: asyncio.Future[None]) -> None:
 
 
 async def concurrently(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return all results in order, or raise the first failure after the end of all other work."""
+    """Return all results in order; raise the failure that is first in the order of `work`.
+
+    After a failure the other pieces of work are cancelled, and their end is awaited.
+    """
     if len(work) == 1:
         return [await work[0]]
     tasks: list[asyncio.Task[T]] = []

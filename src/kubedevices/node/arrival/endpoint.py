@@ -95,7 +95,10 @@ class EndpointListener(Protocol):
         slices: LoopSlices,
         message: bytes,
     ) -> bool:
-        """Replace the last list; return whether anything changed. `message` is the encoded list."""
+        """Replace the last list by a new list; return whether anything changed.
+
+        `slices` runs long work. `message` is the encoded list.
+        """
 
     def stream_ended(self, endpoint: "Endpoint", reason: str) -> bool:
         """Record that the stream ended; return whether the endpoint should open a new stream."""

@@ -130,7 +130,10 @@ class StateLock:
         self._file: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock; raises `DirectoryInUse`; `CannotAsk` if others may change it."""
+        """Take the lock; raises `DirectoryInUse` if another process has it.
+
+        Raises `CannotAsk` if other users may change the directory.
+        """
         check_private(self._state_dir)
         path = self._state_dir / self._name
         try:

@@ -189,7 +189,10 @@ class RegistrationServer:
 
     @contextlib.asynccontextmanager
     async def _turn(self, peer: Peer) -> AsyncIterator[None]:
-        """Wait while many registrations of this process are under way; other processes do not."""
+        """Wait while many registrations of this process are under way.
+
+        A process that floods us with registrations waits for itself, and others do not.
+        """
         if not peer.is_known:
             yield
             return

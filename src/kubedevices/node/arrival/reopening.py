@@ -24,7 +24,10 @@ class Reopening:
             self._pause = 0.0
 
     def ended_early(self, opened_at: float, now: float) -> bool:
-        """Whether a stream that was opened again did not last: now the plugin has to register."""
+        """Whether the ended stream had been opened again and did not last; then do not try again.
+
+        The plugin has to register. Otherwise its devices would appear and vanish again and again.
+        """
         in_vain = self._was_reopened and now - opened_at < LASTING
         self._was_reopened = True
         return in_vain

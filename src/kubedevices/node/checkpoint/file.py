@@ -24,7 +24,10 @@ logger = logging.getLogger(__name__)
 
 
 def read_bytes(path: Path) -> bytes | None:
-    """Return the content, None without a file. Raises `CannotRead`, also for special files."""
+    """Return the content of a checkpoint file, None if there is no file.
+
+    Raises `CannotRead`, also for a file that is not a regular file.
+    """
     try:
         return untrusted_files.read_bytes(path, limit=_LIMIT)
     except FileNotFoundError:
@@ -93,7 +96,10 @@ def pods_of(holdings: Iterable[Holding]) -> list[tuple[Pod, list[Holding]]]:
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Replace the content atomically, safe from a power cut; raises `NodeError`."""
+    """Replace the content of `path` by `data` atomically; raises `NodeError`.
+
+    Returns when the new content survives a power cut.
+    """
     try:
         SharedDirectory(path.parent).replace(path.name, data)
     except OSError as error:

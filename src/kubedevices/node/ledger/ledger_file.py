@@ -87,7 +87,10 @@ class LedgerFile:
 
     @classmethod
     def open(cls, path: Path) -> Self | None:
-        """Open the ledger; None without a file. Raises `LedgerDamaged`, `LedgerUnusable`."""
+        """Open the ledger at `path`; return None if there is no file.
+
+        Raises `LedgerDamaged`, and `LedgerUnusable` if the file could not be read.
+        """
         if not _check_size(path):
             return None
         connection = None
@@ -205,7 +208,11 @@ class LedgerFile:
             return 0
 
     def shorten_log(self) -> None:
-        """Move the log into the main file; begin a new log, so that no old page comes back."""
+        """Move the content of the log into the main file and restart the log.
+
+        After the move the log still has old pages, which a recovery of a truncated log could write
+        over newer pages. So a small change is written at once: it begins the new log.
+        """
         with self._writing():
             self._connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
         with self._transaction():

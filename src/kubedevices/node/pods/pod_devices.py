@@ -18,7 +18,10 @@ ContainerResource = tuple[str, str]
 
 
 class HeldDevices(NamedTuple):
-    """Held devices, under each of their NUMA nodes, and the plugin's Allocate answer."""
+    """The devices of one resource that one container holds, and the plugin's Allocate answer.
+
+    A device on two NUMA nodes is listed under both nodes.
+    """
 
     devices_per_numa: Mapping[int, list[str]]
     response: ContainerAllocateResponse

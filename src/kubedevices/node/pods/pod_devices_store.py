@@ -24,7 +24,11 @@ class AdmittedPod(NamedTuple):
 
 
 class StoredState(NamedTuple):
-    """The content of a store at the start: pods, and resources that had a device list."""
+    """The content of a store at the start.
+
+    `resources` are all resources that had a device list, also resources of which no pod holds a
+    device.
+    """
 
     pods: Sequence[AdmittedPod] = ()
     resources: Collection[str] = ()

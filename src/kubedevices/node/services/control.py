@@ -149,7 +149,10 @@ class ControlService:
         return {"admitted": True} | describe_pod(self._manager, pod, options)
 
     def _check_resources(self, pod: Pod) -> None:
-        """Refuse resources that no plugin offers, as a scheduler does; the kubelet ignores them."""
+        """Refuse resources that no plugin offers. In a cluster the scheduler does this.
+
+        The device manager ignores unknown resources, as the device manager of the kubelet does.
+        """
         for container in pod:
             for resource, count in container.limits.items():
                 if count and not self._manager.inventory.is_known(resource):
@@ -160,7 +163,10 @@ class ControlService:
                     )
 
     async def release(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Release a pod by uid, name or namespace/name, also while its plugin never answers."""
+        """Release a pod, named by uid, name or namespace/name.
+
+        The pod may be in its admission: its plugin may never answer.
+        """
         pod = self._find(_text(request, "pod"), besides=self._being_admitted)
         released = await self._manager.release(pod.uid)
         return {
@@ -171,7 +177,10 @@ class ControlService:
         }
 
     async def pods(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Return all pods; `left_behind` says why devices are not in use, empty if they may be."""
+        """Return every admitted pod with the devices of its containers.
+
+        `left_behind` says why the devices are not in use; it is empty if they may be in use.
+        """
         owners = await asyncio.to_thread(read_owners, self._manager.state_dir)
         return describe_pods(self._manager, owners)
 

@@ -107,7 +107,10 @@ class PodResourcesServer:
         raise RpcError(StatusCode.UNKNOWN, f"pod {name} in namespace {namespace} not found")
 
     async def get_allocatable(self) -> bytes:
-        """Answer with every healthy device; all callers share the answer that is being made."""
+        """Answer v1.GetAllocatableResources: every healthy device, free or held.
+
+        All callers share the answer that is being made: it may have 100,000 devices.
+        """
         self._check_rate("get_allocatable", "v1")
         if self._allocatable is None:
             work = LoopSlices().run(self._encode_allocatable())
@@ -120,7 +123,10 @@ class PodResourcesServer:
         self._allocatable = None
 
     def _encode_allocatable(self) -> Generator[None, None, bytes]:
-        """Encode the answer in slices; the devices of each resource are those of one moment."""
+        """Return the encoded answer; yield after each `_DEVICES_AT_ONCE` devices.
+
+        The devices of each resource are those of one moment.
+        """
         inventory, parts = self._node.inventory, list[bytes]()
         for resource in [*inventory]:
             healthy = inventory.healthy(resource)

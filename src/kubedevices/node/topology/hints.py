@@ -145,7 +145,10 @@ def _count(devices: Mapping[str, ReportedDevice], ids: Iterable[str]) -> dict[in
 def _reusable_counts(
     devices: Mapping[str, ReportedDevice], ids: Iterable[str], machine: int
 ) -> dict[int, int]:
-    """Count devices that a hint must contain; those on unknown nodes can be in no hint."""
+    """Count the reusable devices that a hint must contain.
+
+    A device on a node that the machine does not have can be in no hint, so it is not counted.
+    """
     listed = (devices[device_id] for device_id in ids if device_id in devices)
     counts: dict[int, int] = {}
     for device in listed:
@@ -161,7 +164,11 @@ def _reusable_counts(
 def generate_hints(
     counts: NumaCounts, request: int, numa_nodes: Sequence[int]
 ) -> list[TopologyHint]:
-    """Return sets with enough devices, by size; preferred: as small as on an idle machine."""
+    """Return every set of NUMA nodes with enough devices, by size, then in the order of the nodes.
+
+    A set is preferred if it has the smallest size with which an idle machine could serve the
+    request.
+    """
     used = 0
     for mask in counts.known:
         used |= mask
