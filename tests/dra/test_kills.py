@@ -54,7 +54,10 @@ def steps(rig: Rig) -> list[Callable[[], object]]:
 def test_the_next_process_finishes_the_work_of_a_killed_process(
     before: bool, boot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kubelet repeats calls, after a reboot too: no file is missing or left over."""
+    """The kubelet repeats calls without an answer. At the end no file is missing or left over.
+
+    After a reboot, the kubelet repeats Prepare for each claim of a pod.
+    """
     replace, remove = SharedDirectory.replace, cdi_specs.remove_file
     for at in itertools.count(1):
         (directory := tmp_path / f"{at}").mkdir()

@@ -37,7 +37,10 @@ def test_companion_files_are_renamed_too(tmp_path: Path) -> None:
 
 
 def test_a_second_damaged_file_does_not_replace_the_first(tmp_path: Path) -> None:
-    """Not within a second either. A name is taken too if only a companion file has it."""
+    """Two damaged files within a second get two names.
+
+    A name is also taken if only the name of a companion file exists.
+    """
     kept = []
     for text in ("one", "two", "three"):
         (tmp_path / "db").write_text(text)

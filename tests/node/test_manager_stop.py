@@ -149,7 +149,10 @@ async def test_a_release_that_has_begun_is_answered_during_the_stop(node: Node) 
 
 
 async def test_waiting_admissions_and_releases_fail_when_the_node_stops(node: Node) -> None:
-    """A release that waits for a commit changes nothing."""
+    """A release that waits for a commit changes nothing and raises an error.
+
+    A waiting admission is refused.
+    """
     admission = await node.begin_commit()
     release = asyncio.create_task(node.manager.release(POD.uid))
     again = asyncio.create_task(node.manager.allocate(POD))
@@ -166,7 +169,10 @@ async def test_waiting_admissions_and_releases_fail_when_the_node_stops(node: No
 
 
 async def test_a_pod_whose_boot_is_being_stored_is_admitted(node: Node) -> None:
-    """The ledger stores that the pod of an earlier start belongs to this boot."""
+    """A pod of an earlier start is admitted again.
+
+    The stop begins while the ledger stores that the pod belongs to this boot.
+    """
     await node.manager.allocate(POD)
     await node.manager.stop()
     node.begin()
@@ -195,7 +201,11 @@ Ask = Callable[[DeviceManager], Awaitable[object]]
 async def test_a_stop_is_an_error_for_callers_and_no_cancellation(
     node: Node, how: str, method: str
 ) -> None:
-    """A plugin hangs. Only a caller that is cancelled itself gets CancelledError."""
+    """A plugin hangs.
+
+    If the node stops, the caller gets an error with a reason; if the caller is cancelled, it gets
+    CancelledError.
+    """
     if method == "preferred":
         node.plugin = FakePlugin(
             node.directory,

@@ -160,7 +160,10 @@ async def give_up(calls: Sequence[asyncio.Task[Any]]) -> None:
 
 
 async def test_calls_given_up_take_no_threads_from_others() -> None:
-    """A kubelet repeats a call that hung: the plugin must go on scanning."""
+    """A kubelet repeats a call that hung: those left behind stop neither others nor those waiting.
+
+    Or a plugin would stop scanning once a hook had hung as often as there are threads.
+    """
     hooks = [type(name, (Gate,), {})() for name in ("Hook1", "Hook2", "Hook3", "Hook4")]
     limit = hook_threads.THREAD_LIMIT // len(hooks)
     calls = [

@@ -35,7 +35,9 @@ async def test_a_plugin_that_is_found_by_a_watcher(short_dir: Path) -> None:
 
 
 async def test_registering_again_from_the_same_socket_keeps_the_stream(short_dir: Path) -> None:
-    """Some plugins end for ever with a stream. Options that changed are passed on."""
+    """Some plugins end for ever when a stream ends, so the proxy answers OK and keeps the first
+    stream, as a kubelet does. Options that changed since are passed on.
+    """
     async with proxied(short_dir) as rig:
         plugin = await rig.plugin(*healthy("a"))
         await rig.served(1)

@@ -110,7 +110,9 @@ async def test_a_held_list_stays_while_the_plugin_restarts(short_dir: Path) -> N
 
 
 async def test_a_changed_file_is_applied(short_dir: Path) -> None:
-    """A changed number is no new registration, other keys are; mistakes change nothing."""
+    """A changed number is no new registration, other keys are; what is unchanged notices nothing;
+    mistakes change nothing.
+    """
     text = "resources:\n  example.com/widget: {share: {replicas: 2}}\n"
     async with proxied(short_dir, rules=rules(short_dir, text)) as rig:
         await rig.plugin(*healthy("a"))
@@ -147,7 +149,9 @@ async def test_two_resources_with_the_same_outside_name(
 
 
 async def test_the_outside_name_of_a_hidden_resource_is_free_again(short_dir: Path) -> None:
-    """For another resource, whatever the order in which their chains are created."""
+    """A rule that hides or renames the first resource lets another resource have its name, whatever
+    the order in which their chains are created.
+    """
     first, second = "a.com/widget", "b.com/widget"
     renamed = '"{}": {{rename: "c.com/widget"}}'
     text = f"unlisted: hide\nresources:\n  {renamed.format(first)}\n"

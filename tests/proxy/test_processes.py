@@ -136,7 +136,9 @@ class Programs:
 @pytest.mark.slow
 @pytest.mark.timeout(240 + 7200 * (ROUNDS > 0))
 async def test_the_kubelet_keeps_its_devices_over_restarts_of_each_process(short_dir: Path) -> None:
-    """By SIGKILL and SIGTERM, with one registration each; a device turns meanwhile."""
+    """By SIGKILL and SIGTERM; a device turns meanwhile. The kubelet never sees fewer devices, gets
+    each change, and each process of the proxy registers once at each process of the kubelet.
+    """
     kinds = [*KINDS] * ROUNDS or [*SOME]
     if ROUNDS:
         random.Random(ROUNDS).shuffle(kinds)

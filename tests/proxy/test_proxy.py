@@ -181,7 +181,9 @@ async def test_errors_keep_code_and_text(short_dir: Path, name: str, method: str
 
 
 async def test_a_plugin_that_hangs_ends_at_its_deadline(short_dir: Path) -> None:
-    """The errors have plugin and call; no preference is answered; others are not delayed."""
+    """Allocate and PreStart fail with the names of plugin and call; no preference is answered;
+    another resource is not delayed.
+    """
     limits = CallLimits(allocate=0.2, preferred=0.2, pre_start=0.2)
     async with proxied(short_dir, limits=limits) as rig:
         plugin = await rig.plugin(*healthy("a"), pre_start=True, preferred=lambda _: ("a",))
@@ -323,7 +325,9 @@ async def test_a_plugin_that_registered_once_may_be_slow_when_the_proxy_starts(
 
 
 async def test_a_restarted_kubelet_gets_everything_again(short_dir: Path) -> None:
-    """The plugin notices nothing. A file event tells of the socket; a look would be too late."""
+    """The plugin inside notices nothing of it. The new kubelet's socket is told by a file event,
+    and not found by the next look, which would come too late.
+    """
     async with proxied(short_dir, timing=QUICK._replace(look_interval=3600.0)) as rig:
         plugin = await rig.plugin(*healthy("a"))
         await rig.served(1)

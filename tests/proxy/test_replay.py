@@ -24,7 +24,10 @@ async def ask(served: Scanned, *containers: tuple[str, ...]) -> list[dict[str, s
 
 
 def test_lists_are_replayed_at_their_times(tmp_path: Path, bench: Bench, replay: Replayer) -> None:
-    """The first at once, the last stays; a tenth of the speed takes ten times as long."""
+    """The first at once; at a tenth of the speed it takes ten times as long; the last stays.
+
+    `bench.advance` moves the time of the record, so a test of minutes takes none.
+    """
     path = record(
         tmp_path / "r",
         listed(0, "g0"),

@@ -65,7 +65,9 @@ RESTARTS = {"kubelet": restart_kubelet, "plugin": restart_plugin, "proxy": resta
 async def test_a_health_change_during_a_restart_arrives(
     short_dir: Path, who: tuple[str, ...]
 ) -> None:
-    """Each goes and comes, at once with another. Nobody sees no devices."""
+    """Each goes and comes, at once with another; a device turns meanwhile. Nobody sees no devices,
+    and one registration is left.
+    """
     async with proxied(short_dir, rules=ruled(**HOLD)) as rig:
         plugin = await rig.plugin(*healthy("a", "b"))
         await rig.served(2)

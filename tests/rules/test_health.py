@@ -212,7 +212,9 @@ async def test_a_flapping_device_is_cordoned_until_uncordon(tmp_path: Path) -> N
 
 
 async def test_a_device_that_recovers_later_is_cordoned_until_then(tmp_path: Path) -> None:
-    """With the time of its return in the list, over a restart; `uncordon` ends it earlier."""
+    """It is in the list of `kubedevices cordon` with the time of its return, over a restart too;
+    `uncordon` ends it earlier.
+    """
     file = tmp_path / "maintenance.json"
     made = partial(cordoning, file, HealthRule(max_flaps=0, recover_after=3600.0))
     plugin = Widgets(widget=widgets("a", "b"))

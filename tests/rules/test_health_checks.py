@@ -258,7 +258,9 @@ async def test_exposed_checks_run_without_a_look_at_the_host(
     make_scanner: Callable[..., ExposeScanner],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A check every 100 ms does not search the host each time; a changed health shows at once."""
+    """A check every 100 ms does not search the host ten times a second; a changed health shows at
+    once.
+    """
     (tmp_path / "dev/card0").touch()
     state = tmp_path / "state"
     state.touch()

@@ -167,7 +167,9 @@ def test_an_entry_that_is_repeated_passes_unchanged() -> None:
 
 
 async def test_faulty_answers_are_corrected(caplog: pytest.LogCaptureFixture) -> None:
-    """A variable that no shell can use is kept, and the log says so."""
+    """Relative paths of a container, and paths at which two different things belong. A variable
+    that no shell can use is kept, and the log says so.
+    """
     plugin = Plugin(widget=widgets("a"))
     plugin.answer = kd.ContainerAllocateResponse(
         devices=[

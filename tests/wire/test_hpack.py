@@ -263,7 +263,10 @@ def test_memory_is_bounded() -> None:
 
 
 def test_a_block_has_at_most_two_table_sizes() -> None:
-    """RFC 7541, 4.2: smallest and last size. Sizes alone would cost milliseconds of work."""
+    """RFC 7541, section 4.2: the smallest and the last size of an interval; the third is refused.
+
+    A block of sizes alone would cost milliseconds of work and would have no field to limit.
+    """
     reader = decoder()
     assert reader.decode(b"\x20\x3f\xe1\x1f\x82").fields == ((b":method", b"GET"),)
     with pytest.raises(ProtocolError, match="too many table sizes") as caught:

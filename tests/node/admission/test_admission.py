@@ -87,7 +87,10 @@ def no_device_is_reserved_or_held(manager: DeviceManager) -> bool:
 
 
 async def test_two_pods_never_share_a_device(plugins: Path) -> None:
-    """The message for the third pod has the number of free devices."""
+    """Each pod gets its own device.
+
+    The message for the third pod has the number of free devices.
+    """
     async with DeviceManager(plugins) as manager, registered(manager, widgets(plugins, "a", "b")):
         first = await manager.allocate(pod("one", 1))
         second = await manager.allocate(pod("two", 1))
@@ -144,7 +147,9 @@ async def test_app_containers_reuse_the_devices_of_init_containers(plugins: Path
 
 
 async def test_sidecars_keep_the_devices_that_they_take_from_init_containers(plugins: Path) -> None:
-    """Six devices are enough for init 3, sidecars 1 and 2, apps 1 and 2: only init shares."""
+    """Plain init 3, sidecars 1 and 2, apps 1 and 2: six devices, only the plain init container
+    shares.
+    """
     async with (
         DeviceManager(plugins) as manager,
         registered(manager, widgets(plugins, *"abcdef")),
@@ -421,7 +426,10 @@ def last_ones(request: ContainerPreferredRequest) -> list[str]:
 
 
 async def test_the_plugin_is_asked_and_its_preference_is_used(plugins: Path) -> None:
-    """Available, must-include and size are those of the container."""
+    """Available, must-include and size are those of the container.
+
+    The pod gets the preferred devices.
+    """
     one = widgets(plugins, *"abcd", preferred=last_ones)
     async with DeviceManager(plugins) as manager, registered(manager, one):
         got = await manager.allocate(pod("p", 2))

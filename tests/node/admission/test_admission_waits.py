@@ -111,7 +111,10 @@ async def refused(task: asyncio.Task[Any]) -> str:
 
 
 async def test_a_pod_gets_the_devices_that_another_admission_gives_back(node: Node) -> None:
-    """The plugin refuses the other pod. A serial kubelet would have refused it before."""
+    """The plugin refuses the other pod.
+
+    A serial kubelet would have refused it before this admission.
+    """
     await node.start()
     first = await node.begin_hanging("first", widgets=2)
     [second] = await node.begin_waiting(pod("second", widgets=2))
@@ -159,7 +162,9 @@ async def test_two_pods_with_the_same_two_resources_do_not_deadlock(node: Node) 
 
 
 async def test_a_pod_that_cannot_be_stored_frees_its_devices_for_others(node: Node) -> None:
-    """The second pod waits until the store has the first pod or has failed."""
+    """Until the store has the first pod, its devices may become free again, so the second pod
+    waits.
+    """
     await node.start()
     node.store.gate.clear()
     first = node.begin(node.manager.allocate(pod("first", widgets=2)))
@@ -254,7 +259,10 @@ def last_one(request: ContainerPreferredRequest) -> Sequence[str]:
 async def test_a_plugin_is_asked_again_when_others_took_what_it_preferred(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """For the devices that are left, without a warning: the preference was valid."""
+    """The second call offers the devices that are left.
+
+    No warning is logged: the preference was valid.
+    """
     ids = [f"w{n}" for n in range(4)]
     node.widgets = FakePlugin(node.directory, devices=healthy(*ids), preferred=last_one)
     await node.start()

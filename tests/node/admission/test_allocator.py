@@ -125,7 +125,9 @@ def test_a_resource_without_a_list_is_unregistered() -> None:
 
 
 def test_devices_vanish_while_the_plugin_is_asked() -> None:
-    """DevicesToAllocateConflictWithUpdateAllocatedDevices: the new state counts."""
+    """DevicesToAllocateConflictWithUpdateAllocatedDevices: the answer is checked against the new
+    state.
+    """
     node = Node(["d1", "d2", "d3"], prefers=True)
     node.hold("d1")
     assert node.ask(1).available == ("d2", "d3")
@@ -241,7 +243,10 @@ def test_a_plan_is_right_or_refused_with_a_true_reason(  # noqa: PLR0917
     answer: list[str] | None,
     prefers: bool,
 ) -> None:
-    """A plan has different healthy devices: first reusable, then aligned, then others."""
+    """A plan has exactly the wanted number of different devices, all healthy, free or reusable.
+
+    Reusable devices are used first, then aligned devices, then others. A refusal has true numbers.
+    """
     listed = {f"!{name}" if name in unhealthy else name: on for name, on in devices.items()}
     node = Node(prefers=prefers)
     node.list(listed)

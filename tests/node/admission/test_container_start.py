@@ -108,7 +108,10 @@ async def test_after_the_grace_period_a_container_cannot_start(plugins: Path) ->
 async def test_within_the_grace_period_only_pre_start_needs_the_plugin(
     plugins: Path, pre_start: bool
 ) -> None:
-    """The stored answer is enough for a start; PreStartContainer needs a connection."""
+    """The stored answer is enough for a start.
+
+    A plugin with PreStartContainer has to be connected.
+    """
     one = FakePlugin(plugins, devices=healthy("a", "b"), pre_start=pre_start)
     async with node(one) as manager:
         await manager.allocate(POD)
@@ -125,7 +128,10 @@ async def test_within_the_grace_period_only_pre_start_needs_the_plugin(
 async def test_a_resource_registered_after_the_admission_is_allocated_at_the_start(
     manager: DeviceManager, plugins: Path, pre_start: bool
 ) -> None:
-    """The container gets its devices at its start, after PreStartContainer."""
+    """The pod was admitted before its plugin registered.
+
+    At its start it gets its devices, after PreStartContainer.
+    """
     one = FakePlugin(plugins, devices=healthy("a", "b"), pre_start=pre_start)
     async with one:
         assert await manager.allocate(POD) == {}

@@ -28,7 +28,10 @@ async def test_no_devices_may_be_freed_without_an_admission_of_the_resource() ->
 
 
 async def test_a_failed_admission_wakes_waiters_for_its_devices() -> None:
-    """At once, also while other admissions are ongoing; waiters for other devices sleep on."""
+    """The waiters wake at once, also while other admissions are ongoing.
+
+    Waiters for other devices sleep on.
+    """
     ongoing, order = OngoingWork(), []
     with ongoing.admission([WIDGET]), ongoing.admission([GADGET]):
         with contextlib.suppress(KubedevicesError), ongoing.admission([WIDGET, "cpu"]):
@@ -44,7 +47,10 @@ async def test_a_failed_admission_wakes_waiters_for_its_devices() -> None:
 
 
 async def test_only_the_last_successful_admission_wakes_waiters() -> None:
-    """A success frees no device: a thousand waiters would repeat a thousand plans in vain."""
+    """A successful admission frees no device.
+
+    Waking a thousand waiters would repeat a thousand plans in vain.
+    """
     ongoing = OngoingWork()
     with ongoing.admission([WIDGET]):
         with ongoing.admission([WIDGET]):

@@ -67,7 +67,9 @@ def test_only_aligned_devices_are_offered_when_they_suffice() -> None:
 
 
 def test_the_plugin_is_asked_only_with_the_option_and_a_choice() -> None:
-    """Not for reused devices only, nor if there are just enough aligned devices."""
+    """No call without the option, for reused devices only, or if there are just enough aligned
+    devices.
+    """
     assert isinstance(Node(THREE_EACH).plan(2), Chosen)
     node = Node(THREE_EACH, prefers=True)
     assert node.choose(3, affinity=(0,)) == ("d0", "d1", "d2")

@@ -222,7 +222,9 @@ async def test_a_refused_dial_is_an_error_after_the_deadline(short_dir: Path) ->
 
 
 async def test_close_waits_for_calls_in_flight(short_dir: Path) -> None:
-    """A newer instance may replace the endpoint during a call; the answer still counts."""
+    """If a newer instance replaces the endpoint during an Allocate call, the answer still
+    counts.
+    """
     plugin = FakePlugin(short_dir)
     gate = plugin.hang("allocate")
     async with connected(plugin) as endpoint:
@@ -265,7 +267,10 @@ async def test_each_list_causes_one_callback(short_dir: Path) -> None:
 async def test_the_end_of_the_stream_stops_the_endpoint(
     short_dir: Path, error: RpcError | None
 ) -> None:
-    """Without `reopen_for` there is no second ListAndWatch, also after a normal end."""
+    """A normal end and an error have the same effect.
+
+    Without `reopen_for` there is no second ListAndWatch.
+    """
     plugin = FakePlugin(short_dir, devices=healthy("a"))
     async with connected(plugin) as endpoint:
         with following(endpoint) as seen:
@@ -335,7 +340,9 @@ async def test_a_new_socket_at_the_same_path_is_not_dialled(short_dir: Path) -> 
 
 
 async def test_a_stream_that_ends_twice_is_not_opened_again(short_dir: Path) -> None:
-    """Otherwise the devices of such a plugin would come and go for minutes."""
+    """Otherwise the devices of a plugin that ends each stream after a list would come and go for
+    minutes.
+    """
     plugin = FakePlugin(short_dir, devices=healthy("a"))
     async with connected(plugin) as endpoint:
         recorder = Recorder()

@@ -63,7 +63,10 @@ KEPT = {
 
 
 def test_only_sockets_are_deleted(short_dir: Path) -> None:
-    """And links to sockets. Files, folders, their content and dangling links stay."""
+    """Sockets and links to sockets are deleted.
+
+    Files, folders, their content and dangling links stay.
+    """
     fill(short_dir)
     prepare_plugin_directory(short_dir / "kubelet.sock")
     assert names(short_dir) == KEPT | {"DEPRECATION", "dangling", "circle"}

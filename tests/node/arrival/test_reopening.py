@@ -19,7 +19,9 @@ def test_the_pauses_double_up_to_a_maximum() -> None:
 
 @pytest.mark.parametrize(("lasted", "next_pause"), [(1, 0.4), (10, 0.4), (10.1, 0.1), (99, 0.1)])
 def test_a_lasting_stream_resets_the_pauses(lasted: float, next_pause: float) -> None:
-    """A stream that ends once a minute is opened again at once; frequent ends are delayed."""
+    """A plugin that ends its stream once a minute is reconnected at once; frequent ends are
+    delayed.
+    """
     reopening = Reopening(1000)
     reopening.lost(0, 50)
     assert pauses(reopening, 2, 50) == [0.1, 0.2]

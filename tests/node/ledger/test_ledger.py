@@ -326,7 +326,10 @@ async def test_the_event_loop_runs_while_the_disk_is_slow(
 async def test_commits_during_a_write_share_the_next_transaction(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ten pods and a release need one transaction; each caller gets an answer."""
+    """Ten pods and a release need one transaction.
+
+    Each caller gets an answer, and all are stored.
+    """
     disk = await begin_a_slow_write(ledger, monkeypatch)
     work = [ledger.commit(*admitted(f"p{number}")[:2]) for number in range(10)]
     work.append(ledger.release(["default/first"]))
@@ -340,7 +343,9 @@ async def test_commits_during_a_write_share_the_next_transaction(
 async def test_a_pod_that_cannot_be_written_fails_alone(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A text that no file can store does not fail the other pods of the transaction."""
+    """A text that no file can store is an error for its pod, not for the others of the
+    transaction.
+    """
     disk = await begin_a_slow_write(ledger, monkeypatch)
     names = ("p", "half a character \ud800", "q")
     work = [ledger.commit(Pod(name), ()) for name in names]

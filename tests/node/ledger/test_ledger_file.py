@@ -110,7 +110,10 @@ def test_only_the_owner_may_read_the_ledger(path: Path, ledger: LedgerFile) -> N
 
 
 def test_a_change_is_on_the_disk_when_it_is_answered(ledger: LedgerFile) -> None:
-    """A test cannot cut the power, so it reads the settings: each commit synchronises the log."""
+    """The log is synchronised at each commit.
+
+    A test cannot cut the power, so it reads the settings.
+    """
     pragmas = {"synchronous": 2, "journal_mode": "wal", "wal_autocheckpoint": 0}
     for pragma, value in pragmas.items():
         assert ledger._connection.execute(f"PRAGMA {pragma}").fetchone() == (value,)

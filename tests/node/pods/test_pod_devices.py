@@ -66,7 +66,9 @@ def test_a_second_entry_replaces_the_first() -> None:
 
 
 def test_a_reused_device_stays_reserved_until_its_last_holder_is_gone() -> None:
-    """It is not free between an init container and the app container that reuses it."""
+    """Between an init container and an app container that reuses its device, the device is not
+    free.
+    """
     inventory = Inventory()
     pod_devices = PodDevices(inventory)
     pod_devices.insert("p", "init", R, held("d1"))

@@ -19,7 +19,9 @@ from kubedevices.node.pods.quantity import BadQuantity, whole_units
     ],
 )  # fmt: skip
 def test_every_form_of_a_quantity(value: object, units: int) -> None:
-    """All suffixes, exponents and signs of Kubernetes, if the result is a whole number."""
+    """All suffixes, exponents and signs of Kubernetes are accepted if the result is a
+    whole number.
+    """
     assert whole_units(value) == units
 
 

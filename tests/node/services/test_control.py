@@ -117,7 +117,9 @@ async def test_devices_are_described_with_their_holders(node: Node) -> None:
 
 
 async def test_devices_have_the_state_of_their_plugin(short_dir: Path) -> None:
-    """`starting` until the first list; `missing` if only held devices are known."""
+    """`starting` until the first list, `connected`, `stopped`, and `missing` if only held devices
+    are known.
+    """
     plugin = FakePlugin(short_dir / "p", devices=healthy("a"))
     async with node_with(plugin, allocatable=1) as node:
 
@@ -394,7 +396,10 @@ async def test_an_ambiguous_name_is_refused(node: Node) -> None:
 
 
 async def test_a_pod_without_a_name_is_released_by_its_uid_only(node: Node) -> None:
-    """As from a kubelet's checkpoint. An empty name, as of an unset variable, matches no pod."""
+    """Such a pod is from a kubelet's checkpoint.
+
+    An empty name, for example of an unset variable, matches no pod.
+    """
     nameless = Pod("", "", "uid-9", containers=(Container("c", {RESOURCE: 1}),))
     await node.manager.allocate(nameless)
     for wanted in ("", "/"):

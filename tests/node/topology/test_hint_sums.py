@@ -34,6 +34,9 @@ few_sets = st.lists(st.integers(0, 31), max_size=6)
 
 @given(st.lists(few_sets, max_size=3))
 def test_all_unions_are_those_of_the_product(lists: list[list[int]]) -> None:
-    """Of one set from each list. Without lists, the only union is the empty set."""
+    """Exactly the unions of one set from each list.
+
+    Without lists, the only union is the empty set.
+    """
     unions = {reduce(or_, chosen, 0) for chosen in product(*lists)}
     assert all_unions(lists, 5) == unions

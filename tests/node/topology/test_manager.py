@@ -87,7 +87,10 @@ def test_two_resources_of_a_container_are_on_one_node() -> None:
 
 @pytest.mark.parametrize("policy", ["restricted", "single-numa-node"])
 def test_devices_that_cannot_be_aligned_are_refused(policy: str) -> None:
-    """One free GPU on each node is not two aligned GPUs. Words and reason are the kubelet's."""
+    """One free GPU on each node cannot serve two aligned GPUs.
+
+    Words and reason are the kubelet's.
+    """
     node = Node(policy)
     node.hold(GPU, {0: ["0-0"], 1: ["1-0"]}, "other")
     two = pod({GPU: 2})

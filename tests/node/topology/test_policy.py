@@ -219,7 +219,9 @@ def test_filtered_device_hints_merge_with_those_of_cpus(other: tuple[str, ...], 
 
 
 def test_the_closer_pair_wins_only_with_prefer_closest() -> None:
-    """Of pairs of equal size the lower numbers win; with the option, the shorter distance."""
+    """Of two pairs of equal size the lower numbers win; with prefer-closest, the shorter
+    distance.
+    """
     pairs = [provider("01+", "02+")]
     far = [[10, 30, 20], [30, 10, 30], [20, 30, 10]]
     assert shown(decide(settings("restricted", (0, 1, 2)), pairs))[0] == "01+"
@@ -272,7 +274,9 @@ def full(nodes: int, best: int) -> ProviderHints:
 
 @pytest.mark.parametrize("policy", POLICIES[1:])
 def test_the_time_of_a_merge_is_bounded(policy: str) -> None:
-    """Eight providers with all sets of eight nodes: 255**8 combinations within 2 s."""
+    """Eight providers with all 255 sets of eight nodes have 255**8 combinations; the
+    limit is 2 s.
+    """
     providers = [full(8, 1 + each % 3) for each in range(8)]
     began = time.thread_time()
     decide(settings(policy, range(8)), providers)
