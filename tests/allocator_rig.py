@@ -5,7 +5,7 @@ request.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kubedevices.node.admission.allocator import AskPlugin, Chosen, DeviceRequest, Plan, plan
+from kubedevices.node.admission.device_choice import AskPlugin, Chosen, DeviceRequest, Plan, plan
 from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.pods.pod_devices import HeldDevices, PodDevices
 from kubedevices.values.allocation import (

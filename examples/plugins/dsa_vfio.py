@@ -4,7 +4,7 @@ from pathlib import Path
 
 import kubedevices as kd
 from kubedevices.host import pci, vfio
-from kubedevices.rules.additions import renumber
+from kubedevices.rules.inject_rule import renumber
 
 
 class Vfio(kd.PolledScanner, kd.PostAllocator):

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import kubedevices as kd
 from kubedevices.host import pci, sysfs, vfio
-from kubedevices.rules.additions import renumber
 from kubedevices.rules.health_gate import HealthGate
+from kubedevices.rules.inject_rule import renumber
 
 DRIVERS = ("4xxx", "420xx", "c6xx")
 TYPES = {"sym;asym": "cy", "asym;sym": "cy", "dc": "dc"}

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from kubedevices.plugin.notifier import Notifier
     from kubedevices.plugin.runner import PluginRunner
     from kubedevices.plugin.scanner import PolledScanner, Scanner
-    from kubedevices.rules.absence import HoldRule
-    from kubedevices.rules.additions import InjectRule
     from kubedevices.rules.cordon import Cordoned
     from kubedevices.rules.device_selector import PciRule
     from kubedevices.rules.faults import FaultRule, Faulty
@@ -33,7 +31,9 @@ if TYPE_CHECKING:
     from kubedevices.rules.health import Damped, HealthRule
     from kubedevices.rules.health_gate import Check, HealthGate
     from kubedevices.rules.hold import Held
+    from kubedevices.rules.hold_rule import HoldRule
     from kubedevices.rules.inject import Injected
+    from kubedevices.rules.inject_rule import InjectRule
     from kubedevices.rules.middleware import Middleware, Relay
     from kubedevices.rules.record import Recorded
     from kubedevices.rules.rename import Renamed
@@ -72,13 +72,13 @@ _MODULES = {
     "values.device": ("Device", "DeviceSpec", "Health", "Mount"),
     "values.device_tree": ("DeviceTree",),
     "errors": ("KubedevicesError",),
-    "rules.absence": ("HoldRule",),
+    "rules.hold_rule": ("HoldRule",),
     "rules.health": ("Damped", "HealthRule"),
     "rules.health_gate": ("Check", "HealthGate"),
     "rules.faults": ("FaultRule", "Faulty"),
     "rules.hold": ("Held",),
     "rules.cordon": ("Cordoned",),
-    "rules.additions": ("InjectRule",),
+    "rules.inject_rule": ("InjectRule",),
     "rules.inject": ("Injected",),
     "rules.device_selector": ("PciRule",),
     "rules.filter": ("Filtered", "FilterRule"),

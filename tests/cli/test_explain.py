@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from kubedevices.cli.find_mistakes import explain as verb
-from kubedevices.explain.diagnosis import Diagnosis, ResourceReport
 from kubedevices.explain.finding import Step
-from kubedevices.explain.host_paths import HostPaths
+from kubedevices.explain.on_node.diagnosis import Diagnosis, ResourceReport
+from kubedevices.explain.on_node.host_paths import HostPaths
 from kubedevices.host import listing, terminal
 from kubedevices.kubelet_api import proxy_client
 from kubedevices.node.pods.pod import Container, Pod

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.explain.host_paths import find_pod_resources
+from kubedevices.explain.on_node.host_paths import find_pod_resources
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.services.pod_resources import PodResourcesServer
 from tests.command_line import CommandLine

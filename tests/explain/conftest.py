@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kubedevices.explain import look_cluster
+from kubedevices.explain.in_cluster import read_objects
 from kubedevices.testing.workbench import Bench
 from tests.command_line import CommandLine, Printed
 from tests.explain.cluster_rig import Ask, SmallCluster
@@ -33,7 +33,7 @@ def ask(
         config = tmp_path / "kubeconfig"
         config.write_text(cluster.kubeconfig())
         now = time.time() + cluster.seconds_later
-        monkeypatch.setattr(look_cluster, "time", SimpleNamespace(time=lambda: now))
+        monkeypatch.setattr(read_objects, "time", SimpleNamespace(time=lambda: now))
         return await asyncio.to_thread(cli, *words, "--kubeconfig", config, code=code)
 
     return run

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kubedevices.explain import bundle
-from kubedevices.explain.facts import Allocation
+from kubedevices.explain.on_node.facts import Allocation
 from kubedevices.values.allocation import ContainerAllocateResponse
 from tests.command_line import CommandLine
 from tests.explain import planted_faults as plant

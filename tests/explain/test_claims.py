@@ -13,9 +13,10 @@ from kubedevices.cli import main
 from kubedevices.dra.claim_log import ClaimLog
 from kubedevices.dra.claims import Result
 from kubedevices.dra.prepared_file import FILE_NAME, PreparedClaim, PreparedClaims, PreparedDevice
-from kubedevices.explain.ask import ask_held_claims
-from kubedevices.explain.diagnosis import explain
-from kubedevices.explain.driver_facts import (
+from kubedevices.explain.finding import Finding, Step
+from kubedevices.explain.on_node.ask import ask_held_claims
+from kubedevices.explain.on_node.diagnosis import explain
+from kubedevices.explain.on_node.driver_facts import (
     ClaimedPart,
     ClaimFacts,
     DraFacts,
@@ -25,12 +26,11 @@ from kubedevices.explain.driver_facts import (
     PreparedFacts,
     RefusedClaim,
 )
-from kubedevices.explain.facts import NOBODY, RegistrySocket, ResourceFacts, Socket
-from kubedevices.explain.finding import Finding, Step
-from kubedevices.explain.host_paths import HostPaths
-from kubedevices.explain.join_claims import ClaimSources, drivers_of
-from kubedevices.explain.judge_drivers import judge_drivers
-from kubedevices.explain.look_drivers import look_at_drivers
+from kubedevices.explain.on_node.facts import NOBODY, RegistrySocket, ResourceFacts, Socket
+from kubedevices.explain.on_node.host_paths import HostPaths
+from kubedevices.explain.on_node.join_claims import ClaimSources, drivers_of
+from kubedevices.explain.on_node.judge_drivers import judge_drivers
+from kubedevices.explain.on_node.look_drivers import look_at_drivers
 from kubedevices.host.boot_id import read_boot_id
 from kubedevices.kubelet_api.pod_resources import (
     GET_ALLOCATABLE,

@@ -13,8 +13,8 @@ import pytest
 
 from kubedevices.dra import api_client
 from kubedevices.errors import UsageError
-from kubedevices.explain import look_cluster
-from kubedevices.explain.judge_device import UNKNOWN_MATCHES
+from kubedevices.explain.in_cluster import read_objects
+from kubedevices.explain.in_cluster.judge_device import UNKNOWN_MATCHES
 from kubedevices.host import terminal
 from kubedevices.testing.api_server import HANG_UP, SILENCE, ApiFault
 from kubedevices.testing.api_server.http import ApiRequest
@@ -573,7 +573,7 @@ async def test_lists_are_read_page_by_page(
     cluster: SmallCluster, explain: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A list that the server has forgotten meanwhile is read again."""
-    monkeypatch.setattr(look_cluster, "_PAGE", 1)
+    monkeypatch.setattr(read_objects, "_PAGE", 1)
     forgotten = iter([ApiFault(410, "too old", "Expired")])
 
     def fault(request: ApiRequest) -> ApiFault | None:

@@ -18,7 +18,7 @@ import pytest
 import kubedevices as kd
 from kubedevices.dra.claim_log import ClaimLog
 from kubedevices.errors import DynamicResourcesFailed
-from kubedevices.explain import ask
+from kubedevices.explain.on_node import ask
 from kubedevices.host.device_names_file import names_file
 from kubedevices.host.shared_directory import SharedDirectory
 from kubedevices.testing.workbench.dra_node import NODE_NAME

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kubedevices.explain import judge_cluster
+from kubedevices.explain.in_cluster import judge_cluster
 from kubedevices.testing.api_server import ApiFault
 from kubedevices.testing.api_server.http import ApiRequest
 from tests.explain import planted_faults as plant

@@ -202,7 +202,7 @@ PARTS = {
         host.untrusted_files host.usb host.vfio plugin plugin.config_follower rules
         rules.check_threads rules.health_checks rules.health_gate values values.cdi
         values.cdi.annotations values.cdi.inject values.cdi.names values.cdi.parse
-        values.cdi.registry values.cdi.rules values.cdi.values
+        values.cdi.registry values.cdi.validity values.cdi.values values.cdi.versions
         """,
         stdlib="hashlib",
         beside="settings from YAML",

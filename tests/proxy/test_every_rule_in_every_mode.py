@@ -332,5 +332,5 @@ def observed() -> Any:
 def test_each_rule_has_its_effect(
     observed: Any, mode: Mode, presence: Presence, event: Event, rule: str
 ) -> None:
-    """What mode dra cannot do is in `test_dra_rules`: `--check` refuses it."""
+    """What mode dra cannot do is in `test_not_in_dra`: `--check` refuses it."""
     assert observed(mode, presence, event)[rule] == expected(rule, mode, presence, event)

@@ -9,7 +9,7 @@ import pytest
 
 import kubedevices as kd
 from kubedevices.errors import CannotAsk, RpcError, SocketInUse, StatusCode
-from kubedevices.node.arrival import plugin_lists
+from kubedevices.node.arrival import list_memory
 from kubedevices.node.arrival.plugin_directory import StateLock
 from kubedevices.proxy import inside_directory
 from kubedevices.proxy.proxy import Proxy
@@ -197,7 +197,7 @@ async def test_the_proxy_keeps_no_lists_beyond_the_limit(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Neither of connected plugins nor of those that are away; the log names who has to go."""
-    monkeypatch.setattr(plugin_lists, "limit_for", lambda _: 1000 * 650)
+    monkeypatch.setattr(list_memory, "limit_for", lambda _: 1000 * 650)
     async with proxied(short_dir) as rig, contextlib.AsyncExitStack() as stack:
         inside = rig.proxy.inside
         for number in range(3):  # these end

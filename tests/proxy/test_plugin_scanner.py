@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.node.arrival.plugin_lists import BYTES_PER_DEVICE, PluginLists
+from kubedevices.node.arrival.list_memory import BYTES_PER_DEVICE, PluginLists
 from kubedevices.proxy.plugin_scanner import PluginScanner
 from kubedevices.values.allocation import AllocateRequest, ContainerAllocateRequest
 from kubedevices.values.resource_name import ResourceName

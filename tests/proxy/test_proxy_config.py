@@ -13,8 +13,8 @@ from kubedevices.proxy.proxy_config import (
     load_proxy_config,
     served_names,
 )
-from kubedevices.rules.additions import InjectRule
 from kubedevices.rules.health_gate import Check
+from kubedevices.rules.inject_rule import InjectRule
 from kubedevices.values.device import DeviceSpec, Mount
 
 

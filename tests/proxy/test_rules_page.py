@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
 from kubedevices.config.keys import FieldRules, choices_of, key_names, schema_fields
-from kubedevices.proxy.dra_rules import NOT_IN_DRA
+from kubedevices.proxy.not_in_dra import NOT_IN_DRA
 from kubedevices.proxy.proxy_config import ProxyRule
 
 PAGE = Path(__file__).parents[2] / "docs/proxy-rules.md"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import kubedevices as kd
-from kubedevices.node.arrival.plugin_lists import BYTES_PER_DEVICE, PluginLists
+from kubedevices.node.arrival.list_memory import BYTES_PER_DEVICE, PluginLists
 from kubedevices.proxy.plugin_scanner import PluginScanner
 from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
 from kubedevices.proxy.saved_list import SavedList, SavedLists, document_of

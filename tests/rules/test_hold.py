@@ -7,8 +7,8 @@ import pytest
 import kubedevices as kd
 from kubedevices.errors import CannotAsk, PluginAway, RpcError, StatusCode
 from kubedevices.rules import hold
-from kubedevices.rules.absence import HoldRule
 from kubedevices.rules.hold import Held, Holders
+from kubedevices.rules.hold_rule import HoldRule
 from kubedevices.rules.presence import Presence
 from tests.middleware_rig import Scanned, scanned
 from tests.waiting import until

@@ -14,13 +14,13 @@ from kubedevices.config.yaml_config import load_config
 from kubedevices.errors import ConfigError, UsageError
 from kubedevices.expose.config import load_expose_config
 from kubedevices.proxy.proxy_config import ProxyFaults, ProxyRule, load_proxy_config
-from kubedevices.rules.absence import HoldRule
-from kubedevices.rules.additions import InjectRule
 from kubedevices.rules.device_selector import PciRule
 from kubedevices.rules.faults import FaultRule, HealthChange, PreStart
 from kubedevices.rules.filter import FilterRule
 from kubedevices.rules.health import HealthRule
 from kubedevices.rules.health_gate import Check
+from kubedevices.rules.hold_rule import HoldRule
+from kubedevices.rules.inject_rule import InjectRule
 from kubedevices.rules.record_file import RecordRule
 from kubedevices.rules.share import ShareOf, ShareRule
 from kubedevices.rules.split import SplitPart, SplitRule

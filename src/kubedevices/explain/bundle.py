@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 from kubedevices.config.documents.json_text import read_json
 from kubedevices.config.documents.shape import Shape, fit
 from kubedevices.errors import NotJson, UsageError, WrongShape
-from kubedevices.explain.cluster import ClusterObjects
-from kubedevices.explain.diagnosis import Diagnosis
-from kubedevices.explain.look_cluster import SHAPES
-from kubedevices.explain.look_node import NodeFacts
+from kubedevices.explain.in_cluster.objects import ClusterObjects
+from kubedevices.explain.in_cluster.read_objects import SHAPES
+from kubedevices.explain.on_node.diagnosis import Diagnosis
+from kubedevices.explain.on_node.look_node import NodeFacts
 from kubedevices.version import VERSION
 
 LIMIT = 256 * 2**20

@@ -8,7 +8,7 @@ proxied_resource   one resource outside: its middleware chain and its runner
 middleware_chain   the middleware over one plugin, in its fixed order
 live_rules         the rules in force; reads their file again when it changes
 proxy_config       the schema of this file, and the rule of a resource
-dra_rules          the keys of a rule that mode dra cannot follow, with the reasons
+not_in_dra         the keys of a rule that mode dra cannot follow, with the reasons
 inside_directory   the directory where plugins register, also after a restart of the proxy
 state_service      answers `kubedevices devices` and `explain` about the plugins behind the proxy
 known_sockets      a file with the sockets of plugins, for a restart of the proxy

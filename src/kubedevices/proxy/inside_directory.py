@@ -21,13 +21,13 @@ from kubedevices.errors import (
     TooManyPlugins,
 )
 from kubedevices.node.arrival.endpoint_table import PLUGIN_LIMIT, PLUGINS_OF_PEER
+from kubedevices.node.arrival.list_memory import PluginLists
 from kubedevices.node.arrival.plugin_directory import (
     StateLock,
     accepts_connections,
     claim_plugin_directory,
     make_directory,
 )
-from kubedevices.node.arrival.plugin_lists import PluginLists
 from kubedevices.node.arrival.plugin_watcher import PluginWatcher, device_plugins
 from kubedevices.node.arrival.registration import RegistrationServer, registration_socket
 from kubedevices.plugin.supervised_tasks import SupervisedTasks

@@ -9,7 +9,7 @@ from typing import NoReturn, Self
 from kubedevices.config.yaml_source import SourceProblems
 from kubedevices.errors import ConfigError, ConfigProblem, UsageError
 from kubedevices.plugin.config_follower import ConfigFollower
-from kubedevices.proxy.dra_rules import refuse_in_dra
+from kubedevices.proxy.not_in_dra import refuse_in_dra
 from kubedevices.proxy.proxy_config import (
     ProxyConfig,
     ProxyRule,

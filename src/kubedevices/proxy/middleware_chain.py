@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.proxy.proxy_config import ProxyFaults, ProxyRule, renamed
-from kubedevices.rules.absence import HoldRule
 from kubedevices.rules.cordon import FILE_NAME, Cordoned
 from kubedevices.rules.faults import Faulty
 from kubedevices.rules.filter import Filtered
 from kubedevices.rules.health import Damped
 from kubedevices.rules.hold import Held, Holders
+from kubedevices.rules.hold_rule import HoldRule
 from kubedevices.rules.inject import Injected
 from kubedevices.rules.middleware import Middleware, RuledMiddleware
 from kubedevices.rules.record import Recorded

@@ -19,7 +19,7 @@ from kubedevices.node.arrival.endpoint import (
     Endpoint,
     PluginTimeouts,
 )
-from kubedevices.node.arrival.plugin_lists import KeptList, PluginLists
+from kubedevices.node.arrival.list_memory import KeptList, PluginLists
 from kubedevices.node.arrival.second_registration import is_known
 from kubedevices.node.loop_slices import LoopSlices
 from kubedevices.plugin import hook_threads

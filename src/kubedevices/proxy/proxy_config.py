@@ -24,11 +24,11 @@ from kubedevices.config.keys import Complain, Declared, KeyPath, key, varied_key
 from kubedevices.config.yaml_config import load_config
 from kubedevices.config.yaml_source import SourceProblems
 from kubedevices.errors import ConfigError, ConfigProblem
-from kubedevices.rules.absence import HoldRule
-from kubedevices.rules.additions import InjectRule
 from kubedevices.rules.faults import FaultRule
 from kubedevices.rules.filter import FilterRule
 from kubedevices.rules.health import HealthRule
+from kubedevices.rules.hold_rule import HoldRule
+from kubedevices.rules.inject_rule import InjectRule
 from kubedevices.rules.record_file import RecordRule
 from kubedevices.rules.share import ShareRule
 from kubedevices.rules.split import SplitRule

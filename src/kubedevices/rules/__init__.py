@@ -19,7 +19,7 @@ faults             breaks a plugin on purpose, for tests
 step_control       a socket at which simulated devices take steps: service and client
 cordon             lets no new pod have the devices that a file names
 cordon_file        reads and writes this file
-absence            decides what a node gets of a plugin that is away
+hold_rule          decides what a node gets of a plugin that is away
 hold               offers the list of a plugin that is away, and lets calls wait
 device_selector    which devices a rule means: by ID, NUMA node or PCI function
 device_facts       looks up on the host what rules need: NUMA nodes, PCI functions
@@ -28,7 +28,7 @@ rename             lists resources under other names
 split              lists one resource as several
 replicas           several IDs for one device: their names, limits and preferences
 share              lists replicas of devices, so that several containers may have one device
-additions          what the inject rule adds to an answer; numbered variables
+inject_rule        what the inject rule adds to an answer; numbered variables
 inject             adds to every answer to Allocate
 answer_cdi         writes device files and mounts of answers into CDI files
 """

@@ -21,7 +21,7 @@ from kubedevices.plugin.capabilities import AllocateAnswer
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.stoppable import call_on
-from kubedevices.rules.absence import AwayOffer, HoldRule
+from kubedevices.rules.hold_rule import AwayOffer, HoldRule
 from kubedevices.rules.middleware import Middleware, OwnedRelay
 from kubedevices.rules.presence import Presence, presence_of
 from kubedevices.values.allocation import (

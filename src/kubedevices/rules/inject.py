@@ -1,4 +1,4 @@
-"""Adds to every answer to Allocate: `Injected`. `additions` has the rule and the decisions."""
+"""Adds to every answer to Allocate: `Injected`. `inject_rule` has the rule and the decisions."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -14,8 +14,8 @@ from kubedevices.plugin.cdi import CDI_DIR
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
-from kubedevices.rules.additions import InjectRule, PlaceholderValues, add, additions
 from kubedevices.rules.device_facts import DeviceFacts
+from kubedevices.rules.inject_rule import InjectRule, PlaceholderValues, add, additions
 from kubedevices.rules.middleware import OwnedRelay, Relay, RuledMiddleware, layers
 from kubedevices.values.allocation import (
     AllocateRequest,

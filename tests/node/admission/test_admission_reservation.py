@@ -15,7 +15,7 @@ from hypothesis.stateful import (
 
 from kubedevices.errors import AllocationError
 from kubedevices.node.admission.admission import Reservation
-from kubedevices.node.admission.allocator import Chosen, DeviceRequest, plan
+from kubedevices.node.admission.device_choice import Chosen, DeviceRequest, plan
 from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices import PodDevices

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kubedevices.node.admission.allocator import Chosen, check_preference
+from kubedevices.node.admission.device_choice import Chosen, check_preference
 from kubedevices.values.allocation import ContainerPreferredRequest
 from tests.allocator_rig import THREE_EACH, Node, Nodes, R
 

@@ -33,10 +33,10 @@ from kubedevices.host.terminal import print_line
 from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR, default_state_dir
 
 if TYPE_CHECKING:
-    from kubedevices.explain.diagnosis import Diagnosis
-    from kubedevices.explain.host_paths import HostPaths
-    from kubedevices.explain.look_node import NodeFacts
-    from kubedevices.explain.repairs import Repair
+    from kubedevices.explain.on_node.diagnosis import Diagnosis
+    from kubedevices.explain.on_node.host_paths import HostPaths
+    from kubedevices.explain.on_node.look_node import NodeFacts
+    from kubedevices.explain.on_node.repairs import Repair
 
 NAME = "explain"
 OPTIONS_BETWEEN_WORDS = True
@@ -168,8 +168,8 @@ def run(args: argparse.Namespace) -> int:
 async def _look(
     args: argparse.Namespace, places: "HostPaths"
 ) -> "tuple[Diagnosis, NodeFacts, tuple[Repair, ...]]":
-    from kubedevices.explain.diagnosis import judge
-    from kubedevices.explain.look_node import look_at_node
+    from kubedevices.explain.on_node.diagnosis import judge
+    from kubedevices.explain.on_node.look_node import look_at_node
 
     subject = args.resource or ""
     facts = await look_at_node(places, subject, ask_plugins=args.ask_plugins)
@@ -213,7 +213,7 @@ def _print_report(report: "Diagnosis", subject: str | None) -> None:
 
 
 def _places(args: argparse.Namespace) -> "HostPaths":
-    from kubedevices.explain.host_paths import HostPaths, find_host_root
+    from kubedevices.explain.on_node.host_paths import HostPaths, find_host_root
 
     is_usual = args.socket_dir == DEVICE_PLUGIN_DIR
     host_root = args.host_root or (find_host_root() if is_usual else Path("/"))

@@ -19,8 +19,8 @@ from kubedevices.host.terminal import print_line
 
 if TYPE_CHECKING:
     from kubedevices.dra.api_client import ApiClient
-    from kubedevices.explain.answer import SubjectAnswer
-    from kubedevices.explain.cluster import ClusterObjects
+    from kubedevices.explain.in_cluster.answer import SubjectAnswer
+    from kubedevices.explain.in_cluster.objects import ClusterObjects
 
 SUBJECTS = ("pod", "claim", "node")
 _ALSO = {
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace, read: "ClusterObjects | None" = None) -> int:
 
 
 async def _answer(args: argparse.Namespace, read: "ClusterObjects | None") -> "SubjectAnswer":
-    from kubedevices.explain import judge_subject as judge
+    from kubedevices.explain.in_cluster import judge_subject as judge
 
     kind = args.resource if args.resource in SUBJECTS else ""
     namespace, slash, name = (args.name or "").rpartition("/")
@@ -119,7 +119,7 @@ async def _answer(args: argparse.Namespace, read: "ClusterObjects | None") -> "S
 
 
 async def _read(api: "ApiClient", kind: str, namespace: str, name: str) -> "ClusterObjects":
-    from kubedevices.explain.look_cluster import look_at_all, look_at_cluster
+    from kubedevices.explain.in_cluster.read_objects import look_at_all, look_at_cluster
 
     if kind in ("pod", "claim"):
         return await look_at_cluster(api, namespace, name if kind == "pod" else "")
@@ -131,7 +131,7 @@ def _print(answer: "SubjectAnswer") -> None:
 
     A terminal gets lines of its width; a pipe, and a command to paste, lines without a limit.
     """
-    from kubedevices.explain.answer import summarised
+    from kubedevices.explain.in_cluster.answer import summarised
 
     first, *others = terminal.wrapped(f"{answer.subject}: {answer.cause}", 9)
     print_line((f"{answer.result:8}", STYLES[answer.result]), f" {first}")

@@ -11,9 +11,9 @@ from kubedevices.host.terminal import print_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kubedevices.explain.host_paths import HostPaths
-    from kubedevices.explain.look_node import NodeFacts
-    from kubedevices.explain.repairs import Repair
+    from kubedevices.explain.on_node.host_paths import HostPaths
+    from kubedevices.explain.on_node.look_node import NodeFacts
+    from kubedevices.explain.on_node.repairs import Repair
 
 _WIDTH = 9
 
@@ -44,7 +44,7 @@ async def find(args: argparse.Namespace, facts: "NodeFacts") -> "tuple[Repair, .
     """Return the repairs about the subject of the arguments; none without `--fix`."""
     if not args.fix:
         return ()
-    from kubedevices.explain.do_repairs import repairs_of
+    from kubedevices.explain.on_node.do_repairs import repairs_of
 
     return await repairs_of(facts, args.resource or "")
 
@@ -71,7 +71,7 @@ def carry_out(
 async def _do(
     args: argparse.Namespace, places: "HostPaths", repairs: "Sequence[Repair]"
 ) -> "list[tuple[Repair, str]]":
-    from kubedevices.explain.do_repairs import do_repairs
+    from kubedevices.explain.on_node.do_repairs import do_repairs
 
     return [each async for each in do_repairs(places, repairs, ask_plugins=args.ask_plugins)]
 

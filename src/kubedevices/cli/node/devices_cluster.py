@@ -102,8 +102,8 @@ async def _look(
 
     Raises `NodeError` if no node has the resource or driver `only`, unless `may_lack`.
     """
-    from kubedevices.explain.device_table import DeviceTable
-    from kubedevices.explain.look_cluster import look_at_devices
+    from kubedevices.explain.in_cluster.device_table import DeviceTable
+    from kubedevices.explain.in_cluster.read_objects import look_at_devices
 
     cluster = await look_at_devices(api, namespace)
     table = DeviceTable(cluster, only)

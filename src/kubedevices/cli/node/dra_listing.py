@@ -14,7 +14,7 @@ from kubedevices.errors.words import some_of
 from kubedevices.host.terminal import print_to_stderr
 
 if TYPE_CHECKING:
-    from kubedevices.explain.driver_facts import DriverFiles
+    from kubedevices.explain.on_node.driver_facts import DriverFiles
 
 DRIVER_COLUMNS = (
     Column("driver"),
@@ -35,7 +35,7 @@ def look(kubelet_dir: Path, domain: str) -> tuple[list[dict[str, Any]], list[dic
         return [], []
     except OSError:
         return [], []
-    from kubedevices.explain.look_drivers import look_at_drivers
+    from kubedevices.explain.on_node.look_drivers import look_at_drivers
 
     files = [each for each in look_at_drivers([kubelet_dir], ()) if domain in ("", each.name)]
     running = [each for each in _running(kubelet_dir) if domain in ("", each)]
@@ -53,7 +53,7 @@ def look(kubelet_dir: Path, domain: str) -> tuple[list[dict[str, Any]], list[dic
 
 def _running(kubelet_dir: Path) -> set[str]:
     """Return the names of the drivers, of any vendor, that answer at their registration socket."""
-    from kubedevices.explain.ask import ask_registry
+    from kubedevices.explain.on_node.ask import ask_registry
 
     found = asyncio.run(ask_registry(kubelet_dir / "plugins_registry")) or ()
     return {each.info.name for each in found if each.info and each.is_driver}

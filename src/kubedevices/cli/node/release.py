@@ -57,8 +57,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _release_claim(args: argparse.Namespace) -> int:
     from kubedevices.dra.claim_release import release_claim
-    from kubedevices.explain.host_paths import KUBELET_ROOTS, below_kubelet_root
-    from kubedevices.explain.look_processes import kubelets
+    from kubedevices.explain.on_node.host_paths import KUBELET_ROOTS, below_kubelet_root
+    from kubedevices.explain.on_node.look_processes import kubelets
 
     roots = [args.socket_dir.parent]
     if args.socket_dir == DEVICE_PLUGIN_DIR:

@@ -190,7 +190,7 @@ def run(args: argparse.Namespace) -> int:
 
 def check(args: argparse.Namespace) -> None:
     """Read the file; raises `ConfigError` with every mistake, and what the mode cannot do."""
-    from kubedevices.proxy.dra_rules import refuse_in_dra
+    from kubedevices.proxy.not_in_dra import refuse_in_dra
     from kubedevices.proxy.proxy_config import load_proxy_config
 
     if args.config is None:

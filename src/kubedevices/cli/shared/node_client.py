@@ -85,8 +85,8 @@ def look_below_host_root(args: argparse.Namespace) -> None:
 
     A directory that the user names is not replaced: the user names it as this process sees it.
     """
-    from kubedevices.explain.host_paths import find_host_root
-    from kubedevices.explain.look_processes import HOST_ROOT, in_root
+    from kubedevices.explain.on_node.host_paths import find_host_root
+    from kubedevices.explain.on_node.look_processes import HOST_ROOT, in_root
 
     if args.socket_dir != DEVICE_PLUGIN_DIR:
         return
@@ -172,7 +172,7 @@ def ask_kubelet_of(no_node: NoNode) -> tuple[Path, dict[str, Any]]:
 
 def find_kubelet(no_node: NoNode) -> Path:
     """Return the podresources socket beside the directory; raises `no_node` without a socket."""
-    from kubedevices.explain.host_paths import find_pod_resources
+    from kubedevices.explain.on_node.host_paths import find_pod_resources
 
     directory = Path(no_node.socket_dir)
     try:

@@ -1,6 +1,6 @@
 """A pod gets all its devices or none; then its containers start.
 
-allocator        which devices a container gets; a pure decision
+device_choice    which devices a container gets; a pure decision
 concurrency      which work on pods runs one after the other, and which at once
 admission        the admission of a pod: plan, reserve, call Allocate, commit or roll back
 admitted_pods    the admitted pods, the same in memory and in the store

@@ -30,14 +30,14 @@ from kubedevices.errors import (
     UnknownPlugin,
 )
 from kubedevices.host import deadlines
-from kubedevices.node.admission.allocator import (
+from kubedevices.node.admission.concurrency import OngoingWork, concurrently
+from kubedevices.node.admission.device_choice import (
     AskPlugin,
     Chosen,
     DeviceRequest,
     check_preference,
     plan,
 )
-from kubedevices.node.admission.concurrency import OngoingWork, concurrently
 from kubedevices.node.arrival.endpoint import Endpoint
 from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.pods.pod import Container, Pod

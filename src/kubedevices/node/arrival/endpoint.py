@@ -30,7 +30,7 @@ from kubedevices.errors import (
 from kubedevices.host import deadlines
 from kubedevices.kubelet_api.clients import DevicePluginClient
 from kubedevices.kubelet_api.device_lists import DeviceListReader
-from kubedevices.node.arrival.plugin_lists import KeptList, PluginLists
+from kubedevices.node.arrival.list_memory import KeptList, PluginLists
 from kubedevices.node.arrival.reopening import Reopening
 from kubedevices.node.loop_slices import LoopSlices
 from kubedevices.values.allocation import (

@@ -20,7 +20,7 @@ from kubedevices.node.arrival.endpoint import (
     Endpoint,
     PluginTimeouts,
 )
-from kubedevices.node.arrival.plugin_lists import PluginLists
+from kubedevices.node.arrival.list_memory import PluginLists
 from kubedevices.node.arrival.second_registration import is_known
 from kubedevices.node.events import EventKind, EventSource, NodeEvent
 from kubedevices.node.inventory.inventory import Inventory

@@ -7,7 +7,8 @@ requests names. This package does not access files: `host.cdi_specs` reads and w
 names        `vendor/class=name`: parse, validate; a CDI device name for any device ID
 values       the objects of a CDI file
 parse        JSON ⇄ values, with the JSON pointer of each error
-rules        validation, the lowest sufficient version, and which runtimes can read a version
+validity     what is wrong with the content of a file
+versions     the lowest sufficient version, and which runtimes can read a version
 registry     all files together: which names resolve, and why a name does not
 inject       applies container edits to an OCI runtime configuration
 annotations  names in container annotations, for old kubelets
@@ -31,16 +32,7 @@ from kubedevices.values.cdi.names import (
 )
 from kubedevices.values.cdi.parse import SIZE_LIMIT, from_dict, from_json, load_json, to_json
 from kubedevices.values.cdi.registry import CdiRegistry, Definition, Explanation, SpecFile
-from kubedevices.values.cdi.rules import (
-    READERS,
-    VERSIONS,
-    Reader,
-    find_problems,
-    minimum_version,
-    readers_too_old_for,
-    validate,
-    with_minimum_version,
-)
+from kubedevices.values.cdi.validity import find_problems, validate
 from kubedevices.values.cdi.values import (
     CdiDevice,
     CdiMount,
@@ -53,6 +45,14 @@ from kubedevices.values.cdi.values import (
     bind_mount,
     edits_of,
     to_dict,
+)
+from kubedevices.values.cdi.versions import (
+    READERS,
+    VERSIONS,
+    Reader,
+    minimum_version,
+    readers_too_old_for,
+    with_minimum_version,
 )
 
 __all__ = [

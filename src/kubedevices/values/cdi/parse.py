@@ -1,7 +1,7 @@
 """Converts the data of a JSON or YAML file to a `CdiSpec`, with the JSON pointer of each error.
 
 As strict as CDI's reference library: with one unknown key the whole file is invalid for all
-runtimes. `cdi.rules` checks the values. `host.cdi_specs` reads files.
+runtimes. `cdi.validity` checks the values. `host.cdi_specs` reads files.
 """
 
 import json

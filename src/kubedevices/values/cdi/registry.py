@@ -11,8 +11,8 @@ from types import MappingProxyType
 from kubedevices.errors import CdiProblem, UnresolvableCdiDevices
 from kubedevices.errors.words import closest, some_of
 from kubedevices.values.cdi.names import CdiName, explain_name
-from kubedevices.values.cdi.rules import readers_too_old_for
 from kubedevices.values.cdi.values import CdiDevice, CdiSpec, ContainerEdits
+from kubedevices.values.cdi.versions import readers_too_old_for
 
 _OTHERS_MAY_READ = 0o004
 

@@ -1,7 +1,7 @@
 """The objects of a CDI file as frozen values, and their conversion to JSON data.
 
 The name and type of a field define its JSON key and type, both for reading (`cdi.parse`) and for
-writing. This module checks nothing: `cdi.rules` does.
+writing. This module checks nothing: `cdi.validity` does.
 """
 
 import enum
