@@ -121,7 +121,7 @@ class Damped(RuledMiddleware[HealthRule]):
         }
         times = [at for name in ruled if (at := self._dampers[name].next_at()) is not None]
         if unchecked:
-            times.append(min(self._seen.values()) + FIRST_LOOK)
+            times.append(min(self._seen[each] for each in unchecked) + FIRST_LOOK)
         if times:
             self.look_again(min(times))
         return tree.replaced(changed)
