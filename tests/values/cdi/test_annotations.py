@@ -4,7 +4,6 @@ import pytest
 
 from kubedevices.errors import InvalidCdiAnnotation, InvalidCdiName
 from kubedevices.values.cdi import (
-    annotate,
     annotation_key,
     annotation_value,
     annotations_for,
@@ -44,15 +43,6 @@ def test_a_value_is_names_with_commas() -> None:
     assert annotation_value(["v.com/c=a", "v.com/c=b"]) == "v.com/c=a,v.com/c=b"
     with pytest.raises(InvalidCdiName, match="must read"):
         annotation_value(["v.com/c=a", "b"])
-
-
-def test_a_key_is_never_set_twice() -> None:
-    """A second request under the same key is an error and leaves the mapping alone."""
-    first = annotate({"other": "x"}, "v.c", "0", ["v/c=a"])
-    assert first == {"other": "x", "cdi.k8s.io/v.c_0": "v/c=a"}
-    with pytest.raises(InvalidCdiAnnotation, match="exists already"):
-        annotate(first, "v.c", "0", ["v/c=b"])
-    assert first["cdi.k8s.io/v.c_0"] == "v/c=a"
 
 
 def test_any_request_finds_a_key() -> None:

@@ -45,19 +45,6 @@ def annotation_value(names: Iterable[str]) -> str:
     return ",".join(str(CdiName.parse(name)) for name in names)
 
 
-def annotate(
-    annotations: Mapping[str, str], plugin: str, request_id: str, names: Iterable[str]
-) -> dict[str, str]:
-    """Return `annotations` with one more request.
-
-    Raises `InvalidCdiAnnotation`, also if the key exists already.
-    """
-    key = annotation_key(plugin, request_id)
-    if key in annotations:
-        raise InvalidCdiAnnotation(key, "the key exists already")
-    return {**annotations, key: annotation_value(names)}
-
-
 def annotations_for(kind: str, names: Iterable[str]) -> dict[str, str]:
     """Return the annotation that requests `names` of one kind, with a key of valid length.
 
