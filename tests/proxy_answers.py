@@ -6,10 +6,9 @@ from typing import Any
 from kubedevices.kubelet_api.proxy_client import METHOD, SERVICE
 from kubedevices.kubelet_api.services import json_methods
 from kubedevices.values.proxied_plugin import (
-    CordonedDevice,
+    DeviceReason,
     OutsideResource,
     ProxiedPlugin,
-    UnhealthyDevice,
 )
 from kubedevices.wire.unix_grpc import GrpcServer
 from tests.fake_plugin import RESOURCE
@@ -22,8 +21,8 @@ PLUGIN = ProxiedPlugin(
     unhealthy=1,
     rules=("calls card widget", "hold: a minute"),
     outside=(OutsideResource(RESOURCE, 2, 1),),
-    cordoned=(CordonedDevice(RESOURCE, "w1", "fan"),),
-    reasons=(UnhealthyDevice(RESOURCE, "w2", "hot"),),
+    cordoned=(DeviceReason(RESOURCE, "w1", "fan"),),
+    reasons=(DeviceReason(RESOURCE, "w2", "hot"),),
 )
 """One plugin, as a proxy describes it."""
 

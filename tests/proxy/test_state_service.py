@@ -16,7 +16,7 @@ from kubedevices.rules.cordon import FILE_NAME
 from kubedevices.rules.health import HealthRule
 from kubedevices.rules.health_gate import Check
 from kubedevices.rules.share import ShareRule
-from kubedevices.values.proxied_plugin import ProxiedPlugin, UnhealthyDevice
+from kubedevices.values.proxied_plugin import DeviceReason, ProxiedPlugin
 from kubedevices.values.socket_paths import PROXY_SOCKET_NAME
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
 from tests.proxy_answers import PLUGIN, start_answering
@@ -70,7 +70,7 @@ async def test_the_state_says_which_rule_makes_devices_unhealthy(short_dir: Path
         while not told.reasons:
             (told,) = await ask_proxy(rig.state / PROXY_SOCKET_NAME)
         why = f"{short_dir}/none: No such file or directory"
-        assert told.reasons == (UnhealthyDevice(OUTSIDE, "a", why),)
+        assert told.reasons == (DeviceReason(OUTSIDE, "a", why),)
 
 
 def test_a_proxy_of_an_older_version_gives_no_reasons() -> None:

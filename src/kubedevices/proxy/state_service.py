@@ -22,10 +22,9 @@ from kubedevices.values.device import Device
 from kubedevices.values.proxied_plugin import (
     HIDDEN,
     MOST_REASONS,
-    CordonedDevice,
+    DeviceReason,
     OutsideResource,
     ProxiedPlugin,
-    UnhealthyDevice,
 )
 from kubedevices.values.socket_paths import PROXY_SOCKET_NAME, SHORTER_STATE_DIR, check_socket_path
 from kubedevices.wire.unix_grpc import GrpcServer
@@ -82,19 +81,19 @@ def describe(resource: ProxiedResource, rule_of: RuleOf) -> ProxiedPlugin:
         *_count(plugin.list.devices),
         tuple(rules),
         tuple(OutsideResource(each, *_count(listed.get(each, {}))) for each in names),
-        tuple(CordonedDevice(*each) for each in sorted(cordoned)),
+        tuple(DeviceReason(*each) for each in sorted(cordoned)),
         tuple(islice(_reasons(listed, {each[:2] for each in cordoned}), MOST_REASONS)),
     )
 
 
 def _reasons(
     listed: Mapping[str, Mapping[str, Device]], cordoned: Collection[tuple[str, ...]]
-) -> Iterator[UnhealthyDevice]:
+) -> Iterator[DeviceReason]:
     for resource, devices in sorted(listed.items()):
         for each in devices.values():
             names = {(resource, each.id), (resource, device_of(each.id))}
             if each.reason and not each.is_healthy and names.isdisjoint(cordoned):
-                yield UnhealthyDevice(resource, each.id, each.reason)
+                yield DeviceReason(resource, each.id, each.reason)
 
 
 def _count(devices: Mapping[str, Device]) -> tuple[int, int]:

@@ -27,16 +27,8 @@ class OutsideResource(NamedTuple):
     unhealthy: int
 
 
-class CordonedDevice(NamedTuple):
-    """A cordoned device, with the names that the kubelet knows."""
-
-    resource: str
-    id: str
-    reason: str
-
-
-class UnhealthyDevice(NamedTuple):
-    """A device that the kubelet gets as Unhealthy, and why; a plugin itself gives no reason."""
+class DeviceReason(NamedTuple):
+    """A device, with the names that the kubelet knows, and why it is cordoned or Unhealthy."""
 
     resource: str
     id: str
@@ -47,7 +39,8 @@ class ProxiedPlugin(NamedTuple):
     """One resource behind the proxy: its plugin, its devices in the last list, the rules in words.
 
     `socket` is empty while the plugin is away. `outside` has the resources that the kubelet gets.
-    `reasons` has devices that a rule made Unhealthy, at most `MOST_REASONS`, without cordoned ones.
+    `reasons` has devices that a rule made Unhealthy, at most `MOST_REASONS`, without cordoned ones:
+    a plugin itself gives no reason.
     """
 
     resource: str
@@ -57,8 +50,8 @@ class ProxiedPlugin(NamedTuple):
     unhealthy: int
     rules: tuple[str, ...] = ()
     outside: tuple[OutsideResource, ...] = ()
-    cordoned: tuple[CordonedDevice, ...] = ()
-    reasons: tuple[UnhealthyDevice, ...] = ()
+    cordoned: tuple[DeviceReason, ...] = ()
+    reasons: tuple[DeviceReason, ...] = ()
 
     def serves(self, resource: str) -> bool:
         """Whether the kubelet gets `resource` from this plugin."""
@@ -95,9 +88,9 @@ class ProxiedPlugin(NamedTuple):
                 _is(int, document["unhealthy"]),
                 tuple(_is(str, each) for each in _is(list, document["rules"])),
                 _rows(OutsideResource, document["outside"]),
-                _rows(CordonedDevice, document["cordoned"]),
+                _rows(DeviceReason, document["cordoned"]),
                 # A proxy of an older version has no reasons.
-                _rows(UnhealthyDevice, document.get("reasons", [])),
+                _rows(DeviceReason, document.get("reasons", [])),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ProtocolError(f"this is no plugin behind a proxy: {error!r}") from error

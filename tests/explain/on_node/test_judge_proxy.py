@@ -4,7 +4,7 @@ import pytest
 
 from kubedevices.explain.finding import Outcome
 from kubedevices.explain.on_node.judge_proxy import cordoned_of, judge_behind, judge_proxy
-from kubedevices.values.proxied_plugin import HIDDEN, CordonedDevice, OutsideResource, ProxiedPlugin
+from kubedevices.values.proxied_plugin import HIDDEN, DeviceReason, OutsideResource, ProxiedPlugin
 
 INSIDE, OUTSIDE = "vendor.example/card", "example.com/card"
 PLUGIN = ProxiedPlugin(
@@ -77,7 +77,7 @@ def test_all_resources_have_a_line_per_plugin_behind_the_proxy() -> None:
 
 def test_the_proxy_says_which_devices_are_cordoned_and_without_it_the_list() -> None:
     """Of the resource in question, by the names of the kubelet; the rule `cordon` may be off."""
-    fan, other = CordonedDevice(OUTSIDE, "c1", "fan"), CordonedDevice("example.com/b", "c2", "x")
+    fan, other = DeviceReason(OUTSIDE, "c1", "fan"), DeviceReason("example.com/b", "c2", "x")
     assert cordoned_of(OUTSIDE, [PLUGIN._replace(cordoned=(fan, other)), AWAY], []) == (fan,)
     assert cordoned_of(OUTSIDE, [PLUGIN], [fan]) == ()
     assert cordoned_of("example.com/b", [PLUGIN], [fan, other]) == (other,)

@@ -23,7 +23,7 @@ from kubedevices.explain.on_node.judge_resource import (
     judge_registration,
 )
 from kubedevices.values.device import ReportedDevice
-from kubedevices.values.proxied_plugin import AWAY, CordonedDevice
+from kubedevices.values.proxied_plugin import AWAY, DeviceReason
 
 NAME = "example.com/widget"
 W0, W1 = DeviceState("w0", "Healthy"), DeviceState("w1", "Healthy")
@@ -223,7 +223,7 @@ def test_a_device_out_of_service_is_not_a_problem_of_the_plugin() -> None:
     """Nor is a replica of such a device; others are."""
     devices = (W0, DeviceState("w1::0", "Unhealthy"), DeviceState("w2", "Unhealthy"))
     state = replace(STATE, devices=devices)
-    cordoned = [CordonedDevice(STATE.name, each, "fan") for each in ("w1", "w2::1")]
+    cordoned = [DeviceReason(STATE.name, each, "fan") for each in ("w1", "w2::1")]
     finding = only(judge_health(state, "node", cordoned=cordoned))
     assert finding.result is Outcome.OK
     assert finding.found == "1 of 3 devices are healthy; 2 cordoned"
@@ -260,7 +260,7 @@ def test_a_cordoned_device_is_reported_with_the_command_to_uncordon(
     cordoned: str, listed: str, is_out: bool
 ) -> None:
     """A kubelet does not list it. One that is Healthy has a plugin that does not obey the list."""
-    out = [CordonedDevice(STATE.name, cordoned, "fan")]
+    out = [DeviceReason(STATE.name, cordoned, "fan")]
     for state in (None, replace(STATE, devices=(W0, DeviceState(listed, "Unhealthy")))):
         finding = only(judge_cordoned(out, state))
         assert (finding.step, finding.result) == (Step.HEALTH, Outcome.WARNING)

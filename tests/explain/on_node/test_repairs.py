@@ -29,7 +29,7 @@ from kubedevices.host.cdi_specs import file_name, write_spec
 from kubedevices.rules.cordon import FILE_NAME
 from kubedevices.rules.cordon_file import add_cordoned, read_cordoned
 from kubedevices.values.cdi import CdiDevice, CdiSpec, ContainerEdits
-from kubedevices.values.proxied_plugin import CordonedDevice
+from kubedevices.values.proxied_plugin import DeviceReason
 from kubedevices.values.socket_paths import default_state_dir
 from tests.explain.node_rig import DOMAIN, FOREIGN, WIDGET, NodeHost, Widgets, write_cdi
 from tests.explain.test_planted_node_faults import (
@@ -265,7 +265,7 @@ async def test_the_page_shows_what_is_printed(host: NodeHost) -> None:
 
 # ---------------------------------------------------------------- the decision alone
 
-ENTRY = CordonedDevice(WIDGET, "w-7", "noisy")
+ENTRY = DeviceReason(WIDGET, "w-7", "noisy")
 LISTED = ResourceState(WIDGET, (DeviceState("w-0::1", "Healthy"),), 1, 1, "connected")
 NODE = ResourceFacts("node", resources={WIDGET: LISTED})
 FILES = DriverFiles(DOMAIN, Path(), devices=("w-0",))

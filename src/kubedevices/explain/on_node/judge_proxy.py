@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from kubedevices.errors.words import counted, some_of
 from kubedevices.explain.finding import Finding, Step
-from kubedevices.values.proxied_plugin import CordonedDevice, ProxiedPlugin
+from kubedevices.values.proxied_plugin import DeviceReason, ProxiedPlugin
 
 
 def judge_proxy(resource: str, proxied: Iterable[ProxiedPlugin]) -> list[Finding]:
@@ -41,8 +41,8 @@ def judge_behind(proxied: Iterable[ProxiedPlugin], known: Collection[str]) -> It
 
 
 def cordoned_of(
-    resource: str, proxied: Iterable[ProxiedPlugin], listed: Iterable[CordonedDevice]
-) -> tuple[CordonedDevice, ...]:
+    resource: str, proxied: Iterable[ProxiedPlugin], listed: Iterable[DeviceReason]
+) -> tuple[DeviceReason, ...]:
     """Return the cordoned devices of `resource`: what the proxy says, without a proxy the list."""
     serving = [each for each in proxied if each.serves(resource)]
     cordoned = [out for each in serving for out in each.cordoned] if serving else listed

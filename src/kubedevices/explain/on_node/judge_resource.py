@@ -10,7 +10,7 @@ from kubedevices.explain.on_node.commands import log_of
 from kubedevices.explain.on_node.facts import DeviceState, ResourceFacts, ResourceState, Socket
 from kubedevices.rules.replicas import device_of
 from kubedevices.values.device import Health
-from kubedevices.values.proxied_plugin import AWAY, CordonedDevice
+from kubedevices.values.proxied_plugin import AWAY, DeviceReason
 from kubedevices.values.resource_name import explain_resource_name, suggest_resource_name
 
 _STRICT = ("restricted", "single-numa-node")
@@ -182,7 +182,7 @@ def judge_health(
     source: str,
     *,
     was_asked: bool = False,
-    cordoned: Sequence[CordonedDevice] = (),
+    cordoned: Sequence[DeviceReason] = (),
     reasons: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Finding]:
     """Say how many devices are healthy, and which are not; `was_asked` says whether plugins were.
@@ -245,9 +245,7 @@ def _unhealthy(bad: Sequence[DeviceState], found: str, reasons: Mapping[str, str
     return judged(ids, f"{found}: {some_of(sorted(by_rules))}", advice)
 
 
-def judge_cordoned(
-    cordoned: Sequence[CordonedDevice], state: ResourceState | None
-) -> list[Finding]:
+def judge_cordoned(cordoned: Sequence[DeviceReason], state: ResourceState | None) -> list[Finding]:
     """Warn of the cordoned devices, but not of Healthy ones: their plugin does not obey the list.
 
     A kubelet does not list them.

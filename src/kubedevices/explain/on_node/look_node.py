@@ -32,7 +32,7 @@ from kubedevices.host.cdi_specs import read_registry
 from kubedevices.rules.cordon import FILE_NAME
 from kubedevices.rules.cordon_file import read_cordoned
 from kubedevices.values.cdi import CdiRegistry
-from kubedevices.values.proxied_plugin import CordonedDevice
+from kubedevices.values.proxied_plugin import DeviceReason
 from kubedevices.values.socket_paths import CHECKPOINT_NAME, DEVICE_PLUGIN_DIR, POD_RESOURCES
 
 _REGISTRY = "plugins_registry"
@@ -55,7 +55,7 @@ class NodeFacts:
     watched: tuple[RegistrySocket, ...]
     answers: ResourceFacts
     dra: DraFacts
-    cordoned: tuple[CordonedDevice, ...]
+    cordoned: tuple[DeviceReason, ...]
     units: tuple[str, ...]
     pods: Mapping[str, Sequence[ProcessFacts]]
     names: Mapping[str, str]
@@ -227,13 +227,13 @@ class _DraLook:
         return "" if explained.resolves else explained.reason
 
 
-def _cordoned(state_dir: Path) -> tuple[CordonedDevice, ...]:
+def _cordoned(state_dir: Path) -> tuple[DeviceReason, ...]:
     """Return the cordoned devices; none if the list cannot be read."""
     try:
         found = read_cordoned(state_dir / FILE_NAME)
     except CannotRead:
         return ()
-    return tuple(CordonedDevice(each.resource, each.id, each.reason) for each in found)
+    return tuple(DeviceReason(each.resource, each.id, each.reason) for each in found)
 
 
 def _units(directory: Path) -> tuple[str, ...]:

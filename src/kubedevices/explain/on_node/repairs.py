@@ -17,7 +17,7 @@ from kubedevices.explain.on_node.driver_facts import ClaimFacts, DraFacts, Drive
 from kubedevices.explain.on_node.facts import RegistrySocket, ResourceFacts, ResourceState
 from kubedevices.explain.on_node.join_claims import is_dead, is_ours
 from kubedevices.rules.replicas import device_of
-from kubedevices.values.proxied_plugin import CordonedDevice
+from kubedevices.values.proxied_plugin import DeviceReason
 
 _RESTART = "systemctl restart"
 
@@ -75,7 +75,7 @@ class RepairFacts:
     watched: Sequence[RegistrySocket] = ()
     answers: ResourceFacts = field(default_factory=ResourceFacts)
     states: Mapping[str, ResourceState] | None = None
-    cordoned: Sequence[CordonedDevice] = ()
+    cordoned: Sequence[DeviceReason] = ()
     units: Sequence[str] = ()
     pods_without_claims: Sequence[tuple[str, str]] | None = None
 
@@ -217,7 +217,7 @@ def _uncordon(seen: RepairFacts) -> Iterator[Repair]:
             )
 
 
-def _why_gone(entry: CordonedDevice, seen: RepairFacts) -> str:
+def _why_gone(entry: DeviceReason, seen: RepairFacts) -> str:
     """Return why a cordoned device does not exist; empty if it does, or if that is not known.
 
     A kubelet does not list unhealthy devices, and a cordoned device is unhealthy, so only a whole
