@@ -1,11 +1,34 @@
-"""A store of pods that waits and fails as a test wants."""
+"""Stores of pods without a file: one that stores nothing, one that waits and fails on demand."""
 
 import asyncio
 from collections.abc import Collection, Sequence
 
 from kubedevices.node.pods.pod import Pod
 from kubedevices.node.pods.pod_devices import Holding
-from kubedevices.node.pods.pod_devices_store import PodDevicesInMemory
+from kubedevices.node.pods.pod_devices_store import StoredState
+
+
+class PodDevicesInMemory:
+    """A store without a file: the pods are only in the memory of the device manager."""
+
+    async def load(self) -> StoredState:
+        """Return an empty state."""
+        return StoredState()
+
+    async def commit(self, pod: Pod, holdings: Sequence[Holding]) -> None:
+        """Do nothing."""
+
+    async def release(self, pod_uids: Collection[str]) -> None:
+        """Do nothing."""
+
+    async def mark_verified(self, pod_uid: str) -> None:
+        """Do nothing."""
+
+    async def keep_resources(self, resources: Collection[str]) -> None:
+        """Do nothing."""
+
+    async def close(self) -> None:
+        """Do nothing."""
 
 
 class GatedStore(PodDevicesInMemory):

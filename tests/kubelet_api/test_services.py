@@ -1,7 +1,7 @@
 """The typed services and clients, over a socket: what one side says is what the other is asked."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -236,7 +236,7 @@ async def test_json_service(short_dir: Path) -> None:
     async def add(request: dict[str, Any]) -> dict[str, Any]:
         return {"sum": request["a"] + request["b"]}
 
-    async def count(request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    async def count(request: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         for number in range(request.get("to", 2)):
             yield {"number": number, "text": "ü"}
 

@@ -15,10 +15,11 @@ from kubedevices.node.events import EventKind
 from kubedevices.node.inventory.inventory import Capacity
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices import HeldDevices, Holding
-from kubedevices.node.pods.pod_devices_store import AdmittedPod, PodDevicesInMemory, StoredState
+from kubedevices.node.pods.pod_devices_store import AdmittedPod, StoredState
 from kubedevices.values.allocation import ContainerAllocateResponse
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 from tests.full_disk import refuse_sockets
+from tests.gated_store import PodDevicesInMemory
 from tests.golden_data import load
 from tests.node_manager import listed
 from tests.waiting import until

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -370,7 +370,7 @@ async def pretending(path: Path, **state: object) -> AsyncIterator[None]:
     async def empty(_request: dict[str, object]) -> dict[str, object]:
         return {}
 
-    async def states(_request: dict[str, object]) -> AsyncIterator[dict[str, object]]:
+    async def states(_request: dict[str, object]) -> AsyncGenerator[dict[str, object], None]:
         yield state
         await asyncio.Event().wait()
 

@@ -221,7 +221,8 @@ async def test_a_glob_without_a_device_gives_a_warning_with_its_line(
         assert chain is not None
         filtered = chain.layers["filter"]
         late = asyncio.get_running_loop().time() + 61
-        filtered.change(filtered.inner_tree, late)
+        assert filtered._inner_tree is not None
+        filtered.change(filtered._inner_tree, late)
         assert ":2:39: resources.example.com/widget.filter.ids[0]: 'no*' has fitted" in caplog.text
 
 

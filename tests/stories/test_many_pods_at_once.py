@@ -14,11 +14,11 @@ from kubedevices.node.arrival.endpoint import PluginTimeouts
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.events import EventKind, NodeEvent
 from kubedevices.node.pods.pod import Container, Pod
-from kubedevices.node.pods.pod_devices_store import PodDevicesInMemory
 from kubedevices.node.settings import NodeSettings
 from kubedevices.node.topology.options import check_settings
 from kubedevices.values.allocation import ContainerPreferredRequest
 from tests.fake_plugin import FakePlugin, healthy
+from tests.gated_store import PodDevicesInMemory
 from tests.waiting import until
 
 GPU, NIC = "example.com/gpu", "example.com/nic"

@@ -166,10 +166,12 @@ def test_connections_may_share_a_budget() -> None:
     """A peer that connects again after a flood does not get a new budget."""
     clock = Clock()
     guard = FloodGuard(clock)
-    first = ServerConnection(clock=clock, guard=guard)
+    first = ServerConnection(clock=clock)
+    first.guard = guard
     first.receive(CLIENT_HELLO)
     with pytest.raises(ProtocolError, match="flood"):
         first.receive(raw(PING, 0, 0, bytes(8)) * 10_001)
-    second = ServerConnection(clock=clock, guard=guard)
+    second = ServerConnection(clock=clock)
+    second.guard = guard
     with pytest.raises(ProtocolError, match="flood"):
         second.receive(CLIENT_HELLO + raw(PING, 0, 0, bytes(8)))

@@ -3,7 +3,8 @@
 Plugins and the node call the `*_methods` functions and pass the result to `GrpcServer`.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from typing import Any, Protocol, TypeVar
 
 from kubedevices.errors import NotJson, ProtocolError, RpcError, StatusCode
@@ -34,6 +35,8 @@ T = TypeVar("T")
 JsonObject = dict[str, Any]
 JsonAnswer = JsonObject | bytes
 """An object, or its encoded JSON: a handler encodes a long answer itself."""
+
+JsonStream = Callable[[JsonObject], AsyncGenerator[JsonAnswer, None]]
 
 
 class DevicePluginService(Protocol):
@@ -180,7 +183,7 @@ def json_from_wire(payload: bytes) -> JsonObject:
 def json_methods(
     service_name: str,
     unary: Mapping[str, Callable[[JsonObject], Awaitable[JsonAnswer]]],
-    streams: Mapping[str, Callable[[JsonObject], AsyncIterator[JsonAnswer]]],
+    streams: Mapping[str, JsonStream],
 ) -> Methods:
     """Return the methods of a service whose messages are JSON objects."""
 
@@ -190,16 +193,13 @@ def json_methods(
 
         return UnaryMethod(answer)
 
-    def stream_method(handler: Callable[[JsonObject], AsyncIterator[JsonAnswer]]) -> StreamMethod:
+    def stream_method(
+        handler: JsonStream,
+    ) -> StreamMethod:
         async def answer(payload: bytes) -> AsyncIterator[bytes]:
-            answers = handler(decode_request(json_from_wire, payload))
-            try:
+            async with aclosing(handler(decode_request(json_from_wire, payload))) as answers:
                 async for each in answers:
                     yield json_to_wire(each)
-            finally:
-                close = getattr(answers, "aclose", None)
-                if close is not None:
-                    await close()
 
         return StreamMethod(answer)
 

@@ -16,7 +16,7 @@ import logging
 import math
 import os
 import stat
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
@@ -378,7 +378,7 @@ class OtherInstances:
         if request.get("resource") != self._resource:
             raise RpcError(StatusCode.NOT_FOUND, f"{self._resource} is served here, nothing else")
 
-    async def _watched(self, request: JsonObject) -> AsyncIterator[JsonObject]:
+    async def _watched(self, request: JsonObject) -> AsyncGenerator[JsonObject, None]:
         self._check_resource(request)
         # The older instance may have bound its socket after our look: after the start of a kubelet
         # all instances bind new sockets.

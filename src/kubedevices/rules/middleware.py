@@ -182,11 +182,6 @@ class Middleware(Scanner):
 
     # ------------------------------------------------------------ what subclasses call
 
-    @property
-    def inner_tree(self) -> DeviceTree:
-        """The last tree of the inner scanner; an empty tree before the first."""
-        return self._inner_tree if self._inner_tree is not None else DeviceTree()
-
     def count(self, event: str, device_type: str = "", times: int = 1) -> None:
         """Count an event for the metrics. From any thread."""
         with self._counting:

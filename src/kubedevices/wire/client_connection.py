@@ -26,12 +26,7 @@ class ClientConnection(GrpcConnection):
 
     is_client = True
 
-    def __init__(
-        self,
-        *,
-        clock: Callable[[], float],
-        limits: Limits | None = None,
-    ) -> None:
+    def __init__(self, *, clock: Callable[[], float], limits: Limits | None = None) -> None:
         super().__init__(clock=clock, limits=limits)
         self._waiting: OrderedDict[Call, None] = OrderedDict()
         # Calls whose stream the server refused, until the owner calls `retry`.

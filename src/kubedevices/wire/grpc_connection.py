@@ -14,7 +14,7 @@ from collections.abc import Callable
 from kubedevices.errors import RpcError, StatusCode
 from kubedevices.wire.grpc_events import NOTHING, Call, CallEnded, Event, PeerReady, PongReceived
 from kubedevices.wire.grpc_framing import PREFIX
-from kubedevices.wire.http2_limits import FloodGuard, Limits
+from kubedevices.wire.http2_limits import Limits
 from kubedevices.wire.http2_session import Http2Session
 
 MAX_OUTPUT = 262144
@@ -24,14 +24,8 @@ MAX_OUTPUT = 262144
 class GrpcConnection(Http2Session[Call]):
     """One end of a gRPC connection, for both roles."""
 
-    def __init__(
-        self,
-        *,
-        clock: Callable[[], float],
-        limits: Limits | None = None,
-        guard: FloodGuard | None = None,
-    ) -> None:
-        super().__init__(clock=clock, limits=limits or Limits(), guard=guard)
+    def __init__(self, *, clock: Callable[[], float], limits: Limits | None = None) -> None:
+        super().__init__(clock=clock, limits=limits or Limits())
         self._clock = clock
         self._events: list[Event] = []
         # Calls that may send now, in the order of sending. After a partly sent message the call

@@ -83,12 +83,6 @@ def without_padding(payload: bytes) -> bytes:
     return payload[1 : len(payload) - payload[0]]
 
 
-def check_size(size: int, most: int) -> None:
-    """Raise if a frame with `size` bytes of payload is too large."""
-    if size > most:
-        raise ProtocolError(f"frame of {size} bytes, {most} are allowed", ErrorCode.FRAME_SIZE)
-
-
 def check(kind: int, stream_id: int, payload: bytes, size: int, *, of_stream: bool) -> None:
     """Raise unless the payload has `size` bytes and the frame is on a stream (`of_stream`) or 0."""
     if bool(stream_id) is not of_stream:

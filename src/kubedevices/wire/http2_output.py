@@ -64,11 +64,11 @@ class Http2Output(Generic[S]):
 
     is_client: bool
 
-    def __init__(
-        self, *, clock: Callable[[], float], limits: Limits, guard: FloodGuard | None = None
-    ) -> None:
+    def __init__(self, *, clock: Callable[[], float], limits: Limits) -> None:
         self.limits = limits
-        self.guard = guard or FloodGuard(clock)
+        self.guard = FloodGuard(clock)
+        """A server replaces it, so that all connections of one process share a guard."""
+
         self.streams: dict[int, S] = {}
         self._next_id, self._last_peer_id = 1, 0
         # Recently ended streams → whether late frames of the peer are allowed, because we ended the

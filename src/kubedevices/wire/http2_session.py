@@ -32,10 +32,8 @@ from kubedevices.wire.http2_output import Http2Output, S
 class Http2Session(Http2Output[S], ABC):
     """One end of an HTTP/2 connection; subclasses implement the `on_…` methods."""
 
-    def __init__(
-        self, *, clock: Callable[[], float], limits: Limits, guard: FloodGuard | None = None
-    ) -> None:
-        super().__init__(clock=clock, limits=limits, guard=guard)
+    def __init__(self, *, clock: Callable[[], float], limits: Limits) -> None:
+        super().__init__(clock=clock, limits=limits)
         self._decoder = Decoder(limits.max_header_block)
         # For the connection, in bytes: what the peer may still send, and what has arrived since our
         # last WINDOW_UPDATE.
@@ -141,7 +139,9 @@ class Http2Session(Http2Output[S], ABC):
             stream_id &= MAX_31
             if self._required_kind is not None:
                 self._check_order(kind, flags, stream_id)
-            frames.check_size(size, MAX_FRAME_SIZE)
+            if size > MAX_FRAME_SIZE:
+                text = f"frame of {size} bytes, {MAX_FRAME_SIZE} are allowed"
+                raise ProtocolError(text, ErrorCode.FRAME_SIZE)
             begin = at + HEAD.size
             if begin + size > end:
                 self._wanted = HEAD.size + size

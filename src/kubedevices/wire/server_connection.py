@@ -32,11 +32,10 @@ class ServerConnection(GrpcConnection):
         *,
         clock: Callable[[], float],
         limits: Limits | None = None,
-        guard: FloodGuard | None = None,
         message_limit: Callable[[], int] | None = None,
     ) -> None:
         """`message_limit` returns the largest request in bytes, at most `limits.max_receive`."""
-        super().__init__(clock=clock, limits=limits, guard=guard)
+        super().__init__(clock=clock, limits=limits)
         self._message_limit = message_limit or (lambda: self.limits.max_receive)
         self._refuses_calls = False
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kubedevices.errors import KubedevicesError, RpcError, StatusCode
 from kubedevices.wire.grpc_events import (
@@ -33,22 +33,16 @@ REQUEST_TIMEOUT = 30.0
 """Seconds until a client without a deadline must have sent its whole request."""
 
 
-class UnaryMethod:
+class UnaryMethod(NamedTuple):
     """One request, one response. A handler that waits returns an awaitable, which a task runs."""
 
-    __slots__ = ("handler",)
-
-    def __init__(self, handler: Callable[[bytes], bytes | Awaitable[bytes]]) -> None:
-        self.handler = handler
+    handler: Callable[[bytes], bytes | Awaitable[bytes]]
 
 
-class StreamMethod:
+class StreamMethod(NamedTuple):
     """One request, any number of responses."""
 
-    __slots__ = ("handler",)
-
-    def __init__(self, handler: Callable[[bytes], AsyncIterator[bytes]]) -> None:
-        self.handler = handler
+    handler: Callable[[bytes], AsyncIterator[bytes]]
 
 
 Methods = Mapping[str, UnaryMethod | StreamMethod]

@@ -76,7 +76,13 @@ class DevicePlugins:
 
     def explain(self, info: PluginInfo) -> RegistrationError | None:
         """Check version, name and endpoint."""
-        return explain_plugin(info)
+        if API_VERSION not in info.supported_versions:
+            return VersionNotSupportedByPlugin(API_VERSION, info.supported_versions)
+        if not is_resource_name(info.name):
+            return BadPluginName(info.name)
+        if "\0" in info.endpoint:
+            return BadEndpoint(info.endpoint, "no path holds a NUL character")
+        return None
 
     async def connect(self, info: PluginInfo, socket: Path) -> None:
         """Connect to the plugin of a resource."""
@@ -231,14 +237,3 @@ def serving_socket(endpoint: str, found_at: Path, registry: Path) -> Path:
         return announced
     moved = (directory / announced.name for directory in (found_at.parent, registry))
     return next((each for each in moved if os.path.lexists(each)), announced)
-
-
-def explain_plugin(info: PluginInfo) -> RegistrationError | None:
-    """Return why a device plugin with this `info` is not accepted, or None."""
-    if API_VERSION not in info.supported_versions:
-        return VersionNotSupportedByPlugin(API_VERSION, info.supported_versions)
-    if not is_resource_name(info.name):
-        return BadPluginName(info.name)
-    if "\0" in info.endpoint:
-        return BadEndpoint(info.endpoint, "no path holds a NUL character")
-    return None

@@ -63,11 +63,7 @@ class RegistryScan:
             entry = next(self._round, None)
             if entry is None:
                 return True
-            if (
-                len(self._found) < SOCKET_LIMIT
-                and _is_visible(entry.name)
-                and _may_be_socket(entry)
-            ):
+            if len(self._found) < SOCKET_LIMIT and _may_be_socket(entry):
                 path = Path(entry.path)
                 if (identity := _socket_at(path)) is not None:
                     self._found[path] = identity

@@ -1,4 +1,4 @@
-"""The interface of a store of admitted pods, and a store in memory.
+"""The interface of a store of admitted pods.
 
 The device manager waits for `commit` before it answers an admission. `ledger` is the store on disk.
 """
@@ -55,26 +55,3 @@ class PodDevicesStore(Protocol):
 
     async def close(self) -> None:
         """Finish the writes and close. Only `load` may follow. A second call does nothing."""
-
-
-class PodDevicesInMemory:
-    """A store without a file: the pods are only in the memory of the device manager."""
-
-    async def load(self) -> StoredState:
-        """Return an empty state."""
-        return StoredState()
-
-    async def commit(self, pod: Pod, holdings: Sequence[Holding]) -> None:
-        """Do nothing."""
-
-    async def release(self, pod_uids: Collection[str]) -> None:
-        """Do nothing."""
-
-    async def mark_verified(self, pod_uid: str) -> None:
-        """Do nothing."""
-
-    async def keep_resources(self, resources: Collection[str]) -> None:
-        """Do nothing."""
-
-    async def close(self) -> None:
-        """Do nothing."""

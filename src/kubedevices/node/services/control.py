@@ -6,7 +6,7 @@ JSON in gRPC frames on `<state_dir>/control.sock`. Only the user of the node has
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -94,7 +94,7 @@ class ControlService:
     async def _node_now(self, resource: str) -> bytes:
         return await LoopSlices().run(encode_node(self._manager, resource=resource))
 
-    async def watch_devices(self, request: dict[str, Any]) -> AsyncIterator[JsonAnswer]:
+    async def watch_devices(self, request: dict[str, Any]) -> AsyncGenerator[JsonAnswer, None]:
         """Send the answer of `Devices` now and after every change."""
         resource = _text(request, "resource")
         with self._manager.subscribe(backlog=1) as changes:
