@@ -12,12 +12,9 @@ from hypothesis import strategies as st
 from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices import HeldDevices, PodDevices
-from kubedevices.node.topology.hints import (
-    Hints,
-    container_hints,
-    pod_hints,
-    resource_hints,
-)
+from kubedevices.node.topology.hints import Hints, resource_hints
+from kubedevices.node.topology.manager import TopologyManager
+from kubedevices.node.topology.options import TopologySettings
 from kubedevices.values.allocation import ContainerAllocateResponse, PluginOptions
 from kubedevices.values.device import ReportedDevice
 from tests.golden_data import cases
@@ -46,26 +43,21 @@ class Node:
         held = HeldDevices(self.inventory.per_numa(resource, ids), ContainerAllocateResponse())
         self.pod_devices.insert(pod, container, resource, held)
 
+    def manager(self, numa_nodes: Iterable[int]) -> TopologyManager:
+        settings = TopologySettings(numa_nodes=tuple(numa_nodes))
+        return TopologyManager(settings, self.inventory, self.pod_devices)
+
     def hints(
         self, limits: Mapping[str, int], numa_nodes: Iterable[int] = (0, 1), **kwargs: Any
     ) -> dict[str, Any]:
-        found = container_hints(
-            "pod",
-            Container("main", limits),
-            self.inventory,
-            self.pod_devices,
-            numa_nodes=tuple(numa_nodes),
-            **kwargs,
+        container = Container("main", limits)
+        found = self.manager(numa_nodes).get_topology_hints(
+            Pod("", "", "pod", containers=(container,)), container, **kwargs
         )
         return {resource: shown(hints) for resource, hints in found.items()}
 
     def pod_hints(self, pod: Pod, numa_nodes: Iterable[int] = (0, 1)) -> dict[str, Any]:
-        found = pod_hints(
-            pod,
-            self.inventory,
-            self.pod_devices,
-            numa_nodes=tuple(numa_nodes),
-        )
+        found = self.manager(numa_nodes).get_pod_topology_hints(pod)
         return {resource: shown(hints) for resource, hints in found.items()}
 
 

@@ -4,7 +4,7 @@ The hints are made of the number of devices per set of nodes, so 10,000 devices 
 eight. `policy` decides with the hints of all providers.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations
 from math import comb
@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 from kubedevices.node.inventory.free_devices import mask_of_device
 from kubedevices.node.inventory.inventory import Inventory, ResourceRecord
-from kubedevices.node.pods.pod import Container, Pod, pod_device_request
-from kubedevices.node.pods.pod_devices import PodDevices
 from kubedevices.values.device import ReportedDevice
 from kubedevices.values.numa import NumaNodes, mask_of
 
@@ -47,56 +45,7 @@ class NumaCounts(NamedTuple):
     reusable: Mapping[int, int] = {}
 
 
-# ---------------------------------------------------------------- per container and per pod
-
-
-def container_hints(
-    pod_uid: str,
-    container: Container,
-    inventory: Inventory,
-    pod_devices: PodDevices,
-    *,
-    numa_nodes: Sequence[int],
-    reusable: Callable[[str], Collection[str]] = lambda _: (),
-) -> dict[str, Hints]:
-    """Return the hints for each device resource of `container`.
-
-    `reusable` returns the devices of a resource that the pod's init containers leave to it.
-    """
-    hints: dict[str, Hints] = {}
-    for resource, count in container.limits.items():
-        if inventory.is_known(resource) and count:
-            held = pod_devices.device_ids(pod_uid, container.name, resource)
-            hints[resource] = resource_hints(
-                inventory,
-                resource,
-                count,
-                held=held,
-                reusable=reusable(resource),
-                numa_nodes=numa_nodes,
-            )
-    return hints
-
-
-def pod_hints(
-    pod: Pod,
-    inventory: Inventory,
-    pod_devices: PodDevices,
-    *,
-    numa_nodes: Sequence[int],
-) -> dict[str, Hints]:
-    """Return the hints for each device resource of the whole pod."""
-    request = pod_device_request(pod, inventory.is_known)
-    return {
-        resource: resource_hints(
-            inventory,
-            resource,
-            count,
-            held=pod_devices.of_pod(pod.uid, resource),
-            numa_nodes=numa_nodes,
-        )
-        for resource, count in request.items()
-    }
+# ---------------------------------------------------------------- per resource
 
 
 def resource_hints(

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Protocol
 
 from kubedevices.node.inventory.inventory import Inventory
-from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.pods.pod import Container, Pod, pod_device_request
 from kubedevices.node.pods.pod_devices import PodDevices
-from kubedevices.node.topology.hints import Hints, TopologyHint, container_hints, pod_hints
+from kubedevices.node.topology.hints import Hints, TopologyHint, resource_hints
 from kubedevices.node.topology.options import TopologySettings
 from kubedevices.node.topology.policy import ProviderHints, TopologyAffinityError, decide
 from kubedevices.pages.metrics import (
@@ -66,24 +66,35 @@ class TopologyManager:
     def get_topology_hints(
         self, pod: Pod, container: Container, reusable: Reusable = lambda _: ()
     ) -> dict[str, Hints]:
-        """Return the hints for the devices that `container` requests, by resource."""
-        return container_hints(
-            pod.uid,
-            container,
-            self._inventory,
-            self._pod_devices,
-            numa_nodes=self.settings.numa_nodes,
-            reusable=reusable,
-        )
+        """Return the hints for the devices that `container` requests, by resource.
+
+        `reusable` returns the devices of a resource that the pod's init containers leave to it.
+        """
+        return {
+            resource: resource_hints(
+                self._inventory,
+                resource,
+                count,
+                held=self._pod_devices.device_ids(pod.uid, container.name, resource),
+                reusable=reusable(resource),
+                numa_nodes=self.settings.numa_nodes,
+            )
+            for resource, count in container.limits.items()
+            if self._inventory.is_known(resource) and count
+        }
 
     def get_pod_topology_hints(self, pod: Pod) -> dict[str, Hints]:
         """Return the hints for the devices that the whole pod requests, by resource."""
-        return pod_hints(
-            pod,
-            self._inventory,
-            self._pod_devices,
-            numa_nodes=self.settings.numa_nodes,
-        )
+        return {
+            resource: resource_hints(
+                self._inventory,
+                resource,
+                count,
+                held=self._pod_devices.of_pod(pod.uid, resource),
+                numa_nodes=self.settings.numa_nodes,
+            )
+            for resource, count in pod_device_request(pod, self._inventory.is_known).items()
+        }
 
     # ------------------------------------------------------------ decisions
 
