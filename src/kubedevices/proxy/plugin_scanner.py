@@ -158,7 +158,7 @@ class PluginScanner(Scanner):
         instance has sent a list.
         """
         allocate, preferred, pre_start = self.limits
-        endpoint = await Endpoint.connect(
+        endpoint = Endpoint(
             str(self.resource),
             socket,
             timeouts=PluginTimeouts(dial, dial, preferred, allocate, pre_start),
@@ -166,6 +166,7 @@ class PluginScanner(Scanner):
             lists=self._lists,
             needs_options=not self.is_repaired,
         )
+        await endpoint.connect()
         try:
             check(endpoint)
         except RegistrationError:

@@ -69,9 +69,8 @@ async def connected(
     plugin: FakePlugin, timeouts: PluginTimeouts = PATIENT, *, receive_limit: int = RECEIVE_LIMIT
 ) -> AsyncIterator[Endpoint]:
     async with plugin:
-        endpoint = await Endpoint.connect(
-            RESOURCE, plugin.socket, timeouts=timeouts, receive_limit=receive_limit
-        )
+        endpoint = Endpoint(RESOURCE, plugin.socket, timeouts=timeouts, receive_limit=receive_limit)
+        await endpoint.connect()
         try:
             yield endpoint
         finally:
@@ -146,7 +145,7 @@ async def test_a_lost_connection_during_the_options_call_is_an_error_at_once(
     async with FakePlugin(short_dir) as plugin, asyncio.timeout(20):
         plugin.hang("options")
         connecting = asyncio.create_task(
-            Endpoint.connect(RESOURCE, plugin.socket, timeouts=patient)
+            Endpoint(RESOURCE, plugin.socket, timeouts=patient).connect()
         )
         await until(lambda: plugin.options_asked == 1)
         for link in list(plugin._server._links):
@@ -218,7 +217,7 @@ async def test_a_call_ends_at_once_when_the_connection_is_lost(short_dir: Path) 
 async def test_a_refused_dial_is_an_error_after_the_deadline(short_dir: Path) -> None:
     """The node repeats a refused dial until the deadline."""
     with pytest.raises(DialPluginFailed, match="context deadline exceeded"):
-        await Endpoint.connect(RESOURCE, short_dir / "none.sock", timeouts=SHORT)
+        await Endpoint(RESOURCE, short_dir / "none.sock", timeouts=SHORT).connect()
 
 
 async def test_close_waits_for_calls_in_flight(short_dir: Path) -> None:
@@ -444,7 +443,8 @@ async def test_an_identical_list_is_not_decoded_again(
     monkeypatch.setattr(endpoint_module, "LoopSlices", partial(LoopSlices, clock=lambda: 0.0))
     plugin = FakePlugin(short_dir, devices=healthy("x" * 10_000))
     async with plugin:
-        endpoint = await EndpointWithoutPauses.connect(RESOURCE, plugin.socket)
+        endpoint = EndpointWithoutPauses(RESOURCE, plugin.socket)
+        await endpoint.connect()
         with following(endpoint) as seen:
             await until(lambda: pauses)
             monkeypatch.setattr(device_lists, "_read_block", None)
@@ -462,7 +462,8 @@ async def test_the_pause_after_a_list_is_proportional_to_its_cost(
     devices = healthy(*(f"device-{n}" for n in range(5000)))
     plugin = FakePlugin(short_dir, devices=devices)
     async with plugin:
-        endpoint = await EndpointWithoutPauses.connect(RESOURCE, plugin.socket)
+        endpoint = EndpointWithoutPauses(RESOURCE, plugin.socket)
+        await endpoint.connect()
         with following(endpoint):
             await until(lambda: pauses)
             slices = len(devices) / device_lists.DEVICES_AT_ONCE

@@ -11,7 +11,7 @@ import errno
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import NamedTuple, Protocol, Self, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from kubedevices.errors import (
     DialError,
@@ -105,7 +105,7 @@ class EndpointListener(Protocol):
 
 
 class Endpoint:
-    """A plugin instance that answered the dial and GetDevicePluginOptions.
+    """A plugin instance, which serves after `connect`.
 
     Two instances may have the same resource and socket path: each has its own `generation`.
     """
@@ -117,11 +117,17 @@ class Endpoint:
         *,
         timeouts: PluginTimeouts | None = None,
         receive_limit: int = RECEIVE_LIMIT,
+        needs_options: bool = True,
         lists: PluginLists | None = None,
     ) -> None:
+        """Endpoints may share the memory for `lists`.
+
+        With `needs_options=False`, a plugin without GetDevicePluginOptions gets the default
+        options.
+        """
         self.resource, self.socket, self.generation = resource, socket, 0
-        self.options = PluginOptions()
-        self.has_options = self._needs_options = True
+        self.options, self._needs_options = PluginOptions(), needs_options
+        self.has_options = True
         """Whether the plugin has GetDevicePluginOptions."""
 
         self.is_stopped = self.has_listed = False
@@ -154,31 +160,12 @@ class Endpoint:
 
     # ------------------------------------------------------------ connecting
 
-    @classmethod
-    async def connect(
-        cls,
-        resource: str,
-        socket: Path,
-        *,
-        timeouts: PluginTimeouts | None = None,
-        receive_limit: int = RECEIVE_LIMIT,
-        needs_options: bool = True,
-        lists: PluginLists | None = None,
-    ) -> Self:
-        """Dial `socket`, without following links, and ask for the plugin's options.
+    async def connect(self, *, dial_timeout: float | None = None) -> None:
+        """Dial the socket, without following links, and ask for the plugin's options.
 
-        With `needs_options=False`, a plugin without GetDevicePluginOptions gets the default
-        options. Endpoints may share the memory for `lists`. Raises `RegistrationError`.
+        Raises `RegistrationError`.
         """
-        endpoint = cls(
-            resource, socket, timeouts=timeouts, receive_limit=receive_limit, lists=lists
-        )
-        endpoint._needs_options = needs_options
-        await endpoint._connect(endpoint._timeouts.dial)
-        return endpoint
-
-    async def _connect(self, dial_timeout: float) -> None:
-        channel = await self._dial(dial_timeout)
+        channel = await self._dial(dial_timeout or self._timeouts.dial)
         client = DevicePluginClient(channel)
         try:
             self.options = await client.get_device_plugin_options(timeout=self._timeouts.options)
@@ -372,7 +359,7 @@ class Endpoint:
         if self.is_connected:
             return True
         try:
-            await self._connect(dial_timeout=1)
+            await self.connect(dial_timeout=1)
         except RegistrationError as error:
             logger.debug("%s: cannot connect again yet: %s", self.resource, error)
             return False

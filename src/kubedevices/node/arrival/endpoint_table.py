@@ -16,7 +16,6 @@ from kubedevices.errors import ListAndWatchEnded, TooManyPlugins
 from kubedevices.errors.words import counted, some_of
 from kubedevices.node.arrival.endpoint import (
     INSTANCE_LIMIT,
-    RECEIVE_LIMIT,
     Endpoint,
     PluginTimeouts,
 )
@@ -52,12 +51,11 @@ class EndpointTable:
         events: EventSource,
         *,
         expire: Callable[[], object],
-        timeouts: PluginTimeouts | None = None,
-        receive_limit: int = RECEIVE_LIMIT,
+        timeouts: PluginTimeouts,
+        receive_limit: int,
     ) -> None:
         self._inventory, self._events, self._expire = inventory, events, expire
-        self._timeouts = timeouts or PluginTimeouts()
-        self._receive_limit = receive_limit
+        self._timeouts, self._receive_limit = timeouts, receive_limit
         self._lists = PluginLists()
         self._endpoints: dict[tuple[str, int], Endpoint] = {}
         self._readers: dict[Endpoint, asyncio.Task[None]] = {}
@@ -96,13 +94,14 @@ class EndpointTable:
         The older instance stays until the new instance has answered.
         """
         self._check_room(resource)
-        endpoint = await Endpoint.connect(
+        endpoint = Endpoint(
             resource,
             socket,
             timeouts=self._timeouts,
             receive_limit=self._receive_limit,
             lists=self._lists,
         )
+        await endpoint.connect()
         try:
             # Again: only now we know its process, and others may have connected meanwhile.
             self._check_room(resource, endpoint.peer)
