@@ -8,6 +8,7 @@ from typing import Any
 import kubedevices as kd
 from kubedevices.plugin.device_list import DeviceListBuilder
 from kubedevices.plugin.hooks import Hooks
+from kubedevices.plugin.options import Settings
 from kubedevices.plugin.scan_task import TreeUpdates
 from kubedevices.plugin.server import PluginServer
 
@@ -33,7 +34,8 @@ class Scanned:
         """Return a server for `device_type` with the devices of the last tree."""
         name = f"example.com/{device_type}"
         devices = DeviceListBuilder(name).build(self.tree.devices(device_type))
-        return PluginServer(name, Hooks(self.scanner.abilities_of(device_type)), devices, **options)
+        hooks = Hooks(self.scanner.abilities_of(device_type))
+        return PluginServer(name, hooks, devices, Settings(**options))
 
     async def allocate(
         self, *ids: str, device_type: str = "widget"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.plugin.device_list import DeviceListBuilder
 from kubedevices.plugin.hooks import Hooks
+from kubedevices.plugin.options import Settings
 from kubedevices.plugin.registrar import Registrar
 from kubedevices.plugin.server import PluginServer
 from kubedevices.values.device import Device
@@ -33,7 +34,10 @@ class Rig:
         )
         self.builder = DeviceListBuilder(RESOURCE)
         self.server = PluginServer(
-            RESOURCE, Hooks(None), self.builder.build({each.id: each for each in devices})
+            RESOURCE,
+            Hooks(None),
+            self.builder.build({each.id: each for each in devices}),
+            Settings(),
         )
         kubelet = directory / "kubelet.sock" if options.pop("register", True) else None
         self.registrar = Registrar(self.server, self.socket, kubelet, self.watch, timing)

@@ -9,7 +9,8 @@ import kubedevices as kd
 from kubedevices.kubelet_api.device_lists import device_list_from_wire
 from kubedevices.plugin.device_list import DeviceListBuilder
 from kubedevices.plugin.hooks import Hooks
-from kubedevices.plugin.server import PluginServer
+from kubedevices.plugin.options import Settings
+from kubedevices.plugin.server import EnsureCdi, PluginServer
 
 RESOURCE = "example.com/widget"
 HEALTHY, UNHEALTHY = kd.Health.HEALTHY, kd.Health.UNHEALTHY
@@ -22,13 +23,20 @@ def widgets(*ids: str, health: kd.Health = HEALTHY) -> list[kd.Device]:
 class Served:
     """A server with the builder of its device lists."""
 
-    def __init__(self, plugin: object = None, devices: Iterable[kd.Device] = (), **options: Any):
+    def __init__(
+        self,
+        plugin: object = None,
+        devices: Iterable[kd.Device] = (),
+        ensure_cdi: EnsureCdi | None = None,
+        **options: Any,
+    ):
         self._builder = DeviceListBuilder(RESOURCE)
         self.server = PluginServer(
             RESOURCE,
             Hooks(plugin),
             self._builder.build({each.id: each for each in devices}),
-            **options,
+            Settings(**options),
+            ensure_cdi,
         )
 
     def publish(self, *devices: kd.Device) -> None:

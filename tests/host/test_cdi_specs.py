@@ -16,7 +16,7 @@ from kubedevices.errors import CannotAsk, CdiWriteFailed, InvalidCdiSpec
 from kubedevices.host import cdi_specs
 from kubedevices.host.cdi_specs import read_registry, read_spec_file, write_spec
 from kubedevices.manifests import deployment
-from kubedevices.plugin import cdi
+from kubedevices.plugin import options
 from kubedevices.values.cdi import CdiDevice, CdiSpec, ContainerEdits, DeviceNode
 
 EDITS: dict[str, Any] = {"env": ["A=1"]}
@@ -367,5 +367,5 @@ def test_a_file_system_without_locks_is_enough(
 
 def test_copies_of_the_default_directory_are_equal() -> None:
     """Two packages do not import `cdi_specs`: one saves memory, the other must stay pure."""
-    assert cdi.CDI_DIR == cdi_specs.GENERATED_DIRECTORY
+    assert options.CDI_DIR == cdi_specs.GENERATED_DIRECTORY
     assert str(cdi_specs.GENERATED_DIRECTORY) == deployment.CDI_DIR

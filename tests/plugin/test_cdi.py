@@ -14,7 +14,7 @@ import kubedevices as kd
 from kubedevices.errors import CdiWriteFailed, InvalidCdiSpec, RpcError, StatusCode, UsageError
 from kubedevices.host import cdi_inventory, cdi_specs
 from kubedevices.host.cdi_specs import read_registry, read_spec_file
-from kubedevices.plugin import cdi
+from kubedevices.plugin import cdi, options
 from kubedevices.plugin.runner import PluginRunner
 from kubedevices.plugin.scanners import static
 from kubedevices.rules.replicas import replicate
@@ -344,4 +344,4 @@ async def test_replicas_of_a_named_cdi_device_share_it(short_dir: Path, cdi_dir:
 def test_the_repeated_constants_agree() -> None:
     """A plugin without CDI does not load the module that writes the files."""
     assert f"{cdi_specs.PREFIX}*" == cdi._OURS
-    assert cdi.CDI_DIR == cdi_specs.GENERATED_DIRECTORY
+    assert options.CDI_DIR == cdi_specs.GENERATED_DIRECTORY

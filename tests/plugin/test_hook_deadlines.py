@@ -89,7 +89,7 @@ async def test_an_allocate_that_hangs_is_refused_by_name(
     slow: Callable[[str], Slow], hook: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Both halves share the deadline; pod and log learn which hook, of what, and what to do."""
-    server = served(slow(hook), hook_timeouts=HookTimeouts(allocate=NEVER))
+    server = served(slow(hook), allocate_timeout=NEVER)
     error = await refusal(server.allocate(ASKED))
     assert error.code is StatusCode.DEADLINE_EXCEEDED
     assert error.message == (
@@ -104,7 +104,7 @@ async def test_an_allocate_that_hangs_is_refused_by_name(
 async def test_a_preference_that_hangs_is_no_preference(slow: Callable[[str], Slow]) -> None:
     """A kubelet would refuse the pod for an error, and for nothing it waits with all others."""
     plugin = slow("get_preferred_allocation")
-    server = served(plugin, hook_timeouts=HookTimeouts(preferred=NEVER))
+    server = served(plugin, preferred_timeout=NEVER)
     assert (await server.get_preferred_allocation(PREFERENCE)).containers == ((),)
     assert server.counts == {"preferred": 1, "failed_preferred": 1, "late_preferred": 1}
 
@@ -114,7 +114,7 @@ async def test_a_start_that_hangs_fails_before_the_kubelet_gives_up(
 ) -> None:
     """The kubelet's own deadline would name nobody."""
     plugin = slow("pre_start_container")
-    server = served(plugin, hook_timeouts=HookTimeouts(pre_start=NEVER))
+    server = served(plugin, pre_start_timeout=NEVER)
     error = await refusal(server.pre_start_container(START))
     assert error.code is StatusCode.DEADLINE_EXCEEDED
     assert "Slow.pre_start_container did not answer within 0.5 s" in error.message
@@ -125,7 +125,7 @@ async def test_a_start_that_hangs_fails_before_the_kubelet_gives_up(
 async def test_an_async_hook_that_ignores_its_cancellation_is_left_behind() -> None:
     """`asyncio.timeout` would wait for it for ever."""
     plugin = Deaf()
-    server = served(plugin, hook_timeouts=HookTimeouts(allocate=NEVER))
+    server = served(plugin, allocate_timeout=NEVER)
     async with asyncio.timeout(30):
         error = await refusal(server.allocate(ASKED))
         await plugin.cancelled.wait()
@@ -145,8 +145,7 @@ async def test_a_cdi_file_that_cannot_be_written_in_time_refuses_too() -> None:
             named = kd.ContainerAllocateResponse(cdi_devices=["example.com/widget=w1"])
             return kd.AllocateResponse([named])
 
-    timeouts = HookTimeouts(allocate=0.5)
-    server = served(Named(), ensure_cdi=ensure, hook_timeouts=timeouts)
+    server = served(Named(), ensure_cdi=ensure, allocate_timeout=0.5)
     error = await refusal(server.allocate(ASKED))
     assert "writing the CDI file did not answer within 0.5 s" in error.message
 
@@ -154,7 +153,7 @@ async def test_a_cdi_file_that_cannot_be_written_in_time_refuses_too() -> None:
 async def test_a_cancelled_call_ends_its_hook() -> None:
     """The deadline's own task does not outlive the call."""
     plugin = Deaf()
-    server = served(plugin, hook_timeouts=HookTimeouts(allocate=EVER))
+    server = served(plugin, allocate_timeout=EVER)
     call = asyncio.create_task(server.allocate(ASKED))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -169,7 +168,7 @@ async def test_a_cancelled_call_ends_its_hook() -> None:
 async def test_a_late_hook_delays_no_other_call(slow: Callable[[str], Slow]) -> None:
     """While the first call waits for its deadline, the next one is answered."""
     plugin = slow("allocate")
-    server = served(plugin, hook_timeouts=HookTimeouts(allocate=EVER))
+    server = served(plugin, allocate_timeout=EVER)
     first = asyncio.create_task(server.allocate(ASKED))
     await asyncio.sleep(0)
     plugin.hook = "none"

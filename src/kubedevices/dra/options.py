@@ -11,8 +11,7 @@ from kubedevices.dra.abandoned_search import SearchTiming
 from kubedevices.dra.device_plugin_guard import GuardTiming
 from kubedevices.dra.limits import EFFECTS
 from kubedevices.errors import SocketPathTooLong, UsageError
-from kubedevices.plugin.cdi import CDI_DIR
-from kubedevices.plugin.options import check_positive, new_instance
+from kubedevices.plugin.options import CDI_DIR, check_positive, new_instance
 from kubedevices.plugin.timing import HookTimeouts, Timing
 from kubedevices.values.cdi.names import SUBDOMAIN
 from kubedevices.values.socket_paths import instance_socket

@@ -10,13 +10,11 @@ import logging
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from operator import attrgetter
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 from kubedevices.errors import CdiWriteFailed, RpcError, StatusCode
 from kubedevices.host import listing
 from kubedevices.plugin import hook_threads
-from kubedevices.plugin.allocate_response import Inject
 from kubedevices.values.device import Device
 from kubedevices.values.device_tree import DeviceTree
 from kubedevices.values.resource_name import ResourceName
@@ -24,10 +22,9 @@ from kubedevices.values.resource_name import ResourceName
 if TYPE_CHECKING:
     from kubedevices.host.cdi_inventory import CdiInventory
     from kubedevices.plugin.cdi_form import AnswerForm
+    from kubedevices.plugin.options import Settings
     from kubedevices.values.cdi import CdiDevice
 
-CdiErrors: TypeAlias = Literal["fail", "log"]
-CDI_DIR = Path("/var/run/cdi")
 _OURS = "kubedevices_*"
 """Our files: `host.cdi_specs.PREFIX`, repeated here because that module loads all of CDI."""
 
@@ -37,24 +34,13 @@ _log = logging.getLogger(__name__)
 
 
 class CdiFiles:
-    """Writes the CDI files of `domain`; `inject` decides which devices are in them."""
+    """Writes the CDI files of `domain`; `settings.inject` decides which devices are in them."""
 
-    def __init__(
-        self,
-        domain: str,
-        *,
-        inject: Inject = "both",
-        directory: Path = CDI_DIR,
-        errors: CdiErrors = "fail",
-        annotations: bool = False,
-        dev_root: Path = Path("/dev"),
-    ) -> None:
-        self._domain, self._inject, self._dev_root = domain, inject, dev_root
-        self._directory, self._errors = directory, errors
-        self._has_annotations = annotations
+    def __init__(self, domain: str, settings: "Settings") -> None:
+        self._domain, self._settings, self._inject = domain, settings, settings.inject
         self._inventory: CdiInventory | None = None
         # Whether the files of an earlier process were examined. Without CDI this is not needed.
-        self._is_clean = inject == "nodes"
+        self._is_clean = settings.inject == "nodes"
 
     async def follow(self, tree: DeviceTree) -> None:
         """Write the files for `tree`, before it is served. Raises `InvalidCdiSpec`."""
@@ -73,7 +59,8 @@ class CdiFiles:
         """Check the files of these CDI devices, and write missing files again.
 
         Return the names that a container may get, and annotations with the same names. Raises
-        `RpcError` if a file cannot be written; with `errors="log"` its names are left out instead.
+        `RpcError` if a file cannot be written; with `cdi_errors="log"` its names are left out
+        instead.
         """
         if not names:
             return names, {}
@@ -98,7 +85,9 @@ class CdiFiles:
 
     def _has_files(self) -> bool:
         try:
-            return bool(listing.names(self._directory, lambda name: fnmatchcase(name, _OURS)))
+            return bool(
+                listing.names(self._settings.cdi_dir, lambda name: fnmatchcase(name, _OURS))
+            )
         except OSError:
             return False
 
@@ -106,8 +95,9 @@ class CdiFiles:
         if self._uses_cdi(tree) or self._has_files():
             from kubedevices.host.cdi_inventory import CdiInventory  # noqa: PLC0415 - see above
 
-            on_error = self._errors
-            self._inventory = self._inventory or CdiInventory(self._directory, on_error=on_error)
+            self._inventory = self._inventory or CdiInventory(
+                self._settings.cdi_dir, on_error=self._settings.cdi_errors
+            )
         if self._inventory is not None:
             definitions = self._definitions(tree)
             # In this order: names that containers still use are added before the files are
@@ -128,7 +118,7 @@ class CdiFiles:
             for device in tree.devices(device_type).values():
                 if not leaves_by_cdi(device, self._inject):
                     continue
-                defined = cdi_device(with_real_files(device, self._dev_root))
+                defined = cdi_device(with_real_files(device, self._settings.dev_root))
                 if defined is not None:  # replicas may all have the same definition
                     kinds.setdefault(kind, {})[defined] = None
         return {kind: list(devices) for kind, devices in kinds.items()}
@@ -162,7 +152,7 @@ class CdiFiles:
                 names = self._inventory.ensure(names)
             except CdiWriteFailed as error:
                 raise RpcError(StatusCode.INTERNAL, str(error)) from error
-        return list(names), self._annotations(names) if self._has_annotations else {}
+        return list(names), self._annotations(names) if self._settings.cdi_annotations else {}
 
     def _annotations(self, names: tuple[str, ...]) -> dict[str, str]:
         from kubedevices.values.cdi import annotations_for  # noqa: PLC0415 - see above

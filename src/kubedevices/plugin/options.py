@@ -2,16 +2,14 @@
 
 import itertools
 import time
-from collections.abc import Callable, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias, TypedDict, get_args
 
 from kubedevices.errors import UsageError
 from kubedevices.plugin.allocate_response import EnvMerge, Inject
-from kubedevices.plugin.cdi import CDI_DIR, CdiErrors
 from kubedevices.plugin.device_list import MAX_LIST_SIZE
-from kubedevices.plugin.server import PreferredErrors, WrapLists
 from kubedevices.plugin.timing import HookTimeouts, Timing
 from kubedevices.values.socket_paths import (
     DEVICE_PLUGIN_DIR,
@@ -26,6 +24,11 @@ from kubedevices.values.socket_paths import (
 
 RegistrationMode: TypeAlias = Literal["register", "watch", "none"]
 OnServerError: TypeAlias = Literal["exit", "isolate"]
+PreferredErrors: TypeAlias = Literal["ignore", "fail"]
+CdiErrors: TypeAlias = Literal["fail", "log"]
+WrapLists: TypeAlias = Callable[[str, AsyncIterator[bytes]], AsyncGenerator[bytes, None]]
+"""Resource, encoded lists -> the lists that one stream sends; the stream ends with them."""
+
 _CHOICES = {
     "registration": RegistrationMode,
     "on_server_error": OnServerError,
@@ -35,6 +38,7 @@ _CHOICES = {
     "cdi_errors": CdiErrors,
 }
 _TIMEOUTS = HookTimeouts()
+CDI_DIR = Path("/var/run/cdi")
 
 
 class RunnerOptions(TypedDict, total=False):

@@ -45,14 +45,7 @@ class PluginRunner(Stoppable):
         self._scanner = scanner
         self.settings = Settings(**options)
         self._hooks = Hooks(scanner)
-        self._cdi = CdiFiles(
-            domain,
-            inject=self.settings.inject,
-            directory=self.settings.cdi_dir,
-            errors=self.settings.cdi_errors,
-            annotations=self.settings.cdi_annotations,
-            dev_root=self.settings.dev_root,
-        )
+        self._cdi = CdiFiles(domain, self.settings)
         self._running: dict[str, _Running] = {}
         self._ending: set[_Running] = set()
         self._watch = FileWatch(interval=self.settings.timing.look_interval, names_only=True)

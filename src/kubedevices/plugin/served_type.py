@@ -118,16 +118,8 @@ class ServedType:
             # The first list that a kubelet reads must be complete: after an empty list the capacity
             # of the node would be 0 until the next list.
             await self._first_list(lookup, builder),
-            env_merge=settings.env_merge,
-            relay=settings.relay,
-            strict_allocate=settings.strict_allocate,
-            preferred_errors=settings.preferred_errors,
-            min_update_interval=settings.min_update_interval,
-            timing=settings.timing,
-            hook_timeouts=settings.hook_timeouts,
-            on_allocated=settings.on_allocated,
-            wrap_lists=settings.wrap_lists,
-            ensure_cdi=self._cdi.ensure,
+            settings,
+            self._cdi.ensure,
         )
         watched = WatchedPlugin(
             self.resource,

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from kubedevices.errors import (
     AllocationRefused,
@@ -26,7 +26,6 @@ from kubedevices.errors import (
 )
 from kubedevices.host import deadlines
 from kubedevices.plugin.allocate_response import (
-    EnvMerge,
     checked,
     default_response,
     explain_preference,
@@ -37,7 +36,7 @@ from kubedevices.plugin.device_list import MAX_LIST_SIZE, DeviceList
 from kubedevices.plugin.hook_threads import Deadline
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.open_streams import OpenStreams
-from kubedevices.plugin.timing import HookTimeouts, Timing
+from kubedevices.plugin.options import Settings
 from kubedevices.values.allocation import (
     AllocateRequest,
     AllocateResponse,
@@ -50,10 +49,6 @@ from kubedevices.values.allocation import (
 from kubedevices.values.device import Device
 
 EnsureCdi: TypeAlias = Callable[[list[str]], Coroutine[Any, Any, tuple[list[str], dict[str, str]]]]
-WrapLists: TypeAlias = Callable[[str, AsyncIterator[bytes]], AsyncGenerator[bytes, None]]
-"""Resource, encoded lists -> the lists that one stream sends; the stream ends with them."""
-
-PreferredErrors: TypeAlias = Literal["ignore", "fail"]
 
 _LEAST_REQUEST = 2**16
 """Bytes of a request, for a plugin without devices."""
@@ -75,19 +70,10 @@ class PluginServer:
         resource: str,
         hooks: Hooks,
         devices: DeviceList,
-        *,
-        env_merge: EnvMerge = "last",
-        strict_allocate: bool = False,
-        relay: bool = False,
-        preferred_errors: PreferredErrors = "ignore",
-        min_update_interval: float = 0.0,
-        timing: Timing | None = None,
-        hook_timeouts: HookTimeouts | None = None,
-        on_allocated: Callable[[str, float], None] | None = None,
-        wrap_lists: WrapLists | None = None,
+        settings: Settings,
         ensure_cdi: EnsureCdi | None = None,
     ) -> None:
-        self.resource = resource
+        self.resource, self._settings, self._timeouts = resource, settings, settings.hook_timeouts
         self.streams = OpenStreams()
         self.counts: Counter[str] = Counter()
         self._hooks = hooks
@@ -100,12 +86,10 @@ class PluginServer:
         # Counts `end_streams`: a stream that began with another number ends.
         self._ended = 0
         self._is_refusing = False
-        self._default = partial(default_response, env_merge=env_merge, strict=strict_allocate)
-        self._relay, self._preferred_errors = relay, preferred_errors
-        self._min_update_interval = min_update_interval
-        self._timing, self._timeouts = timing or Timing(), hook_timeouts or HookTimeouts()
-        self._on_allocated, self._ensure_cdi = on_allocated, ensure_cdi
-        self._wrap_lists = wrap_lists
+        self._default = partial(
+            default_response, env_merge=settings.env_merge, strict=settings.strict_allocate
+        )
+        self._ensure_cdi = ensure_cdi
 
     def __repr__(self) -> str:
         return f"<PluginServer {self.resource} {self._list!r} {len(self.streams)} streams>"
@@ -171,8 +155,8 @@ class PluginServer:
 
     async def list_and_watch(self) -> AsyncIterator[bytes]:
         """Send the current list at once, then the newest list after each change."""
-        lists = self._lists()
-        wrapped = self._wrap_lists(self.resource, lists) if self._wrap_lists else lists
+        lists, wrap = self._lists(), self._settings.wrap_lists
+        wrapped = wrap(self.resource, lists) if wrap else lists
         # Closed here, not by the garbage collector: the registrar must see the end at once.
         async with contextlib.aclosing(lists), contextlib.aclosing(wrapped):
             async for each in wrapped:
@@ -194,8 +178,8 @@ class PluginServer:
                 self.counts["lists_sent"] += 1
                 sent_at = loop.time()
                 yield encoded
-                if self._min_update_interval:
-                    await self._pause(sent_at + self._min_update_interval, ended)
+                if pause := self._settings.min_update_interval:
+                    await self._pause(sent_at + pause, ended)
 
     async def _pause(self, until: float, ended: int) -> None:
         """Wait until the time `until`, or until the next call of `end_streams`."""
@@ -233,7 +217,8 @@ class PluginServer:
             if isinstance(response, UseDefault):
                 response = self._default(request, devices)
                 await self._hooks.post_allocate(response, request, deadline)
-            response = response if self._relay else checked(response, request, self._hooks.name)
+            if not self._settings.relay:
+                response = checked(response, request, self._hooks.name)
             await self._ensure_cdi_files(response, deadline)
         except asyncio.CancelledError:
             self._measure(started)
@@ -263,8 +248,8 @@ class PluginServer:
     def _measure(self, started: float) -> float:
         """Return for how many seconds a call ran, after a call of `on_allocated`."""
         took = asyncio.get_running_loop().time() - started
-        if self._on_allocated is not None:
-            self._on_allocated(self.resource, took)
+        if self._settings.on_allocated is not None:
+            self._settings.on_allocated(self.resource, took)
         return took
 
     async def _ensure_cdi_files(self, response: AllocateResponse, deadline: Deadline) -> None:
@@ -290,7 +275,7 @@ class PluginServer:
                 "doesn't implement it",
             )
         self.counts["preferred"] += 1
-        for asked in () if self._relay else request.containers:
+        for asked in () if self._settings.relay else request.containers:
             if asked.size > (available := len(set(asked.available))):
                 # No kubelet sends this: the caller made a mistake, not the plugin.
                 problem = ImpossiblePreference(asked.size, available, "they are not enough")
@@ -301,7 +286,7 @@ class PluginServer:
         except Exception as error:
             self.counts["failed_preferred"] += 1
             self._count_late("preferred", error)
-            if self._preferred_errors == "fail":
+            if self._settings.preferred_errors == "fail":
                 self._fail("GetPreferredAllocation", "", error)
             _log.warning(
                 "%s: get_preferred_allocation failed, answering without preference: %s",
@@ -339,7 +324,9 @@ class PluginServer:
             raise RpcError(StatusCode.UNIMPLEMENTED, f"PreStartContainer() {reason}")
         ids = " ".join(request.device_ids)
         loop = asyncio.get_running_loop()
-        slow = loop.call_later(self._timing.slow_pre_start, self._warn_of_slow_pre_start, ids)
+        slow = loop.call_later(
+            self._settings.timing.slow_pre_start, self._warn_of_slow_pre_start, ids
+        )
         try:
             deadline = self._deadline("pre_start", self._timeouts.pre_start)
             response = await self._hooks.pre_start_container(request, deadline)
@@ -356,7 +343,7 @@ class PluginServer:
     def _warn_of_slow_pre_start(self, ids: str) -> None:
         _log.warning(
             "%s: pre_start_container for %s has been running for %g s; it has %g s",
-            self.resource, ids, self._timing.slow_pre_start, self._timeouts.pre_start,
+            self.resource, ids, self._settings.timing.slow_pre_start, self._timeouts.pre_start,
         )  # fmt: skip
 
     def _deadline(self, hook: str, seconds: float) -> Deadline:

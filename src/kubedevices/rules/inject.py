@@ -10,9 +10,9 @@ from kubedevices.errors.words import some_of
 from kubedevices.host.sysfs import DEV_ROOT
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.capabilities import Allocator, PostAllocator
-from kubedevices.plugin.cdi import CDI_DIR
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.notifier import Notifier
+from kubedevices.plugin.options import CDI_DIR
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.rules.device_facts import DeviceFacts
 from kubedevices.rules.inject_rule import InjectRule, PlaceholderValues, add, additions
