@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from kubedevices.check import left_behind
-from kubedevices.errors import NotInPlace
+from kubedevices.errors import NotInPlace, os_errors_as
 from kubedevices.errors.words import some_of
 from kubedevices.host.cdi_specs import GENERATED_DIRECTORY, STATIC_DIRECTORY
 from kubedevices.testing.kubelet.mounts import HIDDEN, Bind
@@ -144,7 +144,7 @@ class InPlaceDirectories(RunDirectories):
         if not self.has_registry and self.registry.exists():
             raise NotInPlace(str(self.registry), "with --no-registry it must not exist")
         for directory in self.created():
-            try:
+            with os_errors_as(NotInPlace, directory):
                 for each in (*reversed(directory.parents), directory):
                     if not each.exists():
                         each.mkdir()
@@ -154,8 +154,6 @@ class InPlaceDirectories(RunDirectories):
                 if names := sorted(each.name for each in directory.iterdir()):
                     raise NotInPlace(str(directory), f"it has files: {some_of(names, 3)}")
                 self._ours.append(directory)
-            except OSError as error:
-                raise NotInPlace(str(directory), error.strerror or str(error)) from error
 
     def leave(self) -> None:
         """Remove the files of the plugin, and the directories that we created."""

@@ -14,7 +14,7 @@ import yaml
 
 from kubedevices.config.documents.yaml_text import USER, compose, compose_all, construct
 from kubedevices.config.keys import KeyPath, format_key
-from kubedevices.errors import CannotRead, ConfigError, ConfigProblem, NotYaml
+from kubedevices.errors import CannotRead, ConfigError, ConfigProblem, NotYaml, os_errors_as
 from kubedevices.errors.words import closest
 
 _MERGE = "tag:yaml.org,2002:merge"
@@ -90,11 +90,8 @@ def read_content(file: Path) -> bytes:
     The file may be /dev/stdin or a pipe. The last byte of a file that is too large is enough for
     `parse_yaml` to refuse the file.
     """
-    try:
-        with file.open("rb") as stream:
-            return stream.read(USER.size + 1)
-    except OSError as error:
-        raise CannotRead(str(file), error.strerror or str(error)) from error
+    with os_errors_as(CannotRead, file), file.open("rb") as stream:
+        return stream.read(USER.size + 1)
 
 
 def parse_yaml(content: bytes, file: Path) -> yaml.Node:

@@ -11,7 +11,7 @@ import logging
 import os
 from pathlib import Path
 
-from kubedevices.errors import PreparedUnwritable
+from kubedevices.errors import PreparedUnwritable, os_errors_as
 from kubedevices.host.lock_holder import holder_of
 from kubedevices.host.shared_directory import SharedDirectory
 
@@ -61,10 +61,8 @@ class ClaimLock:
         loop = asyncio.get_running_loop()
         began, pause, is_told = loop.time(), _FIRST_PAUSE, False
         while True:
-            try:
+            with os_errors_as(PreparedUnwritable, self._path):
                 self._file = self._try_lock()  # creates the file at first, then no disk access
-            except OSError as error:
-                raise PreparedUnwritable(str(self._path), error.strerror or str(error)) from error
             if self._file is not None:
                 return
             if loop.time() > began + LOCK_LIMIT:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kubedevices.config.documents.json_text import read_json
-from kubedevices.errors import DriverTaken, PreparedUnwritable
+from kubedevices.errors import DriverTaken, PreparedUnwritable, os_errors_as
 from kubedevices.host.shared_directory import SharedDirectory
 
 FILE_NAME = "deployment.lock"
@@ -68,15 +68,13 @@ class DeploymentLock:
         Raises `DriverTaken` if another deployment has it, and `PreparedUnwritable`.
         """
         mine = DriverUser(self._deployment, tuple(sorted(types)))
-        try:
+        with os_errors_as(PreparedUnwritable, self._path):
             if self._file is None:
                 self._file = self._open(mine)
             if mine != self._noted:
                 os.ftruncate(self._file, 0)
                 os.pwrite(self._file, json.dumps(mine._asdict()).encode(), 0)
                 self._noted = mine
-        except OSError as error:
-            raise PreparedUnwritable(str(self._path), error.strerror or str(error)) from error
 
     def release(self) -> None:
         """Release the lock."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from kubedevices.dra.metadata import RequestMetadata
-from kubedevices.errors import PreparedUnwritable
+from kubedevices.errors import PreparedUnwritable, os_errors_as
 from kubedevices.host.shared_directory import SharedDirectory
 
 DIRECTORY_NAME = "metadata"
@@ -31,15 +31,12 @@ class MetadataFiles:
         """Write each file that is missing or was changed; raises `PreparedUnwritable`."""
         for each in files:
             name, data = _name_of(uid, each.request), each.text.encode()
-            try:
+            with os_errors_as(PreparedUnwritable, self.path_of(uid, each.request)):
                 if not self._directory.has(name, data):
                     self._directory.create()
                     # World-readable: a container may run as any user. After a reboot the driver
                     # writes the file again.
                     self._directory.replace(name, data, mode=0o644, durable=False)
-            except OSError as error:
-                path = str(self.path_of(uid, each.request))
-                raise PreparedUnwritable(path, error.strerror or str(error)) from error
 
     def remove(self, uid: str, keep: Iterable[RequestMetadata] = ()) -> None:
         """Remove the files of a claim except the files `keep`; raises `PreparedUnwritable`."""

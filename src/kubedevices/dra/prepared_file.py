@@ -16,7 +16,7 @@ from typing import Any
 
 from kubedevices.dra.claims import DeviceGroup, Result
 from kubedevices.dra.metadata import RequestMetadata
-from kubedevices.errors import CannotRead, OtherVersion, PreparedUnwritable
+from kubedevices.errors import CannotRead, OtherVersion, PreparedUnwritable, os_errors_as
 from kubedevices.host.state_file import StateFile
 from kubedevices.values.allocation import ClaimReference
 from kubedevices.wire.unix_socket import FileIdentity
@@ -127,10 +127,8 @@ class PreparedClaims:
         Raises `PreparedUnwritable`.
         """
         if not self.is_of_other_version:  # the write keeps a file of a newer version
-            try:
+            with os_errors_as(PreparedUnwritable, self.path):
                 kept_as = self._stored.keep_damaged()
-            except OSError as error:
-                raise PreparedUnwritable(str(self.path), error.strerror or str(error)) from error
             _log.warning("%s is kept as %s", self.path, kept_as)
         self._write({each.reference.uid: each for each in claims})
 
@@ -157,10 +155,8 @@ class PreparedClaims:
             self._draft = None
 
     def _write(self, claims: Mapping[str, PreparedClaim]) -> None:
-        try:
+        with os_errors_as(PreparedUnwritable, self.path):
             self._stored.write(_document_of(claims.values()))
-        except OSError as error:
-            raise PreparedUnwritable(str(self.path), error.strerror or str(error)) from error
         # Only after the write: an answer to the kubelet must survive a kill of the driver.
         self._claims, self._file = dict(claims), FileIdentity.of(self.path)
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from kubedevices.dra.prepared_file import FILE_NAME, PreparedClaims
-from kubedevices.errors import CannotRead, OtherVersion, PreparedUnwritable
+from kubedevices.errors import CannotRead, OtherVersion, PreparedUnwritable, os_errors_as
 from kubedevices.host.state_file import StateFile
 from kubedevices.wire.unix_socket import FileIdentity
 
@@ -70,14 +70,11 @@ class StateFiles:
         return self._known[1]
 
     def _write(self, labels: Collection[str]) -> None:
-        try:
+        with os_errors_as(PreparedUnwritable, self._slices.path):
             if len(labels) <= _MOST_DEVICES:
                 self._slices.write({"devices": sorted(labels)})
             else:
                 self._slices.store(b"")
-        except OSError as error:
-            path = str(self._slices.path)
-            raise PreparedUnwritable(path, error.strerror or str(error)) from error
 
     def may_have_slices(self) -> bool:
         """Whether the API server may have slices of the driver."""

@@ -1,7 +1,7 @@
 """The root of all errors, wrong usage, sockets and files, and gRPC calls."""
 
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -30,6 +30,15 @@ def needs_h11(what: str) -> Iterator[None]:
         if error.name != "h11":
             raise
         raise UsageError(f"{what} needs h11: pip install 'kubedevices[dra]'") from error
+
+
+@contextmanager
+def os_errors_as(kind: Callable[[str, str], Exception], path: object) -> Iterator[None]:
+    """Raise an `OSError` of the block as `kind`, which takes the path and the reason."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(str(path), error.strerror or str(error)) from error
 
 
 class ConfigProblem(NamedTuple):

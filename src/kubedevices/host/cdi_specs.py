@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kubedevices.config.documents.yaml_text import STRANGER, load_yaml
-from kubedevices.errors import CdiProblem, CdiWriteFailed, InvalidCdiSpec, NotYaml
+from kubedevices.errors import CdiProblem, CdiWriteFailed, InvalidCdiSpec, NotYaml, os_errors_as
 from kubedevices.host import listing, untrusted_files
 from kubedevices.host.shared_directory import SharedDirectory
 from kubedevices.values.cdi import (
@@ -215,15 +215,13 @@ def write_text(path: Path, text: str, *, durable: bool = True) -> bool:
     makes every runtime read the directory again. Raises `CdiWriteFailed`.
     """
     data = text.encode()
-    try:
+    with os_errors_as(CdiWriteFailed, path):
         directory = SharedDirectory.at(path.parent)
         if directory.has(path.name, data):
             return False
         # Readable for all: engines without root read it too.
         directory.create(mode=0o755, for_all=True)
         directory.replace(path.name, data, mode=0o644, durable=durable)
-    except OSError as error:
-        raise CdiWriteFailed(str(path), error.strerror or str(error)) from error
     return True
 
 
@@ -232,10 +230,8 @@ def write_text(path: Path, text: str, *, durable: bool = True) -> bool:
 
 def remove_file(path: Path) -> bool:
     """Remove one of our files; return False if it did not exist. Raises `CdiWriteFailed`."""
-    try:
+    with os_errors_as(CdiWriteFailed, path):
         return SharedDirectory.at(path.parent).remove(path.name)
-    except OSError as error:
-        raise CdiWriteFailed(str(path), error.strerror or str(error)) from error
 
 
 def our_files(directory: Path) -> list[Path]:

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from kubedevices.errors import NotADeviceFile
+from kubedevices.errors import NotADeviceFile, os_errors_as
 from kubedevices.host.sysfs import DEV_ROOT, list_entries, read_attribute
 from kubedevices.values.cdi import DeviceFile
 
@@ -25,10 +25,8 @@ def read_device_file(
     files, but follow the links in a device plugin's response.
     """
     place = place_of(path, dev_root=dev_root)
-    try:
+    with os_errors_as(NotADeviceFile, path):
         status = place.stat() if follow else place.lstat()
-    except OSError as error:
-        raise NotADeviceFile(str(path), error.strerror or str(error)) from error
     kind = _TYPES.get(stat.S_IFMT(status.st_mode))
     if kind is None:
         raise NotADeviceFile(str(path), "not a device node")

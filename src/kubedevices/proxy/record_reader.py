@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kubedevices.config.documents.json_text import read_json
-from kubedevices.errors import CannotRead, KubedevicesError, NotJson, RpcError, StatusCode
+from kubedevices.errors import (
+    CannotRead,
+    KubedevicesError,
+    NotJson,
+    RpcError,
+    StatusCode,
+    os_errors_as,
+)
 from kubedevices.errors.words import counted, some_of
 from kubedevices.host import untrusted_files
 from kubedevices.kubelet_api import convert, message_json
@@ -132,15 +139,13 @@ class _RecordReader:
 
     def read(self, file: Path) -> None:
         """Read one file; raises `CannotRead`."""
-        try:
+        with os_errors_as(CannotRead, file):
             descriptor = untrusted_files.open_regular(file, follow_links=True)
             with os.fdopen(descriptor, "rb") as stream:
                 self._take_head(file, stream.readline(_LINE_LIMIT))
                 rest = iter(partial(stream.readline, _LINE_LIMIT), b"")
                 for number, text in enumerate(rest, 2):
                     self._take(f"{file}:{number}", text)
-        except OSError as error:
-            raise CannotRead(str(file), error.strerror or str(error)) from error
 
     def _take_head(self, file: Path, text: bytes) -> None:
         try:

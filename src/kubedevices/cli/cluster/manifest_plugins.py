@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from kubedevices.cli.cluster.manifest_modes import is_followed, with_mode
-from kubedevices.errors import CannotRead, ConfigError, InvalidResourceName, UsageError
+from kubedevices.errors import (
+    CannotRead,
+    ConfigError,
+    InvalidResourceName,
+    UsageError,
+    os_errors_as,
+)
 from kubedevices.host.terminal import print_to_stderr
 from kubedevices.manifests.deployment import DEV, EXAMPLE_DOMAIN, Deployment, HostMount
 from kubedevices.manifests.secret_directories import ADVICE, is_secret
@@ -147,10 +153,8 @@ def _refuse_device_files(settings: "FileSettings") -> NoReturn:
 
 def text_of(file: Path) -> str:
     """Return the text of a configuration file; raises `CannotRead`."""
-    try:
+    with os_errors_as(CannotRead, file):
         return file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise CannotRead(str(file), error.strerror or str(error)) from error
 
 
 # ---------------------------------------------------------------- run

@@ -20,7 +20,7 @@ from kubedevices.cli.shared.output import (
     print_document,
     print_listing,
 )
-from kubedevices.errors import CannotRead, ProtocolError
+from kubedevices.errors import CannotRead, ProtocolError, os_errors_as
 from kubedevices.host.terminal import print_line, print_to_stderr
 from kubedevices.kubelet_api.convert import CONTAINER_RESPONSE
 from kubedevices.node.checkpoint.reader import read
@@ -116,10 +116,8 @@ def _report(file: str, *, shows: bool) -> dict[str, Any]:
 
 
 def _read(file: str) -> bytes:
-    try:
+    with os_errors_as(CannotRead, file):
         return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    except OSError as error:
-        raise CannotRead(file, error.strerror or str(error)) from error
 
 
 def _why(data: bytes, bad: BadCheckpoint) -> str:
