@@ -14,7 +14,7 @@ from kubedevices.errors import (
     StatusCode,
 )
 from kubedevices.node.device_manager import DeviceManager
-from kubedevices.node.inventory.node_status import ResourceHealth, ResourceStatus
+from kubedevices.node.node_view import ResourceHealth, ResourceStatus
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.settings import NodeSettings
 from kubedevices.node.topology.hints import TopologyHint

@@ -9,17 +9,13 @@ import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from kubedevices.errors import NotInTime
 from kubedevices.host import deadlines
 from kubedevices.node.events import BACKLOG, EventKind, EventSource, EventStream, NodeEvent
 from kubedevices.node.inventory.health_updates import HealthUpdates
 from kubedevices.node.inventory.inventory import Capacity, Inventory
-from kubedevices.node.inventory.node_status import (
-    ResourceStatus,
-    allocatable_with_held,
-    allocated_resources_status,
-)
 from kubedevices.node.pods.pod_devices import PodDevices
 from kubedevices.pages.metrics import ALLOCATABLE, CAPACITY, HELD, Sample
 from kubedevices.values.device import ReportedDevice
@@ -33,6 +29,20 @@ HEALTH_CHECK = "device-plugin"
 """The kubelet's name for the health check of its Registration service."""
 
 _REFUSALS_KEPT = 32
+
+
+class ResourceHealth(NamedTuple):
+    """A device and its health: Healthy, Unhealthy, or Unknown if no plugin lists the device."""
+
+    device_id: str
+    health: str
+
+
+class ResourceStatus(NamedTuple):
+    """The devices of one resource that a container holds."""
+
+    name: str
+    resources: tuple[ResourceHealth, ...]
 
 
 class NodeView:
@@ -92,14 +102,30 @@ class NodeView:
     def update_plugin_resources(
         self, allocatable: Mapping[str, int], pod_uid: str
     ) -> dict[str, int]:
-        """Return `allocatable`, raised to the number of held devices if the pod holds devices."""
-        return allocatable_with_held(allocatable, pod_uid, self.inventory, self.pod_devices)
+        """Return `allocatable`, raised to the number of held devices if the pod holds devices.
+
+        After a restart, the allocatable of a node may be lower than the number of devices that its
+        running pods hold. Then the check of a running pod must not fail.
+        """
+        raised = dict(allocatable)
+        if pod_uid in self.pod_devices.pod_uids():
+            for resource in self.pod_devices.reserved():
+                held = len(self.inventory.reserved(resource))
+                raised[resource] = max(raised.get(resource, 0), held)
+        return raised
 
     def update_allocated_resources_status(
         self, pod_uid: str, container: str
     ) -> tuple[ResourceStatus, ...]:
         """Return the status of a container with the health of its devices (KEP-4680)."""
-        return allocated_resources_status(pod_uid, container, self.inventory, self.pod_devices)
+        health = self.inventory.health
+        return tuple(
+            ResourceStatus(
+                resource,
+                tuple(ResourceHealth(each, health(resource, each)) for each in held.device_ids),
+            )
+            for resource, held in self.pod_devices.of_container(pod_uid, container).items()
+        )
 
     def should_reset_extended_resource_capacity(self) -> bool:
         """Whether the capacities of the Node object have to be set to zero.

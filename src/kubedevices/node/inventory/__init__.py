@@ -4,6 +4,5 @@ list_plan         what a new list changes, worked out in slices
 free_devices      the free devices of a resource, by NUMA nodes, in natural order
 resource_devices  the devices of one resource, updated by the differences between two lists
 inventory         all resources; capacity, allocatable, grace period, reservations
-node_status       the devices in the status of a container and of a node
 health_updates    a queue of the pods whose devices changed their health
 """
