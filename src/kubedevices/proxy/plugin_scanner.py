@@ -20,7 +20,6 @@ from kubedevices.node.arrival.endpoint import (
     PluginTimeouts,
 )
 from kubedevices.node.arrival.list_memory import KeptList, PluginLists
-from kubedevices.node.arrival.second_registration import is_known
 from kubedevices.node.loop_slices import LoopSlices
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.device_list import MAX_LIST_SIZE
@@ -178,7 +177,7 @@ class PluginScanner(Scanner):
         if self.options != endpoint.options:
             self.options = endpoint.options
             self.options_changed()
-        if is_known(endpoint, self._instances):
+        if any(map(endpoint.repeats, self._instances)):
             _log.info("%s: its plugin registered again at %s", self.resource, socket.name)
             await endpoint.close()
             return

@@ -9,5 +9,4 @@ list_memory       the memory that the lists of all plugins may use
 reopening         when an endpoint opens a lost stream again
 endpoint_table    every connected plugin instance
 registry_scan     finds sockets in the plugin registry, some files at a time
-second_registration  whether a plugin that registers again is known already
 """

@@ -158,6 +158,16 @@ class Endpoint:
         """Whether the connection is open. The stream of lists may have ended."""
         return self._channel is not None and not self._channel.closed.is_set()
 
+    def repeats(self, known: "Endpoint") -> bool:
+        """Whether this is the instance `known`, whose stream we read already.
+
+        A plugin may register again while all is well, for example at each look at kubelet.sock. A
+        kubelet keeps both streams. Some plugins end for ever when a stream ends, so the first
+        stream must stay, and the second connection is closed.
+        """
+        is_read = known.is_connected and not known.is_stopped and known.identity is not None
+        return is_read and known.peer == self.peer and known.identity == self.identity
+
     # ------------------------------------------------------------ connecting
 
     async def connect(self, *, dial_timeout: float | None = None) -> None:

@@ -20,7 +20,6 @@ from kubedevices.node.arrival.endpoint import (
     PluginTimeouts,
 )
 from kubedevices.node.arrival.list_memory import PluginLists
-from kubedevices.node.arrival.second_registration import is_known
 from kubedevices.node.events import EventKind, EventSource, NodeEvent
 from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.inventory.list_plan import NO_CHANGE, ListChange, ListPlan
@@ -108,7 +107,7 @@ class EndpointTable:
         except TooManyPlugins:
             await endpoint.close()
             raise
-        if is_known(endpoint, self._at(resource, socket)):
+        if any(map(endpoint.repeats, self._at(resource, socket))):
             logger.info("%s: registered again, %s", resource, socket.name)
             await endpoint.close()
             return
