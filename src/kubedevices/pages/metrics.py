@@ -9,7 +9,7 @@ and docs/observe.md contain metric names as text; tests compare them with this m
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 """The Content-Type of the text of `pages.prometheus`."""
@@ -222,8 +222,8 @@ NODE_BEGINNINGS = (
 Collect = Callable[[], Iterable[Sample]]
 
 
-class Metrics(Protocol):
-    """Accepts values of metrics."""
+class Metrics:
+    """Accepts values of metrics, and ignores them. `pages.prometheus` stores them."""
 
     def count(self, metric: Metric, *labels: str) -> None:
         """Add one to a counter."""
@@ -235,17 +235,4 @@ class Metrics(Protocol):
         """Call `collect` for gauges at every scrape."""
 
 
-class NoMetrics:
-    """Ignores every value."""
-
-    def count(self, metric: Metric, *labels: str) -> None:
-        """Ignore the value."""
-
-    def observe(self, metric: Metric, value: float, *labels: str) -> None:
-        """Ignore the value."""
-
-    def collect_from(self, collect: Collect) -> None:
-        """Never call it."""
-
-
-NO_METRICS = NoMetrics()
+NO_METRICS = Metrics()

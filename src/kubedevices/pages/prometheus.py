@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from kubedevices.pages.metrics import OTHER, SERIES_LIMIT, Collect, Metric, Sample
+from kubedevices.pages.metrics import OTHER, SERIES_LIMIT, Collect, Metric, Metrics, Sample
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as Family
@@ -30,7 +30,7 @@ class _Histogram:
         self.total = 0.0
 
 
-class PrometheusMetrics:
+class PrometheusMetrics(Metrics):
     """Stores every value for a scrape; prometheus-client writes the text.
 
     `beginnings` are counters that exist from the start: Prometheus does not see the first increase

@@ -14,7 +14,6 @@ All calls must be on the event loop.
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Protocol, runtime_checkable
 
 
 class Presence:
@@ -80,20 +79,13 @@ class Presence:
             on_change()
 
 
-@runtime_checkable
-class OfAnotherPlugin(Protocol):
-    """A scanner that has the devices of another plugin."""
-
-    presence: Presence
-
-
 def presence_of(scanner: object) -> Presence | None:
     """Return the presence of the plugin behind `scanner`; None if `scanner` finds devices itself.
 
     The attribute `scanner` of a middleware is its inner scanner.
     """
     while scanner is not None:
-        if isinstance(scanner, OfAnotherPlugin) and isinstance(scanner.presence, Presence):
-            return scanner.presence
+        if isinstance(found := getattr(scanner, "presence", None), Presence):
+            return found
         scanner = getattr(scanner, "scanner", None)
     return None

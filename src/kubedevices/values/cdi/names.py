@@ -49,11 +49,6 @@ class CdiName(NamedTuple):
         return cls.parse(f"{kind}={device}")
 
 
-def is_name(text: str) -> bool:
-    """Whether `text` is a qualified name; in a `--device` argument it could also be a path."""
-    return not explain_name(text)
-
-
 def explain_name(text: str) -> str:
     """Return the rule that the qualified name `text` breaks, or an empty string."""
     if not text:

@@ -191,7 +191,9 @@ def text(value: Any) -> str:
         return str(value).lower()
     if name in ("int", "uint", "string"):
         return str(value)
-    if isinstance(value, Duration | Timestamp | Ip | Cidr):
+    if isinstance(value, Ip | Cidr):
+        return str(value.value)
+    if isinstance(value, Duration | Timestamp):
         return value.text
     if isinstance(value, bytes):
         try:

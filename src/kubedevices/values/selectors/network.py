@@ -23,21 +23,11 @@ class Ip(KubernetesValue):
 
     type_name = "net.IP"
 
-    @property
-    def text(self) -> str:
-        """The canonical form."""
-        return str(self.value)
-
 
 class Cidr(KubernetesValue):
     """A network; `value` is an address with the length of its prefix."""
 
     type_name = "net.CIDR"
-
-    @property
-    def text(self) -> str:
-        """The form with a slash."""
-        return str(self.value)
 
 
 class Url(KubernetesValue):
@@ -195,7 +185,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "getQuery": lambda each: each.queries(),
     "ip": lambda each: Ip(each.value.ip) if isinstance(each, Cidr) else _ip(each),
     "isIP": makes(_ip),
-    "ip.isCanonical": lambda text: _ip(text).text == text,
+    "ip.isCanonical": lambda text: str(_ip(text).value) == text,
     "family": lambda each: each.value.version,
     "isGlobalUnicast": lambda each: _is_global(each.value),
     "isLinkLocalMulticast": lambda each: _is_local_multicast(each.value),
