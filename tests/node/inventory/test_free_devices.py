@@ -62,7 +62,9 @@ def test_devices_of_several_groups_are_added_and_removed(seed: int) -> None:
 def test_ten_thousand_ids_are_removed_and_added_in_order() -> None:
     """With blocks of full size too: all IDs are removed from the front, then added again."""
     every = [f"dev{i}" for i in range(10_000)]
-    found = SortedIds(reversed(every))
+    found = SortedIds()
+    for device_id in reversed(every):
+        found.add(device_id)
     taken = []
     while found:
         [(_, device_id)] = found.first(1)
@@ -73,6 +75,13 @@ def test_ten_thousand_ids_are_removed_and_added_in_order() -> None:
         found.add(device_id)
     assert list(found) == every
     assert max(map(len, found._blocks or [])) <= 2 * free_devices._BLOCK, "blocks stay short"
+
+
+def free_of(masks: Mapping[str, int]) -> FreeDevices:
+    free = FreeDevices()
+    for device_id, mask in masks.items():
+        free.add(device_id, mask)
+    return free
 
 
 def check_against(free: FreeDevices, masks: Mapping[str, int], count: int) -> None:
@@ -91,7 +100,7 @@ def test_devices_of_several_groups_are_mixed_in_natural_order(
     masks: dict[str, int], count: int
 ) -> None:
     """Groups are only for counting; a request gets devices as from one list."""
-    free = FreeDevices.of(masks.items())
+    free = free_of(masks)
     check_against(free, masks, count)
     assert all(free.contains(each, mask) for each, mask in masks.items())
     assert not free.contains("dev0", 64)
@@ -99,7 +108,7 @@ def test_devices_of_several_groups_are_mixed_in_natural_order(
 
 def test_a_group_without_devices_is_removed() -> None:
     """The counts have only groups with a free device."""
-    free = FreeDevices.of([("a", 1), ("b", 2)])
+    free = free_of({"a": 1, "b": 2})
     free.discard("a", 1)
     free.discard("b", 1)
     free.add("c", 4)

@@ -1,5 +1,6 @@
 """A list that is processed in slices, while devices change between two slices."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubedevices.node.inventory import list_plan
-from kubedevices.node.inventory.free_devices import FreeDevices, mask_of_device
+from kubedevices.node.inventory.free_devices import mask_of_device
 from kubedevices.node.inventory.resource_devices import ResourceDevices
 from kubedevices.values.device import ReportedDevice
 
@@ -63,10 +64,8 @@ def test_reservations_between_two_slices_count(
     fresh.replace(before)
     assert fresh.replace(after) == change
     assert state(found) == state(fresh)
-    expected = FreeDevices.of(
-        (each, mask_of_device(found.devices[each])) for each in found.healthy - reserved.keys()
-    )
-    assert found.free.counts() == expected.counts()
+    free = found.healthy - reserved.keys()
+    assert found.free.counts() == Counter(mask_of_device(found.devices[each]) for each in free)
     assert plan.healths.keys() == set(change.changed)
     assert plan.words == {found.devices[each].health for each in change.appeared + change.changed}
 

@@ -6,7 +6,7 @@ the first time, so a list of 100,000 devices without an allocation is never sort
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, islice
 
 from kubedevices.values.device import ReportedDevice, natural_key
@@ -36,8 +36,8 @@ class SortedIds:
 
     __slots__ = ("_blocks", "_ids", "_last")
 
-    def __init__(self, device_ids: Iterable[str] = ()) -> None:
-        self._ids = set(device_ids)
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
         self._blocks: list[list[_Key]] | None = None
         self._last: list[_Key] = []
 
@@ -102,16 +102,8 @@ class FreeDevices:
 
     __slots__ = ("_groups",)
 
-    def __init__(self, groups: dict[int, SortedIds] | None = None) -> None:
-        self._groups = groups or {}
-
-    @classmethod
-    def of(cls, devices: Iterable[tuple[str, int]]) -> "FreeDevices":
-        """Return the free devices from device IDs with their masks."""
-        ids: dict[int, list[str]] = {}
-        for device_id, mask in devices:
-            ids.setdefault(mask, []).append(device_id)
-        return cls({mask: SortedIds(members) for mask, members in ids.items()})
+    def __init__(self) -> None:
+        self._groups: dict[int, SortedIds] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._groups.values()))
