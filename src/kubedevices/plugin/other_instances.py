@@ -20,6 +20,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
+from typing import TypeGuard
 
 from kubedevices.errors import DialError, RpcError, StatusCode, WireError
 from kubedevices.host import deadlines, listing
@@ -239,17 +240,19 @@ class OtherInstances:
             of_plugin = f".{mine.mark}."
             listed = listing.names(self._directory, lambda name: of_plugin in name)
             names = map(InstanceSocket.parse, listed)
-            found = [
-                name
-                for name in names
-                if name is not None
-                and name.mark == mine.mark
-                and name.instance != mine.instance
-                and (name.instance > mine.instance) is newer
-            ]
+            found = [name for name in names if self._is_instance(name, newer=newer)]
             found.sort(key=lambda name: name.instance, reverse=True)
             return list(itertools.islice(filter(self._is_ours, found), _MOST_SOCKETS))
         return []
+
+    def _is_instance(
+        self, name: InstanceSocket | None, *, newer: bool
+    ) -> TypeGuard[InstanceSocket]:
+        """Whether `name` is of a newer, or an older, instance that serves our resource."""
+        mine = self._name
+        if name is None or mine is None or name.mark != mine.mark:
+            return False
+        return name.instance > mine.instance if newer else name.instance < mine.instance
 
     def _is_ours(self, name: InstanceSocket) -> bool:
         try:
@@ -360,19 +363,11 @@ class OtherInstances:
         """Return the instance that asks; raises `RpcError` if its resource or its age is wrong."""
         self._check_resource(request)
         name = InstanceSocket.parse(str(request.get("socket", "")))
-        mine = self._name
-        if (
-            name is None
-            or mine is None
-            or name.mark != mine.mark
-            or name.instance == mine.instance
-            or (name.instance > mine.instance) is not newer
-            or not self._is_ours(name)
-        ):
-            kind = "newer" if newer else "older"
-            text = f"{request.get('socket')!r} is no {kind} instance than {mine}"
-            raise RpcError(StatusCode.INVALID_ARGUMENT, text)
-        return name
+        if self._is_instance(name, newer=newer) and self._is_ours(name):
+            return name
+        kind = "newer" if newer else "older"
+        text = f"{request.get('socket')!r} is no {kind} instance than {self._name}"
+        raise RpcError(StatusCode.INVALID_ARGUMENT, text)
 
     def _check_resource(self, request: JsonObject) -> None:
         if request.get("resource") != self._resource:

@@ -115,9 +115,3 @@ def test_lists_of_unknown_generations_are_ignored(inventory: Inventory) -> None:
     assert inventory.report(S, plugin.generation, listed("a")) is None
     assert inventory.disconnect(S, 1, 0) is None
     assert list(inventory) == [R]
-
-
-def test_the_caller_may_give_its_own_generation(inventory: Inventory) -> None:
-    """For a caller that counts registrations itself."""
-    assert inventory.connect(R, OPTIONS, generation=7).generation == 7
-    assert inventory.connect(R, OPTIONS).generation == 8

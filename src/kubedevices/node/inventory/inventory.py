@@ -168,26 +168,12 @@ class Inventory:
             record.is_listed, record.stopped_at = True, now
             record.serving = Instance(resource, 0, is_live=False)
 
-    def connect(
-        self,
-        resource: str,
-        options: PluginOptions,
-        socket: str = "",
-        *,
-        generation: int | None = None,
-    ) -> Connected:
-        """Add an instance that answered the dial. Its devices come with its first list.
-
-        A caller that numbers the registrations itself gives `generation`; a larger number is newer.
-        """
-        self._generation = max(self._generation + 1, generation or 0)
-        number = self._generation if generation is None else generation
+    def connect(self, resource: str, options: PluginOptions, socket: str = "") -> Connected:
+        """Add an instance that answered the dial. Its devices come with its first list."""
+        self._generation += 1
+        number = self._generation
         record = self._records.get(resource) or self._new_record(resource)
-        replaced = [
-            old
-            for old in record.instances.values()
-            if socket and old.socket == socket and old.generation != number
-        ]
+        replaced = [old for old in record.instances.values() if socket and old.socket == socket]
         # One process serves a path. The older process has lost its path, and its late end must not
         # stop the new instance (kubernetes#139338).
         for old in replaced:
