@@ -36,43 +36,31 @@ _VERSION = 1
 _log = logging.getLogger(__name__)
 
 
-class ModeSource(Protocol):
-    """The source of the mode; `mode` is the last mode that was read."""
-
-    mode: Mode
-
-    async def begin(self) -> None:
-        """Read the mode for the first time. Raises `KubedevicesError`."""
-
-    async def run(self, changed: Callable[[], None]) -> None:
-        """Follow the mode; call `changed` after each change."""
-
-
-class FixedMode:
-    """A mode that never changes."""
+class ModeSource:
+    """The source of the mode; `mode` is the last mode that was read. Here it never changes."""
 
     def __init__(self, mode: Mode) -> None:
         self.mode = mode
 
     async def begin(self) -> None:
-        """Do nothing."""
+        """Read the mode for the first time. Raises `KubedevicesError`."""
 
     async def run(self, changed: Callable[[], None]) -> NoReturn:
-        """Do nothing."""
+        """Follow the mode; call `changed` after each change."""
         del changed
         await asyncio.Event().wait()
         raise AssertionError("unreachable: nobody sets the event")
 
 
-class ModeFile:
+class ModeFile(ModeSource):
     """The mode is the text of `file`. While the file does not exist, the mode does not change.
 
     A ConfigMap changes its files by a symbolic link above them; this is noticed too.
     """
 
     def __init__(self, file: Path, mode: Mode) -> None:
-        self.file, self.mode = file, mode
-        self._problem = ""
+        super().__init__(mode)
+        self.file, self._problem = file, ""
 
     async def begin(self) -> None:
         """Read the file. Raises `CannotRead`, and `UsageError` for a text that is no mode."""
@@ -118,7 +106,7 @@ class NodeSource(Protocol):
         """Yield events of a Node; raises `ApiRefused` or `ApiUnreachable`."""
 
 
-class NodeLabel:
+class NodeLabel(ModeSource):
     """The mode is the value of a node label. Without the label the mode does not change.
 
     The file `memory` has the last mode. It counts if the API server does not answer when the
@@ -126,7 +114,7 @@ class NodeLabel:
     """
 
     def __init__(self, api: NodeSource, node: str, label: str, mode: Mode, memory: Path) -> None:
-        self.mode = mode
+        super().__init__(mode)
         self._api, self._node, self._label = api, node, label
         self._memory = StateFile.at(memory, limit=_SIZE_LIMIT, version=_VERSION)
         # The last error of a call and of the label, so that the same error is logged once.

@@ -8,7 +8,7 @@ from kubedevices.dra.kubeconfig import find_access
 from kubedevices.dra.options import DraSettings
 from kubedevices.errors import UsageError
 from kubedevices.plugin.scanner import Scanner
-from kubedevices.serving.mode_source import FixedMode, ModeFile, ModeSource, NodeLabel
+from kubedevices.serving.mode_source import ModeFile, ModeSource, NodeLabel
 from kubedevices.serving.modes_of_devices import DraSelector, parse_mode
 from kubedevices.serving.options import of_drivers
 from kubedevices.serving.switch import ApiSwitch
@@ -26,7 +26,7 @@ def make_switch(scanner: Scanner, domain: str, mode: str, options: Mapping[str, 
     label = options.get("mode_label")
     if file is not None and label is not None:
         raise UsageError("the mode of the node is in a file or in a label: give only one of them")
-    source: ModeSource = FixedMode(known)
+    source = ModeSource(known)
     if file is not None:
         source = ModeFile(file.absolute(), known)
     elif label is not None:
