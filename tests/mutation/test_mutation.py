@@ -112,10 +112,15 @@ def test_neighbours_are_swapped_with_all_their_lines() -> None:
         ("self.a = 1; self.done()", True),
         ("a, b = self.both(); self.done()", False),
         ("self.begin(); self.done()", True),
+        ("self.a = set(); self.b = 1", False),
+        ("self.a, self.c = 0, 1; self.b: int = 2", False),
+        ("self.a = 1; self.b = self.a", True),
+        ("self.a = await b(); self.c = 1", True),
+        ("self.a.c = 1; self.b = 1", True),
     ],
 )
 def test_steps_whose_order_says_nothing_stay(steps: str, is_swapped: bool) -> None:
-    """Two local names that know nothing of each other would survive every test."""
+    """Names and fields that know nothing of each other would survive every test."""
     lines = steps.replace("; ", "\n    ")
     found = [*with_two_steps_swapped(f"async def f(self):\n    {lines}\n")]
     assert len(found) == is_swapped

@@ -3,10 +3,10 @@
 from kubedevices.errors.safe_text import shell_line
 from kubedevices.explain.finding import Outcome
 from kubedevices.explain.in_cluster.answer import SubjectAnswer
+from kubedevices.explain.in_cluster.device_reason import UNKNOWN_MATCHES, DeviceJudge
+from kubedevices.explain.in_cluster.judge_cause import Cause
 from kubedevices.explain.in_cluster.judge_claim import judge_claim
 from kubedevices.explain.in_cluster.judge_cluster import judge_cluster, judge_node
-from kubedevices.explain.in_cluster.judge_device import UNKNOWN_MATCHES, DeviceJudge
-from kubedevices.explain.in_cluster.judge_lack import Cause
 from kubedevices.explain.in_cluster.judge_pod import judge_pod
 from kubedevices.explain.in_cluster.objects import ClusterObjects
 
