@@ -152,7 +152,15 @@ def test_the_other_tests_of_the_package_come_after_those_that_name_the_module(tr
     (tree / "tests/rules/test_other.py").write_text(TEST)
     near = ("tests/rules/test_doubled.py", "tests/rules/test_other.py")
     assert stages_of(MODULE, tree) == [near, (near[0], "tests/rules/test_first.py", near[1])]
-    assert stages_of("src/kubedevices/none/doubled.py", tree) == []
+    assert stages_of("src/kubedevices/none/other_name.py", tree) == []
+
+
+def test_a_module_without_tests_in_its_package_has_those_of_its_name(tree: Path) -> None:
+    """It is tested where two packages meet."""
+    assert stages_of("src/kubedevices/none/doubled.py", tree) == [("tests/rules/test_doubled.py",)]
+    (tree / "tests/dra").mkdir()
+    (tree / "tests/dra/test_it.py").write_text("from kubedevices.rules.doubled import doubled")
+    assert "tests/dra/test_it.py" in stages_of(MODULE, tree)[0]
 
 
 def test_tests_that_fail_by_themselves_judge_nothing(tree: Path) -> None:
