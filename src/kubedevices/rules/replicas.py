@@ -136,9 +136,10 @@ def prefer(
     chosen = natural_order(set(must_include))
     picks = Counter(map(device_of, chosen))
     free: dict[str, list[str]] = {}
-    for each in set(available).union(chosen):
+    for each in sorted(set(available).union(chosen), key=number_of, reverse=True):
         free.setdefault(device_of(each), []).append(each)
-    used = {device: max(0, total.get(device, 0) - len(left)) for device, left in free.items()}
+    # A device that is not listed any more counts as unused.
+    used = {device: total.get(device, len(left)) - len(left) for device, left in free.items()}
     for each in chosen:
         free[device_of(each)].remove(each)
 
@@ -161,8 +162,6 @@ def prefer(
             taken = equal
         for device in taken:
             # The lowest number: if a later rule gives fewer replicas, few high numbers are in use.
-            lowest = min(free[device], key=number_of)
-            free[device].remove(lowest)
-            chosen.append(lowest)
+            chosen.append(free[device].pop())
             picks[device] += 1
     return chosen
