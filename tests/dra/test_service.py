@@ -19,6 +19,7 @@ from kubedevices.kubelet_api.dra import HealthStatus
 from kubedevices.plugin.timing import HookTimeouts
 from kubedevices.values.allocation import ClaimReference
 from tests.dra.cluster import claim_of, claim_service
+from tests.reachable import reachable
 from tests.waiting import until
 
 DRIVER = "example.com"
@@ -113,6 +114,20 @@ async def test_known_claims_are_prepared_without_the_api_server(
     rig.claims = {"c1": error, "c2": error}
     assert await rig.service.prepare((ONE,)) == before
     assert str(error) in (await rig.service.prepare((TWO,)))[TWO.uid]
+
+
+async def test_a_claim_that_has_gone_leaves_nothing_behind(tmp_path: Path) -> None:
+    """A driver lives for months; claims that fail, and claims that nobody knows, count too."""
+    rig, kept = Rig(tmp_path), []
+    for number in range(10):
+        claim, unknown = reference(number), reference(number + 10)
+        rig.claims = {claim.name: claim_of(claim.uid, "gpu-0")}
+        for each in (claim, claim, unknown):
+            await rig.service.prepare((each,))
+        await rig.service.unprepare((claim, unknown))
+        rig.claims.clear()
+        kept.append(reachable(rig.service))
+    assert kept[-1] == kept[2]
 
 
 class Author(kd.Allocator, kd.ContainerPreStarter):

@@ -21,6 +21,9 @@ _LEFT_OUT = (
     "core/ReplaceComparisonOperator_IsNot_NotEq",
 )
 
+_ROUND = "000"
+"""The end of a number that somebody chose as a limit: nobody notices one more or less."""
+
 
 def main() -> None:
     """Print a list of [line, change, text]: as many as the first argument says, at random."""
@@ -31,8 +34,12 @@ def main() -> None:
     for name in sorted(plugins.operator_names()):
         if not name.startswith(_LEFT_OUT):
             operator = plugins.get_operator(name)()
-            starts = [start for node in nodes for start, _ in operator.mutation_positions(node)]
-            places += [(operator, number, start[0]) for number, start in enumerate(starts)]
+            spans = [each for node in nodes for each in operator.mutation_positions(node)]
+            places += [
+                (operator, number, start[0])
+                for number, (start, end) in enumerate(spans)
+                if not lines[start[0] - 1][: end[1]].endswith(_ROUND)
+            ]
     places = [each for each in places if not lines[each[2] - 1].lstrip().startswith("@")]
     random.Random(seed).shuffle(places)
     # Only the chosen ones are made: each of them needs the module to be parsed again.

@@ -6,6 +6,7 @@ exit code says nothing about the tests: a module that cannot be imported kills i
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -65,17 +66,19 @@ def copy_of_the_tree(directory: Path, root: Path = ROOT) -> Path:
 
 
 def stages_of(module: str, tree: Path) -> list[tuple[str, ...]]:
-    """Return the tests of a module: first those that name it, then those of its whole package."""
+    """Return the tests of a module: those of its package that name it, all of its package, and
+    those of other packages that name it.
+    """
     parts = Path(module).relative_to(SOURCE).with_suffix("").parts
     package = tree / "tests" / parts[0]
-    dotted = ".".join(("kubedevices", *parts))
-    others = sorted(package.rglob("test_*.py"))
-    near = [
-        each
-        for each in others
-        if each.stem.startswith(f"test_{parts[-1]}") or dotted in each.read_text()
-    ]
-    stages = [tuple(str(each.relative_to(tree)) for each in files) for files in (near, others)]
+    parent, name = ".".join(("kubedevices", *parts[:-1])), parts[-1]
+    imported = re.compile(rf"{parent}\.{name}\b|from {parent} import .*\b{name}\b")
+    ours = sorted(package.rglob("test_*.py"))
+    found = sorted((tree / "tests").rglob("test_*.py"))
+    naming = [each for each in found if imported.search(each.read_text())]
+    near = [each for each in ours if each in naming or each.stem.startswith(f"test_{name}")]
+    far = [each for each in naming if each not in ours]
+    stages = [tuple(str(each.relative_to(tree)) for each in files) for files in (near, ours, far)]
     return [each for each in stages if each]
 
 

@@ -142,11 +142,16 @@ def test_only_a_failed_test_and_a_time_limit_kill(tree: Path) -> None:
 
 
 def test_the_other_tests_of_the_package_come_after_those_that_name_the_module(tree: Path) -> None:
-    """They are slower, and judge only what survives the first."""
+    """They are slower, and judge only what survives the first. Then those of other packages."""
     (tree / "tests/rules/test_first.py").write_text("def test_first(): pass")
     (tree / "tests/rules/test_other.py").write_text(TEST)
     near = ("tests/rules/test_doubled.py", "tests/rules/test_other.py")
-    assert stages_of(MODULE, tree) == [near, (near[0], "tests/rules/test_first.py", near[1])]
+    package = (near[0], "tests/rules/test_first.py", near[1])
+    assert stages_of(MODULE, tree) == [near, package]
+    (tree / "tests/proxy").mkdir()
+    (tree / "tests/proxy/test_near.py").write_text("from kubedevices.rules import share, doubled")
+    (tree / "tests/proxy/test_far.py").write_text("from kubedevices.rules import share")
+    assert stages_of(MODULE, tree) == [near, package, ("tests/proxy/test_near.py",)]
     assert stages_of("src/kubedevices/none/doubled.py", tree) == []
 
 
