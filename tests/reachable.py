@@ -15,7 +15,6 @@ _OF_THE_PROCESS = (
 
 def reachable(root: object) -> Counter[str]:
     """Return how many objects of each type `root` keeps alive; code and the loop do not count."""
-    gc.collect()
     seen, waiting = dict[int, Any](), [root]
     while waiting:
         each = waiting.pop()

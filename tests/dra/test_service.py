@@ -126,8 +126,9 @@ async def test_a_claim_that_has_gone_leaves_nothing_behind(tmp_path: Path) -> No
             await rig.service.prepare((each,))
         await rig.service.unprepare((claim, unknown))
         rig.claims.clear()
-        kept.append(reachable(rig.service))
-    assert kept[-1] == kept[2]
+        if number in (2, 9):
+            kept.append(reachable(rig.service))
+    assert kept[0] == kept[1]
 
 
 class Author(kd.Allocator, kd.ContainerPreStarter):

@@ -24,6 +24,9 @@ _LEFT_OUT = (
 _ROUND = "000"
 """The end of a number that somebody chose as a limit: nobody notices one more or less."""
 
+_DEFAULT = "default="
+"""Before the default of a key: the generated pages have it, and their tests compare."""
+
 
 def main() -> None:
     """Print a list of [line, change, text]: as many as the first argument says, at random."""
@@ -39,6 +42,7 @@ def main() -> None:
                 (operator, number, start[0])
                 for number, (start, end) in enumerate(spans)
                 if not lines[start[0] - 1][: end[1]].endswith(_ROUND)
+                and not lines[start[0] - 1][: start[1]].endswith(_DEFAULT)
             ]
     places = [each for each in places if not lines[each[2] - 1].lstrip().startswith("@")]
     random.Random(seed).shuffle(places)

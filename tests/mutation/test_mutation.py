@@ -121,6 +121,25 @@ def test_steps_whose_order_says_nothing_stay(steps: str, is_swapped: bool) -> No
     assert len(found) == is_swapped
 
 
+@pytest.mark.parametrize(
+    ("function", "steps", "is_swapped"),
+    [
+        ("__init__", "self.a = {}; self.b: int = find()", False),
+        ("__init__", "self.a = {}; self.b = self.find()", True),
+        ("__init__", "self.a = {}; self.begin()", True),
+        ("__init__", "self.a, self.b = 1, 2; self.c = 3", False),
+        ("use", "self.a = {}; self.b = find()", True),
+    ],
+)
+def test_the_order_of_attributes_says_nothing_before_anybody_has_the_object(
+    function: str, steps: str, is_swapped: bool
+) -> None:
+    """Later another thread may look between the two."""
+    lines = steps.replace("; ", "\n    ")
+    found = [*with_two_steps_swapped(f"def {function}(self):\n    {lines}\n")]
+    assert len(found) == is_swapped
+
+
 @pytest.mark.slow
 def test_only_a_failed_test_and_a_time_limit_kill(tree: Path) -> None:
     """A module that cannot be imported says nothing about its tests."""

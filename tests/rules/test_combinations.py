@@ -1,6 +1,7 @@
 """Middleware over middleware: each does its own, whatever stands before or behind it."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +12,9 @@ from kubedevices.errors import RpcError, StatusCode
 from kubedevices.rules.cordon import Cordoned
 from kubedevices.rules.cordon_file import CordonEntry, change_cordoned
 from kubedevices.rules.hold import Held
+from kubedevices.rules.repair import Repaired
 from tests.middleware_rig import Scanned, scanned
+from tests.reachable import reachable
 from tests.rules.test_hold import LONG, Plugin
 from tests.widgets import widgets
 
@@ -57,6 +60,36 @@ def listed(served: Scanned) -> dict[str, str]:
 @pytest.fixture
 def chain(tmp_path: Path) -> Chain:
     return make(tmp_path, "a", "b0", "b1", "x")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda plugin: kd.Filtered(plugin, ids=["x*"]),
+        lambda plugin: kd.Split(
+            plugin, {"widget": kd.SplitRule(rules=(kd.SplitPart(to="large", ids=("*0",)),))}
+        ),
+        lambda plugin: kd.Renamed(plugin, {"widget": "gpu"}),
+        lambda plugin: Cordoned(plugin, "example.com", Path("/none")),
+        lambda plugin: kd.Shared(plugin, replicas=2),
+        lambda plugin: kd.Injected(plugin, kd.InjectRule(env={"N": "{numa}"})),
+        lambda plugin: kd.Damped(plugin, kd.HealthRule(unhealthy_after=5, max_flaps=3)),
+        lambda plugin: kd.Damped(plugin, kd.HealthRule(ignore=("*",))),
+        lambda plugin: kd.Faulty(plugin, kd.FaultRule()),
+        lambda plugin: Held(plugin, LONG),
+        Repaired,
+    ],
+)
+def test_devices_that_have_gone_are_forgotten(make: Callable[[Plugin], kd.Middleware]) -> None:
+    """A plugin whose devices have new names after each restart would fill the memory."""
+    scanner, kept = make(Plugin("a")), []
+    for number in range(20):
+        names = [f"n{number}-{each}" for each in range(3)]
+        found = widgets(*names, unhealthy=(names[0],))
+        scanner.change(kd.DeviceTree({"widget": found}), float(number))
+        if number in (3, 19):
+            kept.append(reachable(scanner))
+    assert kept[0] == kept[1]
 
 
 async def test_each_middleware_does_its_part(chain: Chain) -> None:

@@ -93,7 +93,7 @@ def check_shares(
         ids = container.device_ids
         if per_container is not None and len(ids) > per_container:
             raise SharesRefused(device_type, ids, per_container)
-        if distinct and len(twins := _first_twins(ids)) > 1:
+        if distinct and (twins := _first_twins(ids)):
             raise SharesRefused(device_type, twins)
 
 
@@ -143,10 +143,10 @@ def prefer(
     for each in chosen:
         free[device_of(each)].remove(each)
 
-    def rank(device: str) -> tuple[int, int]:
+    def rank(device: str) -> tuple[int, ...]:
         if spreading == "pack":
             # `min` takes the smallest rank, so the most used device has the lowest number.
-            return -used[device] - picks[device], 0
+            return (-used[device] - picks[device],)
         return picks[device], used[device]
 
     while (missing := size - len(chosen)) > 0:
