@@ -26,7 +26,12 @@ _FACTOR, _LEAST = 4.0, 30.0
 """A run may take this many times as long as without a mutant, and so many seconds more."""
 
 _LONGEST = 900.0
-_PASSED, _FAILED = 0, 1  # exit codes of pytest
+_TESTS_OF = {"manifests": "deploy"}
+"""Packages whose tests are in a directory with another name."""
+
+_PASSED, _FAILED, _NO_TESTS = 0, 1, 5
+"""Exit codes of pytest. A file may have slow tests only, which are left out."""
+
 
 
 class Verdict(StrEnum):
@@ -60,8 +65,10 @@ def copy_of_the_tree(directory: Path, root: Path = ROOT) -> Path:
         if (root / name).is_file():
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(root / name, directory / name, follow_symlinks=False)
-    # Some tests ask git for the files of the project.
-    (directory / ".git").symlink_to(root / ".git")
+    # Some tests ask git for the files of the project, or call what `make` calls.
+    for name in (".git", ".venv"):
+        if (root / name).exists():
+            (directory / name).symlink_to(root / name)
     return directory
 
 
@@ -70,14 +77,18 @@ def stages_of(module: str, tree: Path) -> list[tuple[str, ...]]:
     those of other packages that name it.
     """
     parts = Path(module).relative_to(SOURCE).with_suffix("").parts
-    package = tree / "tests" / parts[0]
+    package = tree / "tests" / _TESTS_OF.get(parts[0], parts[0])
     parent, name = ".".join(("kubedevices", *parts[:-1])), parts[-1]
     imported = re.compile(rf"{parent}\.{name}\b|from {parent} import .*\b{name}\b")
     ours = sorted(package.rglob("test_*.py"))
     found = sorted((tree / "tests").rglob("test_*.py"))
     naming = [each for each in found if imported.search(each.read_text())]
     near = [each for each in ours if each in naming or each.stem.startswith(f"test_{name}")]
-    far = [each for each in naming if each not in ours]
+    far = [
+        each
+        for each in found
+        if each not in ours and (each in naming or each.stem == f"test_{parts[0]}")
+    ]
     stages = [tuple(str(each.relative_to(tree)) for each in files) for files in (near, ours, far)]
     return [each for each in stages if each]
 
@@ -95,7 +106,7 @@ class Judge:
             run = self._run(files, _LONGEST)
             limit = min(_FACTOR * run.seconds + _LEAST, _LONGEST)
             said = "too slow" if run.code is None else f"exit code {run.code}"
-            passes = run.code == _PASSED
+            passes = run.code in (_PASSED, _NO_TESTS)
             problem = f"{said} without a mutant\n{run.output[-3000:]}"
             self._baselines[files] = Baseline(files, limit) if passes else problem
         return self._baselines[files]
@@ -106,7 +117,7 @@ class Judge:
             code = self._run(tests.files, tests.limit).code
         if code is None or code == _FAILED:
             return Verdict.KILLED
-        return Verdict.SURVIVED if code == _PASSED else Verdict.NO_VERDICT
+        return Verdict.SURVIVED if code in (_PASSED, _NO_TESTS) else Verdict.NO_VERDICT
 
     @contextlib.contextmanager
     def _changed(self, module: str, text: str) -> Iterator[None]:
