@@ -26,12 +26,8 @@ _FACTOR, _LEAST = 4.0, 30.0
 """A run may take this many times as long as without a mutant, and so many seconds more."""
 
 _LONGEST = 900.0
-_TESTS_OF = {"manifests": "deploy"}
-"""Packages whose tests are in a directory with another name."""
-
 _PASSED, _FAILED, _NO_TESTS = 0, 1, 5
 """Exit codes of pytest. A file may have slow tests only, which are left out."""
-
 
 
 class Verdict(StrEnum):
@@ -73,23 +69,19 @@ def copy_of_the_tree(directory: Path, root: Path = ROOT) -> Path:
 
 
 def stages_of(module: str, tree: Path) -> list[tuple[str, ...]]:
-    """Return the tests of a module: those of its package that name it, all of its package, and
-    those of other packages that name it.
-    """
+    """Return the tests of a module: first all that name it, then those of its whole package."""
     parts = Path(module).relative_to(SOURCE).with_suffix("").parts
-    package = tree / "tests" / _TESTS_OF.get(parts[0], parts[0])
-    parent, name = ".".join(("kubedevices", *parts[:-1])), parts[-1]
-    imported = re.compile(rf"{parent}\.{name}\b|from {parent} import .*\b{name}\b")
-    ours = sorted(package.rglob("test_*.py"))
-    found = sorted((tree / "tests").rglob("test_*.py"))
-    naming = [each for each in found if imported.search(each.read_text())]
-    near = [each for each in ours if each in naming or each.stem.startswith(f"test_{name}")]
-    far = [
-        each
-        for each in found
-        if each not in ours and (each in naming or each.stem == f"test_{parts[0]}")
-    ]
-    stages = [tuple(str(each.relative_to(tree)) for each in files) for files in (near, ours, far)]
+    package = tree / "tests" / parts[0]
+    named = re.compile(rf"\bkubedevices\.{re.escape('.'.join(parts))}\b")
+    # A verb of the package's name tests it as its users call it.
+    verb = (tree / "tests/cli").glob(f"test_{parts[0]}*.py")
+    others = sorted({*package.rglob("test_*.py"), *verb})
+    every = sorted((tree / "tests").rglob("test_*.py"))
+    own = [each for each in others if each.stem.startswith(f"test_{parts[-1]}")]
+    # A module of one package may be tested where two meet: `serving/test_allocations` of `dra`.
+    own = own or [each for each in every if each.stem == f"test_{parts[-1]}"]
+    near = [each for each in every if each in own or named.search(each.read_text())]
+    stages = [tuple(str(each.relative_to(tree)) for each in files) for files in (near, others)]
     return [each for each in stages if each]
 
 

@@ -22,7 +22,7 @@ class Mutant(NamedTuple):
 
 def without_a_step(text: str) -> Iterator[Mutant]:
     """Yield the module without one of the steps of its functions, for each step."""
-    for _, body in _bodies(text):
+    for body in _bodies(text):
         for each in body:
             if isinstance(each, (*_STEPS, ast.Raise)) and _is_step(each):
                 lines = text.splitlines(keepends=True)
@@ -33,14 +33,12 @@ def without_a_step(text: str) -> Iterator[Mutant]:
 
 def with_two_steps_swapped(text: str) -> Iterator[Mutant]:
     """Yield the module with two neighbouring steps in the other order, for each such pair."""
-    for function, body in _bodies(text):
+    for body in _bodies(text):
         for first, second in itertools.pairwise(body):
             if not all(isinstance(each, _STEPS) and _is_step(each) for each in (first, second)):
                 continue
-            if _is_apart(first, second) or _is_apart(second, first):
+            if _is_apart(first, second) or _is_apart(second, first) or _are_fields(first, second):
                 continue  # the order says nothing
-            if function == "__init__" and _is_field(first) and _is_field(second):
-                continue  # nobody has the object yet
             assert first.end_lineno
             assert second.end_lineno
             if second.lineno <= first.end_lineno:
@@ -54,8 +52,8 @@ def with_two_steps_swapped(text: str) -> Iterator[Mutant]:
             yield Mutant(first.lineno, change, "".join(lines))
 
 
-def _bodies(text: str) -> Iterator[tuple[str, list[ast.stmt]]]:
-    """Yield the lists of statements inside functions, with the name of the function."""
+def _bodies(text: str) -> Iterator[list[ast.stmt]]:
+    """Yield the lists of statements inside functions."""
     functions = [
         each
         for each in ast.walk(ast.parse(text))
@@ -68,7 +66,7 @@ def _bodies(text: str) -> Iterator[tuple[str, list[ast.stmt]]]:
         for node in ast.walk(function):
             for name in ("body", "orelse", "finalbody"):
                 if isinstance(body := getattr(node, name, None), list):
-                    yield function.name, body
+                    yield body
 
 
 def _is_step(statement: ast.stmt) -> bool:
@@ -82,16 +80,6 @@ def _is_step(statement: ast.stmt) -> bool:
         if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
             return called.value.id not in ("_log", "logger")
     return True
-
-
-def _is_field(statement: ast.stmt) -> bool:
-    """Whether a statement only sets attributes of `self`, and the values do not use `self`."""
-    if not isinstance(statement, ast.Assign | ast.AnnAssign):
-        return False
-    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-    parts = [part for each in targets for part in getattr(each, "elts", [each])]
-    is_ours = all(isinstance(each, ast.Attribute) for each in parts)
-    return is_ours and "self" not in _names(statement.value) if statement.value else False
 
 
 def _is_apart(statement: ast.stmt, other: ast.stmt) -> bool:
@@ -108,7 +96,24 @@ def _is_apart(statement: ast.stmt, other: ast.stmt) -> bool:
     return not ours & _names(other) and not _stored(other) & _names(statement)
 
 
-def _names(statement: ast.AST) -> set[str]:
+def _are_fields(*statements: ast.stmt) -> bool:
+    """Whether both only set attributes of `self`, to values that are not made from `self`."""
+    for each in statements:
+        if not isinstance(each, ast.Assign | ast.AnnAssign) or each.value is None:
+            return False
+        targets = each.targets if isinstance(each, ast.Assign) else [each.target]
+        places = [part for one in targets for part in getattr(one, "elts", [one])]
+        if not all(ast.unparse(part).rpartition(".")[0] == "self" for part in places):
+            return False
+        if any(
+            isinstance(part, ast.Await) or (isinstance(part, ast.Name) and part.id == "self")
+            for part in ast.walk(each.value)
+        ):
+            return False
+    return True
+
+
+def _names(statement: ast.stmt) -> set[str]:
     return {each.id for each in ast.walk(statement) if isinstance(each, ast.Name)}
 
 

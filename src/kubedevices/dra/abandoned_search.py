@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import NamedTuple, NoReturn
 
-from kubedevices.dra.abandoned import Answer, why_abandoned
+from kubedevices.dra.abandoned_verdict import Answer, why_abandoned
 from kubedevices.dra.claims import ClaimSource
 from kubedevices.dra.pauses import at_random
 from kubedevices.dra.prepared_file import PreparedClaim

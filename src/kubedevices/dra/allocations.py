@@ -10,7 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, NoReturn, Protocol
 
-from kubedevices.dra.abandoned import is_deleted
+from kubedevices.dra.abandoned_verdict import is_deleted
 from kubedevices.dra.claims import ClaimSource
 from kubedevices.dra.pauses import at_random
 from kubedevices.errors import ApiRefused, ApiUnreachable
