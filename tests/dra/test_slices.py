@@ -102,6 +102,20 @@ def test_devices_are_divided_into_slices(count: int, unhealthy: int, sizes: list
     ]
 
 
+def test_devices_of_the_other_api_are_in_no_slice() -> None:
+    """A device with all its replicas, when one of them is there."""
+    shares = [Device("x").with_id(f"b::{number}", "b") for number in range(2)]
+    offer = offer_of(tree_of(Device("a"), *shares, Device("c")), DRIVER)
+    for withheld, names in (
+        ([], ["a", "b", "c"]),
+        ([("gpu", "b::1")], ["a", "c"]),
+        ([("gpu", "a"), ("nic", "c")], ["b", "c"]),
+        ([("gpu", "a"), ("gpu", "b::0"), ("gpu", "c")], []),
+    ):
+        (devices,) = offer.slices_without(withheld)
+        assert [each["name"] for each in devices] == names
+
+
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
