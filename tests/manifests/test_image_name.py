@@ -2,18 +2,18 @@
 
 import pytest
 
-from kubedevices.manifests.image import pulled_as, registry, remark
+from kubedevices.manifests.image import DEFAULT_REGISTRY, pulled_as, registry, remark
 
 
 @pytest.mark.parametrize(
     ("image", "host", "pulled"),
     [
-        ("ghcr.io/lab/gpu:1", "ghcr.io", "ghcr.io/lab/gpu:1"),
+        ("lab.example.com/lab/gpu:1", "lab.example.com", "lab.example.com/lab/gpu:1"),
         ("registry:5000/gpu", "registry:5000", "registry:5000/gpu"),
         ("localhost/gpu", "localhost", "localhost/gpu"),
-        ("lab/gpu:1.0", None, "docker.io/lab/gpu:1.0"),
-        ("hosts/gpu", None, "docker.io/hosts/gpu"),
-        ("gpu:1.0", None, "docker.io/library/gpu:1.0"),
+        ("lab/gpu:1.0", None, f"{DEFAULT_REGISTRY}/lab/gpu:1.0"),
+        ("hosts/gpu", None, f"{DEFAULT_REGISTRY}/hosts/gpu"),
+        ("gpu:1.0", None, f"{DEFAULT_REGISTRY}/library/gpu:1.0"),
     ],
 )
 def test_a_host_has_a_dot_or_a_port_or_is_this_host(
