@@ -1,6 +1,7 @@
 """The DRAPlugin service: each claim has its answer, and no failure affects another claim."""
 
 import asyncio
+import json
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -61,7 +62,7 @@ class Rig:
             raise found
         if found is None:
             raise ApiRefused("get resourceclaims", 404, "NotFound", "not found")
-        answer: dict[str, Any] = found
+        answer: dict[str, Any] = json.loads(json.dumps(found))
         return answer
 
     @property
