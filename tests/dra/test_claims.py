@@ -37,7 +37,9 @@ def claim(*results: dict[str, Any], uid: str = "uid-1", **devices: Any) -> dict[
             id="All",
         ),
         pytest.param(
-            [result(driver="other.com"), result()], [Result("gpu", "node1", "gpu-0")], id="other's"
+            [result(driver="other.com"), result(), result(driver="a.com")],
+            [Result("gpu", "node1", "gpu-0")],
+            id="other's",
         ),
         pytest.param(
             [result(adminAccess=True)],
@@ -139,11 +141,16 @@ def test_a_third_entry_adds_to_the_entry_that_replaced_the_first() -> None:
             [config("FromClaim", a=1), config("FromClaim", a=2)],
             {"gpu": {"a": 2}, "nic": {"a": 2}},
         ),
+        (
+            [config("FromElsewhere", a=2), config("FromClass", a=1)],
+            {"gpu": {"a": 2}, "nic": {"a": 2}},
+        ),
         ([config("FromClass", "nic", a=1)], {"nic": {"a": 1}}),
         ([config("FromClaim", "gpu", a=1)], {"gpu": {"a": 1}}),
         ([config("FromClaim", "gpu/large", a=1)], {"gpu": {"a": 1}}),
         ([config("FromClaim", "gpu/small", a=1)], {}),
         ([config("FromClaim", driver="other.com", a=1)], {}),
+        ([config("FromClaim", driver="a.com", a=1)], {}),
         ([{"source": "FromClaim"}], {}),
     ],
     ids=str,
@@ -153,7 +160,11 @@ def test_later_configuration_overrides_earlier(
 ) -> None:
     """The claim overrides the class, later entries earlier ones, for all or some requests."""
     found = claim(
-        result("gpu/large"), result("nic"), result("x", driver="other.com"), config=entries
+        result("gpu/large"),
+        result("nic"),
+        result("x", driver="other.com"),
+        result("y", driver="a.com"),
+        config=entries,
     )
     assert configuration_of(found, DRIVER) == expected
 

@@ -1,12 +1,15 @@
 """Two deployments are never the same driver on a node; instances of one deployment may be."""
 
+import errno
+import fcntl
+import os
 from pathlib import Path
 
 import pytest
 
 import kubedevices as kd
 from kubedevices.dra.deployment_lock import DeploymentLock, DriverUser, deployment_of
-from kubedevices.errors import DriverTaken
+from kubedevices.errors import DriverTaken, PreparedUnwritable
 from tests.dra.cluster import OneNode
 from tests.dra.test_driver import DRIVER, Rig
 from tests.waiting import until
@@ -88,6 +91,45 @@ def test_a_damaged_file_refuses_nobody(tmp_path: Path) -> None:
     DeploymentLock(file, DRIVER, "").take(["nic"])
     assert not (tmp_path / "elsewhere").exists()
     assert not file.is_symlink()
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_refuses_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """Another error of the lock names the file."""
+    codes = [code] * 2 + [errno.EIO]
+
+    def flock(_file: int, _kind: int) -> None:
+        raise OSError(codes[0], os.strerror(codes.pop(0)))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    DeploymentLock(tmp_path / "lock", DRIVER, "").take(["gpu"])
+    before = open_files()
+    with pytest.raises(PreparedUnwritable, match=f"{tmp_path}/lock: Input/output error"):
+        DeploymentLock(tmp_path / "lock", DRIVER, "").take(["gpu"])
+    assert open_files() == before
+
+
+def test_a_refused_deployment_may_ask_again(tmp_path: Path) -> None:
+    """It leaves neither a lock nor a file open, and may be the driver when the other has ended."""
+    holder, other = (DeploymentLock(tmp_path / "lock", DRIVER, "") for _ in range(2))
+    holder.take(["gpu"])
+    before = open_files()
+    for _ in range(3):
+        with pytest.raises(DriverTaken):
+            other.take(["nic"])
+    assert open_files() == before
+    holder.release()
+    other.take(["nic"])
+    with pytest.raises(DriverTaken):
+        holder.take(["gpu"])
+    other.release()
+    holder.take(["gpu"])
+
+
+def open_files() -> int:
+    return len([*Path("/proc/self/fd").iterdir()])
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,23 @@ async def test_a_refused_driver_goes_on(rig: Rig, caplog: pytest.LogCaptureFixtu
         assert driver.is_registered
 
 
+async def test_a_driver_is_ready_when_kubelet_and_api_server_know_it(rig: Rig) -> None:
+    """Until then the page of its health says what is missing, and why."""
+    rig.api.answer_all(403, "no", "not for you")
+    waiting = DraDriver(rig.scanner, domain=DRIVER, **rig.options)
+    assert waiting.why_not_ready == (f"driver {DRIVER}: the scanner has not reported yet",)
+    async with rig.driver() as driver:
+        await until(lambda: "needs the RBAC rule" in str(driver.why_not_ready))
+        kubelet, server = driver.why_not_ready
+        assert kubelet == f"driver {DRIVER}: no kubelet has registered it"
+        assert server.startswith(f"driver {DRIVER}: its devices are not published: ")
+        await rig.register()
+        assert driver.why_not_ready == [server]
+        rig.api.answer_all()
+        await until(lambda: not driver.why_not_ready)
+        assert rig.api.devices == [["w-0", "w-1"]]
+
+
 async def test_a_claim_is_prepared_and_unprepared(rig: Rig) -> None:
     """From the scanner's device to a CDI file, and back."""
     rig.api.give("one", claim_of(UID, "w-1"))

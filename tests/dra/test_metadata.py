@@ -58,7 +58,8 @@ class Node:
         found = self.claims.get(claim.name)
         if not isinstance(found, dict):
             raise ApiUnreachable("here", "gone")
-        return found
+        answer: dict[str, Any] = json.loads(json.dumps(found))
+        return answer
 
     async def prepare(self, claim: ClaimReference = ONE) -> tuple[ClaimDevice, ...]:
         answer = (await self.service.prepare((claim,)))[claim.uid]

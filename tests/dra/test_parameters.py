@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
 from typing import Any, Literal
 
 import pytest
@@ -99,12 +99,26 @@ class Odd:
     when: complex
 
 
-@dataclass
-class Nested:
-    parts: list[Odd]
+ODD_KINDS: tuple[Any, ...] = (
+    Odd,
+    list[Odd],
+    list[complex],
+    tuple[complex, ...],
+    dict[str, complex],
+    Mapping[str, complex],
+    complex | None,
+    str | list[complex],
+)
 
 
-@pytest.mark.parametrize("schema", [Odd, Nested, dict, CardConfig()], ids=str)
+@pytest.mark.parametrize("kind", ODD_KINDS, ids=str)
+def test_a_type_that_json_cannot_express_is_found_wherever_it_is(kind: Any) -> None:
+    """The text names the field."""
+    with pytest.raises(UsageError, match=r"(Nested\.parts|Odd\.when): a claim cannot contain a"):
+        check_schema(make_dataclass("Nested", [("parts", kind)]))
+
+
+@pytest.mark.parametrize("schema", [Odd, dict, CardConfig()], ids=str)
 def test_a_type_that_json_cannot_express_is_refused(schema: Any) -> None:
     """At the start of the driver."""
     with pytest.raises(UsageError):

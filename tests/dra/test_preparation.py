@@ -15,7 +15,7 @@ from kubedevices.errors import CdiWriteFailed, ClaimRefused
 from kubedevices.host.cdi_specs import read_registry
 from kubedevices.values.allocation import ClaimDevice, ClaimReference
 from kubedevices.values.cdi import edits_of
-from kubedevices.values.device import Device
+from kubedevices.values.device import Device, DeviceSpec, Mount
 
 UIDS = [f"0000000{i}-0000-4000-8000-000000000000" for i in range(3)]
 ONE, TWO = (ClaimReference("default", UIDS[i], f"claim{i}") for i in (1, 2))
@@ -246,22 +246,49 @@ def test_a_cdi_directory_that_cannot_be_written_is_an_error(
 
 
 @pytest.mark.parametrize(
-    ("device", "env", "paths", "names"),
+    ("device", "env", "paths", "mounts", "names"),
     [
-        (Device("a", env={"A": "1"}, paths=["/dev/a"]), ("A=1",), ["/dev/a"], ()),
-        (Device("a", cdi="vendor.com/gpu=0", env={"A": "1"}), ("A=1",), [], ("vendor.com/gpu=0",)),
         (
-            Device("a", env={"A": "1", "B": "2"}, cdi=edits_of(env=[("A", "3")])),
-            ("A=3", "B=2"),
+            Device("a", env={"A": "1"}, paths=["/dev/a"], mounts=[Mount("/h", "/a")]),
+            ("A=1",),
+            ["/dev/a"],
+            ["/h at /a"],
+            (),
+        ),
+        (
+            Device("a", cdi="vendor.com/gpu=0", env={"A": "1"}),
+            ("A=1",),
             [],
+            [],
+            ("vendor.com/gpu=0",),
+        ),
+        (
+            Device(
+                "a",
+                env={"A": "1", "B": "2"},
+                specs=[DeviceSpec("/dev/x", "/dev/a"), DeviceSpec("/dev/b")],
+                mounts=[Mount("/h", "/a"), Mount("/h", "/b")],
+                cdi=edits_of(
+                    env=[("A", "3")], devices=[DeviceSpec("/dev/a")], mounts=[Mount("/c", "/a")]
+                ),
+            ),
+            ("A=3", "B=2"),
+            ["/dev/a", "/dev/b"],
+            ["/c at /a", "/h at /b"],
             (),
         ),
     ],
     ids=["plain", "somebody else's", "said twice"],
 )
 def test_a_device_is_converted_to_cdi_edits(
-    device: Device, env: tuple[str, ...], paths: list[str], names: tuple[str, ...]
+    device: Device,
+    env: tuple[str, ...],
+    paths: list[str],
+    mounts: list[str],
+    names: tuple[str, ...],
 ) -> None:
     """Environment, device files and mounts; a value that `device.cdi` has counts once."""
     edits, others = edits_for(device)
     assert (edits.env, [each.path for each in edits.device_nodes], others) == (env, paths, names)
+    assert [f"{each.host_path} at {each.container_path}" for each in edits.mounts] == mounts
+    assert {each.host_path for each in edits.device_nodes} <= {"", *paths}

@@ -1,6 +1,7 @@
 """The DRAPlugin service: each claim has its answer, and no failure affects another claim."""
 
 import asyncio
+import json
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -19,6 +20,7 @@ from kubedevices.kubelet_api.dra import HealthStatus
 from kubedevices.plugin.timing import HookTimeouts
 from kubedevices.values.allocation import ClaimReference
 from tests.dra.cluster import claim_of, claim_service
+from tests.reachable import reachable
 from tests.waiting import until
 
 DRIVER = "example.com"
@@ -60,7 +62,7 @@ class Rig:
             raise found
         if found is None:
             raise ApiRefused("get resourceclaims", 404, "NotFound", "not found")
-        answer: dict[str, Any] = found
+        answer: dict[str, Any] = json.loads(json.dumps(found))
         return answer
 
     @property
@@ -113,6 +115,21 @@ async def test_known_claims_are_prepared_without_the_api_server(
     rig.claims = {"c1": error, "c2": error}
     assert await rig.service.prepare((ONE,)) == before
     assert str(error) in (await rig.service.prepare((TWO,)))[TWO.uid]
+
+
+async def test_a_claim_that_has_gone_leaves_nothing_behind(tmp_path: Path) -> None:
+    """A driver lives for months; claims that fail, and claims that nobody knows, count too."""
+    rig, kept = Rig(tmp_path), []
+    for number in range(10):
+        claim, unknown = reference(number), reference(number + 10)
+        rig.claims = {claim.name: claim_of(claim.uid, "gpu-0")}
+        for each in (claim, claim, unknown):
+            await rig.service.prepare((each,))
+        await rig.service.unprepare((claim, unknown))
+        rig.claims.clear()
+        if number in (2, 9):
+            kept.append(reachable(rig.service))
+    assert kept[0] == kept[1]
 
 
 class Author(kd.Allocator, kd.ContainerPreStarter):

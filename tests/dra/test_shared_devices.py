@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -82,7 +83,7 @@ class Rig:
         self.service.update(offer_of(tree, DRIVER))
 
     async def get_claim(self, claim: ClaimReference) -> dict[str, Any]:
-        found: dict[str, Any] = self.claims[claim.name]
+        found: dict[str, Any] = json.loads(json.dumps(self.claims[claim.name]))
         return found
 
     async def prepare(self, claim: ClaimReference, *devices: str, **more: str) -> Any:
@@ -159,6 +160,15 @@ async def test_a_claim_of_several_devices_gets_an_answer_about_its_devices(rig: 
     await rig.unprepare(ONE)
     await rig.unprepare(TWO)
     assert rig.cards.calls[3:] == ["unprepare card1 c2", "unprepare card0 c1"]
+
+
+async def test_an_answer_about_several_devices_is_for_no_claim_of_one(rig: Rig) -> None:
+    """Which comes later, and would get the other device too."""
+    await rig.prepare(ONE, "card0", "card1")
+    del rig.cards.calls[:]
+    await rig.prepare(TWO, "card0")
+    assert rig.cards.calls == ["allocate card0"]
+    assert '"CARDS=card0"' in rig.env(TWO)
 
 
 async def test_a_claim_that_fails_leaves_the_work_to_the_others(rig: Rig) -> None:

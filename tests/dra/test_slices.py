@@ -102,6 +102,20 @@ def test_devices_are_divided_into_slices(count: int, unhealthy: int, sizes: list
     ]
 
 
+def test_devices_of_the_other_api_are_in_no_slice() -> None:
+    """A device with all its replicas, when one of them is there."""
+    shares = [Device("x").with_id(f"b::{number}", "b") for number in range(2)]
+    offer = offer_of(tree_of(Device("a"), *shares, Device("c")), DRIVER)
+    for withheld, names in (
+        ([], ["a", "b", "c"]),
+        ([("gpu", "b::1")], ["a", "c"]),
+        ([("gpu", "a"), ("nic", "c")], ["b", "c"]),
+        ([("gpu", "a"), ("gpu", "b::0"), ("gpu", "c")], []),
+    ):
+        (devices,) = offer.slices_without(withheld)
+        assert [each["name"] for each in devices] == names
+
+
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
@@ -156,17 +170,31 @@ def test_an_attribute_that_many_devices_lack_is_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    "bad",
+    ("bad", "reason"),
     [
-        Device("bad", attributes={f"a{number}": number for number in range(33)}),
-        Device("bad", capacity={"memory": "a lot"}),
+        (
+            Device("bad", attributes={f"a{number}": number for number in range(33)}),
+            "35 attributes and capacities, at most 32 are allowed",
+        ),
+        (
+            Device("bad", capacity={"memory": "a lot"}),
+            "the capacity 'memory': 'a lot' is not a quantity such as 10Gi",
+        ),
+        *(
+            (
+                Device("b::0", capacity={name: 1}).with_id("bad", "b0"),
+                f"the capacity {name!r} is set by the framework: choose another name",
+            )
+            for name in ("shares", "example.com/shares")
+        ),
+        (Device("bad").with_id("bad", "a"), "another device has the name 'a' already"),
     ],
-    ids=["attributes", "capacity"],
+    ids=["attributes", "capacity", "shares", "shares with domain", "whole and shared"],
 )
-def test_a_refused_device_does_not_affect_the_other_devices(bad: Device) -> None:
+def test_a_refused_device_does_not_affect_the_other_devices(bad: Device, reason: str) -> None:
     """It is reported with the reason, and the others are offered."""
     offer = offer_of(tree_of(Device("a"), bad, Device("b")), DRIVER)
     assert list(offer.devices) == ["a", "b"]
     assert offer.refused.keys() == {("gpu", "bad")}
     (line,) = describe_refused(offer.refused)
-    assert line.startswith("gpu: device bad is not offered: ")
+    assert line == f"gpu: device bad is not offered: {reason}"

@@ -26,7 +26,8 @@ _FACTOR, _LEAST = 4.0, 30.0
 """A run may take this many times as long as without a mutant, and so many seconds more."""
 
 _LONGEST = 900.0
-_PASSED, _FAILED = 0, 1  # exit codes of pytest
+_PASSED, _FAILED, _NO_TESTS = 0, 1, 5
+"""Exit codes of pytest. A file may have slow tests only, which are left out."""
 
 
 class Verdict(StrEnum):
@@ -60,8 +61,10 @@ def copy_of_the_tree(directory: Path, root: Path = ROOT) -> Path:
         if (root / name).is_file():
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(root / name, directory / name, follow_symlinks=False)
-    # Some tests ask git for the files of the project.
-    (directory / ".git").symlink_to(root / ".git")
+    # Some tests ask git for the files of the project, or call what `make` calls.
+    for name in (".git", ".venv"):
+        if (root / name).exists():
+            (directory / name).symlink_to(root / name)
     return directory
 
 
@@ -95,7 +98,7 @@ class Judge:
             run = self._run(files, _LONGEST)
             limit = min(_FACTOR * run.seconds + _LEAST, _LONGEST)
             said = "too slow" if run.code is None else f"exit code {run.code}"
-            passes = run.code == _PASSED
+            passes = run.code in (_PASSED, _NO_TESTS)
             problem = f"{said} without a mutant\n{run.output[-3000:]}"
             self._baselines[files] = Baseline(files, limit) if passes else problem
         return self._baselines[files]
@@ -106,7 +109,7 @@ class Judge:
             code = self._run(tests.files, tests.limit).code
         if code is None or code == _FAILED:
             return Verdict.KILLED
-        return Verdict.SURVIVED if code == _PASSED else Verdict.NO_VERDICT
+        return Verdict.SURVIVED if code in (_PASSED, _NO_TESTS) else Verdict.NO_VERDICT
 
     @contextlib.contextmanager
     def _changed(self, module: str, text: str) -> Iterator[None]:

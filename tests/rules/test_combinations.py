@@ -1,6 +1,7 @@
 """Middleware over middleware: each does its own, whatever stands before or behind it."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,8 +11,12 @@ import kubedevices as kd
 from kubedevices.errors import RpcError, StatusCode
 from kubedevices.rules.cordon import Cordoned
 from kubedevices.rules.cordon_file import CordonEntry, change_cordoned
+from kubedevices.rules.device_facts import DeviceFacts
 from kubedevices.rules.hold import Held
+from kubedevices.rules.repair import Repaired
+from tests.host.sysfs_trees import add_pci
 from tests.middleware_rig import Scanned, scanned
+from tests.reachable import reachable
 from tests.rules.test_hold import LONG, Plugin
 from tests.widgets import widgets
 
@@ -57,6 +62,52 @@ def listed(served: Scanned) -> dict[str, str]:
 @pytest.fixture
 def chain(tmp_path: Path) -> Chain:
     return make(tmp_path, "a", "b0", "b1", "x")
+
+
+def check_memory(scanner: kd.Middleware) -> None:
+    """Show lists of three devices with new names; the scanner must not keep more and more."""
+    kept = []
+    for number in range(20):
+        names = [f"n{number}-0000:3b:00.{each}" for each in range(3)]
+        found = widgets(*names, unhealthy=(names[0],))
+        scanner.change(kd.DeviceTree({"widget": found}), float(number))
+        if number in (3, 19):
+            kept.append(reachable(scanner))
+    assert kept[0] == kept[1]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda plugin: kd.Filtered(plugin, ids=["x*"]),
+        lambda plugin: kd.Split(
+            plugin, {"widget": kd.SplitRule(rules=(kd.SplitPart(to="large", ids=("*0",)),))}
+        ),
+        lambda plugin: kd.Renamed(plugin, {"widget": "gpu"}),
+        lambda plugin: Cordoned(plugin, "example.com", Path("/none")),
+        lambda plugin: kd.Shared(plugin, replicas=2),
+        lambda plugin: kd.Injected(plugin, kd.InjectRule(env={"N": "{numa}"})),
+        lambda plugin: kd.Damped(plugin, kd.HealthRule(unhealthy_after=5, max_flaps=3)),
+        lambda plugin: kd.Damped(plugin, kd.HealthRule(ignore=("*",))),
+        lambda plugin: kd.Faulty(plugin, kd.FaultRule()),
+        lambda plugin: Held(plugin, LONG),
+        Repaired,
+    ],
+)
+def test_devices_that_have_gone_are_forgotten(make: Callable[[Plugin], kd.Middleware]) -> None:
+    """A plugin whose devices have new names after each restart would fill the memory."""
+    check_memory(make(Plugin("a")))
+
+
+def test_pci_functions_of_devices_that_have_gone_are_forgotten(tmp_path: Path) -> None:
+    """By each rule that looks them up."""
+    for number in range(3):
+        add_pci(tmp_path, f"0000:3b:00.{number}", driver="vfio-pci")
+    part = kd.SplitPart(to="vm", pci=kd.PciRule(driver="vfio-pci"))
+    check = kd.Check(file="/sys/bus/pci/devices/{address}")
+    facts = DeviceFacts(tmp_path, tmp_path)
+    check_memory(kd.Split(Plugin("a"), kd.SplitRule(rules=(part,)), facts=facts))
+    check_memory(kd.Damped(Plugin("a"), kd.HealthRule(checks=(check,)), facts=facts))
 
 
 async def test_each_middleware_does_its_part(chain: Chain) -> None:

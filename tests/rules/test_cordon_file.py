@@ -33,6 +33,7 @@ def test_a_written_file_is_read_back(tmp_path: Path) -> None:
     add(path, GPU, GPU._replace(id="dev/tty/0"))
     assert read_cordoned(path) == (GPU, GPU._replace(id="dev/tty/0"))
     assert "„loud“" in path.read_text().splitlines()[1]
+    assert "until" not in path.read_text()
     assert path.stat().st_mode & 0o777 == 0o644
     assert path.parent.stat().st_mode & 0o777 == 0o750
 

@@ -82,6 +82,10 @@ def test_a_device_that_is_out_comes_back_after_its_time() -> None:
     assert not damper.is_out("a")
     assert damper.next_at() == 105.0
     assert damper.observe("a", True, 105.0)
+    damper = Damper(DampingRule(max_flaps=1, recover_after=100))
+    for start in (0.0, 200.0, 400.0):
+        assert report(damper, "+-+-", start=start) == "HUHU"
+        assert damper.is_out("a")
 
 
 def test_unplugging_does_not_end_that_a_device_is_out() -> None:

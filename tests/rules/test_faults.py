@@ -54,6 +54,12 @@ def test_only_abilities_with_faults_are_offered(
     assert options[:2] == (pre_start is not None, wrong_ids)
 
 
+@pytest.mark.parametrize("rule", [FaultRule(), PreStart()])
+def test_a_rule_without_keys_causes_no_fault(rule: FaultRule | PreStart) -> None:
+    """Nothing is late, nothing fails: a timeline may end all faults with it."""
+    assert not any(vars(rule).values())
+
+
 async def test_every_third_allocation_fails() -> None:
     """And an unknown device does not count; other types are as they were."""
     faulty = Faulty(Plugin(), {"widget": FaultRule(fail_allocate_every=3, allocate_delay=0.001)})

@@ -52,6 +52,26 @@ def test_a_command_is_run() -> None:
     assert look(ExposedHealthRule(command=("test", "{n}", "=", "7")), {"n": "7"}) == ""
 
 
+def test_a_check_leaves_no_file_open(tmp_path: Path) -> None:
+    """Whatever it finds: a device is checked for months."""
+    (tmp_path / "there").write_text("ok")
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "inside/out").symlink_to(tmp_path / "there")
+    rules = (
+        ExposedHealthRule(file=f"{tmp_path}/there"),
+        ExposedHealthRule(file=f"{tmp_path}/there", equals="ok"),
+        ExposedHealthRule(file=f"{tmp_path}/none"),
+        ExposedHealthRule(file=f"{tmp_path}/inside/{{name}}"),
+        ExposedHealthRule(file=f"{tmp_path}/inside/{{name}}", equals="ok"),
+        ExposedHealthRule(command=("true",)),
+        ExposedHealthRule(command=("sleep", "60"), interval=0.1),
+    )
+    before = len([*Path("/proc/self/fd").iterdir()])
+    problems = [look(rule, {"name": "out"}) for rule in rules]
+    assert [not each for each in problems] == [True, True, False, False, False, True, False]
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
+
+
 class Clock:
     """A clock that a test moves."""
 

@@ -36,6 +36,14 @@ def test_flapping_gives_one_transition() -> None:
     assert reported == "H" + "U" * 100
 
 
+def test_a_smaller_limit_counts_from_the_next_look_on() -> None:
+    """More looks than it allows may have failed by then."""
+    gate = HealthGate(fail_after=9)
+    assert observe(gate, "+----") == "HHHHH"
+    gate.fail_after = 2
+    assert observe(gate, "-") == "U"
+
+
 def test_devices_are_apart_and_can_be_forgotten() -> None:
     """Its first look decides again when a device comes back."""
     gate = HealthGate()

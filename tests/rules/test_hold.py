@@ -71,6 +71,7 @@ async def test_a_kubelet_does_not_see_a_restart_of_the_plugin() -> None:
     plugin = Plugin("a", "b")
     async with scanned(held := Held(plugin, LONG)) as served:
         plugin.leave()
+        await until(lambda: held.counts)  # the absence is known while it lasts
         call = asyncio.ensure_future(served.allocate("a"))
         assert await served.prefer("a b", 1) == []
         assert plugin.asked == 0

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from kubedevices.errors import ScanFailed, UsageError
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.scanners import static
 from kubedevices.rules.middleware import RuledMiddleware, innermost, layers
+from kubedevices.rules.repair import Repaired
 from kubedevices.testing import Bench
 from tests.middleware_rig import scanned
 from tests.widgets import Widgets, widgets
@@ -169,6 +171,37 @@ async def test_a_rule_changes_without_a_restart() -> None:
         assert await healths() == ["Unhealthy", "Unhealthy"]
         await asyncio.to_thread(scanner.use, {"gadget": kd.Health.UNHEALTHY})
         assert await healths() == ["Healthy", "Unhealthy"]
+
+
+def a_faulty() -> kd.Faulty:
+    faulty = kd.Faulty(Widgets(), kd.FaultRule())
+    faulty.set_health("*", kd.Health.UNHEALTHY)
+    return faulty
+
+
+@pytest.mark.parametrize(
+    ("scanner", "rules", "devices"),
+    [
+        (_Ruled(Widgets(), kd.Health.HEALTHY), kd.Health.UNHEALTHY, widgets("w0")),
+        (a_faulty(), kd.FaultRule(), widgets("w0")),
+        (Repaired(Widgets()), False, []),
+    ],
+)
+def test_new_rules_count_from_their_first_look_on(
+    scanner: Any, rules: object, devices: list[kd.Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop may look at once when another thread sets them."""
+    tree, looks = kd.DeviceTree({"widget": devices}), list[kd.DeviceTree]()
+    before = scanner.change(tree, 0.0)
+
+    def look_again(at: float | None = None) -> None:
+        if at is None:
+            looks.append(scanner.change(tree, 0.0))
+
+    monkeypatch.setattr(scanner, "look_again", look_again)
+    scanner.use(rules)
+    assert looks == [scanner.change(tree, 0.0)]
+    assert looks != [before]
 
 
 async def test_looks_come_at_the_requested_times() -> None:

@@ -103,22 +103,43 @@ def test_a_disk_that_refuses_delays_no_call_and_is_logged(
 def test_a_disk_that_hangs_delays_no_call_and_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What waits is bounded; of the lists the newest is kept. Before `start` nothing is written."""
+    """What waits is bounded; the oldest calls are kept, and the newest options and lists of each
+    resource. Before `start` nothing is written.
+    """
     lost: list[int] = []
     file = RecordFile(RecordRule(file=f"{tmp_path}/gpu.jsonl"), on_lost=lost.append)
     some = gpus(*(f"g{number}" for number in range(100)))
     for number in range(50):
-        call(file, "x" * 2**17)
+        call(file, f"{number:02}" + "x" * 2**17)
         file.add_list(RESOURCE, {**some, "last": kd.Device(f"list-{number}")})
+        file.add_list("example.com/nic", gpus(f"nic-{number}"))
+        file.add_options(RESOURCE, {"number": number})
     assert caplog.text.count("the disk is too slow") == 1
     assert file._size < 3 * record_file.MOST_WAITING
     file.start()
     path = tmp_path / "gpu.jsonl"
-    until_sync(lambda: path.exists() and "list-49" in path.read_text(), timeout=60)
+    until_sync(path.exists)
     end(file)
     found = lines(path)
     assert sum(lost) == next(line["lost"] for line in found if "lost" in line) > 9
-    assert sum("list-49" in str(line) for line in found) == 1
+    for last in ("list-49", "nic-49", "{'number': 49}"):
+        assert sum(last in str(line) for line in found) == 1
+    written = [line for line in found if "call" in line]
+    assert len(written) + sum(lost) == 200  # a list that is replaced is lost
+    calls = [line["message"][:2] for line in written if line["call"] == ALLOCATE]
+    assert [*map(int, calls)] == [*range(len(calls))]
+
+
+def test_a_list_that_is_replaced_leaves_its_room_to_others(tmp_path: Path) -> None:
+    """A disk may hang for so long that many lists come."""
+    file = RecordFile(RecordRule(file=f"{tmp_path}/gpu.jsonl"))
+    call(file, "x" * (record_file.MOST_WAITING - 10_000))
+    for number in range(10):
+        file.add_list(RESOURCE, gpus(*(f"g{number}-{each}" for each in range(100))))
+    call(file, "last")
+    file.start()
+    end(file)
+    assert lines(tmp_path / "gpu.jsonl")[-1]["message"] == "last"
 
 
 @pytest.mark.parametrize("options", [{"max_size": 0}, {"files": 0}])

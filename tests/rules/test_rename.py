@@ -23,10 +23,14 @@ async def test_devices_keep_everything_but_the_name_of_their_type() -> None:
         assert isinstance(relay, kd.Relay)
         await relay.on_type_added("card")
         assert plugin.told[-1] == "gpu"
-        assert scanner.counts["card", "renamed"] == 1
+        plugin.show(gpu=widgets("g0", "g1"), nic=widgets("n0"))
+        await served.next_tree()
+        assert scanner.counts == {("card", "renamed"): 1}  # once, not for each list
         scanner.use("old-{name}")
         assert [*await served.next_tree()] == ["old-gpu", "old-nic"]
         assert scanner.inner_type("old-gpu") == "gpu"
+    new = ("card", "old-gpu", "old-nic")
+    assert scanner.counts == {(device_type, "renamed"): 1 for device_type in new}
 
 
 async def test_a_type_that_is_away_keeps_its_name() -> None:

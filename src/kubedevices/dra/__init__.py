@@ -10,6 +10,7 @@ slice_writes         computes the changes that bring the API server to the wante
 publisher            writes the ResourceSlices and keeps them up to date
 api_client           the calls to the API server
 api_answers          checks the answers of the API server
+pauses               random pauses between calls to the API server
 kubeconfig           address of the API server, and the credentials of the driver
 secret               a token or key that no message shows
 service              the DRAPlugin service: the kubelet's calls to prepare and unprepare claims

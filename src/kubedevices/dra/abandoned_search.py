@@ -7,12 +7,12 @@ looks, so that a kubelet that is ending the pod has time for its own call.
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable, Collection
 from typing import NamedTuple, NoReturn
 
 from kubedevices.dra.abandoned_verdict import Answer, why_abandoned
 from kubedevices.dra.claims import ClaimSource
+from kubedevices.dra.pauses import at_random
 from kubedevices.dra.prepared_file import PreparedClaim
 from kubedevices.errors import ApiRefused, ApiUnreachable, KubedevicesError
 from kubedevices.host import deadlines
@@ -68,7 +68,7 @@ class AbandonedSearch:
     async def run(self) -> NoReturn:
         """Look now and then."""
         while True:
-            pause = self._timing.interval * random.uniform(0.5, 1)
+            pause = at_random(self._timing.interval)
             if self._since:
                 pause = min(pause, self._timing.confirm)
             await deadlines.within(pause, self._asked.wait())

@@ -7,12 +7,12 @@ listed once, and then only the claims that were found are read again.
 
 import asyncio
 import logging
-import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, NoReturn, Protocol
 
 from kubedevices.dra.abandoned_verdict import is_deleted
 from kubedevices.dra.claims import ClaimSource
+from kubedevices.dra.pauses import at_random
 from kubedevices.errors import ApiRefused, ApiUnreachable
 from kubedevices.plugin.timing import back_off
 from kubedevices.values.allocation import ClaimReference
@@ -75,8 +75,7 @@ class Allocations:
             failures = failures + 1 if self._wanted.is_set() else 0
             is_waiting = self._found or self._problem
             pause = back_off(_FIRST_PAUSE, _LAST_PAUSE, failures) if is_waiting else 0
-            # Random, so that the nodes of a cluster do not ask at the same time.
-            await asyncio.sleep(pause * random.uniform(0.5, 1))
+            await asyncio.sleep(at_random(pause))
 
     async def _look(self) -> None:
         now = asyncio.get_running_loop().time()

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from kubedevices.dra.claim_cdi import (
     CdiEdits,
@@ -52,6 +52,18 @@ _Members = dict[tuple[str, str], list[Result]]
 _log = logging.getLogger(__name__)
 
 
+class _LateCall(NamedTuple):
+    """A call that goes on after its deadline, and the devices that it works on."""
+
+    task: asyncio.Task[Any]
+    claimed: ClaimedDevices
+
+    def works_on(self, group: DeviceGroup) -> bool:
+        ours = self.claimed
+        is_same = ours.device_type == group.device_type
+        return is_same and not set(ours.device_ids).isdisjoint(group.device_ids)
+
+
 class ClaimHooks:
     """Calls the hooks of one driver; `hooks_of` returns the hooks of a device type.
 
@@ -71,9 +83,7 @@ class ClaimHooks:
         self._dev_root, self.timeouts, self._longest = dev_root, timeouts, longest
         # The late call of each claim, by UID. Meanwhile no other hook is called for the claim: both
         # could change the same device.
-        self._late: dict[str, asyncio.Task[Any]] = {}
-        # By the same UID: the name of the call, and the device type and IDs that it works on.
-        self._late_devices: dict[str, tuple[str, str, frozenset[str]]] = {}
+        self._late: dict[str, _LateCall] = {}
         self._logged_annotations: set[tuple[str, str]] = set()
 
     def plan(
@@ -204,10 +214,9 @@ class ClaimHooks:
 
     def _check_no_late_call(self, claim: ClaimReference, groups: Sequence[DeviceGroup]) -> None:
         """Raise `ClaimRefused` if a late call of another claim works on a device of `groups`."""
-        for name, device_type, device_ids in self._late_devices.values():
-            for each in groups:
-                if each.device_type == device_type and not device_ids.isdisjoint(each.device_ids):
-                    raise ClaimRefused(str(claim), f"{name} has still not returned")
+        for late in self._late.values():
+            if any(map(late.works_on, groups)):
+                raise ClaimRefused(str(claim), f"{late.task.get_name()} has still not returned")
 
     def is_late(self, claim: ClaimReference) -> bool:
         """Whether the claim has a late call."""
@@ -218,10 +227,10 @@ class ClaimHooks:
 
         Raises `ClaimRefused` after `timeout` seconds; None means no limit.
         """
-        if task := self._late.get(claim.uid):
-            await asyncio.wait({task}, timeout=timeout)
-            if not task.done():
-                raise ClaimRefused(str(claim), f"{task.get_name()} has still not returned")
+        if late := self._late.get(claim.uid):
+            await asyncio.wait({late.task}, timeout=timeout)
+            if not late.task.done():
+                raise ClaimRefused(str(claim), f"{late.task.get_name()} has still not returned")
 
     async def _finish(
         self, hook: Callable[[ClaimedDevices], Awaitable[T]], claimed: ClaimedDevices
@@ -239,9 +248,8 @@ class ClaimHooks:
             return task.result()
         # The task is not cancelled: an interrupted change of a device would be worse than a late
         # change.
-        self._late[uid] = task
-        self._late_devices[uid] = name, claimed.device_type, frozenset(claimed.device_ids)
-        task.add_done_callback(lambda _: (self._late.pop(uid), self._late_devices.pop(uid)))
+        self._late[uid] = _LateCall(task, claimed)
+        task.add_done_callback(lambda _: self._late.pop(uid))
         task.add_done_callback(_log_failure)
         resource = f"{self._driver}/{claimed.device_type}"
         raise HookTimedOut(resource, name, seconds, "prepare_timeout")

@@ -8,11 +8,11 @@ the slices every five minutes.
 import asyncio
 import contextlib
 import logging
-import random
 from collections.abc import Collection, Coroutine, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from kubedevices.dra.api_client import ApiClient
+from kubedevices.dra.pauses import at_random
 from kubedevices.dra.slice_writes import Pool, StoredForms, plan_writes
 from kubedevices.dra.slices import DeviceObject
 from kubedevices.errors import ApiRefused, ApiUnreachable
@@ -141,7 +141,7 @@ class Publisher:
         are still there.
         """
         timing = self._timing
-        pause = back_off(timing.invalid, timing.last_invalid, refusals) * random.uniform(0.5, 1)
+        pause = at_random(back_off(timing.invalid, timing.last_invalid, refusals))
         try:
             found, version = await self._api.list_slices(self._driver, self._node)
             names = _names([each["spec"].get("devices", []) for each in found])
@@ -250,10 +250,7 @@ class Publisher:
 
     async def _pause(self, failures: int, retry_after: float | None) -> None:
         timing = self._timing
-        pause = back_off(timing.first_retry, timing.last_retry, failures)
-        # The pause is random, so that the drivers of all nodes do not call at the same time after
-        # an outage of the API server.
-        pause *= random.uniform(0.5, 1)
+        pause = at_random(back_off(timing.first_retry, timing.last_retry, failures))
         if retry_after is not None and retry_after > pause:
             pause = retry_after
             _log.info("%s: waits %.0f s, as the API server asks for", self._driver, pause)

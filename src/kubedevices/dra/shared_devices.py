@@ -21,31 +21,28 @@ class SharedDevices:
     """
 
     def __init__(self) -> None:
-        self._done: dict[str, tuple[DeviceGroup, ...]] = {}
-        self._undone: set[str] = set()
+        # By UID: what differs from the checkpoint.
+        self._changed: dict[str, tuple[DeviceGroup, ...]] = {}
 
     def note_done(self, uid: str, groups: Iterable[DeviceGroup]) -> None:
         """Record the work of a claim that is not ready yet."""
-        self._done[uid] = tuple(groups)
-        self._undone.discard(uid)
+        self._changed[uid] = tuple(groups)
 
     def note_undone(self, uid: str) -> None:
         """Record that the work of a claim is undone, though the checkpoint still has the claim."""
-        self._done.pop(uid, None)
-        self._undone.add(uid)
+        self._changed[uid] = ()
 
     def forget(self, uid: str) -> None:
         """Forget a claim: from now on only the checkpoint counts."""
-        self._done.pop(uid, None)
-        self._undone.discard(uid)
+        self._changed.pop(uid, None)
 
     def work_of_others(self, uid: str, ready: Mapping[str, Sequence[DeviceGroup]]) -> Work:
         """Return the work that other claims than `uid` use; `ready` are the ready claims by UID."""
-        claims = {**ready, **self._done}
+        claims = {**ready, **self._changed}
         return {
             group.label: group
             for other, groups in claims.items()
-            if other != uid and other not in self._undone
+            if other != uid
             for group in groups
             if group.label
         }

@@ -50,8 +50,7 @@ class Damper:
             recovers_at = self._recovers_at(device)
             if recovers_at is None or now < recovers_at:
                 return False
-            device.out_since = None
-            device.turns.clear()
+            device.out_since, device.turns = None, []
         turns_at = self._turns_at(device)
         if turns_at is not None and now >= turns_at:
             device.is_ok, device.against_since = is_ok, None
@@ -73,8 +72,7 @@ class Damper:
     def put_back(self, device_id: str) -> None:
         """End that a device is out; its next observation counts."""
         if (device := self._devices.get(device_id)) is not None:
-            device.out_since = None
-            device.turns.clear()
+            device.out_since, device.turns = None, []
 
     def next_at(self) -> float | None:
         """Return when a reported health will change if the observed health stays; None: never."""

@@ -79,8 +79,10 @@ class Damped(RuledMiddleware[HealthRule]):
         self._plan_checks(tree, ruled)
         for name, rule in ruled.items():
             self.warn_of_unused_globs(name, rule.ignore, tree.devices(name), now)
+        self._facts.keep_only(tree)
         for gone in [each for each in self._reported if each[1] not in tree.devices(each[0])]:
             del self._reported[gone]  # if it returns, its first check counts again
+            self._ignored.discard(gone)
         unchecked = self._unchecked(now)
         self.is_waiting = bool(unchecked) and not self._has_reported
         self._has_reported = not self.is_waiting

@@ -93,7 +93,7 @@ def check_shares(
         ids = container.device_ids
         if per_container is not None and len(ids) > per_container:
             raise SharesRefused(device_type, ids, per_container)
-        if distinct and len(twins := _first_twins(ids)) > 1:
+        if distinct and (twins := _first_twins(ids)):
             raise SharesRefused(device_type, twins)
 
 
@@ -136,16 +136,17 @@ def prefer(
     chosen = natural_order(set(must_include))
     picks = Counter(map(device_of, chosen))
     free: dict[str, list[str]] = {}
-    for each in set(available).union(chosen):
+    for each in sorted(set(available).union(chosen), key=number_of, reverse=True):
         free.setdefault(device_of(each), []).append(each)
-    used = {device: max(0, total.get(device, 0) - len(left)) for device, left in free.items()}
+    # A device that is not listed any more counts as unused.
+    used = {device: total.get(device, len(left)) - len(left) for device, left in free.items()}
     for each in chosen:
         free[device_of(each)].remove(each)
 
-    def rank(device: str) -> tuple[int, int]:
+    def rank(device: str) -> tuple[int, ...]:
         if spreading == "pack":
             # `min` takes the smallest rank, so the most used device has the lowest number.
-            return -used[device] - picks[device], 0
+            return (-used[device] - picks[device],)
         return picks[device], used[device]
 
     while (missing := size - len(chosen)) > 0:
@@ -161,8 +162,6 @@ def prefer(
             taken = equal
         for device in taken:
             # The lowest number: if a later rule gives fewer replicas, few high numbers are in use.
-            lowest = min(free[device], key=number_of)
-            free[device].remove(lowest)
-            chosen.append(lowest)
+            chosen.append(free[device].pop())
             picks[device] += 1
     return chosen

@@ -147,8 +147,8 @@ class Shared(RuledMiddleware[ShareRule]):
             if rule is None:
                 shared.put_list(device_type, dict(devices), tree.sent(device_type))
                 continue
-            rules[device_type] = rule
-            found = served[device_type] = self._share(device_type, rule, devices)
+            found = self._share(device_type, rule, devices)
+            served[device_type], rules[device_type] = found, rule
             replicas = chain.from_iterable(each.replicas for each in found.values())
             shared.put_list(device_type, {each.id: each for each in replicas})
             self.warn_of_unused_globs(device_type, (each.ids for each in rule.rules), devices, now)

@@ -3,11 +3,11 @@
 import asyncio
 import contextlib
 import logging
-import random
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
+from kubedevices.dra.pauses import at_random
 from kubedevices.errors import (
     ApiRefused,
     ApiUnreachable,
@@ -146,8 +146,7 @@ class NodeLabel(ModeSource):
                 self._problems.pop("call", None)
             except (ApiRefused, ApiUnreachable) as error:
                 self._log("call", error)
-                # Random, so that the nodes of a cluster do not ask at the same time.
-                await asyncio.sleep(LABEL_INTERVAL * random.uniform(0.5, 1))
+                await asyncio.sleep(at_random(LABEL_INTERVAL))
 
     async def _follow(self, changed: Callable[[], None]) -> None:
         """Read the node, and follow it until the server ends the watch."""
