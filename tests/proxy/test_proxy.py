@@ -158,6 +158,7 @@ async def test_calls_of_several_containers_pass(short_dir: Path) -> None:
         assert plugin.pre_starts == [("c", "a")]
 
 
+@pytest.mark.parametrize("code", [StatusCode.DATA_LOSS, StatusCode.DEADLINE_EXCEEDED])
 @pytest.mark.parametrize(
     ("name", "method"),
     [
@@ -166,18 +167,17 @@ async def test_calls_of_several_containers_pass(short_dir: Path) -> None:
         ("pre_start", services.PRE_START_CONTAINER),
     ],
 )
-async def test_errors_keep_code_and_text(short_dir: Path, name: str, method: str) -> None:
-    """What the plugin refuses with is what the kubelet hears."""
+async def test_errors_keep_code_and_text(
+    short_dir: Path, name: str, method: str, code: StatusCode
+) -> None:
+    """What the plugin refuses with is what the kubelet hears, also if the plugin waited in vain."""
     async with proxied(short_dir, rules=ruled(repair=False)) as rig:
         plugin = await rig.plugin(*healthy("a"), pre_start=True, preferred=lambda _: ())
         served = await rig.served(1)
-        plugin.errors[name] = RpcError(StatusCode.DATA_LOSS, "ein Fehler: 100 %")
+        plugin.errors[name] = RpcError(code, "ein Fehler: 100 %")
         with pytest.raises(RpcError) as refused:
             await ask(served, method)
-        assert (refused.value.code, refused.value.message) == (
-            StatusCode.DATA_LOSS,
-            "ein Fehler: 100 %",
-        )
+        assert (refused.value.code, refused.value.message) == (code, "ein Fehler: 100 %")
 
 
 async def test_a_plugin_that_hangs_ends_at_its_deadline(short_dir: Path) -> None:
