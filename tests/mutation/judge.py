@@ -70,7 +70,9 @@ def stages_of(module: str, tree: Path) -> list[tuple[str, ...]]:
     parts = Path(module).relative_to(SOURCE).with_suffix("").parts
     package = tree / "tests" / parts[0]
     named = re.compile(rf"\bkubedevices\.{re.escape('.'.join(parts))}\b")
-    others = sorted(package.rglob("test_*.py"))
+    # A verb of the package's name tests it as its users call it.
+    verb = (tree / "tests/cli").glob(f"test_{parts[0]}*.py")
+    others = sorted({*package.rglob("test_*.py"), *verb})
     every = sorted((tree / "tests").rglob("test_*.py"))
     own = [each for each in others if each.stem.startswith(f"test_{parts[-1]}")]
     # A module of one package may be tested where two meet: `serving/test_allocations` of `dra`.

@@ -199,11 +199,7 @@ class _DraLook:
             frozenset(each.reference.uid for each in before),
         )
         drivers = drivers_of(sources, self.wanted)
-        known = {
-            claim_file_name(each.name, claim.reference.uid)
-            for each in files
-            for claim in each.claims
-        }
+        known = {claim_file_name(each.name, claim.uid) for each in files for claim in each.claims}
         unknown = {each.name for each in files if each.problem}
         leftover = tuple(
             each
