@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -114,3 +115,19 @@ def test_each_state_file_may_be_anything(
     with told if is_told else contextlib.nullcontext():
         READERS[name](path)
     outside.assert_untouched()
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_no_state_file_fills_the_memory(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """A file that something fills without an end is not read; it is said why."""
+    caplog.set_level("DEBUG")
+    path = tmp_path / "state" / name
+    path.parent.mkdir(parents=True)
+    path.touch()
+    os.truncate(path, 2**26 + 1)
+    told = pytest.raises(CannotRead, match=r": more than \d+ bytes")
+    with told if name == "maintenance.json" else contextlib.nullcontext():
+        READERS[name](path)
+        assert "more than " in caplog.text

@@ -25,7 +25,7 @@ from kubedevices.values.allocation import AllocateResponse, ContainerAllocateRes
 from kubedevices.values.device import Device, DeviceSpec, Mount
 from kubedevices.values.device_tree import DeviceTree
 from tests.fake_plugin import RESOURCE, healthy
-from tests.proxy_rig import ProxyRig
+from tests.proxy_rig import ProxyRig, ruled
 from tests.serving.test_plugin_pages import numbers, page
 from tests.waiting import until
 from tests.widgets import QUICK
@@ -255,6 +255,22 @@ async def test_a_claim_is_unprepared_without_its_plugin(
                 await asyncio.sleep(0.01)
         assert not [*rig.node.cdi_dir.iterdir()]
         assert RESOURCE not in rig.proxy.resources
+
+
+async def test_while_a_plugin_is_away_only_devices_of_claims_stay_usable(short_dir: Path) -> None:
+    """By `hold`: nobody could prepare a free device; the pods that run lose none of theirs."""
+
+    def tainted() -> set[str]:
+        return {each["name"] for each in rig.node.published("example.com") if "taints" in each}
+
+    async with bridged(short_dir, rules=ruled(hold=3600.0, allocate_wait=0.0)) as rig:
+        plugin = await rig.plugin(*healthy("a", "b", "c"))
+        held = {*(await rig.claim("pod", widget=2)).devices}
+        await plugin.stop()
+        await until(lambda: tainted() == {"a", "b", "c"} - held)
+        await plugin.start()
+        await plugin.register()
+        await until(lambda: not tainted())
 
 
 @contextlib.asynccontextmanager

@@ -158,6 +158,7 @@ async def test_calls_of_several_containers_pass(short_dir: Path) -> None:
         assert plugin.pre_starts == [("c", "a")]
 
 
+@pytest.mark.parametrize("code", [StatusCode.DATA_LOSS, StatusCode.DEADLINE_EXCEEDED])
 @pytest.mark.parametrize(
     ("name", "method"),
     [
@@ -166,18 +167,17 @@ async def test_calls_of_several_containers_pass(short_dir: Path) -> None:
         ("pre_start", services.PRE_START_CONTAINER),
     ],
 )
-async def test_errors_keep_code_and_text(short_dir: Path, name: str, method: str) -> None:
-    """What the plugin refuses with is what the kubelet hears."""
+async def test_errors_keep_code_and_text(
+    short_dir: Path, name: str, method: str, code: StatusCode
+) -> None:
+    """What the plugin refuses with is what the kubelet hears, also if the plugin waited in vain."""
     async with proxied(short_dir, rules=ruled(repair=False)) as rig:
         plugin = await rig.plugin(*healthy("a"), pre_start=True, preferred=lambda _: ())
         served = await rig.served(1)
-        plugin.errors[name] = RpcError(StatusCode.DATA_LOSS, "ein Fehler: 100 %")
+        plugin.errors[name] = RpcError(code, "ein Fehler: 100 %")
         with pytest.raises(RpcError) as refused:
             await ask(served, method)
-        assert (refused.value.code, refused.value.message) == (
-            StatusCode.DATA_LOSS,
-            "ein Fehler: 100 %",
-        )
+        assert (refused.value.code, refused.value.message) == (code, "ein Fehler: 100 %")
 
 
 async def test_a_plugin_that_hangs_ends_at_its_deadline(short_dir: Path) -> None:
@@ -303,13 +303,25 @@ async def test_a_restarted_proxy_finds_a_plugin_that_registered_once(short_dir: 
 async def test_a_plugin_that_registered_once_may_be_slow_when_the_proxy_starts(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When a whole node starts, a plugin can listen for seconds before it answers."""
+    """When a whole node starts, a plugin can listen for seconds before it answers.
+
+    So it is dialled again within the second, and one that hangs for good every half minute.
+    """
+    sleep, pauses = asyncio.sleep, list[float]()
+
+    async def pause(seconds: float) -> None:
+        task = asyncio.current_task()
+        if task is not None and task.get_name() == f"known plugin of {RESOURCE}":
+            pauses.append(seconds)
+            seconds = 0
+        await sleep(seconds)
+
     async with proxied(short_dir) as rig:
         await rig.plugin(*healthy("a"))
         await rig.served(1)
         await rig.stop_proxy()
         await until(lambda: not rig.kubelet.connected(RESOURCE))
-        failures = [DialPluginFailed("slow"), PluginOptionsFailed("slow")]
+        failures = [DialPluginFailed("slow"), PluginOptionsFailed("slow")] * 4
         connect = PluginScanner.connect
 
         async def slow(*args: Any, **options: Any) -> None:
@@ -318,10 +330,12 @@ async def test_a_plugin_that_registered_once_may_be_slow_when_the_proxy_starts(
             await connect(*args, **options)
 
         monkeypatch.setattr(PluginScanner, "connect", slow)
-        monkeypatch.setattr("kubedevices.proxy.inside_directory._FIRST_PAUSE", 0.01)
+        monkeypatch.setattr(asyncio, "sleep", pause)
         await rig.start_proxy()
         await rig.served(1)
         assert failures == []
+    assert pauses == sorted(pauses)
+    assert (pauses[0], pauses[-1]) == (0.5, 30.0)
 
 
 async def test_a_restarted_kubelet_gets_everything_again(short_dir: Path) -> None:

@@ -99,6 +99,22 @@ async def test_a_proxy_serves_where_it_cannot_be_asked(
         assert "cannot ask this proxy" in caplog.text
 
 
+async def test_another_file_in_the_place_of_the_socket_costs_nothing(short_dir: Path) -> None:
+    """It gets another name; the next proxy is asked at the same place."""
+    (short_dir / "state").mkdir(mode=0o750)
+    (short_dir / "state" / PROXY_SOCKET_NAME).write_text("mine")
+    async with proxied(short_dir) as rig:
+        for _ in range(2):
+            plugin = await rig.plugin(*healthy("a"))
+            (told,) = await ask_proxy(rig.state / PROXY_SOCKET_NAME)
+            assert told.resource == RESOURCE
+            await plugin.stop()
+            await rig.stop_proxy()
+            await rig.start_proxy()
+        files = [each for each in rig.state.iterdir() if each.is_file()]
+        assert "mine" in [each.read_text() for each in files]
+
+
 async def test_without_a_proxy_the_answer_is_empty(short_dir: Path) -> None:
     """No file, no socket, no directory, and a socket that nobody listens on."""
     (short_dir / "file").touch()

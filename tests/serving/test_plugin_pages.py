@@ -239,8 +239,8 @@ def test_metrics_and_state_have_the_counts(short_dir: Path, plugin: list[object]
             ("pre_start_errors_total", RESOURCE): 0,
         }.items():
             assert found[key] == value, key
-        held = [key for key in found if key[0] == "device_allocated"]
-        (entry,) = held
+        ((entry, count),) = [each for each in found.items() if each[0][0] == "device_allocated"]
+        assert count == 1
         assert entry[1] == "main", "container_name"
         assert entry[3:] == ("train", "default", RESOURCE)
         state: dict[str, Any] = json.loads(page(url, "/state")[1])

@@ -1,7 +1,7 @@
 """A node changes its mode while it serves: held devices stay, and no device is in both APIs."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 import kubedevices as kd
 from kubedevices.dra.state_files import StateFiles
 from kubedevices.errors import RpcError, UsageError
+from kubedevices.host import deadlines
 from kubedevices.serving import switch as switch_module
 from kubedevices.serving.modes import run_until_signal
 from kubedevices.testing.api_server import HANG_UP
@@ -49,6 +50,24 @@ async def test_a_plugin_that_never_switches_asks_no_api_server(rig: NodeRig) -> 
         assert not rig.api.requests
         assert not rig.pods.questions
         assert not rig.service.exists()
+
+
+@pytest.mark.parametrize("mode", ["device-plugin", "dra"])
+async def test_a_node_at_rest_decides_nothing(
+    rig: NodeRig, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """Only a device that waits is looked at again and again."""
+    within, pauses = deadlines.within, list[float | None]()
+
+    async def noting(seconds: float | None, waiting: Awaitable[object]) -> bool:
+        task = asyncio.current_task()
+        if task is not None and task.get_name() == "handover":
+            pauses.append(seconds)
+        return await within(seconds, waiting)
+
+    monkeypatch.setattr(deadlines, "within", noting)
+    async with rig.settled(mode):
+        await until(lambda: pauses[-1] is None)
 
 
 async def test_a_driver_has_started_when_its_sockets_exist(rig: NodeRig) -> None:

@@ -73,14 +73,14 @@ class ExposeScanner(PolledScanner):
 
     @classmethod
     def from_file(cls, file: Path, *, dev_root: Path = DEV_ROOT, inject: Inject = "nodes") -> Self:
-        """Read `file` and log its warnings; raises `CannotRead` and `ConfigError`.
+        """Read `file`; raises `CannotRead` and `ConfigError`.
 
         A `dev_root` that is not a directory is an error too: no device would ever be found.
         """
         check_dev_root(dev_root)
         # The follower comes first, so that it notices a change during the first reading.
         follower = ConfigFollower(file, load_expose_config)
-        scanner = cls(read_config(file), dev_root=dev_root, inject=inject)
+        scanner = cls(load_expose_config(file)[0], dev_root=dev_root, inject=inject)
         follower.apply = scanner.use
         scanner.follower = follower
         return scanner
@@ -289,11 +289,3 @@ def _log_events(resource: str, what: str, device_ids: Collection[str]) -> None:
         return
     _log.info("%s: %s … (%d in all) %s", resource, in_order[0], len(in_order), what)
     _log.debug("%s: %s: %s", resource, what, ", ".join(in_order))
-
-
-def read_config(file: Path) -> ExposeConfig:
-    """Read `file` and log its warnings; raises `CannotRead` and `ConfigError`."""
-    config, report = load_expose_config(file)
-    for warning in report.warnings:
-        _log.warning("%s", warning)
-    return config

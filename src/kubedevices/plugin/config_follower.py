@@ -89,8 +89,6 @@ class ConfigFollower(Generic[Config]):
                 _log.error("%s", problem)  # no traceback: a message for the operator
             _log.error("the configuration before stays in force")
             return
-        for warning in report.warnings:
-            _log.warning("%s", warning)
         self.reloads += 1
         self.is_in_force = True
         self.read_at = time.time()

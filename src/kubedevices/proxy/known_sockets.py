@@ -6,6 +6,7 @@ and does not wait for registrations.
 
 import asyncio
 import logging
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ class KnownSockets:
         )
         self._sockets: dict[str, str] = {}
         self._changed = asyncio.Event()
+        # For `keep`, whose last write may begin while a thread still writes an earlier change.
+        self._writing = threading.Lock()
 
     def load(self) -> Mapping[str, Path]:
         """Return the socket of each resource by the file; empty if the file is unreadable."""
@@ -67,10 +70,11 @@ class KnownSockets:
                 self._write()
 
     def _write(self) -> None:
-        try:
-            self._file.write({"sockets": dict(sorted(self._sockets.items()))})
-        except OSError as error:
-            _log.warning("%s cannot be written: %s", self._file.path, error.strerror)
+        with self._writing:
+            try:
+                self._file.write({"sockets": dict(sorted(self._sockets.items()))})
+            except OSError as error:
+                _log.warning("%s cannot be written: %s", self._file.path, error.strerror)
 
 
 def _sockets_in(document: Any) -> dict[str, str]:

@@ -44,12 +44,10 @@ class LiveRules:
 
     @classmethod
     def from_file(cls, file: Path) -> Self:
-        """Read `file` and log its warnings; raises `CannotRead` and `ConfigError`."""
+        """Read `file`; raises `CannotRead` and `ConfigError`."""
         # The follower comes first, so that it notices a change during the first reading.
         follower = ConfigFollower(file, load_proxy_config)
         config, report = load_proxy_config(file)
-        for warning in report.warnings:
-            _log.warning("%s", warning)
         rules = cls(config, report)
         rules.follower = follower
         follower.apply = rules._apply

@@ -1,15 +1,12 @@
 """The options for a scanner in both APIs: the options of each API, and the source of the mode."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kubedevices.dra.options import DraOptions
 from kubedevices.plugin.options import RunnerOptions
 from kubedevices.serving.handover import HandoverTiming
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class TwoApisOptions(RunnerOptions, DraOptions, total=False):
@@ -31,11 +28,11 @@ class TwoApisOptions(RunnerOptions, DraOptions, total=False):
     handover_timing: HandoverTiming
 
 
-def of_plugins(options: "Mapping[str, Any]") -> RunnerOptions:
+def of_plugins(options: Mapping[str, Any]) -> RunnerOptions:
     """Return the options of the device plugin."""
     return {key: options[key] for key in RunnerOptions.__annotations__ if key in options}  # type: ignore[return-value]
 
 
-def of_drivers(options: "Mapping[str, Any]") -> DraOptions:
+def of_drivers(options: Mapping[str, Any]) -> DraOptions:
     """Return the options of the DRA driver."""
     return {key: options[key] for key in DraOptions.__annotations__ if key in options}  # type: ignore[return-value]

@@ -106,9 +106,7 @@ def with_proxy(deployment: Deployment, args: argparse.Namespace) -> Deployment:
     found = replace(deployment, mounts=tuple(_mount(text) for text in args.mount))
     if args.config is None:
         return found
-    config, report = load_proxy_config(args.config)
-    for warning in report.warnings:
-        print_to_stderr(f"kubedevices: {warning}")
+    config, _ = load_proxy_config(args.config)
     files = []
     for resource, rule in config.resources.items():
         checks = (*rule.health.checks, rule.health.recover) if rule.health is not None else ()
@@ -247,9 +245,7 @@ def _read(args: argparse.Namespace) -> "tuple[ExposeConfig, str]":
     if args.profile is None:
         from kubedevices.expose.config import load_expose_config
 
-        config, report = load_expose_config(args.config)
-        for warning in report.warnings:
-            print_to_stderr(f"kubedevices: {warning}")
+        config, _ = load_expose_config(args.config)
         return config, text_of(args.config)
     from kubedevices.expose.read_profiles import DOMAIN, combine, combined_text
 
