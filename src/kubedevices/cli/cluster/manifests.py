@@ -111,7 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"image name with its registry (default: {IMAGE}, which you have to import on every "
         "node)",
     )
-    add_deployment_arguments(parser)
+    add_deployment_arguments(parser, plugins)
     add_unit_arguments(parser)
     add_kwok_arguments(parser)
     group = parser.add_argument_group("proxy")
