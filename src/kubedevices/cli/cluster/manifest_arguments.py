@@ -97,8 +97,8 @@ def _add_host_arguments(parser: argparse.ArgumentParser, plugins: Sequence[str])
         default=[],
         metavar="HOST[:INSIDE][:rw]",
         help=f"{those(plugins, 'run', 'expose', 'proxy')}: a directory of the host, where the "
-        "container sees it (default: at the same path) and whether it may write there; may be given "
-        "several times. A health check may need it. /sys needs no mount, every container has it",
+        "container sees it (default: at the same path) and whether it may write there; may be "
+        "given several times. A health check may need it. /sys needs no mount, every container has it",
     )
     group.add_argument(
         "--dev-dir",
