@@ -98,7 +98,8 @@ def _add_host_arguments(parser: argparse.ArgumentParser, plugins: Sequence[str])
         metavar="HOST[:INSIDE][:rw]",
         help=f"{those(plugins, 'run', 'expose', 'proxy')}: a directory of the host, where the "
         "container sees it (default: at the same path) and whether it may write there; may be "
-        "given several times. A health check may need it. /sys needs no mount, every container has it",
+        "given several times. A health check may need it. /sys needs no mount, every container "
+        "has it",
     )
     group.add_argument(
         "--dev-dir",
@@ -123,8 +124,8 @@ def _add_host_arguments(parser: argparse.ArgumentParser, plugins: Sequence[str])
     group.add_argument(
         "--pod-resources",
         action="store_true",
-        help="mount the kubelet's podresources socket: the metrics also say which pod holds which "
-        "device, and Prometheus finds the pods by annotations",
+        help="mount the kubelet's podresources socket, which a proxy always has: the metrics also "
+        "say which pod holds which device, and Prometheus finds the pods by annotations",
     )
 
 
