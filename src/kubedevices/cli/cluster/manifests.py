@@ -121,7 +121,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=some_path,
         metavar="DAEMONSET",
         help="proxy: print the patch for the DaemonSet of another plugin, read from this file, or "
-        "from stdin for -: its volumes of the plugin directory and of the kubelet's plugins_registry",
+        "from stdin for -: its volumes of the plugin directory and of the kubelet's "
+        "plugins_registry",
     )
     group.add_argument(
         "--inside-dir",
