@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from examples.runc_config import minimal_config
 from kubedevices.host.device_files import read_device_file, read_device_files
 from kubedevices.host.runtimes import oci
 from kubedevices.values.allocation import ContainerOptions
@@ -44,7 +45,7 @@ def prove_access(bundle: Path, given: dict[str, Any]) -> list[str]:
     foreign = next((path for path in FOREIGN if path not in taken and Path(path).exists()), None)
     command = ["/bin/busybox", "sh", "-c", SCRIPT, "sh", *paths, *([foreign] if foreign else [])]
     config = oci.apply_to_oci(
-        oci.minimal_config(command), options, read_device_files(oci.host_paths(options))
+        minimal_config(command), options, read_device_files(oci.host_paths(options))
     )
     if foreign:
         # The device file is created, but the cgroup has no permission for it: opening it must fail.

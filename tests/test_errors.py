@@ -22,6 +22,7 @@ CLASSES = [
     if isinstance(value, type)
     and issubclass(value, BaseException)
     and value.__module__ == module.__name__
+    and not value.__name__.startswith("_")  # a form of texts, of no interest to users
 ]
 
 
@@ -29,7 +30,9 @@ def rows(error: type[BaseException], before: str, behind: str) -> Iterator[tuple
     """Yield the name of a class as it is drawn, and its meaning; then those derived from it."""
     base, *others = error.__bases__
     meaning = (error.__doc__ or "").partition("\n")[0]
-    meaning += "".join(f" Also a {other.__name__}." for other in others)
+    meaning += "".join(
+        f" Also a {each.__name__}." for each in others if not each.__name__.startswith("_")
+    )
     code = getattr(error, "exit_code", 1)
     if code != getattr(base, "exit_code", None):
         meaning += f" Exit code {code}."

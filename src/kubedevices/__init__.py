@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from kubedevices.rules.device_selector import PciRule
     from kubedevices.rules.faults import FaultRule, Faulty
     from kubedevices.rules.filter import Filtered, FilterRule
-    from kubedevices.rules.health import Damped, HealthRule
+    from kubedevices.rules.health import Damped
     from kubedevices.rules.health_gate import Check, HealthGate
+    from kubedevices.rules.health_rule import HealthRule
     from kubedevices.rules.hold import Held
     from kubedevices.rules.hold_rule import HoldRule
     from kubedevices.rules.inject import Injected
@@ -73,7 +74,8 @@ _MODULES = {
     "values.device_tree": ("DeviceTree",),
     "errors": ("KubedevicesError",),
     "rules.hold_rule": ("HoldRule",),
-    "rules.health": ("Damped", "HealthRule"),
+    "rules.health": ("Damped",),
+    "rules.health_rule": ("HealthRule",),
     "rules.health_gate": ("Check", "HealthGate"),
     "rules.faults": ("FaultRule", "Faulty"),
     "rules.hold": ("Held",),

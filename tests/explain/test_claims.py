@@ -23,8 +23,6 @@ from kubedevices.explain.on_node.driver_facts import (
     DriverFacts,
     DriverFiles,
     KubeletClaims,
-    PreparedFacts,
-    RefusedClaim,
 )
 from kubedevices.explain.on_node.facts import NOBODY, RegistrySocket, ResourceFacts, Socket
 from kubedevices.explain.on_node.host_paths import HostPaths
@@ -84,8 +82,8 @@ async def test_the_files_of_a_driver_say_who_has_what(host: Path) -> None:
     assert driver == DriverFiles(
         DRIVER,
         host / "plugins" / DRIVER,
-        claims=(PreparedFacts(ONE, (PART,), lacks_file=True),),
-        refused=(RefusedClaim("lab", "c2", "the pod lab/old holds it"),),
+        claims=(ClaimFacts(str(ONE), (PART,), ONE.uid, is_ours=True, lacks_file=True),),
+        refused={"lab/c2": "the pod lab/old holds it"},
         devices=(),
     )
     (host / "cdi").mkdir()
@@ -113,7 +111,7 @@ def test_a_claim_that_no_container_has_is_named_with_the_command_that_frees_it()
     unused = ClaimFacts("lab/c1", (PART,), is_ours=True, unused=why)
     used = ClaimFacts("lab/c0", (PART,), is_ours=True)
     reason = "claim lab/c2: the claim lab/c1 still holds device gpu-0"
-    refused = (RefusedClaim("lab", "c2", reason), RefusedClaim("lab", "c3", "lab/c11 still holds"))
+    refused = {"lab/c2": reason, "lab/c3": "lab/c11 still holds"}
     files = DriverFiles(DRIVER, Path(), refused=refused)
     _, warned, waits, other = judged(DriverFacts(DRIVER, RUNS, (), (unused, used), files))
     assert warned.result == "warning"
@@ -153,7 +151,7 @@ def test_a_claim_that_is_not_prepared_is_a_problem_with_its_reason() -> None:
     claims = tuple(
         ClaimFacts(f"lab/c{n}", (PART._replace(device=f"gpu-{n}"),), f"uid-{n}") for n in range(2)
     )
-    refused = (RefusedClaim("lab", "c9", "there is no device"),)
+    refused = {"lab/c9": "there is no device"}
     files = DriverFiles(DRIVER, Path(), refused=refused)
     fine, bad = judged(DriverFacts(DRIVER, RUNS, (), claims, files))
     assert fine.result == "ok"

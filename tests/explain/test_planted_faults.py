@@ -14,7 +14,7 @@ import pytest
 from kubedevices.dra import api_client
 from kubedevices.errors import UsageError
 from kubedevices.explain.in_cluster import read_objects
-from kubedevices.explain.in_cluster.judge_device import UNKNOWN_MATCHES
+from kubedevices.explain.in_cluster.device_reason import UNKNOWN_MATCHES
 from kubedevices.host import terminal
 from kubedevices.testing.api_server import HANG_UP, SILENCE, ApiFault
 from kubedevices.testing.api_server.http import ApiRequest

@@ -11,7 +11,7 @@ from kubedevices.expose.config import (
     ExposedHealthRule,
     load_expose_config,
 )
-from kubedevices.expose.match import PciMatch, UsbMatch
+from kubedevices.expose.match_keys import PciMatch, UsbMatch
 
 FULL = """\
 version: 1

@@ -6,6 +6,7 @@ exit code says nothing about the tests: a module that cannot be imported kills i
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -65,16 +66,18 @@ def copy_of_the_tree(directory: Path, root: Path = ROOT) -> Path:
 
 
 def stages_of(module: str, tree: Path) -> list[tuple[str, ...]]:
-    """Return the tests of a module: first those that name it, then those of its whole package."""
+    """Return the tests of a module: first all that name it, then those of its whole package."""
     parts = Path(module).relative_to(SOURCE).with_suffix("").parts
     package = tree / "tests" / parts[0]
-    dotted = ".".join(("kubedevices", *parts))
-    others = sorted(package.rglob("test_*.py"))
-    near = [
-        each
-        for each in others
-        if each.stem.startswith(f"test_{parts[-1]}") or dotted in each.read_text()
-    ]
+    named = re.compile(rf"\bkubedevices\.{re.escape('.'.join(parts))}\b")
+    # A verb of the package's name tests it as its users call it.
+    verb = (tree / "tests/cli").glob(f"test_{parts[0]}*.py")
+    others = sorted({*package.rglob("test_*.py"), *verb})
+    every = sorted((tree / "tests").rglob("test_*.py"))
+    own = [each for each in others if each.stem.startswith(f"test_{parts[-1]}")]
+    # A module of one package may be tested where two meet: `serving/test_allocations` of `dra`.
+    own = own or [each for each in every if each.stem == f"test_{parts[-1]}"]
+    near = [each for each in every if each in own or named.search(each.read_text())]
     stages = [tuple(str(each.relative_to(tree)) for each in files) for files in (near, others)]
     return [each for each in stages if each]
 

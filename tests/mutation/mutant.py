@@ -37,7 +37,7 @@ def with_two_steps_swapped(text: str) -> Iterator[Mutant]:
         for first, second in itertools.pairwise(body):
             if not all(isinstance(each, _STEPS) and _is_step(each) for each in (first, second)):
                 continue
-            if _is_apart(first, second) or _is_apart(second, first):
+            if _is_apart(first, second) or _is_apart(second, first) or _are_fields(first, second):
                 continue  # the order says nothing
             assert first.end_lineno
             assert second.end_lineno
@@ -94,6 +94,23 @@ def _is_apart(statement: ast.stmt, other: ast.stmt) -> bool:
         return False
     ours = {each.id for each in parts if isinstance(each, ast.Name)}
     return not ours & _names(other) and not _stored(other) & _names(statement)
+
+
+def _are_fields(*statements: ast.stmt) -> bool:
+    """Whether both only set attributes of `self`, to values that are not made from `self`."""
+    for each in statements:
+        if not isinstance(each, ast.Assign | ast.AnnAssign) or each.value is None:
+            return False
+        targets = each.targets if isinstance(each, ast.Assign) else [each.target]
+        places = [part for one in targets for part in getattr(one, "elts", [one])]
+        if not all(ast.unparse(part).rpartition(".")[0] == "self" for part in places):
+            return False
+        if any(
+            isinstance(part, ast.Await) or (isinstance(part, ast.Name) and part.id == "self")
+            for part in ast.walk(each.value)
+        ):
+            return False
+    return True
 
 
 def _names(statement: ast.stmt) -> set[str]:

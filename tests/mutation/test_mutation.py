@@ -112,10 +112,15 @@ def test_neighbours_are_swapped_with_all_their_lines() -> None:
         ("self.a = 1; self.done()", True),
         ("a, b = self.both(); self.done()", False),
         ("self.begin(); self.done()", True),
+        ("self.a = set(); self.b = 1", False),
+        ("self.a, self.c = 0, 1; self.b: int = 2", False),
+        ("self.a = 1; self.b = self.a", True),
+        ("self.a = await b(); self.c = 1", True),
+        ("self.a.c = 1; self.b = 1", True),
     ],
 )
 def test_steps_whose_order_says_nothing_stay(steps: str, is_swapped: bool) -> None:
-    """Two local names that know nothing of each other would survive every test."""
+    """Names and fields that know nothing of each other would survive every test."""
     lines = steps.replace("; ", "\n    ")
     found = [*with_two_steps_swapped(f"async def f(self):\n    {lines}\n")]
     assert len(found) == is_swapped
@@ -147,7 +152,15 @@ def test_the_other_tests_of_the_package_come_after_those_that_name_the_module(tr
     (tree / "tests/rules/test_other.py").write_text(TEST)
     near = ("tests/rules/test_doubled.py", "tests/rules/test_other.py")
     assert stages_of(MODULE, tree) == [near, (near[0], "tests/rules/test_first.py", near[1])]
-    assert stages_of("src/kubedevices/none/doubled.py", tree) == []
+    assert stages_of("src/kubedevices/none/other_name.py", tree) == []
+
+
+def test_a_module_without_tests_in_its_package_has_those_of_its_name(tree: Path) -> None:
+    """It is tested where two packages meet."""
+    assert stages_of("src/kubedevices/none/doubled.py", tree) == [("tests/rules/test_doubled.py",)]
+    (tree / "tests/dra").mkdir()
+    (tree / "tests/dra/test_it.py").write_text("from kubedevices.rules.doubled import doubled")
+    assert "tests/dra/test_it.py" in stages_of(MODULE, tree)[0]
 
 
 def test_tests_that_fail_by_themselves_judge_nothing(tree: Path) -> None:

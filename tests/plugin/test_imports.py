@@ -194,7 +194,7 @@ PARTS = {
         cli cli.ready_plugins cli.ready_plugins.expose cli.shared cli.shared.output config
         config.documents config.documents.json_text config.documents.nesting expose
         expose.abilities expose.checks expose.config expose.host expose.identity expose.kept_names
-        expose.match expose.path_patterns
+        expose.match_keys expose.path_patterns
         expose.memory expose.names expose.found expose.naming_holds expose.scanner expose.tree
         expose.witnesses host host.device_files host.device_names_file host.lock_holder host.pci
         host.programs

@@ -11,8 +11,8 @@ from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
 from kubedevices.rules.cordon import FILE_NAME
 from kubedevices.rules.cordon_file import add_cordoned
 from kubedevices.rules.filter import FilterRule
-from kubedevices.rules.health import HealthRule
 from kubedevices.rules.health_gate import Check
+from kubedevices.rules.health_rule import HealthRule
 from kubedevices.rules.share import ShareRule
 from kubedevices.values.allocation import AllocateRequest, ContainerAllocateRequest, PluginOptions
 from tests.fake_kubelet import Connected

@@ -13,8 +13,8 @@ from kubedevices.proxy.live_rules import LiveRules
 from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
 from kubedevices.proxy.state_service import serving_state
 from kubedevices.rules.cordon import FILE_NAME
-from kubedevices.rules.health import HealthRule
 from kubedevices.rules.health_gate import Check
+from kubedevices.rules.health_rule import HealthRule
 from kubedevices.rules.share import ShareRule
 from kubedevices.values.proxied_plugin import ProxiedPlugin, UnhealthyDevice
 from kubedevices.values.socket_paths import PROXY_SOCKET_NAME

@@ -3,7 +3,8 @@
 import pytest
 
 from kubedevices.errors import UsageError
-from kubedevices.rules.damping import Damper, DampingRule
+from kubedevices.rules.damping import Damper
+from kubedevices.rules.health_rule import DampingRule
 
 
 def report(damper: Damper, words: str, start: float = 0.0, step: float = 1.0) -> str:

@@ -11,8 +11,9 @@ from kubedevices.errors import UsageError
 from kubedevices.rules.cordon import Cordoned
 from kubedevices.rules.cordon_file import add_cordoned, change_cordoned, read_cordoned
 from kubedevices.rules.device_facts import DeviceFacts
-from kubedevices.rules.health import Damped, HealthRule
+from kubedevices.rules.health import Damped
 from kubedevices.rules.health_gate import Check
+from kubedevices.rules.health_rule import HealthRule
 from tests.middleware_rig import Scanned, scanned
 from tests.waiting import until
 from tests.widgets import Widgets, widgets

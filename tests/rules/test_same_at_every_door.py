@@ -17,8 +17,8 @@ from kubedevices.proxy.proxy_config import ProxyFaults, ProxyRule, load_proxy_co
 from kubedevices.rules.device_selector import PciRule
 from kubedevices.rules.faults import FaultRule, HealthChange, PreStart
 from kubedevices.rules.filter import FilterRule
-from kubedevices.rules.health import HealthRule
 from kubedevices.rules.health_gate import Check
+from kubedevices.rules.health_rule import HealthRule
 from kubedevices.rules.hold_rule import HoldRule
 from kubedevices.rules.inject_rule import InjectRule
 from kubedevices.rules.record_file import RecordRule

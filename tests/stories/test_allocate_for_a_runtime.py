@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.host.runtimes import oci
+from examples.runc_config import minimal_config
 from kubedevices.values.allocation import (
     AllocateRequest,
     AllocateResponse,
@@ -112,7 +112,7 @@ def test_runc_starts_the_printed_configuration(node: NodeThread, short_dir: Path
     """The input is a config.json; the output has the device too."""
     bundle = short_dir / "bundle"
     make_root_file_system(bundle / "rootfs")
-    (bundle / "base.json").write_text(json.dumps(oci.minimal_config(try_to_open("/dev/widget"))))
+    (bundle / "base.json").write_text(json.dumps(minimal_config(try_to_open("/dev/widget"))))
     script = f"{allocate(node, '--format', 'oci', '--oci-config', 'base.json')} > config.json"
     script += f"\nexec runc --root {bundle}/state run {short_dir.name} </dev/null"
     done = subprocess.run(

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from examples.runc_config import minimal_config
 from kubedevices.errors import RpcError
 from kubedevices.host.device_files import read_device_files
 from kubedevices.host.runtimes import oci
@@ -315,7 +316,7 @@ def test_a_container_without_access_to_its_device_is_found(short_dir: Path, faul
         pod = answering(node, ContainerAllocateResponse(devices=[DeviceSpec(path, "/dev/w")]))
         options = node.call(node.manager.get_device_run_container_options(pod, "main"))
         assert options is not None
-        config = oci.minimal_config(["/bin/busybox", "sleep", "60"])
+        config = minimal_config(["/bin/busybox", "sleep", "60"])
         if fault != "left out":
             files = read_device_files(oci.host_paths(options))
             config = oci.apply_to_oci(config, options, files)

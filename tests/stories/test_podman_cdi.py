@@ -7,7 +7,7 @@ import pytest
 import kubedevices as kd
 from kubedevices.host.cdi_inventory import CdiInventory
 from kubedevices.host.cdi_specs import read_registry, write_spec
-from kubedevices.host.runtimes import cdi, podman
+from kubedevices.host.runtimes import cdi, engine
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.values.allocation import ContainerOptions
@@ -115,7 +115,7 @@ def test_printed_podman_arguments_start_a_container(judge: Podman) -> None:
         'echo "$WIDGET"; read line </shared/note && echo "$line"; (echo >/shared/x) || echo ro;'
     )
     opening = f": </dev/mine && : <{other} && echo opened"
-    done = judge.run(podman.args(options), ["/bin/sh", "-c", f"{script} {opening}"])
+    done = judge.run(engine.args("podman", options), ["/bin/sh", "-c", f"{script} {opening}"])
     assert done.stdout.splitlines() == ["two words", "hello", "ro", "opened"], done.stderr
 
 
@@ -151,5 +151,5 @@ async def test_podman_starts_a_container_with_a_published_cdi_name(judge: Podman
         options = await manager.get_device_run_container_options(pod, "main")
         assert options is not None
     assert (options.devices, options.cdi_devices) == ((), (f"{KIND}=w0",))
-    done = judge.run(podman.args(options), try_to_open(allocated, other))
+    done = judge.run(engine.args("podman", options), try_to_open(allocated, other))
     assert done.stdout.splitlines() == [f"opened {allocated}", f"refused {other}"], done.stderr

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.host.runtimes import podman
+from kubedevices.host.runtimes import engine
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.pods.pod import Container, Pod
 from tests.cli.commands import running
@@ -64,7 +64,9 @@ async def test_a_container_gets_all_parts_of_an_exposed_device_by_its_name(judge
     assert (options.devices, options.mounts, options.env) == ((), (), {})
     (cdi_name,) = options.cdi_devices
     assert cdi_name in {f"example.com/thing={name}::{i}" for i in range(2)}
-    done = judge.run(podman.args(options), ["/bin/sh", "-c", LOOK.format(companion=companion)])
+    done = judge.run(
+        engine.args("podman", options), ["/bin/sh", "-c", LOOK.format(companion=companion)]
+    )
     device_id = cdi_name.partition("=")[2]
     assert done.stdout.splitlines() == [
         "opened /dev/mine0",

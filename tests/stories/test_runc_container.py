@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from examples.runc_config import minimal_config
 from kubedevices.host.device_files import read_device_files
 from kubedevices.host.runtimes import oci
 from kubedevices.values.allocation import ContainerOptions
@@ -60,7 +61,7 @@ def test_a_container_opens_its_device_and_no_other(bundle: Path) -> None:
     make_node_like(foreign, bundle / "rootfs/foreign")
     options = ContainerOptions(devices=(DeviceSpec(allocated),))
     config = oci.apply_to_oci(
-        oci.minimal_config(try_to_open(allocated, "/foreign")),
+        minimal_config(try_to_open(allocated, "/foreign")),
         options,
         read_device_files(oci.host_paths(options)),
     )
@@ -82,7 +83,7 @@ def test_the_other_device_opens_after_its_allocation(bundle: Path) -> None:
     script = ': <"$WIDGET" && cat /shared/note && ! echo x >/shared/note 2>/dev/null && echo'
     command = ["/bin/busybox", "sh", "-c", script.replace("cat", "/bin/busybox cat")]
     config = oci.apply_to_oci(
-        oci.minimal_config(command), options, read_device_files(oci.host_paths(options))
+        minimal_config(command), options, read_device_files(oci.host_paths(options))
     )
     done = run(bundle, config)
     assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
@@ -96,6 +97,6 @@ def test_a_cdi_device_opens_in_a_container_of_runc(bundle: Path) -> None:
     device = CdiDevice("w", container_edits=edits)
     spec = CdiSpec(version="0.5.0", kind="example.com/widget", devices=(device,))
     registry = CdiRegistry((SpecFile("widget.json", 0, spec),))
-    config = oci.minimal_config(try_to_open("/dev/widget", "/foreign"))
+    config = minimal_config(try_to_open("/dev/widget", "/foreign"))
     done = run(bundle, inject(config, ["example.com/widget=w"], registry, look_at_node))
     assert done.stdout.splitlines() == ["opened /dev/widget", "refused /foreign"], done.stderr

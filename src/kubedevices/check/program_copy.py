@@ -4,6 +4,7 @@ Both checks use it: `harness` adds a kubelet for device plugins, `drivers.node` 
 """
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -13,6 +14,7 @@ from kubedevices.check.busy_machine import LostTime
 from kubedevices.check.directories import PathMap, RunDirectories
 from kubedevices.check.processes import Process, Supervisor, SupervisorRefused
 from kubedevices.check.shared_state import SharedState
+from kubedevices.check.target import TriggerRun
 from kubedevices.errors import NoPrivateView
 from kubedevices.testing.kubelet.change_signal import ChangeSignal
 from kubedevices.testing.kubelet.mounts import Bind
@@ -97,6 +99,22 @@ class ProgramCopy:
         process = await self.supervisor.start(words, env=env, log=log)
         self._launched.append((self.checking, process))
         return process
+
+    async def run_in_shell(self, call: TriggerRun, what: str, limit: float) -> str:
+        """Run a command of the user; return how it failed, `""` if it did not. In own seconds."""
+        log = self.directories.root / f"{what}-output-{call.number}"
+        process = await self.supervisor.start(call.argv(), env=call.environment(), log=log)
+        if not await self.until_ended(process, limit):
+            await process.send_signal(signal.SIGKILL)
+            problem = f"the {what} failed: no end within {limit:g} s"
+        elif process.code == 0:
+            return ""
+        else:
+            problem = f"the {what} failed: {process.end_text()}"
+        if words := process.last_words(1):
+            problem += f", {words}"
+        self.shared.changes.failed(call, problem)
+        return problem
 
     def how_ended(self) -> str:
         """Return how the process ended, as a part of a finding; `""` while it runs."""

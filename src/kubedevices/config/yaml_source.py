@@ -220,6 +220,26 @@ def json_problem(value: Any) -> str:
     return f"a value of the type {type(value).__name__}: put the value in quotes"
 
 
+def value_of(node: yaml.Node | None, *keys: str) -> Any:
+    """Return the node below these keys, None if there is none; for files without a schema."""
+    for key in keys:
+        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+        node = next((value for name, value in pairs if name.value == key), None)
+    return node
+
+
+def items_of(node: yaml.Node | None, *keys: str) -> list[yaml.Node]:
+    """Return the items of the list below these keys, none of another node."""
+    found = value_of(node, *keys)
+    return list(found.value) if isinstance(found, yaml.SequenceNode) else []
+
+
+def text_of(node: yaml.Node | None, *keys: str) -> str:
+    """Return the text below these keys, an empty one for another node."""
+    found = value_of(node, *keys)
+    return str(found.value) if isinstance(found, yaml.ScalarNode) else ""
+
+
 def find(node: yaml.Node, path: KeyPath) -> yaml.Node:
     """Return the node at `path` below `node`, or the nearest one above it that exists."""
     for step in path:

@@ -6,7 +6,7 @@ names                names of drivers, devices and CDI devices
 limits               limits of the API server for a device of a ResourceSlice
 slices               converts a device tree to the devices of ResourceSlices
 tree_lookup          adds NUMA nodes and PCI addresses to devices
-slice_plan           computes the changes that bring the API server to the wanted slices
+slice_writes         computes the changes that bring the API server to the wanted slices
 publisher            writes the ResourceSlices and keeps them up to date
 api_client           the calls to the API server
 api_answers          checks the answers of the API server
@@ -26,7 +26,7 @@ prepared_file        the file that lists the prepared claims
 shared_writes        lets steps that change the checkpoint share one write
 claim_lock           lets one process at a time prepare or unprepare a claim
 claim_turns          lets this process work on many claims at the same time
-abandoned            judges whether a pod can still use a prepared claim
+abandoned_verdict    judges whether a pod can still use a prepared claim
 abandoned_search     finds claims that nobody will unprepare, and unprepares them
 allocations          finds claims to which devices are still allocated
 claim_release        frees the devices of a claim by hand

@@ -11,7 +11,7 @@ import random
 from collections.abc import Awaitable, Callable, Collection
 from typing import NamedTuple, NoReturn
 
-from kubedevices.dra.abandoned import Answer, why_abandoned
+from kubedevices.dra.abandoned_verdict import Answer, why_abandoned
 from kubedevices.dra.claims import ClaimSource
 from kubedevices.dra.prepared_file import PreparedClaim
 from kubedevices.errors import ApiRefused, ApiUnreachable, KubedevicesError

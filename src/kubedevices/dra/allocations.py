@@ -11,7 +11,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, NoReturn, Protocol
 
-from kubedevices.dra.abandoned import is_deleted
+from kubedevices.dra.abandoned_verdict import is_deleted
 from kubedevices.dra.claims import ClaimSource
 from kubedevices.errors import ApiRefused, ApiUnreachable
 from kubedevices.plugin.timing import back_off

@@ -32,7 +32,7 @@ from kubedevices.dra.api_answers import (
 )
 from kubedevices.dra.kubeconfig import ApiAccess
 from kubedevices.dra.secret import Secret
-from kubedevices.dra.slice_plan import Object
+from kubedevices.dra.slice_writes import Object
 from kubedevices.errors import ApiRefused, ApiUnreachable, UnusableCredentials
 from kubedevices.host import deadlines
 from kubedevices.values.allocation import ClaimReference

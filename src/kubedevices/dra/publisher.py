@@ -13,7 +13,7 @@ from collections.abc import Collection, Coroutine, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from kubedevices.dra.api_client import ApiClient
-from kubedevices.dra.slice_plan import Pool, StoredForms, plan_writes
+from kubedevices.dra.slice_writes import Pool, StoredForms, plan_writes
 from kubedevices.dra.slices import DeviceObject
 from kubedevices.errors import ApiRefused, ApiUnreachable
 from kubedevices.errors.words import counted

@@ -2,16 +2,14 @@
 
 from collections.abc import Sequence
 
-from kubedevices.errors.shared import CannotAsk, UsageError
+from kubedevices.errors.shared import CannotAsk, UsageError, _OfReason
 from kubedevices.errors.words import did_you_mean
 
 
-class PluginNotStarted(CannotAsk):
+class PluginNotStarted(CannotAsk, _OfReason):
     """The command of the plugin under check could not be started, or ended at once."""
 
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(f"the plugin could not be started: {reason}")
+    text = "the plugin could not be started: {reason}"
 
 
 class NeverRegistered(CannotAsk):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from kubedevices.errors.shared import CannotAsk, KubedevicesError, UsageError
+from kubedevices.errors.shared import CannotAsk, KubedevicesError, UsageError, _OfPath
 
 
 class InvalidCdiName(UsageError):
@@ -61,20 +61,16 @@ class CdiInjectionFailed(KubedevicesError):
         super().__init__(f"CDI injection failed: {path}: {reason}")
 
 
-class CdiWriteFailed(CannotAsk):
+class CdiWriteFailed(CannotAsk, _OfPath):
     """A CDI file could not be written: containers started now would lack their devices."""
 
-    def __init__(self, path: str, reason: str) -> None:
-        self.path, self.reason = path, reason
-        super().__init__(f"cannot write the CDI file {path}: {reason}")
+    text = "cannot write the CDI file {path}: {reason}"
 
 
-class NotADeviceFile(CannotAsk):
+class NotADeviceFile(CannotAsk, _OfPath):
     """A path that is not a device file, or cannot be read."""
 
-    def __init__(self, path: str, reason: str) -> None:
-        self.path, self.reason = path, reason
-        super().__init__(f"{path}: {reason}")
+    text = "{path}: {reason}"
 
 
 class NoVfioGroup(CannotAsk):

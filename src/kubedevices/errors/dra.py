@@ -1,7 +1,7 @@
 """Errors of a DRA driver, of its calls to the API server, and of the node's DRA half."""
 
 from kubedevices.errors.node import NodeError, RegistrationError
-from kubedevices.errors.shared import CannotAsk, KubedevicesError, UsageError
+from kubedevices.errors.shared import CannotAsk, KubedevicesError, UsageError, _OfPath
 
 
 class DraError(KubedevicesError):
@@ -45,12 +45,10 @@ class DriverTaken(DraError):
         )
 
 
-class PreparedUnwritable(DraError):
+class PreparedUnwritable(DraError, _OfPath):
     """A file of prepared claims cannot be written, so no claim is prepared or unprepared."""
 
-    def __init__(self, path: str, reason: str) -> None:
-        self.path, self.reason = path, reason
-        super().__init__(f"cannot write {path}: {reason}")
+    text = "cannot write {path}: {reason}"
 
 
 class BadSelector(DraError):

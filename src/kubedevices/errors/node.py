@@ -1,44 +1,34 @@
 """Errors of the device manager. Texts of kubelet errors are unchanged, because tools match them."""
 
-from kubedevices.errors.shared import CannotAsk, KubedevicesError
+from kubedevices.errors.shared import CannotAsk, KubedevicesError, _OfPath, _OfReason, _OfResource
 
 
 class NodeError(KubedevicesError):
     """The device manager refuses. The text is the kubelet's, if the kubelet has this error."""
 
 
-class ListenFailed(NodeError, CannotAsk):
+class ListenFailed(NodeError, CannotAsk, _OfReason):
     """The node could not listen on kubelet.sock, so no plugin can register."""
 
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(
-            f"failed to listen to socket while starting device plugin registry, with error {reason}"
-        )
+    text = "failed to listen to socket while starting device plugin registry, with error {reason}"
 
 
-class LedgerUnusable(CannotAsk):
+class LedgerUnusable(CannotAsk, _OfPath):
     """The node could not open its state file; the content may be intact."""
 
-    def __init__(self, path: str, reason: str) -> None:
-        self.path, self.reason = path, reason
-        super().__init__(f"cannot use the ledger {path}: {reason}")
+    text = "cannot use the ledger {path}: {reason}"
 
 
-class LedgerDamaged(NodeError):
+class LedgerDamaged(NodeError, _OfPath):
     """The content of the node's state file is invalid."""
 
-    def __init__(self, path: str, reason: str) -> None:
-        self.path, self.reason = path, reason
-        super().__init__(f"the ledger {path} is damaged: {reason}")
+    text = "the ledger {path} is damaged: {reason}"
 
 
-class LedgerWriteFailed(NodeError):
+class LedgerWriteFailed(NodeError, _OfReason):
     """The node could not write an allocation or release to disk; the text is the kubelet's."""
 
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(f'failed to write checkpoint file "kubelet_internal_checkpoint": {reason}')
+    text = 'failed to write checkpoint file "kubelet_internal_checkpoint": {reason}'
 
 
 class NotInTime(NodeError):
@@ -64,12 +54,10 @@ class UnsupportedVersion(RegistrationError):
         )
 
 
-class BadResourceName(RegistrationError):
+class BadResourceName(RegistrationError, _OfResource):
     """Register named a resource that is not an extended resource."""
 
-    def __init__(self, resource: str) -> None:
-        self.resource = resource
-        super().__init__(f'the ResourceName "{resource}" is invalid')
+    text = 'the ResourceName "{resource}" is invalid'
 
 
 class BadEndpoint(RegistrationError):
@@ -112,20 +100,16 @@ class TooManyRegistrations(RegistrationError):
         )
 
 
-class DialPluginFailed(RegistrationError):
+class DialPluginFailed(RegistrationError, _OfReason):
     """The plugin's socket could not be reached within the dial timeout."""
 
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(f"failed to dial device plugin: {reason}")
+    text = "failed to dial device plugin: {reason}"
 
 
-class PluginOptionsFailed(RegistrationError):
+class PluginOptionsFailed(RegistrationError, _OfReason):
     """GetDevicePluginOptions failed right after the dial."""
 
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(f"failed to get device plugin options: {reason}")
+    text = "failed to get device plugin options: {reason}"
 
 
 class RegistrationServerFailed(NodeError):
@@ -159,41 +143,31 @@ class AllocationError(NodeError):
     """A container does not get its devices."""
 
 
-class UnregisteredResource(AllocationError):
+class UnregisteredResource(AllocationError, _OfResource):
     """Pods hold devices of a resource that no plugin has reported since the node started."""
 
-    def __init__(self, resource: str) -> None:
-        self.resource = resource
-        super().__init__(f"cannot allocate unregistered device {resource}")
+    text = "cannot allocate unregistered device {resource}"
 
 
-class UnknownPlugin(AllocationError):
+class UnknownPlugin(AllocationError, _OfResource):
     """The node knows devices of the resource, but not their plugin."""
 
-    def __init__(self, resource: str) -> None:
-        self.resource = resource
-        super().__init__(f"unknown Device Plugin {resource}")
+    text = "unknown Device Plugin {resource}"
 
 
-class NoHealthyDevices(AllocationError):
+class NoHealthyDevices(AllocationError, _OfResource):
     """All devices of the resource are unhealthy, or the plugin disconnected."""
 
-    def __init__(self, resource: str) -> None:
-        self.resource = resource
-        super().__init__(
-            f"no healthy devices present; cannot allocate unhealthy devices {resource}"
-        )
+    text = "no healthy devices present; cannot allocate unhealthy devices {resource}"
 
 
-class DevicesNoLongerHealthy(AllocationError):
+class DevicesNoLongerHealthy(AllocationError, _OfResource):
     """The container holds devices that have become unhealthy or disappeared."""
 
-    def __init__(self, resource: str) -> None:
-        self.resource = resource
-        super().__init__(
-            "previously allocated devices are no longer healthy; "
-            f"cannot allocate unhealthy devices {resource}"
-        )
+    text = (
+        "previously allocated devices are no longer healthy; "
+        "cannot allocate unhealthy devices {resource}"
+    )
 
 
 class DevicesUnavailable(AllocationError):
@@ -232,36 +206,28 @@ class UnexpectedlyFewDevices(AllocationError):
         )
 
 
-class NoContainerResponse(AllocationError):
+class NoContainerResponse(AllocationError, _OfResource):
     """The plugin answered Allocate with OK, but without a container response."""
 
-    def __init__(self, resource: str) -> None:
-        self.resource = resource
-        super().__init__(f"no containers return in allocation response for {resource}")
+    text = "no containers return in allocation response for {resource}"
 
 
-class EndpointNotFound(AllocationError):
+class EndpointNotFound(AllocationError, _OfResource):
     """The resource has devices, but the node removed its plugin after the grace period."""
 
-    def __init__(self, resource: str) -> None:
-        self.resource = resource
-        super().__init__(f"endpoint not found in cache for a registered resource: {resource}")
+    text = "endpoint not found in cache for a registered resource: {resource}"
 
 
-class PreferredAllocationFailed(AllocationError):
+class PreferredAllocationFailed(AllocationError, _OfReason):
     """The plugin answered GetPreferredAllocation with an error."""
 
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(f"device plugin GetPreferredAllocation rpc failed with err: {reason}")
+    text = "device plugin GetPreferredAllocation rpc failed with err: {reason}"
 
 
-class PreStartFailed(AllocationError):
+class PreStartFailed(AllocationError, _OfReason):
     """The plugin answered PreStartContainer with an error."""
 
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(f"device plugin PreStartContainer rpc failed with err: {reason}")
+    text = "device plugin PreStartContainer rpc failed with err: {reason}"
 
 
 class NothingAllocated(AllocationError):

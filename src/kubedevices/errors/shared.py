@@ -12,6 +12,36 @@ class KubedevicesError(Exception):
     exit_code = 1
 
 
+class _OfReason(KubedevicesError):
+    """The form of errors whose `text` names a reason, in braces."""
+
+    text: str
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(self.text.format(reason=reason))
+
+
+class _OfPath(KubedevicesError):
+    """The form of errors whose `text` names a path and a reason, in braces."""
+
+    text: str
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(self.text.format(path=path, reason=reason))
+
+
+class _OfResource(KubedevicesError):
+    """The form of errors whose `text` names a resource, in braces."""
+
+    text: str
+
+    def __init__(self, resource: str) -> None:
+        self.resource = resource
+        super().__init__(self.text.format(resource=resource))
+
+
 # ---------------------------------------------------------------- usage
 
 
@@ -107,12 +137,10 @@ class SocketInUse(CannotAsk):
         super().__init__(f"Socket {path} is already in use ({hint})")
 
 
-class CannotRead(CannotAsk):
+class CannotRead(CannotAsk, _OfPath):
     """A file that the user named is missing or not readable."""
 
-    def __init__(self, path: str, reason: str) -> None:
-        self.path, self.reason = path, reason
-        super().__init__(f"cannot read {path}: {reason}")
+    text = "cannot read {path}: {reason}"
 
 
 class OtherVersion(CannotRead):

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from kubedevices.errors.node import RegistrationError
+from kubedevices.errors.shared import _OfReason, _OfResource
 
 
 class NoHandlerForPlugin(RegistrationError):
@@ -27,30 +28,22 @@ class VersionNotSupportedByPlugin(RegistrationError):
         )
 
 
-class BadPluginName(RegistrationError):
+class BadPluginName(RegistrationError, _OfResource):
     """The plugin's name is not an extended resource."""
 
-    def __init__(self, resource: str) -> None:
-        self.resource = resource
-        super().__init__(
-            f'invalid name of device plugin socket: the ResourceName "{resource}" is invalid'
-        )
+    text = 'invalid name of device plugin socket: the ResourceName "{resource}" is invalid'
 
 
-class PluginValidationFailed(RegistrationError):
+class PluginValidationFailed(RegistrationError, _OfReason):
     """The node refused the plugin's answer to GetInfo; the plugin gets this text."""
 
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(f"RegisterPlugin error -- plugin validation failed with err: {reason}")
+    text = "RegisterPlugin error -- plugin validation failed with err: {reason}"
 
 
-class PluginRegistrationFailed(RegistrationError):
+class PluginRegistrationFailed(RegistrationError, _OfReason):
     """The node could not connect to the plugin; the plugin gets this text."""
 
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(f"RegisterPlugin error -- plugin registration failed with err: {reason}")
+    text = "RegisterPlugin error -- plugin registration failed with err: {reason}"
 
 
 class WatchedSocketNotDialled(RegistrationError):

@@ -2,7 +2,7 @@
 
 scanner             looks at the host and reports the devices; start to read here
 config              the YAML file
-match               what a rule of the file selects
+match_keys          what a rule of the file selects
 path_patterns       device files by pattern
 host                finds device files, USB and PCI devices
 found               what a look at the host finds, and the further files of a device

@@ -23,7 +23,7 @@ from kubedevices.config.yaml_config import load_config
 from kubedevices.config.yaml_source import SourceProblems
 from kubedevices.expose import checks
 from kubedevices.expose.checks import OF_THE_NODE, PLACEHOLDERS
-from kubedevices.expose.match import Match
+from kubedevices.expose.match_keys import Match
 from kubedevices.expose.path_patterns import PathPattern
 from kubedevices.plugin.allocate_response import Inject
 from kubedevices.plugin.allocation_policy import POLICIES

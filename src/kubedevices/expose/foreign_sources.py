@@ -16,11 +16,11 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import yaml
 
-from kubedevices.config.yaml_source import parse_yaml
+from kubedevices.config.yaml_source import items_of, parse_yaml, text_of, value_of
 from kubedevices.errors import CannotRead
 
 MICROSHIFT_DOMAIN = "device.microshift.io"
@@ -109,45 +109,45 @@ def read_sources(file: Path) -> Sources:
 
 def _of_document(root: yaml.Node, file: Path, pods: list[Source]) -> Iterator[Source]:
     """Yield the settings of a document; add to `pods` what each container says of domain, image."""
-    kind = _text(_get(root, "kind"))
+    kind = text_of(root, "kind")
     if kind == "List":
-        for item in _items(_get(root, "items")):
+        for item in items_of(root, "items"):
             yield from _of_document(item, file, pods)
     elif kind == "ConfigMap":
-        data = _get(root, "data")
+        data = value_of(root, "data")
         for _, value in data.value if isinstance(data, yaml.MappingNode) else ():
             for each in _of_text(value, file):
                 yield each._replace(is_of_config=True)
     elif kind in _PODS:
-        pod = root if kind == "Pod" else _get(_get(root, "spec"), "template")
-        for container in _items(_get(_get(pod, "spec"), "containers")):
+        pod = root if kind == "Pod" else value_of(root, "spec", "template")
+        for container in items_of(pod, "spec", "containers"):
             yield from _of_container(container, file, pods)
     elif kind in _RELEASES:
-        yield from _of_values(_get(root, "spec"), file)
+        yield from _of_values(value_of(root, "spec"), file)
     elif not kind:
         yield from _of_settings(root, file)
 
 
 def _elsewhere(root: yaml.Node) -> Iterator[Elsewhere]:
     """Yield what an object takes from another object, which a converted file would lack."""
-    kind, spec = _text(_get(root, "kind")), _get(root, "spec")
+    kind, spec = text_of(root, "kind"), value_of(root, "spec")
     if kind == "List":
-        for item in _items(_get(root, "items")):
+        for item in items_of(root, "items"):
             yield from _elsewhere(item)
     elif kind in _RELEASES:
-        for each in _items(_get(spec, "valuesFrom")):
-            what = f"valuesFrom names {_text(_get(each, 'kind'))} {_text(_get(each, 'name'))}"
+        for each in items_of(spec, "valuesFrom"):
+            what = f"valuesFrom names {text_of(each, 'kind')} {text_of(each, 'name')}"
             yield Elsewhere(each.start_mark.line + 1, what)
     elif kind in _PODS:
-        pod = root if kind == "Pod" else _get(spec, "template")
-        for container in _items(_get(_get(pod, "spec"), "containers")):
+        pod = root if kind == "Pod" else value_of(spec, "template")
+        for container in items_of(pod, "spec", "containers"):
             yield from _elsewhere_of(container)
 
 
 def _elsewhere_of(container: yaml.Node) -> Iterator[Elsewhere]:
-    words = [*_items(_get(container, "command")), *_items(_get(container, "args"))]
-    texts = [_text(each) for each in words]
-    image = _text(_get(container, "image"))
+    words = [*items_of(container, "command"), *items_of(container, "args")]
+    texts = [text_of(each) for each in words]
+    image = text_of(container, "image")
     if "generic-device-plugin" not in image and not any(t.startswith("--device") for t in texts):
         return
     for number, word in enumerate(texts):
@@ -155,18 +155,18 @@ def _elsewhere_of(container: yaml.Node) -> Iterator[Elsewhere]:
         if name == "--config":
             path = value if equals else "".join(texts[number + 1 : number + 2])
             yield Elsewhere(words[number].start_mark.line + 1, f"--config names {path}", True)
-    for each in _items(_get(container, "env")):
-        if _text(_get(each, "name")) == "DOMAIN" and _get(each, "valueFrom") is not None:
+    for each in items_of(container, "env"):
+        if text_of(each, "name") == "DOMAIN" and value_of(each, "valueFrom") is not None:
             yield Elsewhere(each.start_mark.line + 1, "the domain (DOMAIN) is from another object")
 
 
 def _of_settings(root: yaml.Node, file: Path) -> Iterator[Source]:
     """Yield the settings of a document that is no object of Kubernetes."""
-    if any(word.startswith("--") for word in map(_text, _items(root))):
-        yield from _of_arguments([_word(each) for each in _items(root)], file)
-    elif (part := _get(root, "genericDevicePlugin")) is not None:
-        is_off = _text(_get(part, "status")).lower() != "enabled"
-        domain = _text(_get(part, "domain")) or MICROSHIFT_DOMAIN
+    if any(word.startswith("--") for word in map(text_of, items_of(root))):
+        yield from _of_arguments([_word(each) for each in items_of(root)], file)
+    elif (part := value_of(root, "genericDevicePlugin")) is not None:
+        is_off = text_of(part, "status").lower() != "enabled"
+        domain = text_of(part, "domain") or MICROSHIFT_DOMAIN
         yield Source(part, domain, others=("status",), is_off=is_off)
     elif _is_own_file(root):
         yield Source(root, others=_others(root))
@@ -187,13 +187,13 @@ def _others(root: yaml.Node) -> tuple[str, ...]:
 
 
 def _names(root: yaml.Node | None) -> list[str]:
-    return [_text(key) for key, _ in root.value] if isinstance(root, yaml.MappingNode) else []
+    return [text_of(key) for key, _ in root.value] if isinstance(root, yaml.MappingNode) else []
 
 
 def _of_container(container: yaml.Node, file: Path, pods: list[Source]) -> Iterator[Source]:
-    words = [*_items(_get(container, "command")), *_items(_get(container, "args"))]
-    variables = _variables(_get(container, "env"))
-    version = _text(_get(container, "image")).partition("@")[0].rpartition("/")[2].partition(":")[2]
+    words = [*items_of(container, "command"), *items_of(container, "args")]
+    variables = _variables(value_of(container, "env"))
+    version = text_of(container, "image").partition("@")[0].rpartition("/")[2].partition(":")[2]
     given = [_word(each) for each in words]
     domain = _domain_of([word for word, _ in given], variables)
     pods.append(Source(container, domain, version))
@@ -204,8 +204,8 @@ def _of_container(container: yaml.Node, file: Path, pods: list[Source]) -> Itera
 def _variables(env: yaml.Node | None) -> dict[str, str]:
     """Return the variables of a container, or of the values of a chart, which may be a mapping."""
     if isinstance(env, yaml.MappingNode):
-        return {_text(key): _text(value) for key, value in env.value}
-    return {_text(_get(each, "name")): _text(_get(each, "value")) for each in _items(env)}
+        return {text_of(key): text_of(value) for key, value in env.value}
+    return {text_of(each, "name"): text_of(each, "value") for each in items_of(env)}
 
 
 def _domain_of(words: Iterable[str], variables: dict[str, str]) -> str:
@@ -236,10 +236,10 @@ def _search(node: yaml.Node | None, file: Path, depth: int) -> Iterator[Source]:
     elif isinstance(node, yaml.SequenceNode):
         if any("devicematch" in _names(each) for each in node.value):
             yield Source(node)
-        elif any(word.startswith("--") for word in map(_text, node.value)):
+        elif any(word.startswith("--") for word in map(text_of, node.value)):
             yield from _of_arguments([_word(each) for each in node.value], file)
     elif isinstance(node, yaml.MappingNode):
-        listed = [*_items(_get(node, "devices")), *_items(_get(node, "device"))]
+        listed = [*items_of(node, "devices"), *items_of(node, "device")]
         if any("groups" in _names(each) for each in listed):
             yield Source(node, others=_others(node))
             return
@@ -251,8 +251,8 @@ def _domain_in(node: yaml.Node | None, depth: int = _DEPTH) -> str:
     """Return the first domain that the values of a chart name, in `domain`, `env` or arguments."""
     if depth == 0 or not isinstance(node, yaml.MappingNode):
         return ""
-    words = [_text(each) for _, value in node.value for each in _items(value)]
-    domain = _text(_get(node, "domain")) or _domain_of(words, _variables(_get(node, "env")))
+    words = [text_of(each) for _, value in node.value for each in items_of(value)]
+    domain = text_of(node, "domain") or _domain_of(words, _variables(value_of(node, "env")))
     return domain or next(
         (found for _, value in node.value if (found := _domain_in(value, depth - 1))), ""
     )
@@ -285,17 +285,4 @@ def _parse(text: str, lines: int, file: Path) -> yaml.Node:
 
 def _word(node: yaml.Node) -> tuple[str, int]:
     """Return a text and the line on which it begins, from 0; a block begins below `|` or `>`."""
-    return _text(node), node.start_mark.line + (getattr(node, "style", None) in {"|", ">"})
-
-
-def _text(node: yaml.Node | None) -> str:
-    return str(node.value) if isinstance(node, yaml.ScalarNode) else ""
-
-
-def _items(node: yaml.Node | None) -> list[yaml.Node]:
-    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
-
-
-def _get(node: yaml.Node | None, key: str) -> Any:
-    pairs = node.value if isinstance(node, yaml.MappingNode) else ()
-    return next((value for name, value in pairs if _text(name) == key), None)
+    return text_of(node), node.start_mark.line + (getattr(node, "style", None) in {"|", ">"})

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from kubedevices.config.placeholders import fill
 from kubedevices.expose.config import Companion, ResourceRule
-from kubedevices.expose.match import Match
+from kubedevices.expose.match_keys import Match
 from kubedevices.expose.path_patterns import WILDCARD, PathPattern
 from kubedevices.values.device import DeviceSpec, natural_key
 

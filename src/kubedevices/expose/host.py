@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kubedevices.errors import NoVfioGroup
 from kubedevices.expose.found import Found, HostFile
-from kubedevices.expose.match import Match, PciMatch, UsbMatch
+from kubedevices.expose.match_keys import Match, PciMatch, UsbMatch
 from kubedevices.expose.path_patterns import PathPattern
 from kubedevices.host import listing, pci, usb, vfio
 from kubedevices.host.device_files import device_files_below

@@ -6,21 +6,12 @@ from the file, such as the directories that a pod must see, are values too; `kub
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 from kubedevices.config.keys import key, key_names
-from kubedevices.manifests.deployment import (
-    DEV,
-    EXTENDED_RESOURCE_NAME,
-    INSIDE_DIR,
-    KUBELET_DIR,
-    PLUGIN_DIR,
-    Deployment,
-    Mode,
-    Plugin,
-)
+from kubedevices.manifests.deployment import Deployment, Plugin, PluginValues
 from kubedevices.manifests.scheduling import as_toleration
 from kubedevices.manifests.values import CommonValues, config_name, plain
 
@@ -61,13 +52,11 @@ class ChartNodeConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChartValues(CommonValues):
+class ChartValues(PluginValues, CommonValues):
     """Every value of the chart."""
 
-    plugin: str = key(
-        "simulate, expose, proxy, or run for a plugin of your own",
-        default="expose",
-        choices=get_args(Plugin),
+    plugin: Plugin = key(
+        "simulate, expose, proxy, or run for a plugin of your own", default="expose"
     )
     name_override: str = key(
         "name of all objects, at most 57 characters; by default that of the release", default=""
@@ -77,49 +66,13 @@ class ChartValues(CommonValues):
         "text of the configuration file; expose without a text gives /dev/null, as an example",
         default="",
     )
-    env: Mapping[str, str] = key(
-        "variables of the container, such as RESOURCE_NAME for simulate", default_factory=dict
-    )
-    arguments: tuple[str, ...] = key(
-        "run: arguments such as [widgets:Widgets, --domain, example.com]", default=()
-    )
     mounts: tuple[ChartMount, ...] = key(
         "directories of the host that a plugin of your own or a health check needs", default=()
     )
-    cdi: bool = key("expose: give devices to containers only by CDI", default=False)
-    writes_cdi: bool = key(
-        "true if the configuration asks for CDI: the pod may write CDI files", default=False
-    )
-    dev_dirs: tuple[str, ...] = key("expose: directories of /dev that the pod sees", default=(DEV,))
-    host_dirs: tuple[str, ...] = key(
-        "expose, proxy: other directories of the host that the configuration looks into", default=()
-    )
-    devices: int = key("simulate: number of devices; the memory follows from it", default=0)
-    kubelet_dir: str = key("the kubelet's --root-dir", default=KUBELET_DIR)
-    plugin_dir: str = key("plugin directory of the kubelet", default=PLUGIN_DIR)
-    inside_dir: str = key(
-        "proxy: directory of the host in which the other plugins register", default=INSIDE_DIR
-    )
-    mode: str = key("device-plugin, dra or split", default="device-plugin", choices=get_args(Mode))
     mode_file: str = key(
         "file of each node with the mode, or configmap: the plugin follows a change of it",
         default="",
     )
-    mode_label: str = key(
-        "label of the node with the mode, instead of a file: the plugin follows a change of it",
-        default="",
-    )
-    dra_devices: tuple[str, ...] = key("split: globs of the devices that are in DRA", default=())
-    domain: str = key("DRA: name of the driver", default="")
-    device_types: tuple[str, ...] = key(
-        "DRA: device types, each of which gets a DeviceClass", default=()
-    )
-    extended_resource_name: str = key(
-        "DRA: pattern of the name that pods write under limits; an empty text for none, so "
-        "that pods can only use claims",
-        default=EXTENDED_RESOURCE_NAME,
-    )
-    selinux: bool = key("true: SELinux type container_device_plugin_t", default=False)
     node_configs: tuple[ChartNodeConfig, ...] = key(
         "configurations of nodes with the label `nodeConfigLabel`; all other nodes get `config`",
         default=(),
@@ -129,13 +82,15 @@ class ChartValues(CommonValues):
 
 def chart_values(deployment: Deployment, others: Sequence[Deployment] = ()) -> dict[str, Any]:
     """Return the values of the chart that describe a deployment, without the chart's defaults."""
-    admin = {field.name: getattr(deployment.admin, field.name) for field in _COMMON}
-    own = {name: getattr(deployment, name) for name in _SAME}
+    fields = dataclasses.fields
+    admin = {each.name: getattr(deployment.admin, each.name) for each in fields(CommonValues)}
+    own = {each.name: getattr(deployment, each.name) for each in fields(PluginValues)}
     tolerations = map(as_toleration, deployment.tolerations)
     values = ChartValues(
         **{
             **admin,
             **own,
+            "plugin": deployment.plugin,
             "node_selector": {**deployment.admin.node_selector, **deployment.node_labels},
             "tolerations": (*tolerations, *deployment.admin.tolerations),
             "metrics": dataclasses.replace(deployment.admin.metrics, enabled=deployment.metrics),
@@ -192,12 +147,3 @@ def as_written(value: Any) -> Any:
     if isinstance(value, tuple):
         return [as_written(each) for each in value]
     return plain(value)
-
-
-_SAME = (
-    *("plugin", "env", "arguments", "cdi", "writes_cdi", "dev_dirs", "host_dirs", "devices"),
-    *("kubelet_dir", "plugin_dir", "inside_dir", "mode", "dra_devices", "domain", "device_types"),
-    *("selinux", "mode_label", "extended_resource_name"),
-)
-"""Fields of a deployment that the chart has as values with the same name and content."""
-_COMMON = dataclasses.fields(CommonValues)

@@ -1,6 +1,6 @@
 """The Grafana dashboard deploy/grafana/kubedevices.json, created from the panels below.
 
-`python -m tests.deploy.test_dashboard` writes the file `deploy/grafana/kubedevices.json`. The
+`python -m tests.manifests.test_dashboard` writes the file `deploy/grafana/kubedevices.json`. The
 names of metrics come from `kubedevices.pages.metrics`; docs/observe.md explains them.
 """
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from kubedevices.config.keys import key
 from kubedevices.manifests.values import DEFAULT_VALUES, AdminValues
 from kubedevices.values import socket_paths
 from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR
@@ -61,27 +62,63 @@ class HostMount(NamedTuple):
     read_only: bool = True
 
 
+@dataclass(frozen=True, kw_only=True)
+class PluginValues:
+    """What a plugin serves and what its pods see: the same in a deployment and in the chart.
+
+    `devices` is 0 for an unknown number. `mode` is the mode of the first start. The Pod Security
+    level baseline does not allow the type of `selinux`.
+    """
+
+    env: Mapping[str, str] = key(
+        "variables of the container, such as RESOURCE_NAME for simulate", default_factory=dict
+    )
+    arguments: tuple[str, ...] = key(
+        "run: arguments such as [widgets:Widgets, --domain, example.com]", default=()
+    )
+    cdi: bool = key("expose: give devices to containers only by CDI", default=False)
+    writes_cdi: bool = key(
+        "true if the configuration asks for CDI: the pod may write CDI files", default=False
+    )
+    dev_dirs: tuple[str, ...] = key("expose: directories of /dev that the pod sees", default=(DEV,))
+    host_dirs: tuple[str, ...] = key(
+        "expose, proxy: other directories of the host that the configuration looks into", default=()
+    )
+    devices: int = key("simulate: number of devices; the memory follows from it", default=0)
+    kubelet_dir: str = key("the kubelet's --root-dir", default=KUBELET_DIR)
+    plugin_dir: str = key("plugin directory of the kubelet", default=PLUGIN_DIR)
+    inside_dir: str = key(
+        "proxy: directory of the host in which the other plugins register", default=INSIDE_DIR
+    )
+    mode: Mode = key("device-plugin, dra or split", default="device-plugin")
+    mode_label: str = key(
+        "label of the node with the mode, instead of a file: the plugin follows a change of it",
+        default="",
+    )
+    dra_devices: tuple[str, ...] = key("split: globs of the devices that are in DRA", default=())
+    domain: str = key("DRA: name of the driver", default="")
+    device_types: tuple[str, ...] = key(
+        "DRA: device types, each of which gets a DeviceClass", default=()
+    )
+    extended_resource_name: str = key(
+        "DRA: pattern of the name that pods write under limits; an empty text for none, so "
+        "that pods can only use claims",
+        default=EXTENDED_RESOURCE_NAME,
+    )
+    selinux: bool = key("true: SELinux type container_device_plugin_t", default=False)
+
+
 @dataclass(frozen=True)
-class Deployment:
+class Deployment(PluginValues):
     """What to deploy and where.
 
-    `env` are the settings of the simulator. `config` is the text of a configuration file; for None,
-    expose gets an example. With `cdi` containers get devices only by CDI; with `writes_cdi` the
-    configuration decides. `dev_dirs` are the directories of /dev that expose looks into,
-    `host_dirs` other directories of the host. In `inside_dir` the plugins behind a proxy register.
-    With `metrics` the metrics also say which pod holds which device, and annotations ask Prometheus
-    to scrape; all other HTTP pages are always served, for the kubelet's probes. `node_labels`
-    select the nodes. `tolerations` are taints of nodes in the form of kubectl, `KEY=VALUE:EFFECT`
-    or a part of that. `name` names every object, so that two plugins can be in one namespace.
-    `selinux` sets the SELinux type for device plugins, which the Pod Security level baseline does
-    not allow. `devices` is the number of simulated devices, 0 for an unknown number: the memory
-    follows from it. `arguments` and `mounts` belong to `run`, a plugin in its author's image.
-
-    `mode` is the mode of the first start. `mode_file` says where a later mode comes from: a file of
-    the host, or `configmap` for the ConfigMap. `mode_label` is the label of the node that has the
-    mode instead. `dra_devices` are the globs of mode split. `domain` is the name of the DRA driver;
-    each of `device_types` gets a DeviceClass. `extended_resource_name` is the pattern of its name
-    under `limits:`; if it is empty, pods can only use claims.
+    `config` is the text of a configuration file; for None, expose gets an example. With `metrics`
+    the metrics also say which pod holds which device, and annotations ask Prometheus to scrape; all
+    other HTTP pages are always served, for the kubelet's probes. `node_labels` select the nodes.
+    `tolerations` are taints of nodes in the form of kubectl, `KEY=VALUE:EFFECT` or a part of that.
+    `name` names every object, so that two plugins can be in one namespace. `mounts` belong to
+    `run`, a plugin in its author's image. `mode_file` says where a later mode comes from: a file of
+    the host, or `configmap` for the ConfigMap.
 
     `admin` is the content of `--values`. Each of its configurations for labelled nodes becomes a
     deployment of its own with this deployment as `part_of` and the configuration's name as
@@ -91,30 +128,13 @@ class Deployment:
     plugin: Plugin
     image: str
     namespace: str = NAME
-    kubelet_dir: str = KUBELET_DIR
-    plugin_dir: str = PLUGIN_DIR
-    inside_dir: str = INSIDE_DIR
-    env: Mapping[str, str] = field(default_factory=dict)
     config: str | None = None
-    cdi: bool = False
-    writes_cdi: bool = False
-    dev_dirs: tuple[str, ...] = (DEV,)
-    host_dirs: tuple[str, ...] = ()
     metrics: bool = False
     node_labels: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[str, ...] = ()
     name: str = NAME
-    selinux: bool = False
-    devices: int = 0
-    arguments: tuple[str, ...] = ()
     mounts: tuple[HostMount, ...] = ()
-    mode: Mode = "device-plugin"
     mode_file: str | None = None
-    mode_label: str = ""
-    dra_devices: tuple[str, ...] = ()
-    domain: str = ""
-    device_types: tuple[str, ...] = ()
-    extended_resource_name: str = EXTENDED_RESOURCE_NAME
     admin: AdminValues = DEFAULT_VALUES
     part_of: str = ""
     node_config: str = ""

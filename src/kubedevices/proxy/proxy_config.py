@@ -26,7 +26,7 @@ from kubedevices.config.yaml_source import SourceProblems
 from kubedevices.errors import ConfigError, ConfigProblem
 from kubedevices.rules.faults import FaultRule
 from kubedevices.rules.filter import FilterRule
-from kubedevices.rules.health import HealthRule
+from kubedevices.rules.health_rule import HealthRule
 from kubedevices.rules.hold_rule import HoldRule
 from kubedevices.rules.inject_rule import InjectRule
 from kubedevices.rules.record_file import RecordRule

@@ -10,6 +10,7 @@ record_format      the lines of a record
 record_file        the files of a record, and the thread that writes them
 presence           whether the plugin behind a scanner is connected
 repair             corrects what a plugin gets wrong
+health_rule        the keys of the health rule, with those of damping
 health             the health rule of devices: damped, checked, or ignored
 damping            decides by seconds when a change of health counts; takes out flapping devices
 health_gate        decides by failed checks in a row; `Check`: the settings of one check

@@ -4,36 +4,12 @@
 reports health at any time; `health_gate` counts the results of regular checks.
 """
 
-# `key` makes a field, not a value
-
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from kubedevices.config.checks import at_least
-from kubedevices.config.durations import duration
-from kubedevices.config.keys import Declared, key
+from kubedevices.rules.health_rule import DampingRule
 
 HOUR = 3600.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class DampingRule(Declared):
-    """When a change of health counts."""
-
-    unhealthy_after: float = duration(
-        "how long a device must be unhealthy without a break", default=0.0
-    )
-    healthy_after: float = duration(
-        "how long a device must be healthy again without a break", default=0.0
-    )
-    max_flaps: int | None = key(
-        "how often a device may turn Unhealthy within an hour; once more cordons it",
-        default=None,
-        check=at_least(0),
-    )
-    recover_after: float | None = duration(
-        "how long until a cordoned device comes back by itself", default=None
-    )
 
 
 @dataclass

@@ -8,21 +8,19 @@ layers. So it stays out over a restart, until somebody uncordons it.
 import asyncio
 import logging
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import ClassVar, NoReturn
+from typing import NoReturn
 
-from kubedevices.config.keys import key
 from kubedevices.errors import KubedevicesError
 from kubedevices.host import deadlines
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.stoppable import call_on
 from kubedevices.rules.cordon import Cordoned
-from kubedevices.rules.damping import Damper, DampingRule
+from kubedevices.rules.damping import Damper
 from kubedevices.rules.device_facts import DeviceFacts
 from kubedevices.rules.health_checks import FIRST_LOOK, CheckId, DeviceCheck, HealthChecks
-from kubedevices.rules.health_gate import Check
+from kubedevices.rules.health_rule import HealthRule
 from kubedevices.rules.middleware import RuledMiddleware, layers
 from kubedevices.values.device import Device, Health
 from kubedevices.values.device_tree import DeviceTree
@@ -30,35 +28,6 @@ from kubedevices.values.device_tree import DeviceTree
 _UNCHECKED = "its first health check has not ended yet"
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class HealthRule(DampingRule):
-    """When a change of health is reported, and which checks decide beside the plugin.
-
-    The {address} in texts of checks is the PCI address that the ID of a device contains or that a
-    device file leads to.
-    """
-
-    HINT: ClassVar[str] = "write 'health: {unhealthyAfter: 5s, healthyAfter: 30s}'"
-
-    checks: tuple[Check, ...] = key(
-        "a device is healthy if the plugin says Healthy and all of these checks succeed", default=()
-    )
-    ignore: tuple[str, ...] = key(
-        "globs of IDs of devices that are always Healthy, whatever plugin and checks say",
-        default=(),
-    )
-    recover: Check | None = key(
-        "while the plugin says Unhealthy, this check alone decides", default=None
-    )
-
-    @property
-    def needs_address(self) -> bool:
-        """Whether a check has the placeholder {address}."""
-        checks = (*self.checks, self.recover) if self.recover else self.checks
-        texts = (text for check in checks for text in (check.path or "", *check.command))
-        return any("{address}" in text for text in texts)
 
 
 class Damped(RuledMiddleware[HealthRule]):

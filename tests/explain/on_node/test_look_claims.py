@@ -8,9 +8,9 @@ import pytest
 
 from kubedevices.explain.on_node.driver_facts import (
     ClaimedPart,
+    ClaimFacts,
     KubeletClaim,
     KubeletClaims,
-    PreparedFacts,
 )
 from kubedevices.explain.on_node.driver_facts import DriverFiles as Files
 from kubedevices.explain.on_node.facts import (
@@ -89,7 +89,8 @@ def test_a_checkpoint_of_before_the_boot_is_known_as_such(tmp_path: Path) -> Non
 
 # ---------------------------------------------------------------- joined with other sources
 
-OURS = (Files(DRIVER, Path(), claims=(PreparedFacts(REFERENCE, (PART,)),)),)
+PREPARED = ClaimFacts(str(REFERENCE), (PART,), REFERENCE.uid, is_ours=True)
+OURS = (Files(DRIVER, Path(), claims=(PREPARED,)),)
 SOURCES = ClaimSources((), (), KubeletClaims(Path(), (STATE,)), (), lambda _: "no file has it")
 
 

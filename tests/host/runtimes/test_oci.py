@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from examples.runc_config import minimal_config
 from kubedevices.errors import NotExpressible, UnresolvableCdiDevices
 from kubedevices.host.runtimes import oci
 from kubedevices.values.allocation import ContainerOptions
@@ -68,14 +69,14 @@ def test_an_empty_configuration_gets_only_the_options() -> None:
 
 def test_no_options_change_nothing() -> None:
     """A container without devices keeps its configuration."""
-    config = oci.minimal_config(["sh"])
+    config = minimal_config(["sh"])
     assert oci.apply_to_oci(config, ContainerOptions(), {}) == config
     assert oci.apply_to_oci({}, ContainerOptions(), {}) == {}
 
 
 def test_the_given_configuration_is_not_changed() -> None:
     """The same base serves many containers."""
-    config = oci.minimal_config(["sh"]) | {"annotations": {"a": "b"}}
+    config = minimal_config(["sh"]) | {"annotations": {"a": "b"}}
     before = copy.deepcopy(config)
     result = oci.apply_to_oci(config, OPTIONS, FILES)
     assert config == before
@@ -84,7 +85,7 @@ def test_the_given_configuration_is_not_changed() -> None:
 
 def test_all_devices_are_denied_before_the_allocated_ones_are_allowed() -> None:
     """The order of the rules decides."""
-    result = oci.apply_to_oci(oci.minimal_config(["sh"]), OPTIONS, FILES)
+    result = oci.apply_to_oci(minimal_config(["sh"]), OPTIONS, FILES)
     rules = result["linux"]["resources"]["devices"]
     assert rules[0] == {"allow": False, "access": "rwm"}
     assert [rule["allow"] for rule in rules[1:]] == [True]
@@ -127,12 +128,11 @@ def test_cdi_names_need_the_files_that_define_them() -> None:
 
 def test_the_small_configuration_asks_for_little() -> None:
     """No limits, no terminal, no group ID, three harmless capabilities, own namespaces."""
-    config = oci.minimal_config(["/bin/sh", "-c", "true"], root="/r", env=["A=1"], read_only=False)
+    config = minimal_config(["/bin/sh", "-c", "true"])
     assert config["process"]["args"] == ["/bin/sh", "-c", "true"]
-    assert config["process"]["env"] == ["A=1"]
     assert config["process"]["terminal"] is False
     assert "rlimits" not in config["process"]
-    assert config["root"] == {"path": "/r", "readonly": False}
+    assert config["root"] == {"path": "rootfs", "readonly": True}
     assert config["mounts"][0] == {"destination": "/proc", "type": "proc", "source": "proc"}
     assert "nosuid" in config["mounts"][1]["options"]
     assert not any("gid=5" in mount.get("options", ()) for mount in config["mounts"])

@@ -1,11 +1,9 @@
 """Container options as arguments of podman and docker, and as environment variables."""
 
-from collections.abc import Callable
-
 import pytest
 
 from kubedevices.errors import NotExpressible, UnsafeVariable, UsageError
-from kubedevices.host.runtimes import FORMATS, docker, env, podman
+from kubedevices.host.runtimes import FORMATS, engine, env
 from kubedevices.values.allocation import ContainerOptions
 from kubedevices.values.device import DeviceSpec, Mount
 
@@ -28,12 +26,9 @@ WORDS = [
 ]
 
 
-@pytest.mark.parametrize("args", [podman.args, docker.args], ids=["podman", "docker"])
-def test_every_option_becomes_one_argument(
-    args: Callable[[ContainerOptions], list[str]],
-) -> None:
+def test_every_option_becomes_one_argument() -> None:
     """Words are not quoted for a shell; commas and quotes inside a mount are, as CSV."""
-    assert args(OPTIONS) == WORDS
+    assert engine.args("podman", OPTIONS) == WORDS
 
 
 @pytest.mark.parametrize(
@@ -51,9 +46,9 @@ def test_options_that_arguments_cannot_express_are_refused(
     options: ContainerOptions, what: str
 ) -> None:
     """Neither podman nor docker can quote a colon in a device; a wrong device would be worse."""
-    for name, runtime in (("podman", podman.args), ("docker", docker.args)):
+    for name in ("podman", "docker"):
         with pytest.raises(NotExpressible, match=what) as caught:
-            runtime(options)
+            engine.args(name, options)
         assert caught.value.runtime == name
         assert isinstance(caught.value, UsageError)
 
@@ -110,16 +105,16 @@ def test_env_passes_the_variables_of_usual_plugins(name: str) -> None:
 def test_no_runtime_gets_a_nul_character() -> None:
     """The operating system would cut or refuse the argument."""
     options = ContainerOptions(env={"A": "x\0y"})
-    for runtime in (podman.args, docker.args, env.words):
-        with pytest.raises(NotExpressible, match="NUL"):
-            runtime(options)
+    with pytest.raises(NotExpressible, match="NUL"):
+        engine.args("docker", options)
+    with pytest.raises(NotExpressible, match="NUL"):
+        env.words(options)
 
 
 def test_containers_get_every_variable() -> None:
     """In a container the plugin decides, as with a kubelet."""
     options = ContainerOptions(env={"LD_PRELOAD": "/x.so", "PATH": "/x"})
-    for runtime in (podman.args, docker.args):
-        assert runtime(options) == ["--env=LD_PRELOAD=/x.so", "--env=PATH=/x"]
+    assert engine.args("docker", options) == ["--env=LD_PRELOAD=/x.so", "--env=PATH=/x"]
 
 
 def test_env_does_not_hide_a_cdi_device() -> None:
@@ -128,6 +123,6 @@ def test_env_does_not_hide_a_cdi_device() -> None:
         env.words(OPTIONS)
 
 
-def test_formats_are_named_after_the_modules() -> None:
+def test_the_formats() -> None:
     """The command line offers exactly these."""
     assert FORMATS == ("podman", "docker", "oci", "cdi", "env")

@@ -2,6 +2,7 @@
 
 import re
 from collections import defaultdict
+from collections.abc import Callable
 
 from kubedevices.check.answers import entry_text, shorten
 from kubedevices.check.check import FAIL, WARN, Broken, Fragile, Harm, NotTried, Theme
@@ -118,12 +119,7 @@ async def host_paths(plugin: Plugin) -> str:
 async def env_names(plugin: Plugin) -> str:
     """The names of environment variables are valid in a shell."""
     names = {name for answer in await plugin.answers() for name in answer.env}
-    if not names:
-        raise NotTried("it sets no environment variable")
-    odd = sorted(name for name in names if not _ENV_NAME.fullmatch(name))
-    if odd:
-        raise Broken(shorten(odd))
-    return shorten(sorted(names))
+    return _valid(names, "environment variable", _ENV_NAME.fullmatch)
 
 
 @theme.check(
@@ -136,12 +132,16 @@ async def env_names(plugin: Plugin) -> str:
 async def annotations(plugin: Plugin) -> str:
     """The keys of annotations are valid."""
     keys = {key for answer in await plugin.answers() for key in answer.annotations}
-    if not keys:
-        raise NotTried("it sets no annotation")
-    odd = sorted(key for key in keys if not _is_annotation_key(key))
-    if odd:
+    return _valid(keys, "annotation", _is_annotation_key)
+
+
+def _valid(names: set[str], what: str, is_valid: Callable[[str], object]) -> str:
+    """Return the names; raises `Broken` for those that are not valid, `NotTried` for none."""
+    if not names:
+        raise NotTried(f"it sets no {what}")
+    if odd := sorted(name for name in names if not is_valid(name)):
         raise Broken(shorten(odd))
-    return shorten(sorted(keys))
+    return shorten(sorted(names))
 
 
 def _is_annotation_key(key: str) -> bool:

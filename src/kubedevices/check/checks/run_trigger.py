@@ -1,6 +1,5 @@
 """Runs the trigger that changes devices, and undoes it; for `changes` and `lost_updates`."""
 
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -97,7 +96,7 @@ async def undo(harness: Harness) -> None:
     if calls := changes.undoing():
         with changes.under_way():
             for call in calls:
-                await _run_in_shell(harness, call, "undo")
+                await harness.run_in_shell(call, "undo", harness.timing.call)
             # Wait for the effect, so that the next check does not see it as its own change.
             await harness.until(noticed, harness.timing.change / 3)
             await harness.pause(harness.timing.hold)
@@ -105,25 +104,8 @@ async def undo(harness: Harness) -> None:
 
 
 async def _must_succeed(harness: Harness, call: TriggerRun, what: str) -> None:
-    if problem := await _run_in_shell(harness, call, what):
+    if problem := await harness.run_in_shell(call, what, harness.timing.call):
         raise NotTried(problem)
-
-
-async def _run_in_shell(harness: Harness, call: TriggerRun, what: str) -> str:
-    """Run a command of the user; return how it failed, `""` if it did not."""
-    log = harness.directories.root / f"{what}-output-{call.number}"
-    process = await harness.supervisor.start(call.argv(), env=call.environment(), log=log)
-    if not await harness.until_ended(process, harness.timing.call):
-        await process.send_signal(signal.SIGKILL)
-        problem = f"the {what} failed: no end within {harness.timing.call:g} s"
-    elif process.code == 0:
-        return ""
-    else:
-        problem = f"the {what} failed: {process.end_text()}"
-    if words := process.last_words(1):
-        problem += f", {words}"
-    harness.shared.changes.failed(call, problem)
-    return problem
 
 
 async def must_not_be_lost(harness: Harness, what: str) -> None:

@@ -124,9 +124,13 @@ def in_words(answer: ClaimAnswer) -> str:
 
 
 def cdi_ids(answer: Sequence[ClaimDevice]) -> list[str]:
+    """Return the CDI IDs of an answer."""
+    return [name for each in answer for name in each.cdi_ids]
+
+
+def needs_cdi_ids(answer: Sequence[ClaimDevice]) -> list[str]:
     """Return the CDI IDs of an answer; raises `NotTried` if the driver gives none."""
-    names = [name for each in answer for name in each.cdi_ids]
-    if not names:
+    if not (names := cdi_ids(answer)):
         raise NotTried("it gives containers no CDI devices")
     return names
 

@@ -148,21 +148,17 @@ class DriverNode(ProgramCopy):
         changes = self.shared.changes
         if not changes.trigger.command:
             raise NotTried("needs --trigger, a command that changes a device")
-        await self._run_in_shell(changes.next(), "trigger")
+        await self._must_succeed(changes.next(), "trigger")
 
     async def undo_trigger(self) -> bool:
         """Undo what the trigger did; return whether the user said how. Raises `NotTried`."""
         calls = self.shared.changes.undoing()
         for call in calls:
-            await self._run_in_shell(call, "undo")
+            await self._must_succeed(call, "undo")
         return bool(calls)
 
-    async def _run_in_shell(self, call: TriggerRun, what: str) -> None:
-        log = self.directories.root / f"{what}-output-{call.number}"
-        process = await self.supervisor.start(call.argv(), env=call.environment(), log=log)
-        if not await self.lost_time.wait(process.wait, self.timing.call) or process.code:
-            problem = f"the {what} failed: {process.end_text()} {process.last_words(1)}".rstrip()
-            self.shared.changes.failed(call, problem)
+    async def _must_succeed(self, call: TriggerRun, what: str) -> None:
+        if problem := await self.run_in_shell(call, what, self.timing.call):
             raise NotTried(problem)
 
     def sick(self) -> dict[str, str]:

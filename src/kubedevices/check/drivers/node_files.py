@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from kubedevices.check.check import Broken
 from kubedevices.check.directories import RunDirectories, cdi_files_in, empty
 from kubedevices.host.cdi_specs import read_registry
 from kubedevices.values.cdi import ContainerEdits
@@ -130,11 +131,10 @@ class NodeFiles:
                 edits = edits.plus(device.container_edits)
         return edits
 
-    def cdi_problem(self, names: Sequence[str]) -> str:
-        """Return why a runtime cannot resolve CDI names, `""` if it can."""
+    def must_resolve(self, names: Iterable[str], when: str = "") -> None:
+        """Raise `Broken` if a runtime cannot resolve these CDI names; `when` begins the text."""
         found = read_registry((self.etc_cdi, self.cdi))
         for name in names:
             explanation = found.explain(name)
             if not explanation.resolves:
-                return f"{name}: {explanation.reason}"
-        return ""
+                raise Broken(f"{when}{name}: {explanation.reason}")

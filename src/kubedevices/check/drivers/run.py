@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from kubedevices.check.check import PluginCheck, PluginLost, Status, Verdict, judged
 from kubedevices.check.drivers.node import DriverNode
@@ -48,16 +48,12 @@ async def run_driver(
     return RunResult(results, shared.logs, shared.changes.problem, role, shared.requests)
 
 
+@dataclass(frozen=True)
 class _Run:
-    def __init__(
-        self,
-        target: DriverTarget,
-        timing: DriverTiming,
-        shared: SharedState,
-        collector: ResultCollector,
-    ) -> None:
-        self._target, self._timing = target, timing
-        self._shared, self._collector = shared, collector
+    _target: DriverTarget
+    _timing: DriverTiming
+    _shared: SharedState
+    _collector: ResultCollector
 
     async def run(self, rules: Sequence[PluginCheck]) -> None:
         tracks: dict[str, list[PluginCheck]] = defaultdict(list)

@@ -14,7 +14,13 @@ from typing import Any
 
 import yaml
 
-from kubedevices.config.yaml_source import parse_documents, read_content
+from kubedevices.config.yaml_source import (
+    items_of,
+    parse_documents,
+    read_content,
+    text_of,
+    value_of,
+)
 from kubedevices.errors import ConfigError, ConfigProblem
 from kubedevices.manifests import memory
 from kubedevices.manifests.deployment import PLUGIN_DIR
@@ -32,10 +38,9 @@ def patches(file: Path, moved: Mapping[str, str], image: str) -> list[dict[str, 
     """
     found, problems = [], []
     for node in _objects(file):
-        kind = _text(node, "kind")
-        volumes = _get(_get(_get(_get(node, "spec"), "template"), "spec"), "volumes")
-        items = _items(volumes)
-        here = {_text(each, "name"): moved[at] for each in items if (at := _path(each)) in moved}
+        kind = text_of(node, "kind")
+        items = items_of(node, "spec", "template", "spec", "volumes")
+        here = {text_of(each, "name"): moved[at] for each in items if (at := _path(each)) in moved}
         if kind == "DaemonSet" and here:
             # Only a plugin that dials kubelet.sock has to wait for the proxy.
             inside = next(iter(moved.values()))
@@ -54,15 +59,15 @@ def patches(file: Path, moved: Mapping[str, str], image: str) -> list[dict[str, 
 def _objects(file: Path) -> Iterator[yaml.Node]:
     """Yield every object of the file, and every item of a List."""
     for node in parse_documents(read_content(file), file):
-        items = _get(node, "items")
-        yield from _items(items) if isinstance(items, yaml.SequenceNode) else [node]
+        items = value_of(node, "items")
+        yield from items_of(items) if isinstance(items, yaml.SequenceNode) else [node]
 
 
 def _patch(
     node: yaml.Node, paths: Mapping[str, str], init_containers: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    about = _get(node, "metadata")
-    metadata = {key: _text(about, key) for key in ("name", "namespace") if _text(about, key)}
+    about = value_of(node, "metadata")
+    metadata = {key: text_of(about, key) for key in ("name", "namespace") if text_of(about, key)}
     # Create the directory like the proxy does: the plugin may start before the proxy.
     volumes = [
         {"name": name, "hostPath": {"path": path, "type": "DirectoryOrCreate"}}
@@ -70,7 +75,7 @@ def _patch(
     ]
     pod: dict[str, Any] = {"initContainers": [*init_containers]} if init_containers else {}
     return {
-        "apiVersion": _text(node, "apiVersion") or "apps/v1",
+        "apiVersion": text_of(node, "apiVersion") or "apps/v1",
         "kind": "DaemonSet",
         "metadata": metadata,
         "spec": {"template": {"spec": {**pod, "volumes": volumes}}},
@@ -79,22 +84,21 @@ def _patch(
 
 def _waits(node: yaml.Node, volume: str, image: str) -> dict[str, Any]:
     """Return the container that ends when the proxy answers, with the rights of the plugin's."""
-    containers = _get(_get(_get(_get(node, "spec"), "template"), "spec"), "containers")
-    items = _items(containers)
+    items = items_of(node, "spec", "template", "spec", "containers")
     theirs = next((each for each in items if volume in _mounts(each)), None)
     arguments = ["wait", "--registration", "--socket-dir", PLUGIN_DIR, "--timeout", "24h"]
     return {
         "name": WAITS,
         "image": image,
         "args": arguments,
-        "securityContext": _rights(_get(theirs, "securityContext")),
+        "securityContext": _rights(value_of(theirs, "securityContext")),
         "resources": memory.resources(0),
         "volumeMounts": [{"name": volume, "mountPath": PLUGIN_DIR}],
     }
 
 
 def _mounts(container: yaml.Node) -> list[str]:
-    return [_text(each, "name") for each in _items(_get(container, "volumeMounts"))]
+    return [text_of(each, "name") for each in items_of(container, "volumeMounts")]
 
 
 def _rights(theirs: yaml.Node | None) -> dict[str, Any]:
@@ -102,12 +106,14 @@ def _rights(theirs: yaml.Node | None) -> dict[str, Any]:
 
     Everything else is as little as the command needs.
     """
-    users = {key: int(text) for key in ("runAsUser", "runAsGroup") if (text := _text(theirs, key))}
-    if _text(theirs, "privileged") == "true":
+    users = {
+        key: int(text) for key in ("runAsUser", "runAsGroup") if (text := text_of(theirs, key))
+    }
+    if text_of(theirs, "privileged") == "true":
         return {"privileged": True, **users}
-    labels = _get(theirs, "seLinuxOptions")
-    keys = [each for each in ("user", "role", "type", "level") if _text(labels, each)]
-    selinux = {"seLinuxOptions": {each: _text(labels, each) for each in keys}} if keys else {}
+    labels = value_of(theirs, "seLinuxOptions")
+    keys = [each for each in ("user", "role", "type", "level") if text_of(labels, each)]
+    selinux = {"seLinuxOptions": {each: text_of(labels, each) for each in keys}} if keys else {}
     return {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
@@ -121,7 +127,7 @@ def _problem(
     file: Path, node: yaml.Node, kind: str, volumes: Sequence[yaml.Node], moved: Mapping[str, str]
 ) -> ConfigProblem:
     """Return why there is no patch for an object; `key` is empty unless it is a DaemonSet."""
-    name = _text(_get(node, "metadata"), "name")
+    name = text_of(node, "metadata", "name")
     if kind != "DaemonSet":
         what = f"this is a {kind}, not a DaemonSet" if kind else "this is not a Kubernetes object"
         hint = "give the plugin's DaemonSet: kubectl get daemonset NAME -o yaml"
@@ -135,7 +141,7 @@ def _problem(
     if inside:
         return ConfigProblem(
             str(file), *place, name,
-            f"the volume {_text(inside[0], 'name')!r} is {_path(inside[0])}, but the patch may "
+            f"the volume {text_of(inside[0], 'name')!r} is {_path(inside[0])}, but the patch may "
             f"replace only {plugin_dir} in it",
             f"give the plugin a volume of its own for {plugin_dir}, with a volumeMount",
         )  # fmt: skip
@@ -146,31 +152,13 @@ def _problem(
     )  # fmt: skip
 
 
-def _items(node: yaml.Node | None) -> Sequence[yaml.Node]:
-    return node.value if isinstance(node, yaml.SequenceNode) else ()
-
-
 def _path(volume: yaml.Node) -> str:
-    path = _text(_get(volume, "hostPath"), "path")
+    path = text_of(volume, "hostPath", "path")
     return posixpath.normpath(path) if path else ""
 
 
 def _is_in(path: str, directory: str) -> bool:
     return bool(directory) and f"{path}/".startswith(f"{directory.rstrip('/')}/")
-
-
-def _get(node: yaml.Node | None, key: str) -> yaml.Node | None:
-    if isinstance(node, yaml.MappingNode):
-        for name, value in node.value:
-            if name.value == key:
-                found: yaml.Node = value
-                return found
-    return None
-
-
-def _text(node: yaml.Node | None, key: str) -> str:
-    value = _get(node, key)
-    return value.value if isinstance(value, yaml.ScalarNode) else ""
 
 
 def _place(node: yaml.Node) -> tuple[int, int]:

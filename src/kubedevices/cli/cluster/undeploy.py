@@ -100,16 +100,9 @@ def remove_from_cluster(kubectl: Kubectl, deployment: Deployment) -> None:
 
 
 def _remove_kinds(kubectl: Kubectl, kinds: Sequence[str], labels: Mapping[str, str]) -> None:
-    chosen = f"--selector={ownership.selector(labels)}"
-    for some in (",".join(kinds), *(kinds if len(kinds) > 1 else ())):
-        try:
-            found = kubectl.get(some, chosen)
-        except ClusterRefused:  # a cluster without a kind, or a user without the right
-            continue
-        if found:
-            say(kubectl.run("delete", some, chosen, "--ignore-not-found", DELETE_TIMEOUT))
-        if some == ",".join(kinds):
-            return
+    for each in kubectl.get_known(kinds, ownership.selector(labels)):
+        name = ownership.name_of(each)
+        say(kubectl.run("delete", name, "--ignore-not-found", DELETE_TIMEOUT))
 
 
 def remove_namespace(kubectl: Kubectl, deleted: list[Any]) -> None:

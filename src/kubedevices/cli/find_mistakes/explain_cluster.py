@@ -109,13 +109,7 @@ async def _answer(args: argparse.Namespace, read: "ClusterObjects | None") -> "S
 
         about = f"{namespace}/{name}" if kind in ("pod", "claim") else args.name or ""
         write_cluster(args.bundle, [each for each in (args.resource, about) if each], read)
-    if kind == "pod":
-        return judge.explain_pod(read, namespace, name)
-    if kind == "claim":
-        return judge.explain_claim(read, namespace, name)
-    if is_node:
-        return judge.explain_node(read, name)
-    return judge.explain_cluster(read, args.resource or "")
+    return judge.explain(read, args.resource or "", namespace, name)
 
 
 async def _read(api: "ApiClient", kind: str, namespace: str, name: str) -> "ClusterObjects":

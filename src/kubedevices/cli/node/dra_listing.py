@@ -63,7 +63,7 @@ def _claims_of(driver: "DriverFiles") -> list[dict[str, Any]]:
     prepared = [
         {
             "driver": driver.name,
-            "claim": str(each.reference),
+            "claim": each.name,
             "devices": [part.device for part in each.parts],
             "state": "prepared" if each.is_ready else "begun",
         }
@@ -72,11 +72,11 @@ def _claims_of(driver: "DriverFiles") -> list[dict[str, Any]]:
     refused = [
         {
             "driver": driver.name,
-            "claim": f"{each.namespace}/{each.name}",
+            "claim": name,
             "devices": [],
-            "state": f"refused: {each.reason}",
+            "state": f"refused: {reason}",
         }
-        for each in driver.refused
+        for name, reason in driver.refused.items()
     ]
     return prepared + refused
 

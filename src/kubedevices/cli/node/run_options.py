@@ -93,7 +93,11 @@ def words(
         resources = next(each for each in answer["containers"] if each["name"] == container)
         plugin = " or ".join(resources["devices"])
         return shell_line(env.words(options, plugin=plugin, allowed=allowed))
-    return _oci(options, base) if kind == "oci" else shell_line(runtime_arguments(kind, options))
+    if kind == "oci":
+        return _oci(options, base)
+    from kubedevices.host.runtimes import engine
+
+    return shell_line(engine.args(kind, options))
 
 
 def warn_of_conflicts(answer: Mapping[str, Any]) -> None:
@@ -114,13 +118,6 @@ def run_options(answer: Mapping[str, Any], container: str) -> ContainerOptions:
         annotations=given["annotations"],
         cdi_devices=tuple(given["cdi_devices"]),
     )
-
-
-def runtime_arguments(kind: str, options: ContainerOptions) -> list[str]:
-    """Return the options as arguments of podman or docker."""
-    from kubedevices.host.runtimes import docker, podman
-
-    return {"podman": podman.args, "docker": docker.args}[kind](options)
 
 
 def _oci(options: ContainerOptions, base: Mapping[str, Any]) -> str:

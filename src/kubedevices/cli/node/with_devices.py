@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from kubedevices.cli.node.run_options import (
     add_allow_env,
     run_options,
-    runtime_arguments,
     warn_of_conflicts,
 )
 from kubedevices.cli.shared.node_client import (
@@ -169,13 +168,14 @@ def placed(
     Raises `NotExpressible`, and `UnsafeVariable` if the command is a program of the host and the
     answer of `plugin` has a variable that is dangerous there and not `allowed`.
     """
+    from kubedevices.host.runtimes import engine
     from kubedevices.host.runtimes import env as for_host
 
     if kind == "env":
         env = {**env, **for_host.variables(options, plugin=plugin, allowed=allowed)}
         words = for_host.words(options, plugin=plugin, allowed=allowed)
     else:
-        words = runtime_arguments(kind, options)
+        words = engine.args(kind, options)
     full = [new for word in command for new in (words if word == PLACEHOLDER else [word])]
     return full, env
 

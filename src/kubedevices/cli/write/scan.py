@@ -301,7 +301,7 @@ def print_slices(tree: DeviceTree, domain: str | None, args: argparse.Namespace)
     """
     from kubedevices.dra.names import check_driver_name
     from kubedevices.dra.options import DraSettings
-    from kubedevices.dra.slice_plan import Pool, plan_writes
+    from kubedevices.dra.slice_writes import Pool, plan_writes
     from kubedevices.dra.slices import describe_left_out, describe_refused, offer_of
     from kubedevices.dra.tree_lookup import TreeLookup
 

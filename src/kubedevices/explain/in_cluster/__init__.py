@@ -13,6 +13,6 @@ judge_waiting   why a pod waits for a node: what the scheduler says, and what is
 judge_extended  why no node has the extended resources of a pod
 judge_node      whether a pod may run on a node
 judge_fit       what a node has for a claim
-judge_device    why a device does not serve a request
-judge_lack      why no node has the devices of a claim: the cause
+device_reason   why a device does not serve a request
+judge_cause     why no node has the devices of a claim: the cause
 """

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from kubedevices.errors.words import some_of
 from kubedevices.explain.finding import Outcome
-from kubedevices.explain.in_cluster.judge_device import DeviceJudge
-from kubedevices.explain.in_cluster.judge_lack import Cause, why_waiting
+from kubedevices.explain.in_cluster.device_reason import DeviceJudge
+from kubedevices.explain.in_cluster.judge_cause import Cause, why_waiting
 from kubedevices.explain.in_cluster.judge_pod import check_end
 from kubedevices.explain.in_cluster.judge_results import (
     check_holders,

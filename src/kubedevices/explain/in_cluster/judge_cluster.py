@@ -13,15 +13,15 @@ from typing import NamedTuple
 from kubedevices.errors.words import counted, did_you_mean, some_of
 from kubedevices.explain.finding import Outcome
 from kubedevices.explain.in_cluster.answer import Evidence
-from kubedevices.explain.in_cluster.judge_claim import check_users
-from kubedevices.explain.in_cluster.judge_device import (
+from kubedevices.explain.in_cluster.device_reason import (
     UNKNOWN_MATCHES,
     DeviceJudge,
     pool_texts,
     taint_text,
 )
+from kubedevices.explain.in_cluster.judge_cause import POOL_ADVICE, Cause
+from kubedevices.explain.in_cluster.judge_claim import check_users
 from kubedevices.explain.in_cluster.judge_fit import requests_of
-from kubedevices.explain.in_cluster.judge_lack import POOL_ADVICE, Cause
 from kubedevices.explain.in_cluster.judge_node import why_silent
 from kubedevices.explain.in_cluster.judge_pod import away_from, judge_pod
 from kubedevices.explain.in_cluster.judge_results import slices_of

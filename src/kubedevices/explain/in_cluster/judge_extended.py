@@ -11,7 +11,7 @@ from functools import partial
 from kubedevices.errors.words import closest, some_of
 from kubedevices.explain.finding import Outcome
 from kubedevices.explain.in_cluster.answer import Evidence
-from kubedevices.explain.in_cluster.judge_lack import Cause
+from kubedevices.explain.in_cluster.judge_cause import Cause
 from kubedevices.explain.in_cluster.objects import (
     CLASS_ANNOTATION,
     ClusterObjects,

@@ -1,6 +1,6 @@
 """What the nodes of a cluster have for one claim. Pure.
 
-The allocator of `values.scheduling` has the last word about a node; `judge_device` says why a
+The allocator of `values.scheduling` has the last word about a node; `device_reason` says why a
 single device does not serve.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kubedevices.errors import UsageError
-from kubedevices.explain.in_cluster.judge_device import DeviceJudge, Reason, Stage
+from kubedevices.explain.in_cluster.device_reason import DeviceJudge, Reason, Stage
 from kubedevices.explain.in_cluster.objects import ClusterObjects, alternatives_of
 from kubedevices.values.scheduling.kinds import Object
 from kubedevices.values.scheduling.pools import PoolDevice

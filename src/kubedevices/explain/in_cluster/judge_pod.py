@@ -2,8 +2,8 @@
 
 from kubedevices.errors.words import did_you_mean, some_of
 from kubedevices.explain.finding import Outcome
-from kubedevices.explain.in_cluster.judge_device import DeviceJudge
-from kubedevices.explain.in_cluster.judge_lack import Cause
+from kubedevices.explain.in_cluster.device_reason import DeviceJudge
+from kubedevices.explain.in_cluster.judge_cause import Cause
 from kubedevices.explain.in_cluster.judge_node import why_silent
 from kubedevices.explain.in_cluster.judge_results import (
     check_holders,

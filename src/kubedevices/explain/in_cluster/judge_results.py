@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from kubedevices.errors.words import did_you_mean, some_of
 from kubedevices.explain.finding import Outcome
-from kubedevices.explain.in_cluster.judge_lack import Cause
+from kubedevices.explain.in_cluster.judge_cause import Cause
 from kubedevices.explain.in_cluster.objects import (
     ClusterObjects,
     full_name,

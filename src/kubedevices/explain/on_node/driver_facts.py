@@ -28,27 +28,34 @@ class ClaimedPart(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedFacts:
-    """A claim in the checkpoint of one of our drivers.
+class ClaimFacts:
+    """A claim of one driver; `name` is NAMESPACE/NAME.
 
-    `is_ready` says whether it is prepared, `lacks_file` whether its CDI file is missing. `files`
-    are the device files that its containers get.
+    `is_ours` says that our driver has prepared it, or began to (not `is_ready`); then `lacks_file`
+    says that its CDI file is missing, and `files` are the device files that its containers get.
+    Other sources tell the rest. `held_by` lists containers as `namespace/pod (container)`.
+    `unused` says why nobody will use the claim any more, and `is_certain` that the kubelet says so
+    too; `is_forgotten` that its checkpoint does not have the claim. `unresolved` are CDI names that
+    no file has, with the reason.
     """
 
-    reference: ClaimReference
-    parts: tuple[ClaimedPart, ...]
+    name: str
+    parts: tuple[ClaimedPart, ...] = ()
+    uid: str = ""
+    is_ours: bool = False
     is_ready: bool = True
     lacks_file: bool = False
+    held_by: tuple[str, ...] = ()
+    unused: str = ""
+    is_certain: bool = False
+    is_forgotten: bool = False
+    unresolved: tuple[tuple[str, str], ...] = ()
     files: frozenset[str] = frozenset()
 
-
-@dataclass(frozen=True, slots=True)
-class RefusedClaim:
-    """A claim that the driver did not prepare when the kubelet asked last."""
-
-    namespace: str
-    name: str
-    reason: str
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The names of its devices."""
+        return tuple(dict.fromkeys(each.device for each in self.parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +63,16 @@ class DriverFiles:
     """The files of one of our drivers.
 
     `has_slices` says whether it may have published ResourceSlices, `devices` which devices; None
-    if that is not known. `problem` says why the checkpoint cannot be read.
+    if that is not known. `claims` are those of its checkpoint, `problem` says why that cannot be
+    read. `refused` are the claims, as NAMESPACE/NAME, that it did not prepare when the kubelet
+    asked last, with the reasons.
     """
 
     name: str
     directory: Path
     has_slices: bool = False
-    claims: tuple[PreparedFacts, ...] = ()
-    refused: tuple[RefusedClaim, ...] = ()
+    claims: tuple[ClaimFacts, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[str, ...] | None = None
     problem: str = ""
 
@@ -91,35 +100,6 @@ class KubeletClaims:
     problem: str = ""
     pods: frozenset[str] | None = None
     is_of_this_boot: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimFacts:
-    """A claim of one driver, from all sources; `name` is NAMESPACE/NAME.
-
-    `is_ours` says that our driver has prepared it, or began to (not `is_ready`). `held_by` lists
-    containers as `namespace/pod (container)`. `unused` says why nobody will use the claim any
-    more, and `is_certain` that the kubelet says so too; `is_forgotten` that its checkpoint does not
-    have the claim. `unresolved` are CDI names that no file has, with the reason.
-    """
-
-    name: str
-    parts: tuple[ClaimedPart, ...] = ()
-    uid: str = ""
-    is_ours: bool = False
-    is_ready: bool = True
-    lacks_file: bool = False
-    held_by: tuple[str, ...] = ()
-    unused: str = ""
-    is_certain: bool = False
-    is_forgotten: bool = False
-    unresolved: tuple[tuple[str, str], ...] = ()
-    files: frozenset[str] = frozenset()
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """The names of its devices."""
-        return tuple(dict.fromkeys(each.device for each in self.parts))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ known.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from kubedevices.explain.on_node.driver_facts import (
@@ -17,7 +17,6 @@ from kubedevices.explain.on_node.driver_facts import (
     DriverFiles,
     KubeletClaim,
     KubeletClaims,
-    PreparedFacts,
 )
 from kubedevices.explain.on_node.facts import NO_PERMISSION, NOBODY, HeldClaim, RegistrySocket
 from kubedevices.values.socket_paths import InstanceSocket, is_socket_of
@@ -102,13 +101,14 @@ def _claims_of(
     held = {each.name: each for each in sources.held or () if each.driver == driver}
     states = {each.reference.uid: each for each in sources.kubelet.claims or ()}
     for each in files.claims if files else ():
-        yield _our_claim(each, states.pop(each.reference.uid, None), held, sources)
-        held.pop(str(each.reference), None)
+        yield _joined(each, states.pop(each.uid, None), held.pop(each.name, None), sources)
     for state in states.values():
         parts = tuple(part for part in state.parts if part.driver == driver)
         if not parts:
             continue
-        claim = _foreign_claim(state, parts, held.pop(str(state.reference), None), sources)
+        name = str(state.reference)
+        claim = ClaimFacts(name, parts, state.reference.uid)
+        claim = _joined(claim, state, held.pop(name, None), sources)
         # Our driver has unprepared it, so the kubelet forgets it within a minute.
         if not (claim.unused and files and not files.problem):
             yield claim
@@ -117,35 +117,25 @@ def _claims_of(
         yield ClaimFacts(name, parts, held_by=holder.held_by)
 
 
-def _our_claim(
-    claim: PreparedFacts,
-    state: KubeletClaim | None,
-    held: dict[str, HeldClaim],
-    sources: ClaimSources,
+def _joined(
+    claim: ClaimFacts, state: KubeletClaim | None, holder: HeldClaim | None, sources: ClaimSources
 ) -> ClaimFacts:
-    name = str(claim.reference)
-    unused, is_certain = "", False
-    is_ending = state is None and claim.reference.uid in sources.before
+    """Return a claim of a driver's checkpoint or of the kubelet's, with what other sources say."""
+    # Of any driver: one claim may have devices of several.
     in_use = {each.name for each in sources.held or ()}
-    if sources.held is not None and name not in in_use and not is_ending:
+    unused, is_certain = "", False
+    is_ending = state is None and claim.uid in sources.before
+    if sources.held is not None and claim.name not in in_use and not is_ending:
         unused, is_certain = _why_unused(state, sources.kubelet)
-    holder = held.get(name)
-    names = [each for part in claim.parts for each in part.cdi_names]
-    if claim.lacks_file or not claim.is_ready or unused:
-        names = []
-    return ClaimFacts(
-        name,
-        claim.parts,
-        claim.reference.uid,
-        is_ours=True,
-        is_ready=claim.is_ready,
-        lacks_file=claim.lacks_file,
+    needed = state and claim.is_ready and not claim.lacks_file and not unused
+    names = [name for part in claim.parts for name in part.cdi_names] if needed else []
+    return replace(
+        claim,
         held_by=holder.held_by if holder else (),
         unused=unused,
         is_certain=is_certain,
         is_forgotten=is_certain and state is None,
-        unresolved=_unresolved(names, sources) if state else (),
-        files=claim.files,
+        unresolved=_unresolved(names, sources),
     )
 
 
@@ -158,27 +148,6 @@ def _why_unused(state: KubeletClaim | None, kubelet: KubeletClaims) -> tuple[str
     if kubelet.pods is not None and not kubelet.pods & {*state.pods}:
         return "the pod that it was prepared for does not exist any more", True
     return "", False  # its pod starts, or ends
-
-
-def _foreign_claim(
-    state: KubeletClaim,
-    parts: tuple[ClaimedPart, ...],
-    holder: HeldClaim | None,
-    sources: ClaimSources,
-) -> ClaimFacts:
-    unused, is_certain = "", False
-    if sources.held is not None and holder is None:
-        unused, is_certain = _why_unused(state, sources.kubelet)
-    names = [] if unused else [each for part in parts for each in part.cdi_names]
-    return ClaimFacts(
-        str(state.reference),
-        parts,
-        state.reference.uid,
-        held_by=holder.held_by if holder else (),
-        unused=unused,
-        is_certain=is_certain,
-        unresolved=_unresolved(names, sources),
-    )
 
 
 def _unresolved(names: Iterable[str], sources: ClaimSources) -> tuple[tuple[str, str], ...]:

@@ -210,19 +210,14 @@ def _judge_claims(driver: DriverFacts) -> Iterator[Finding]:
     unused = [each for each in driver.claims if each.unused]
     for claim in unused:
         yield _judge_unused(at, claim)
-    for each in driver.files.refused if driver.files else ():
-        holder = next((claim for claim in unused if f" {claim.name} " in each.reason), None)
+    for name, reason in driver.files.refused.items() if driver.files else ():
+        holder = next((claim for claim in unused if f" {claim.name} " in reason), None)
         advice = "the kubelet tries again by itself; the events of the pod have the same reason"
-        command = _describe(each.namespace, each.name)
+        command = _describe(name)
         if holder is not None:
             advice = f"no container has {holder.name}: if its pod is gone, free its devices"
             command = release_of(holder.name)
-        yield Step.CLAIM.problem(
-            at,
-            f"{each.namespace}/{each.name} is not prepared: {each.reason}",
-            advice,
-            command,
-        )
+        yield Step.CLAIM.problem(at, f"{name} is not prepared: {reason}", advice, command)
 
 
 def _told(claim: ClaimFacts) -> str:
@@ -287,9 +282,10 @@ def _judge_twice(device: str, claims: Sequence[ClaimFacts]) -> Finding:
         f"one device is held by {len(claims)} claims: {'; '.join(map(_told, claims))}",
         "end all but one of their pods, unless the claims have admin access; a driver must refuse "
         "to prepare a device twice",
-        _describe(*claims[-1].name.split("/", 1)),
+        _describe(claims[-1].name),
     )
 
 
-def _describe(namespace: str, claim: str) -> str:
-    return shell_line(["kubectl", "--namespace", namespace, "describe", "resourceclaim", claim])
+def _describe(claim: str) -> str:
+    namespace, name = claim.split("/", 1)
+    return shell_line(["kubectl", "--namespace", namespace, "describe", "resourceclaim", name])

@@ -1,5 +1,6 @@
 """Judges one resource: its name, registration, list, health, holders and NUMA nodes. Pure."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -288,9 +289,7 @@ def _judge_without_unhealthy(
 
 def _health_counts(devices: Sequence[DeviceState]) -> str:
     """Return how many devices have which health; every word but Healthy counts as unhealthy."""
-    counts: dict[str, int] = {}
-    for each in devices:
-        counts[each.health] = counts.get(each.health, 0) + 1
+    counts = Counter(each.health for each in devices)
     return ", ".join(f"{count} {word or 'with empty health'}" for word, count in counts.items())
 
 
@@ -355,21 +354,13 @@ def judge_numa(state: ResourceState, policy: str | None) -> list[Finding]:
                 "cat /sys/bus/pci/devices/ADDRESS/numa_node",
             )
         ]
-    free = _free_per_node([each for each in healthy if not each.held_by])
+    free = Counter(node for each in healthy if not each.held_by for node in each.numa_nodes)
     found = "free devices " + ", ".join(
-        f"on NUMA node {node}: {count}" for node, count in free.items()
+        f"on NUMA node {node}: {count}" for node, count in sorted(free.items())
     )
     if not free:
         found = "no device is free"
     most = max(free.values(), default=0)
-    if policy == "single-numa-node" and most < sum(free.values()):
+    if policy == "single-numa-node" and most < free.total():
         found += f"; a pod that needs more than {most} in a container ends in TopologyAffinityError"
     return [Step.NUMA.ok(at, found)]
-
-
-def _free_per_node(devices: Sequence[DeviceState]) -> Mapping[int, int]:
-    counts: dict[int, int] = {}
-    for each in devices:
-        for node in each.numa_nodes:
-            counts[node] = counts.get(node, 0) + 1
-    return dict(sorted(counts.items()))

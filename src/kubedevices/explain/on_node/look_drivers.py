@@ -13,10 +13,9 @@ from kubedevices.dra.state_files import SLICES_FILE, StateFiles
 from kubedevices.errors import InvalidCdiSpec
 from kubedevices.explain.on_node.driver_facts import (
     ClaimedPart,
+    ClaimFacts,
     ClaimFile,
     DriverFiles,
-    PreparedFacts,
-    RefusedClaim,
 )
 from kubedevices.host.boot_id import read_boot_id
 from kubedevices.host.cdi_specs import file_name, kind_of_our_file, our_files
@@ -66,16 +65,13 @@ def _look_at_driver(directory: Path, cdi_dirs: Sequence[Path]) -> DriverFiles | 
         directory,
         has_slices,
         tuple(_facts(each, directory.name, cdi_dirs) for each in found),
-        tuple(
-            RefusedClaim(each.claim.namespace, each.claim.name, each.reason)
-            for each in read_refusals(refused)
-        ),
+        {str(each.claim): each.reason for each in read_refusals(refused)},
         None if published is None else tuple(sorted(published)),
         "" if is_whole else f"{checkpoint} cannot be read, so its prepared claims are not known",
     )
 
 
-def _facts(claim: PreparedClaim, driver: str, cdi_dirs: Sequence[Path]) -> PreparedFacts:
+def _facts(claim: PreparedClaim, driver: str, cdi_dirs: Sequence[Path]) -> ClaimFacts:
     parts = tuple(
         ClaimedPart(
             driver,
@@ -87,8 +83,15 @@ def _facts(claim: PreparedClaim, driver: str, cdi_dirs: Sequence[Path]) -> Prepa
         )
         for each in claim.devices
     )
-    lacks_file = _lacks_file(claim, driver, cdi_dirs)
-    return PreparedFacts(claim.reference, parts, claim.is_ready, lacks_file, _device_files(claim))
+    return ClaimFacts(
+        str(claim.reference),
+        parts,
+        claim.reference.uid,
+        is_ours=True,
+        is_ready=claim.is_ready,
+        lacks_file=_lacks_file(claim, driver, cdi_dirs),
+        files=_device_files(claim),
+    )
 
 
 def _device_files(claim: PreparedClaim) -> frozenset[str]:

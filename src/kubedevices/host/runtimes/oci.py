@@ -1,4 +1,4 @@
-"""Container options in an OCI runtime configuration, and a small configuration to start from.
+"""Container options in an OCI runtime configuration.
 
 The result is what containerd would give to runc for the same answer of a device plugin. The numbers
 of device files are an argument (`host.device_files.read_device_files` reads them), because this
@@ -6,7 +6,7 @@ module reads no files.
 """
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from kubedevices.errors import NotADeviceFile, NotExpressible
@@ -22,24 +22,6 @@ from kubedevices.values.cdi import (
     inject,
 )
 from kubedevices.values.device import DeviceSpec
-
-PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_CAPABILITIES = ("CAP_AUDIT_WRITE", "CAP_KILL", "CAP_NET_BIND_SERVICE")
-_NAMESPACES = ("pid", "network", "ipc", "uts", "mount")
-_QUIET = ("nosuid", "noexec", "nodev")
-_MASKED = (
-    "/proc/acpi",
-    "/proc/asound",
-    "/proc/kcore",
-    "/proc/keys",
-    "/proc/latency_stats",
-    "/proc/sched_debug",
-    "/proc/scsi",
-    "/proc/timer_list",
-    "/proc/timer_stats",
-    "/sys/firmware",
-)
-_READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 
 
 def host_paths(options: ContainerOptions) -> tuple[str, ...]:
@@ -85,55 +67,6 @@ def apply_to_oci(
     return inject(result, options.cdi_devices, registry, look)
 
 
-def minimal_config(
-    args: Sequence[str],
-    *,
-    root: str = "rootfs",
-    env: Iterable[str] = (PATH,),
-    hostname: str = "container",
-    read_only: bool = True,
-) -> dict[str, Any]:
-    """Return a complete configuration for runc: isolated, unprivileged, no device allowed.
-
-    It is like the output of `runc spec`, but without a terminal, without limits (to raise limits
-    needs a capability that root does not always have) and without a group for terminals (which
-    needs a mapped ID). runc itself adds the devices of every container, such as /dev/null.
-    """
-    return {
-        "ociVersion": "1.0.2",
-        "process": {
-            "terminal": False,
-            "user": {"uid": 0, "gid": 0},
-            "args": list(args),
-            "env": list(env),
-            "cwd": "/",
-            "capabilities": {
-                group: list(_CAPABILITIES) for group in ("bounding", "effective", "permitted")
-            },
-            "noNewPrivileges": True,
-        },
-        "root": {"path": root, "readonly": read_only},
-        "hostname": hostname,
-        "mounts": [
-            _mount("/proc", "proc", "proc"),
-            _mount("/dev", "tmpfs", "tmpfs", "nosuid", "strictatime", "mode=755", "size=65536k"),
-            _mount(
-                *("/dev/pts", "devpts", "devpts", "nosuid", "noexec"),
-                *("newinstance", "ptmxmode=0666", "mode=0620"),
-            ),
-            _mount("/dev/shm", "tmpfs", "shm", *_QUIET, "mode=1777", "size=65536k"),
-            _mount("/dev/mqueue", "mqueue", "mqueue", *_QUIET),
-            _mount("/sys", "sysfs", "sysfs", *_QUIET, "ro"),
-        ],
-        "linux": {
-            "resources": {"devices": [{"allow": False, "access": "rwm"}]},
-            "namespaces": [{"type": name} for name in _NAMESPACES],
-            "maskedPaths": list(_MASKED),
-            "readonlyPaths": list(_READ_ONLY),
-        },
-    }
-
-
 def _node(device: DeviceSpec, device_files: Mapping[str, DeviceFile]) -> DeviceNode:
     if device.host_path not in device_files:
         raise NotExpressible("oci", f"the device {device.host_path}, without its number")
@@ -153,8 +86,3 @@ def _node(device: DeviceSpec, device_files: Mapping[str, DeviceFile]) -> DeviceN
 
 def _nothing_to_look_at(path: str) -> DeviceFile:
     raise NotADeviceFile(path, "it has no device number")
-
-
-def _mount(destination: str, kind: str, source: str, *options: str) -> dict[str, Any]:
-    mount: dict[str, Any] = {"destination": destination, "type": kind, "source": source}
-    return mount | ({"options": list(options)} if options else {})

@@ -67,9 +67,7 @@ class Probe:
         self.arrivals: list[Arrival] = []
         self.plugins: dict[str, PluginSession] = {}
         self.old_calls = 0  # calls of Register in v1alpha
-        self._reception = Reception(
-            socket_dir, self.change_signal, dial_limit=dial_limit, outside=outside, ask=ask
-        )
+        self._reception = Reception(socket_dir, self.change_signal, dial_limit, outside, ask)
         self._server: GrpcServer | None = None
         self._sessions: list[PluginSession] = []
         self._pod_resources = NoPods(pod_resources, self.devices) if pod_resources else None

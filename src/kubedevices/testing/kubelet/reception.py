@@ -6,6 +6,7 @@ continues as far as possible, so that one mistake does not hide others.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -36,20 +37,15 @@ async def by_the_clock(attempt: Callable[[float], Awaitable[T]], limit: float) -
     return await attempt(limit)
 
 
+@dataclass(frozen=True)
 class Reception:
     """Does the steps of each registration for one probe."""
 
-    def __init__(
-        self,
-        socket_dir: Path,
-        change_signal: ChangeSignal,
-        *,
-        dial_limit: float,
-        outside: Callable[[str], Path],
-        ask: TimedCall,
-    ) -> None:
-        self._socket_dir, self._change_signal = socket_dir, change_signal
-        self._dial_limit, self._outside, self._ask = dial_limit, outside, ask
+    _socket_dir: Path
+    _change_signal: ChangeSignal
+    _dial_limit: float
+    _outside: Callable[[str], Path]
+    _ask: TimedCall
 
     async def receive(self, arrival: Arrival, behavior: RegisterBehavior) -> None:
         """Do the steps of a kubelet before it answers Register; raises the `RpcError` to answer."""

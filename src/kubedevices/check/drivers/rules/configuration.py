@@ -6,7 +6,7 @@ What a valid parameter is only the driver knows: with --parameters the user give
 from collections.abc import Iterator
 
 from kubedevices.check.check import FAIL, Broken, Fragile, Harm, NotTried, Theme
-from kubedevices.check.drivers.claims import TestClaim
+from kubedevices.check.drivers.claims import TestClaim, cdi_ids
 from kubedevices.check.drivers.node import DriverNode
 from kubedevices.values.scheduling.kinds import Object
 
@@ -146,7 +146,7 @@ async def edits_with(node: DriverNode, *entries: Object, request: str = "one") -
     async with TestClaim(node).allocate() as claim:
         claim.set_results([claim.results[0] | {"request": request}], config=entries)
         prepared = await claim.prepare()
-        edits = node.files.cdi_edits([name for each in prepared for name in each.cdi_ids])
+        edits = node.files.cdi_edits(cdi_ids(prepared))
         return edits.replace(claim.uid, "UID").replace(claim.name, "NAME")
 
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from kubedevices.check.check import FAIL, Broken, Harm, NotTried, Theme
-from kubedevices.check.drivers.claims import TestClaim, in_words
+from kubedevices.check.drivers.claims import TestClaim, cdi_ids, in_words
 from kubedevices.check.drivers.node import DriverNode
 
 theme = Theme("prepare", needs=("prepare.answers",), harm=Harm.WRONG_DEVICE)
@@ -55,8 +55,7 @@ async def admin(node: DriverNode) -> str:
         answer = await claim.try_prepare()
         if isinstance(answer, str):
             raise Broken(f"refused: {answer}")
-        if problem := node.files.cdi_problem([name for each in answer for name in each.cdi_ids]):
-            raise Broken(problem)
+        node.files.must_resolve(cdi_ids(answer))
         for end in (False, True):
             if end:
                 await claim.unprepare()
@@ -84,9 +83,7 @@ async def twice(node: DriverNode) -> str:
         (one, *_) = claim.results
         results = [one | {"request": name, "adminAccess": True} for name in ("one", "two")]
         prepared = await claim.set_results(results).prepare()
-        names = {name for each in prepared for name in each.cdi_ids}
-        if problem := node.files.cdi_problem(sorted(names)):
-            raise Broken(problem)
+        node.files.must_resolve(sorted(cdi_ids(prepared)))
         for each in prepared:
             if len({*each.cdi_ids}) < len(each.cdi_ids):
                 raise Broken(f"a CDI ID is twice in the answer: {in_words(prepared)}")
@@ -133,9 +130,7 @@ async def shares(node: DriverNode) -> str:
         if not await _is_refused(alone):
             raise Broken(f"{shared[0]} was prepared exclusively beside its shares")
         await one.unprepare()
-        names = [name for each in second for name in each.cdi_ids]
-        if problem := node.files.cdi_problem(names):
-            raise Broken(f"when one share ended: {problem}")
+        node.files.must_resolve(cdi_ids(second), "when one share ended: ")
         if await other.prepare() != second:
             raise Broken("when one share ended, the other has another answer")
         await other.unprepare()

@@ -6,6 +6,7 @@ from kubedevices.check.check import FAIL, Broken, Fragile, Harm, Theme
 from kubedevices.check.drivers.claims import (
     CLASS,
     TestClaim,
+    cdi_ids,
     in_words,
     needs_devices,
     requests,
@@ -44,9 +45,8 @@ async def answers(node: DriverNode) -> str:
         for each in prepared:
             if each.requests and "one" not in each.requests:
                 raise Broken(f"the request is one, but the answer is {in_words(prepared)}")
-        names = [name for each in prepared for name in each.cdi_ids]
-        if problem := node.files.cdi_problem(names):
-            raise Broken(problem)
+        names = cdi_ids(prepared)
+        node.files.must_resolve(names)
         if missing := await node.supervisor.missing(node.files.device_files(names)):
             raise Broken(f"there is no device file {missing[0]}, which a container would get")
         return in_words(prepared) + ("" if names else ", no CDI ID")
@@ -98,9 +98,7 @@ async def batch(node: DriverNode) -> str:
             answer = found[each.uid]
             if isinstance(answer, str):
                 raise Broken(f"a good claim failed beside a bad one: {answer}")
-            names = [name for device in answer for name in device.cdi_ids]
-            if problem := node.files.cdi_problem(names):
-                raise Broken(problem)
+            node.files.must_resolve(cdi_ids(answer))
         if left := node.files.cdi_files_of(bad.uid):
             raise Fragile(f"the refused claim left the CDI file {left[0]}")
     return "two prepared, one refused"
@@ -270,8 +268,7 @@ async def named_requests(node: DriverNode) -> str:
         wanted = {(each["device"], each["request"]) for each in claim.results}
         if {(each.device, name) for each in prepared for name in each.requests or ("",)} != wanted:
             raise Broken(f"allocated {_devices(claim)}, but the answer is {in_words(prepared)}")
-        if problem := node.files.cdi_problem([name for each in prepared for name in each.cdi_ids]):
-            raise Broken(problem)
+        node.files.must_resolve(cdi_ids(prepared))
         one, other, *_ = prepared
         alike = len(one.cdi_ids) > 1 and {*one.cdi_ids} == {*other.cdi_ids}
         if alike and one.device != other.device:

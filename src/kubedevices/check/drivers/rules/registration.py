@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from kubedevices.check.check import FAIL, WARN, Broken, Fragile, Harm, NotTried, Theme
-from kubedevices.check.drivers.claims import TestClaim, in_words
+from kubedevices.check.drivers.claims import TestClaim, cdi_ids, in_words
 from kubedevices.check.drivers.cluster import on_claims
 from kubedevices.check.drivers.node import DriverNode
 from kubedevices.kubelet_api.dra import HEALTH_SERVICES, PACKAGES
@@ -221,7 +221,7 @@ async def two_instances(node: DriverNode) -> str:
     assert first is not None
     claim, other = TestClaim(node).allocate(), TestClaim(node)
     async with claim, other:
-        names = [name for each in await claim.prepare() for name in each.cdi_ids]
+        names = cdi_ids(await claim.prepare())
         node.process = await node.launch()
         if not await node.until(lambda: len(node.connections()) > 1, node.timing.start):
             raise Broken("the second instance is not registered", node.last_words())
@@ -235,8 +235,7 @@ async def two_instances(node: DriverNode) -> str:
         await node.pause(node.timing.hold)  # a kubelet notices later that a socket is gone
         if not await node.until(node.is_connected, node.timing.again):
             raise Broken("when the first instance stopped, the second was not registered any more")
-        if problem := node.files.cdi_problem(names):
-            raise Broken(f"what the first instance had prepared: {problem}")
+        node.files.must_resolve(names, "what the first instance had prepared: ")
         await claim.unprepare()
         await other.prepare()
         missing = not await node.until(node.cluster.devices, node.timing.again)

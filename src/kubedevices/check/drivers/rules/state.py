@@ -7,7 +7,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from kubedevices.check.check import FAIL, WARN, Broken, Fragile, Harm, NotTried, Theme
-from kubedevices.check.drivers.claims import TestClaim, cdi_ids, in_words, needs_devices
+from kubedevices.check.drivers.claims import (
+    TestClaim,
+    cdi_ids,
+    in_words,
+    needs_cdi_ids,
+    needs_devices,
+)
 from kubedevices.check.drivers.node import DriverNode
 from kubedevices.check.drivers.node_setup import another_boot
 from kubedevices.check.process_figures import figures_of
@@ -45,11 +51,10 @@ _NEEDED = {"/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/tty", 
 async def cdi_wiped(node: DriverNode) -> str:
     """Prepare of a prepared claim writes its CDI file again if that is gone."""
     async with TestClaim(node).allocate() as claim:
-        edits = node.files.cdi_edits(cdi_ids(await claim.prepare()))
+        edits = node.files.cdi_edits(needs_cdi_ids(await claim.prepare()))
         node.files.remove(node.files.cdi / name for name in node.files.cdi_files())
-        names = cdi_ids(await claim.prepare())
-        if problem := node.files.cdi_problem(names):
-            raise Broken(f"after /var/run/cdi was emptied: {problem}")
+        names = needs_cdi_ids(await claim.prepare())
+        node.files.must_resolve(names, "after /var/run/cdi was emptied: ")
         if node.files.cdi_edits(names) != edits:
             raise Broken("after /var/run/cdi was emptied a container gets something else")
     return "its CDI files are back"
@@ -104,9 +109,8 @@ async def _reboot(
         prepared = await claim.try_prepare()
         if isinstance(prepared, str):
             raise _NotAsBefore(f"after a reboot: {prepared}", node.last_words())
-        names = [name for each in prepared for name in each.cdi_ids]
-        if problem := node.files.cdi_problem(names):
-            raise Broken(f"after a reboot: {problem}")
+        names = cdi_ids(prepared)
+        node.files.must_resolve(names, "after a reboot: ")
         numbers = node.files.device_numbers(names)
         for path, now in (await node.supervisor.numbers([*numbers])).items():
             if numbers[path] != now:
@@ -281,15 +285,14 @@ async def restart_held(node: DriverNode) -> str:
     """After a restart of the driver a held claim has the same answer and can be unprepared."""
     async with TestClaim(node).allocate() as claim:
         first = await claim.prepare()
-        names = [name for each in first for name in each.cdi_ids]
+        names = cdi_ids(first)
         edits = node.files.cdi_edits(names)
         await node.restart_driver()
         if (answer := await claim.prepare()) != first:
             raise Broken(
                 f"the answer is {in_words(answer)}, before the restart it was {in_words(first)}"
             )
-        if problem := node.files.cdi_problem(names):
-            raise Broken(problem)
+        node.files.must_resolve(names)
         if node.files.cdi_edits(names) != edits:
             raise Broken("after a restart of the driver a container gets something else")
         await node.restart_driver()

@@ -1,7 +1,7 @@
 """NodeUnprepareResources, and what stays when a claim is gone."""
 
 from kubedevices.check.check import FAIL, Broken, Fragile, Harm, NotTried, Theme
-from kubedevices.check.drivers.claims import TestClaim, cdi_ids, needs_devices
+from kubedevices.check.drivers.claims import TestClaim, needs_cdi_ids, needs_devices
 from kubedevices.check.drivers.cluster import everywhere
 from kubedevices.check.drivers.node import DriverNode
 from kubedevices.check.drivers.target import TRIGGERED
@@ -166,11 +166,10 @@ async def others(node: DriverNode) -> str:
     """Unprepare of one claim leaves files and devices of another as they are."""
     needs_devices(node, 2)
     async with TestClaim(node).allocate() as kept, TestClaim(node).allocate() as ended:
-        names = cdi_ids(first := await kept.prepare())
+        names = needs_cdi_ids(first := await kept.prepare())
         await ended.prepare()
         await ended.unprepare()
-        if problem := node.files.cdi_problem(names):
-            raise Broken(f"the other claim: {problem}")
+        node.files.must_resolve(names, "the other claim: ")
         if await kept.prepare() != first:
             raise Broken("the other claim has another answer")
     return "the other claim is as before"

@@ -8,7 +8,7 @@ from functools import cached_property
 from kubedevices.errors.words import counted, some_of
 from kubedevices.explain.finding import Outcome
 from kubedevices.explain.in_cluster.answer import Evidence
-from kubedevices.explain.in_cluster.judge_device import Reason, Stage, pool_texts
+from kubedevices.explain.in_cluster.device_reason import Reason, Stage, pool_texts
 from kubedevices.explain.in_cluster.judge_fit import NodeFit, WishFit, requests_of
 from kubedevices.explain.in_cluster.judge_node import CHOICE
 from kubedevices.explain.in_cluster.objects import ClusterObjects, full_name

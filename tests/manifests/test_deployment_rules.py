@@ -13,9 +13,9 @@ from kubedevices.manifests.deployment import Deployment, Plugin
 from kubedevices.manifests.image import pulled_as
 from kubedevices.manifests.workload import documents
 from tests.command_line import CommandLine
-from tests.deploy.deployments import DEPLOYMENTS
-from tests.deploy.foreign_schemas import BY_KIND
 from tests.docs.pages import ROOT, read_page
+from tests.manifests.deployments import DEPLOYMENTS
+from tests.manifests.foreign_schemas import BY_KIND
 
 EXPOSING = [name for name, each in DEPLOYMENTS.items() if each.plugin == "expose"]
 PLUGINS = [name for name, each in DEPLOYMENTS.items() if not each.has_dra]

@@ -1,6 +1,7 @@
-"""Container options as arguments of `docker run`.
+"""Container options as arguments of `podman run` and `docker run`, which have these in common.
 
-CDI names need docker 25 (before 28.2, the feature must be switched on), annotations docker 24.
+Tested with podman 4.3. CDI names need docker 25 (before 28.2, the feature must be switched on),
+annotations docker 24.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,13 +11,11 @@ from kubedevices.values.allocation import ContainerOptions
 from kubedevices.values.device import DeviceSpec, Mount
 
 
-def args(options: ContainerOptions) -> list[str]:
-    """Return the arguments; printing them for a shell needs quoting (`shlex.join`)."""
-    return arguments("docker", options)
+def args(runtime: str, options: ContainerOptions) -> list[str]:
+    """Return the arguments; printing them for a shell needs quoting (`shlex.join`).
 
-
-def arguments(runtime: str, options: ContainerOptions) -> list[str]:
-    """Return the arguments that docker and podman have in common; `runtime` is for messages."""
+    `runtime` is podman or docker, for messages.
+    """
     words = [f"--env={text}" for text in assignments(runtime, "environment variable", options.env)]
     words += [f"--device={_device(runtime, device)}" for device in options.devices]
     words += [f"--mount={_bind_mount(runtime, mount)}" for mount in options.mounts]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kubedevices.dra.slice_plan import Object, Pool, SlicePlan, StoredForms, plan_writes
+from kubedevices.dra.slice_writes import Object, Pool, SlicePlan, StoredForms, plan_writes
 
 POOL = Pool("example.com", "node1", "node-uid")
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kubedevices.dra.abandoned import Answer, why_abandoned
+from kubedevices.dra.abandoned_verdict import Answer, why_abandoned
 from kubedevices.dra.claims import Result
 from kubedevices.errors import ApiRefused, ApiUnreachable
 from kubedevices.values.allocation import ClaimReference

@@ -85,7 +85,7 @@ def wait_for(server: str, query: str) -> list[Any]:
 
 def test_the_dashboard_file_is_up_to_date() -> None:
     """After a change, generate the file again."""
-    assert json.loads(FILE.read_text()) == dashboard(), "python -m tests.deploy.test_dashboard"
+    assert json.loads(FILE.read_text()) == dashboard(), "python -m tests.manifests.test_dashboard"
 
 
 def test_panels_do_not_overlap() -> None:

@@ -12,7 +12,7 @@ from kubedevices.simulate.simulation_file import preset_names
 from kubedevices.testing.api_server.patches import MERGE, patched
 from kubedevices.testing.api_server.server import ApiServer
 from tests.command_line import CommandLine
-from tests.deploy.foreign_schemas import STAGE, TEXT, document, strict, texts
+from tests.manifests.foreign_schemas import STAGE, TEXT, document, strict, texts
 
 Object = dict[str, Any]
 

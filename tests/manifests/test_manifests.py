@@ -13,8 +13,8 @@ from kubedevices.cli.cluster.manifests import IMAGE
 from kubedevices.cli.shared.output import manifest_yaml
 from kubedevices.manifests.deployment import Deployment
 from kubedevices.manifests.workload import documents, node_pod
-from tests.deploy.deployments import DEPLOYMENTS
-from tests.deploy.foreign_schemas import BY_KIND
+from tests.manifests.deployments import DEPLOYMENTS
+from tests.manifests.foreign_schemas import BY_KIND
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
