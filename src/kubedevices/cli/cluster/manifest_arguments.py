@@ -121,11 +121,12 @@ def _add_host_arguments(parser: argparse.ArgumentParser, plugins: Sequence[str])
         default=PLUGIN_DIR,
         help="plugin directory of the kubelet (default: %(default)s for any --root-dir)",
     )
+    always = " (a proxy always has it)" if "proxy" in plugins else ""
     group.add_argument(
         "--pod-resources",
         action="store_true",
-        help="mount the kubelet's podresources socket, which a proxy always has: the metrics also "
-        "say which pod holds which device, and Prometheus finds the pods by annotations",
+        help=f"mount the kubelet's podresources socket{always}: the metrics also say which pod "
+        "holds which device, and Prometheus finds the pods by annotations",
     )
 
 
