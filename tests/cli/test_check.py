@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -76,11 +77,18 @@ def test_a_warning_exits_0() -> None:
     assert "warn  list.id-length" in done.stdout
 
 
-def test_a_plugin_that_cannot_be_started_exits_3() -> None:
+def test_a_plugin_that_cannot_be_started_exits_3(short_dir: Path) -> None:
     """A missing program, and one that ends before it registers, with its last words."""
-    done = run("check", "--", "no-such-plugin", "{socket_dir}")
+    report = short_dir / "report.xml"
+    done = run("check", "--junit", report, "--", "no-such-plugin", "{socket_dir}")
     assert done.returncode == 3
-    assert "could not be started: no-such-plugin: no such program in PATH" in done.stderr
+    problem = "the plugin could not be started: no-such-plugin: no such program in PATH"
+    assert problem in done.stderr
+    suites = ET.parse(report).getroot()
+    assert (suites.attrib["tests"], suites.attrib["errors"]) == ("1", "1")
+    error = suites.find("./testsuite/testcase/error")
+    assert error is not None
+    assert error.attrib["message"] == problem
     done = run("check", "--", "sh", "-c", "echo no licence >&2; exit 4 {socket_dir}")
     assert done.returncode == 3
     assert "exit code" in done.stderr

@@ -385,6 +385,16 @@ def test_an_image_without_a_registry_is_refused(
     assert cluster.read()["commands"] == []
 
 
+@pytest.mark.parametrize("verb", ["deploy", "undeploy"])
+def test_a_proxy_has_another_way(cluster: FakeCluster, cli: CommandLine, verb: str) -> None:
+    """No option speaks of it, and the error says why, and what to use."""
+    assert "Use `kubedevices manifests proxy` and" in cli(verb, "proxy", code=2).err
+    options = " ".join(cli(verb, "--help").out.partition("\noptions:")[2].split())
+    assert "simulate, expose: configuration file" in options
+    assert "proxy" not in options.replace("not for a proxy", "")
+    assert cluster.read()["commands"] == []
+
+
 def test_without_kubectl_the_error_has_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deploy: CommandLine, cli: CommandLine
 ) -> None:

@@ -49,6 +49,18 @@ def test_a_file_can_be_checked(directory: Path, expose: CommandLine) -> None:
     assert captured.err.startswith("kubedevices: 2 mistakes\n  host.yaml:5:3: resources[0].mtach")
 
 
+def test_a_check_tells_of_a_device_in_two_resources(directory: Path, expose: CommandLine) -> None:
+    """As far as the host has the device, by whatever name each resource finds it."""
+    (directory / "dev/modem").symlink_to("ttyUSB1")
+    (directory / "host.yaml").write_text(
+        f"{SERIAL}- {{name: modem, match: [{{path: /dev/modem}}]}}\n"
+    )
+    captured = expose("--check")
+    assert captured.out == "host.yaml: 3 resources, no mistakes\n"
+    assert "/dev/ttyUSB1 is exposed as serial and as modem: two containers may" in captured.err
+    assert "kvm" not in captured.err
+
+
 def test_a_dry_run_prints_the_answer(expose: CommandLine) -> None:
     """What a container with these devices would get, in a table or for programs."""
     out = expose("--dry-run", "ttyUSB1", "ttyUSB0").out

@@ -40,6 +40,15 @@ def test_a_misspelt_explain_is_no_resource(capsys: pytest.CaptureFixture[str]) -
     )
 
 
+@pytest.mark.parametrize("verb", ["cordon", "uncordon"])
+def test_a_device_is_cordoned_on_its_node(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The error has the command."""
+    assert main([verb, "example.com/gpu/g0", "--reason", "a fan"]) == 2
+    said = capsys.readouterr().err
+    assert f" -- kubedevices {verb} example.com/gpu/g0 --reason 'a fan'`" in said
+    assert "kubectl debug node/NODE" in said
+
+
 async def test_it_lists_the_devices_of_the_cluster(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

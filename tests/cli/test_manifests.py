@@ -489,6 +489,8 @@ def test_a_plugin_in_python_gets_its_arguments_and_mounts(cli: CommandLine) -> N
         (["run", "w:W", "--domain", "a.b", "--mount", "/dev"], "/dev:/host/dev"),
         (["run", "w:W", "--domain", "a.b", "--mount", "x:/y"], "absolute paths"),
         (["run", "w:W", "--domain", "a.b", "--mount", "/x:/y/../z"], "absolute paths"),
+        (["simulate", "--numa-nodes", "0,1"], "write NUMA_NODES=0,1 before kubedevices"),
+        (["simulate", "--env-prefix", "A B"], "write 'ENV_PREFIX=A B' before kubedevices"),
         (["simulate", "w:W"], "MODULE:CLASS works with run only"),
         (["simulate", "--mount", "/x"], "--mount works with expose, proxy, run only"),
     ],

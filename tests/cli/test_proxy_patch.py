@@ -1,5 +1,6 @@
 """`kubedevices manifests proxy --patch`: moves a plugin of others behind the proxy."""
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 import yaml
 
 from kubedevices.cli import main
+from tests.cli.commands import COMMAND, DEADLINE
 from tests.command_line import CommandLine
 
 DAEMON_SET = """\
@@ -34,6 +36,18 @@ def patched(capsys: pytest.CaptureFixture[str], file: Path, *more: str) -> list[
 def volumes(patch: dict[str, Any]) -> dict[str, str]:
     found = patch["spec"]["template"]["spec"]["volumes"]
     return {each["name"]: each["hostPath"]["path"] for each in found}
+
+
+def test_the_daemon_set_may_come_from_kubectl(short_dir: Path) -> None:
+    """Through a pipe, for which a dash stands."""
+    file = short_dir / "theirs.yaml"
+    file.write_text(DAEMON_SET)
+    with file.open() as stdin:
+        words = [*COMMAND, "manifests", "proxy", "--patch", "-"]
+        done = subprocess.run(
+            words, stdin=stdin, capture_output=True, text=True, timeout=DEADLINE, check=True
+        )
+    assert volumes(yaml.safe_load(done.stdout)) == {"plugins": "/var/lib/kubedevices/plugins"}
 
 
 def test_only_the_volume_of_the_plugin_directory_changes(

@@ -36,6 +36,7 @@ async def test_every_resource_has_its_file(short_dir: Path) -> None:
     [
         (["/dev/null/records"], 3, "cannot record in /dev/null/records: Not a directory"),
         (["records", "--max-size", "0"], 2, "'0' is not a whole number above 0"),
+        (["records", "--mode", "dra"], 2, "unrecognized arguments: --mode dra"),
     ],
 )
 def test_an_impossible_record_is_refused(
@@ -43,3 +44,11 @@ def test_an_impossible_record_is_refused(
 ) -> None:
     """Before a plugin is taken in."""
     assert message in cli("record", *arguments, code=code).err
+
+
+def test_its_help_has_no_option_that_changes_devices(cli: CommandLine) -> None:
+    """It is a proxy without rules and without DRA."""
+    shown = cli("record", "--help").out
+    assert "changes nothing" in shown
+    assert "DRA" not in shown
+    assert "`hold`" not in shown

@@ -52,6 +52,19 @@ async def test_the_devices_of_an_unused_claim_are_freed(
     assert json.loads(capsys.readouterr().out) == {"released": released}
 
 
+async def test_a_claim_of_a_host_that_is_mounted_is_freed(rig: Rig) -> None:
+    """As in a pod of `kubectl debug`, which sees the files of the host below /host."""
+    root = rig.directory
+    (root / "var/lib").mkdir(parents=True)
+    (root / "var/lib/kubelet").symlink_to("../../k")
+    async with rig.driver() as driver:
+        await prepare(rig)
+        async with SlowKubelet().serving(pod_resources(rig)):
+            words = ["release", "--claim", "default/one", "--host-root", str(root)]
+            assert await asyncio.to_thread(main, words) == 0
+        assert not driver.claims
+
+
 class Used(KubeletWithPods):
     """Lists a container with the claim."""
 

@@ -131,6 +131,19 @@ def test_excluded_are_paths_and_what_they_lead_to(config_file: Path) -> None:
     assert list(devices(tree)) == ["ttyUSB1"]
 
 
+def test_an_excluded_link_leaves_out_its_device_under_every_name(config_file: Path) -> None:
+    """An adapter of a resource of its own does not come back through its device file."""
+    link = "/dev/serial/by-id/usb-A"
+    host = PretendHost("/dev/ttyUSB0", "/dev/ttyUSB1", links={link: "/dev/ttyUSB1"})
+    match = "  match: [{path: /dev/serial/by-id/*}, {path: /dev/ttyUSB*}]\n"
+    tree = scan(config_file, match + "  exclude: [/dev/serial/by-id/*-A]\n", host)
+    assert list(devices(tree)) == ["ttyUSB0"]
+    host.usb = [Found("/dev/ttyUSB0", HostFile("/dev/ttyUSB0", "/dev/ttyUSB0"), others=(link,))]
+    usb = "  match: [{usb: {vendor: '0403'}}]\n"
+    tree = scan(config_file, usb + "  exclude: [/dev/ttyUSB1]\n", host)
+    assert [spec.host_path for spec in devices(tree)["ttyUSB0"].specs] == ["/dev/ttyUSB0"]
+
+
 def test_a_device_needs_all_its_companions(config_file: Path) -> None:
     """Unless they are optional: then it brings those that are there."""
     resource = (

@@ -5,6 +5,7 @@ The first is `kubedevices devices --cluster`, the second `kubedevices explain`.
 
 import argparse
 import contextlib
+import shlex
 from collections.abc import Sequence
 
 from kubedevices import cli
@@ -18,6 +19,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: list[str], _output: contextlib.ExitStack) -> int:
+    if argv[:1] in (["cordon"], ["uncordon"]):
+        raise UsageError(
+            f"{argv[0]} works on the node that has the device: `kubectl debug node/NODE -it "
+            f"--profile=sysadmin --image=IMAGE -- kubedevices {shlex.join(argv)}`, where IMAGE is "
+            "that of kubedevices; docs/cordon.md has other ways"
+        )
     if argv[:1] == ["explain"]:
         verb, called = cli.load_verb("explain"), "kubectl devices explain"
         words = argv[1:] if "--from" in argv else [*argv[1:], "--cluster"]

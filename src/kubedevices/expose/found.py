@@ -3,7 +3,7 @@
 `Host` is the only input; `host` is the real one.
 """
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from kubedevices.config.placeholders import fill
@@ -71,14 +71,27 @@ class Host(Protocol):
         """Return the name of the USB port; it is in `stable_names` without a serial number."""
 
 
+class Excluded:
+    """The files that `exclude` leaves out: those that match, and what an excluded link leads to."""
+
+    def __init__(self, patterns: Sequence[PathPattern], host: Host) -> None:
+        self._patterns = patterns
+        paths = (path for pattern in patterns for path in host.paths(pattern))
+        files = (file for path in paths if (file := host.identify(path)) is not None)
+        self._identities = frozenset(file.identity for file in files)
+
+    def has(self, path: str, file: HostFile | None) -> bool:
+        """Whether the file at `path` is left out."""
+        if file is not None and file.identity in self._identities:
+            return True
+        paths = {path, file.real_path} if file is not None else {path}
+        return any(pattern.match(each) is not None for pattern in self._patterns for each in paths)
+
+
 def companions_of(rule: ResourceRule, host: Host, found: Found) -> tuple[DeviceSpec, ...] | None:
     """Return the device's other files and those of `with`; None if a needed file is missing."""
     permissions = rule.container.permissions
-    specs = [
-        DeviceSpec(path, path, permissions)
-        for path in found.others
-        if not any(pattern.match(path) is not None for pattern in rule.exclude)
-    ]
+    specs = [DeviceSpec(path, path, permissions) for path in found.others]
     for each in rule.companions:
         files = [*_companion_files(each, host, found)]
         if not files and not (rule.optional if each.optional is None else each.optional):

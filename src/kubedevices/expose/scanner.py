@@ -176,6 +176,11 @@ class ExposeScanner(PolledScanner):
         self._last = tree
         return tree
 
+    def warn_of_shared_files(self) -> None:
+        """Warn of a device that the configuration exposes twice on this host."""
+        config = expand(self.config, self._host, {})
+        self._warn_of_files_in_two_resources(survey(config, self._host, DeviceMemory()))
+
     def _survey(self, config: ExposeConfig) -> list[Exposed]:
         """Return the devices with the IDs that pods know; write them for the next process."""
         rules = config.resources

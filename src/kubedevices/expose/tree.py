@@ -26,11 +26,10 @@ from typing import NamedTuple
 from kubedevices.config.placeholders import fill
 from kubedevices.errors import InvalidDevice
 from kubedevices.expose.config import ExposeConfig, ResourceRule
-from kubedevices.expose.found import Found, Host, companions_of
+from kubedevices.expose.found import Excluded, Found, Host, companions_of
 from kubedevices.expose.identity import DeviceMemory, DevicePart, Naming, identify, number_in
 from kubedevices.expose.memory import Remembered
 from kubedevices.expose.names import NamedRule, name_of, named
-from kubedevices.expose.path_patterns import PathPattern
 from kubedevices.rules.replicas import replica_id
 from kubedevices.values.device import Device, DeviceSpec, Health, Mount, natural_key
 from kubedevices.values.device_tree import DeviceTree
@@ -186,29 +185,22 @@ def _find_here(rule: ResourceRule, host: Host) -> dict[Hashable, DevicePart]:
 
 
 def _matches(rule: ResourceRule, host: Host) -> Iterator[Found]:
+    excluded = Excluded(rule.exclude, host)
     for match in rule.match:
         for each in host.find(match):
-            if found := _without_excluded(rule.exclude, each, host):
+            if found := _without_excluded(excluded, each, host):
                 yield found
 
 
-def _without_excluded(patterns: Sequence[PathPattern], found: Found, host: Host) -> Found | None:
-    """Return `found` with its first file that is not excluded as main file; None if all are."""
-    if not _is_excluded(patterns, found):
-        return found
-    for i, path in enumerate(found.others, start=1):
-        file = host.identify(path)
-        if file is None:
-            continue
-        other = found._replace(path=path, file=file, others=found.others[i:])
-        if not _is_excluded(patterns, other):
-            return other
+def _without_excluded(excluded: Excluded, found: Found, host: Host) -> Found | None:
+    """Return `found` without its excluded files, the first of the rest as main file."""
+    others = tuple(path for path in found.others if not excluded.has(path, host.identify(path)))
+    if not excluded.has(found.path, found.file):
+        return found._replace(others=others)
+    for i, path in enumerate(others, start=1):
+        if (file := host.identify(path)) is not None:
+            return found._replace(path=path, file=file, others=others[i:])
     return None
-
-
-def _is_excluded(patterns: Sequence[PathPattern], found: Found) -> bool:
-    paths = {found.path, found.file.real_path}
-    return any(pattern.match(path) is not None for pattern in patterns for path in paths)
 
 
 def _make_device(exposed: Exposed, device_id: str, health: Health, reason: str) -> Device:

@@ -34,6 +34,20 @@ def as_junit(run: Run) -> str:
         _add_case(suite, run, result)
     for log in run.logs[:1]:  # most checks used the first process
         ET.SubElement(suite, "system-err").text = escaped(log.text)
+    return _text(root)
+
+
+def as_junit_error(plugin: str, problem: str) -> str:
+    """Return the text of the file if nothing could be checked."""
+    numbers = {"tests": "1", "failures": "0", "errors": "1", "skipped": "0"}
+    root = ET.Element("testsuites", numbers)
+    suite = ET.SubElement(root, "testsuite", {"name": escaped(plugin), **numbers})
+    case = ET.SubElement(suite, "testcase", {"classname": "check", "name": "can be checked"})
+    ET.SubElement(case, "error", {"message": escaped(problem)})
+    return _text(root)
+
+
+def _text(root: ET.Element) -> str:
     ET.indent(root)
     return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 

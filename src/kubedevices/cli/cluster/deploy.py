@@ -7,7 +7,7 @@ from typing import Any
 from kubedevices.cli.cluster.kubectl import ClusterRefused, Kubectl
 from kubedevices.cli.cluster.manifest_arguments import add_deployment_arguments
 from kubedevices.cli.cluster.manifests import check_arguments, check_image, deployments_of
-from kubedevices.errors import KubedevicesError
+from kubedevices.errors import KubedevicesError, UsageError
 from kubedevices.errors.words import counted
 from kubedevices.host.terminal import print_line, print_text, print_to_stderr
 from kubedevices.manifests import ownership, rollout
@@ -31,6 +31,7 @@ examples:
   RESOURCE_NAME=example.com/gpu kubedevices deploy simulate --image lab.example.com/kubedevices:1
   kubedevices deploy expose --config host-devices.yaml --image lab.example.com/kubedevices:1
 """
+PLUGINS = ("simulate", "expose", "run")
 PERIOD = 1.0
 """Seconds between two looks at the rollout."""
 
@@ -49,14 +50,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_target_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options that choose a plugin and its namespace."""
-    plugins = ("simulate", "expose", "run")
-    parser.add_argument("what", metavar="PLUGIN", choices=plugins, help=" | ".join(plugins))
+    parser.add_argument(
+        "what", metavar="PLUGIN", type=_plugin, choices=PLUGINS, help=" | ".join(PLUGINS)
+    )
     parser.add_argument(
         "--image",
         help="image name with its registry; localhost/… is an image "
         "that you imported on every node",
     )
-    add_deployment_arguments(parser)
+    add_deployment_arguments(parser, PLUGINS)
+
+
+def _plugin(word: str) -> str:
+    if word == "proxy":
+        raise UsageError(
+            "proxy: the plugin behind it has to move too. Use `kubedevices manifests proxy` and "
+            "`manifests proxy --patch` with kubectl; docs/proxy-deploy.md has the steps"
+        )
+    return word
 
 
 def run(args: argparse.Namespace) -> int:

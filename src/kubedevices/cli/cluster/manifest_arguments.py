@@ -3,6 +3,7 @@
 import argparse
 import re
 import shlex
+from collections.abc import Sequence
 from functools import partial
 from typing import NoReturn
 
@@ -11,6 +12,7 @@ from kubedevices.cli.cluster.manifest_values import NAME_LIMIT, add_values_argum
 from kubedevices.cli.shared.serving import some_path
 from kubedevices.errors import UsageError
 from kubedevices.manifests.deployment import KUBELET_DIR, PLUGIN_DIR
+from kubedevices.simulate.settings import SETTINGS
 from kubedevices.values.resource_name import DOMAIN, LABEL_LIMIT, LABEL_VALUE
 
 AUTHOR_OPTIONS = ("scanner", "domain", "arg", "mount")
@@ -19,8 +21,8 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _DNS_LABEL = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
-def add_deployment_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options for any plugin in a cluster."""
+def add_deployment_arguments(parser: argparse.ArgumentParser, plugins: Sequence[str]) -> None:
+    """Declare the options for any of `plugins` in a cluster."""
     parser.add_argument(
         "scanner", metavar="MODULE:CLASS", nargs="?", help="run: the scanner in the image"
     )
@@ -31,13 +33,14 @@ def add_deployment_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--namespace", metavar="NAME", help="default: $NAMESPACE, or kubedevices")
     add_values_argument(parser)
-    _add_plugin_arguments(parser)
-    _add_host_arguments(parser)
+    _add_plugin_arguments(parser, plugins)
+    _add_host_arguments(parser, plugins)
     _add_node_arguments(parser)
-    add_mode_arguments(parser)
-    for variable in ("RESOURCE_NAME", "NUMBER_DEVICES"):  # options of `kubedevices simulate`
-        flag = f"--{variable.lower().replace('_', '-')}"
-        parser.add_argument(flag, type=partial(_write_as, variable), help=argparse.SUPPRESS)
+    add_mode_arguments(parser, those(plugins, "run", "proxy"))
+    for setting in SETTINGS:  # options of `kubedevices simulate`; those of any plugin stay
+        if setting.yaml_key and not setting.is_switch:
+            wrong = partial(_write_as, setting.variable)
+            parser.add_argument(setting.flag, type=wrong, help=argparse.SUPPRESS)
 
 
 def _write_as(variable: str, value: str) -> NoReturn:
@@ -47,14 +50,20 @@ def _write_as(variable: str, value: str) -> NoReturn:
     )
 
 
-def _add_plugin_arguments(parser: argparse.ArgumentParser) -> None:
+def those(plugins: Sequence[str], *given: str) -> str:
+    """Return the texts of `given` whose first word is one of `plugins`, for a help."""
+    return ", ".join(text for text in given if text.partition(" ")[0] in plugins)
+
+
+def _add_plugin_arguments(parser: argparse.ArgumentParser, plugins: Sequence[str]) -> None:
     """Declare which devices are served; `run` is for a plugin of the user, in the user's image."""
     group = parser.add_argument_group("which devices")
     group.add_argument(
         "--config",
         type=some_path,
         metavar="FILE",
-        help="simulate, expose, proxy: configuration file (expose without a file: an example)",
+        help=f"{those(plugins, 'simulate', 'expose', 'proxy')}: configuration file (expose without "
+        "a file: an example)",
     )
     group.add_argument("--preset", metavar="NAME", help="simulate: name of a ready configuration")
     group.add_argument(
@@ -65,8 +74,8 @@ def _add_plugin_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--domain",
-        help="run, expose --profile, proxy --mode dra: the part of the resource names before the "
-        "slash",
+        help=f"{those(plugins, 'run', 'expose --profile', 'proxy --mode dra')}: the part of the "
+        "resource names before the slash",
     )
     group.add_argument(
         "--arg",
@@ -80,16 +89,17 @@ def _add_plugin_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_host_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_host_arguments(parser: argparse.ArgumentParser, plugins: Sequence[str]) -> None:
     group = parser.add_argument_group("what the pod sees of the host")
     group.add_argument(
         "--mount",
         action="append",
         default=[],
         metavar="HOST[:INSIDE][:rw]",
-        help="run, expose, proxy: a directory of the host, where the container sees it (default: "
-        "at the same path) and whether it may write there; may be given several times. A health "
-        "check may need it. /sys needs no mount, every container has it",
+        help=f"{those(plugins, 'run', 'expose', 'proxy')}: a directory of the host, where the "
+        "container sees it (default: at the same path) and whether it may write there; may be "
+        "given several times. A health check may need it. /sys needs no mount, every container "
+        "has it",
     )
     group.add_argument(
         "--dev-dir",
@@ -111,11 +121,12 @@ def _add_host_arguments(parser: argparse.ArgumentParser) -> None:
         default=PLUGIN_DIR,
         help="plugin directory of the kubelet (default: %(default)s for any --root-dir)",
     )
+    always = " (a proxy always has it)" if "proxy" in plugins else ""
     group.add_argument(
         "--pod-resources",
         action="store_true",
-        help="mount the kubelet's podresources socket: the metrics also say which pod holds which "
-        "device, and Prometheus finds the pods by annotations",
+        help=f"mount the kubelet's podresources socket{always}: the metrics also say which pod "
+        "holds which device, and Prometheus finds the pods by annotations",
     )
 
 

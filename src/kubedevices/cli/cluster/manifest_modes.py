@@ -23,8 +23,8 @@ NO_NAME = "none"
 _TOO_MUCH = ("/", "/dev", "/etc", "/proc", "/run", "/sys", "/usr", "/var", "/var/lib", "/var/run")
 
 
-def add_mode_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options that choose the API of the devices."""
+def add_mode_arguments(parser: argparse.ArgumentParser, with_types: str) -> None:
+    """Declare the options that choose the API; `with_types` are plugins with `--device-type`."""
     group = parser.add_argument_group("Dynamic Resource Allocation (DRA)")
     group.add_argument(
         "--mode",
@@ -58,7 +58,7 @@ def add_mode_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="TYPE",
-        help="run and proxy with DRA: a device type; it gets a DeviceClass; may be repeated",
+        help=f"{with_types} with DRA: a device type; it gets a DeviceClass; may be repeated",
     )
 
 

@@ -5,6 +5,7 @@ import os
 import re
 from dataclasses import replace
 from hashlib import sha256
+from pathlib import Path
 
 from kubedevices import __version__
 from kubedevices.cli.cluster.manifest_arguments import (
@@ -98,7 +99,7 @@ examples:
   kubedevices manifests expose --systemd --config /etc/kubedevices/devices.yaml --mode dra
   kubedevices manifests proxy --config proxy.yaml | kubectl apply -f -
   kubedevices manifests run widgets:Widgets --domain example.com --image lab.example.com/widgets:1
-  kubedevices manifests proxy --patch their-plugin.yaml > patch.yaml
+  kubectl -n NAMESPACE get daemonset NAME -o yaml | kubedevices manifests proxy --patch -
 """
 
 
@@ -111,7 +112,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"image name with its registry (default: {IMAGE}, which you have to import on every "
         "node)",
     )
-    add_deployment_arguments(parser)
+    add_deployment_arguments(parser, plugins)
     add_unit_arguments(parser)
     add_kwok_arguments(parser)
     group = parser.add_argument_group("proxy")
@@ -119,8 +120,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--patch",
         type=some_path,
         metavar="DAEMONSET",
-        help="proxy: print the patch for the DaemonSet of another plugin, read from this file: its "
-        "volumes of the plugin directory and of the kubelet's plugins_registry",
+        help="proxy: print the patch for the DaemonSet of another plugin, read from this file, or "
+        "from stdin for -: its volumes of the plugin directory and of the kubelet's "
+        "plugins_registry",
     )
     group.add_argument(
         "--inside-dir",
@@ -158,7 +160,8 @@ def run(args: argparse.Namespace) -> int:
             args.plugin_dir: inside,
             f"{args.kubelet_dir.rstrip('/')}/plugins_registry": inside_registry(inside),
         }
-        found = patches(args.patch, moved, image)
+        file = Path("/dev/stdin") if str(args.patch) == "-" else args.patch
+        found = patches(file, moved, image)
         if note := remark(image):
             print_line(f"# Image: {note}.")
         print_text(manifest_yaml(found))

@@ -9,7 +9,8 @@ import platform
 import shlex
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -65,8 +66,9 @@ Without root, {kubelet_dir} and {cdi_dir} name the directories; {pod_uid} lets t
 the same time.
 
 Exit codes: 0 no failure, 1 a failure that --expect does not know, 2 wrong usage (also a --resource
-that the plugin does not register), 3 the plugin could not be started or never registered, 4 the
---trigger or its --undo failed, 5 no check was tried. The smallest of 1, 4 and 5 counts.
+that the plugin does not register), 3 the plugin could not be started, or nothing registered and no
+chosen check judges that, 4 the --trigger or its --undo failed, 5 no check was tried. The smallest
+of 1, 4 and 5 counts. --junit tells the reason of a 3 too.
 """
 EXAMPLES = """\
 examples:
@@ -74,6 +76,7 @@ examples:
   kubedevices check -- ./my-plugin --dir {socket_dir}      without root
   sudo kubedevices check -- ./my-dra-driver --kubeconfig {kubeconfig} --node-name {node}
   kubedevices check --trigger 'touch dev/{n}' -- …        also looks for lost updates
+  kubedevices check --junit report.xml -- ./my-plugin     in CI, together with --trigger
   kubedevices check --html report.html --only life -- …    one theme, with a page to attach
   kubedevices check --expect known.yaml --fail-on warn -- …  only new findings fail
   kubedevices check --write-expected known.yaml -- …       writes this file
@@ -94,7 +97,8 @@ def run(args: argparse.Namespace) -> int:
         if not path.absolute().parent.is_dir():
             raise UsageError(f"the directory of {path} does not exist")
     if not args.list:
-        settle_kind(args)
+        with _told_in_report(args):
+            settle_kind(args)
     chosen = _catalogue(args).select(_split(args.only), _split(args.skip))
     if args.list:
         return _list(chosen, args.output)
@@ -103,7 +107,8 @@ def run(args: argparse.Namespace) -> int:
     target = driver_check(args).target() if is_driver(args) else _target(args)
     expected = load_expected(args.expect) if args.expect else ()
     accepted = FindingsFile(args.write_expected) if args.write_expected else None
-    outcome = _check(target, chosen, args)
+    with _told_in_report(args):
+        outcome = _check(target, chosen, args)
     if outcome is None:
         return _TERMINATED
     outcome = replace(outcome, expected=expected, fail_on=args.fail_on)
@@ -111,6 +116,19 @@ def run(args: argparse.Namespace) -> int:
     if accepted is not None:
         _accept(outcome, accepted, args.write_expected)
     return outcome.exit_code
+
+
+@contextmanager
+def _told_in_report(args: argparse.Namespace) -> Iterator[None]:
+    """Write why nothing could be checked into the file of --junit: a CI server shows this file."""
+    try:
+        yield
+    except CannotAsk as error:
+        if args.junit:
+            from kubedevices.check.report.junit import as_junit_error
+
+            _write(args.junit, as_junit_error(shlex.join(args.target), str(error)))
+        raise
 
 
 def _catalogue(args: argparse.Namespace, name: str = "") -> "Catalogue":

@@ -41,8 +41,7 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
         help="judge for these kubelets: 1.36, or 1.34-1.36 (default: the supported versions)",
     )
     flags = {
-        "quick": "skip checks that wait long, which the report names; wait at most 10 s in the "
-        "others",
+        "quick": "skip checks that wait long, which the report names; wait less in the others",
     }
     _add_flags(group, flags)
 

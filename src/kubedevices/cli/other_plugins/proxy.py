@@ -60,7 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="YAML file with rules per resource; without a file everything passes unchanged",
     )
-    add_place_arguments(parser)
+    add_place_arguments(
+        parser,
+        "the kubelet's podresources socket, for `hold`, which asks which devices pods hold "
+        f"(default: {POD_RESOURCES} in the parent directory of --socket-dir); if given with "
+        "--listen, /metrics also says which container holds which device",
+    )
+    _add_mode(parser)
     group = parser.add_argument_group("instead of serving")
     only = group.add_mutually_exclusive_group()
     only.add_argument(
@@ -85,8 +91,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_output_argument(group)
 
 
-def add_place_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the directories of plugins, kubelet and state, time limits, mode and pages."""
+def add_place_arguments(parser: argparse.ArgumentParser, pod_resources: str) -> None:
+    """Declare the directories of plugins, kubelet and state, time limits and pages.
+
+    `pod_resources` says what the podresources socket is for.
+    """
     group = parser.add_argument_group("directories and sockets")
     group.add_argument(
         "--plugin-dir",
@@ -119,9 +128,7 @@ def add_place_arguments(parser: argparse.ArgumentParser) -> None:
         "--pod-resources",
         type=some_path,
         metavar="SOCKET",
-        help="the kubelet's podresources socket, for `hold`, which asks which devices pods hold "
-        f"(default: {POD_RESOURCES} in the parent directory of --socket-dir); if given with "
-        "--listen, /metrics also says which container holds which device",
+        help=pod_resources,
     )
     group.add_argument(
         "--listen",
@@ -130,7 +137,6 @@ def add_place_arguments(parser: argparse.ArgumentParser) -> None:
         "only 9400 for the same, or *:9400 for all addresses (default: off)",
     )
     _add_limits(parser)
-    _add_mode(parser)
 
 
 def _add_mode(parser: argparse.ArgumentParser) -> None:
@@ -216,7 +222,7 @@ def serve(args: argparse.Namespace) -> None:
 
 
 def serve_rules(args: argparse.Namespace, rules: "LiveRules") -> None:
-    """Serve with `rules` and the options of `add_place_arguments`, until SIGTERM or Ctrl-C."""
+    """Serve with `rules` and the options of a proxy, until SIGTERM or Ctrl-C."""
     from kubedevices.plugin.stop_signals import run_until_signal
     from kubedevices.proxy.plugin_calls import CallLimits
     from kubedevices.proxy.proxy import Proxy

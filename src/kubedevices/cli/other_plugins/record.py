@@ -4,6 +4,7 @@ import argparse
 import os
 
 from kubedevices.cli.other_plugins.proxy import add_place_arguments, serve_rules
+from kubedevices.cli.shared.dra_serving import OF_DRIVERS
 from kubedevices.cli.shared.serving import some_path
 from kubedevices.errors import CannotAsk
 
@@ -38,7 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave out the values of environment variables",
     )
-    add_place_arguments(parser)
+    add_place_arguments(
+        parser,
+        "with --listen: /metrics also says which container holds which device; the source is this "
+        "podresources socket of the kubelet",
+    )
+    parser.set_defaults(mode="device-plugin", **dict.fromkeys(OF_DRIVERS))
 
 
 def _mebibytes(text: str) -> int:

@@ -135,7 +135,9 @@ def run(args: argparse.Namespace) -> int:
 
         print_profile(args)
     elif args.check:
-        count = counted(len(scanner_of(args, args.inject).config.resources), "resource")
+        scanner = scanner_of(args, args.inject)
+        scanner.warn_of_shared_files()
+        count = counted(len(scanner.config.resources), "resource")
         print_line(f"{args.config or ', '.join(args.profile)}: {count}, no mistakes")
     elif args.dry_run:
         from kubedevices.cli.ready_plugins.expose_printing import print_answer

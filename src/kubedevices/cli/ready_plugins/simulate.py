@@ -63,8 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument(
         "--preset",
         metavar="NAME",
-        help="name of a ready configuration: eight-gpus, flapping-gpu, mig-like, mixed-numa, "
-        "slow-allocate",
+        help="name of a ready configuration: eight-gpus, flapping-gpu, mig-like, slow-allocate, "
+        "which change as time passes, or mixed-numa, which does not",
     )
     parser.add_argument(
         "--control-socket",
