@@ -59,9 +59,11 @@ async def test_replicas_have_the_health_of_their_device_at_once() -> None:
 
 async def test_replicas_of_devices_that_did_not_change_are_the_same_objects() -> None:
     """A list of many devices is quick; also if containers have some of them."""
-    async with scanned(shared := Shared(Vendor(widget=widgets("w0", "w1")), replicas=2)) as served:
+    devices = widgets("w0", "w1")
+    async with scanned(shared := Shared(Vendor(widget=devices), replicas=2)) as served:
         await served.allocate("w1::0")
-        lists = [shared.change(shared.inner_tree, 0.0).devices("widget") for _ in range(2)]
+        tree = kd.DeviceTree({"widget": devices})
+        lists = [shared.change(tree, 0.0).devices("widget") for _ in range(2)]
     assert [*map(id, lists[0].values())] == [*map(id, lists[1].values())]
 
 
