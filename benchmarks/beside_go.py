@@ -253,7 +253,7 @@ def rows(size: Size) -> list[Row]:
         ),
         Row(
             f"start of the process to the first list, {many:,} devices, ms",
-            partial(first_list, devices=many), size.starts, {GRPCIO: 1.5},
+            partial(first_list, devices=many), size.starts, {GRPCIO: 1.75},
         ),
         Row(
             "wake-ups of an idle plugin per admission of another plugin's pod",
