@@ -24,7 +24,7 @@ Process = subprocess.Popen[str]
 
 NOT_NEEDED = {
     "_ssl",
-    *("plugin_pages", "process_samples", "http_pages", "prometheus_client"),
+    *("plugin_pages", "process_samples", "page_server", "prometheus_client"),
     *(
         "node.services.pod_resources",
         "kubelet_api.pod_resources",

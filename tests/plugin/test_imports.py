@@ -183,7 +183,7 @@ PARTS = {
     ),
     "pages": Part(
         "simulate --number-devices 1 --listen 127.0.0.1:0",
-        "serving.plugin_pages pages pages.process_samples pages.metrics pages.http_pages "
+        "serving.plugin_pages pages pages.process_samples pages.metrics pages.page_server "
         "pages.prometheus",
         stdlib="http",
         beside="simulate",
@@ -195,7 +195,8 @@ PARTS = {
         config.documents config.documents.json_text config.documents.nesting expose
         expose.abilities expose.checks expose.config expose.host expose.identity expose.kept_names
         expose.match_keys expose.path_patterns
-        expose.memory expose.names expose.found expose.naming_holds expose.scanner expose.tree
+        expose.removed_devices expose.names expose.found expose.naming_holds expose.scanner
+        expose.tree
         expose.witnesses host host.device_files host.device_names_file host.lock_holder host.pci
         host.programs
         host.shared_directory host.state_file host.terminal

@@ -370,7 +370,7 @@ def test_nothing_is_loaded_without_listen(short_dir: Path) -> None:
 
         threading.Thread(target=stop, daemon=True).start()
         main(["simulate", "--registration", "none", "--socket-dir", {str(short_dir)!r}])
-        names = "prometheus_client", "kubedevices.pages.metrics", "kubedevices.pages.http_pages"
+        names = "prometheus_client", "kubedevices.pages.metrics", "kubedevices.pages.page_server"
         print([name for name in names if name in sys.modules])
     """)
     done = subprocess.run(

@@ -9,7 +9,7 @@ found               what a look at the host finds, and the further files of a de
 tree                decides which devices to serve and how
 names               resources that are named after their matches
 identity            recognises hardware and gives it its ID again
-memory              remembers devices over time
+removed_devices     remembers devices that were removed, and their names
 kept_names          the IDs in a file, for the next process
 naming_holds        who holds which ID, as the naming needs it
 witnesses           asks the kubelet and the list of `cordon` who holds devices

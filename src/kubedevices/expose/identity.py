@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from kubedevices.expose.config import ResourceRule
 from kubedevices.expose.found import Found, Host
-from kubedevices.expose.memory import Memory, Remembered
 from kubedevices.expose.naming_holds import Holds
+from kubedevices.expose.removed_devices import Memory, Remembered
 from kubedevices.rules.replicas import replica_id
 from kubedevices.values.device import DeviceSpec, natural_key
 

@@ -14,7 +14,7 @@ from kubedevices.errors import CannotAsk
 from kubedevices.expose.config import ResourceRule
 from kubedevices.expose.found import Found, HostFile
 from kubedevices.expose.identity import DevicePart, Naming
-from kubedevices.expose.memory import Remembered
+from kubedevices.expose.removed_devices import Remembered
 from kubedevices.host.device_names_file import names_file, served_id
 from kubedevices.host.lock_holder import locked
 from kubedevices.host.shared_directory import SharedDirectory

@@ -28,8 +28,8 @@ from kubedevices.errors import InvalidDevice
 from kubedevices.expose.config import ExposeConfig, ResourceRule
 from kubedevices.expose.found import Excluded, Found, Host, companions_of
 from kubedevices.expose.identity import DeviceMemory, DevicePart, Naming, identify, number_in
-from kubedevices.expose.memory import Remembered
 from kubedevices.expose.names import NamedRule, name_of, named
+from kubedevices.expose.removed_devices import Remembered
 from kubedevices.rules.replicas import replica_id
 from kubedevices.values.device import Device, DeviceSpec, Health, Mount, natural_key
 from kubedevices.values.device_tree import DeviceTree

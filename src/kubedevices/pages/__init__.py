@@ -1,6 +1,6 @@
 """What every long-running process offers over HTTP: health, readiness, metrics, state.
 
-http_pages       an HTTP/1.1 server for a few pages
+page_server      an HTTP/1.1 server for a few pages
 metrics          the name of every metric
 prometheus       stores values, and writes the text of a scrape
 process_samples  metrics of the process itself: dropped lines, version

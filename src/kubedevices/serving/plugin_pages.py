@@ -28,8 +28,8 @@ from typing import Any, Protocol
 from kubedevices.errors import CannotAsk, DeviceListTooLarge
 from kubedevices.host import deadlines
 from kubedevices.pages import metrics
-from kubedevices.pages.http_pages import Page, PageServer, names_in, parse_address
 from kubedevices.pages.metrics import Sample
+from kubedevices.pages.page_server import Page, PageServer, names_in, parse_address
 from kubedevices.pages.process_samples import process_samples
 from kubedevices.pages.prometheus import PrometheusMetrics
 from kubedevices.plugin.scanner import Scanner

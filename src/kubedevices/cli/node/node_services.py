@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kubedevices.node.arrival.plugin_watcher import PluginWatcher
     from kubedevices.node.device_manager import DeviceManager
     from kubedevices.node.topology.options import TopologySettings
-    from kubedevices.pages.http_pages import PageServer
+    from kubedevices.pages.page_server import PageServer
 
 
 _MOST_NODES = 100
@@ -227,7 +227,7 @@ def _counter(metrics: Metrics) -> Callable[[str, str, bool], None]:
 
 
 def _metrics_pages(address: str, metrics: PrometheusMetrics) -> "PageServer":
-    from kubedevices.pages.http_pages import Page, PageServer, names_in, parse_address
+    from kubedevices.pages.page_server import Page, PageServer, names_in, parse_address
 
     async def page() -> Page:
         return Page(await metrics.page(), TEXT_FORMAT)

@@ -24,7 +24,7 @@ judge_proxy        a proxy between plugin and kubelet
 judge_resource     name, registration, health, holders, NUMA nodes
 judge_holders      a device that is held under two IDs, or in both device APIs
 judge_drivers      DRA drivers and their claims
-plugin_lists       which plugin serves which resource, and which resource has two plugins
+judge_rivals       which plugin serves which resource, and which resource has two plugins
 judge_files        device files, links, permissions, CDI names, devices inside a container
 repairs            which repairs of a node are safe
 do_repairs         does them, each after another look

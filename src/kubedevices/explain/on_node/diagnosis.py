@@ -47,9 +47,9 @@ from kubedevices.explain.on_node.judge_resource import (
     judge_numa,
     judge_registration,
 )
+from kubedevices.explain.on_node.judge_rivals import completed, held_now, judge_rivals
 from kubedevices.explain.on_node.look_files import look_at_file, look_at_selinux, look_inside
 from kubedevices.explain.on_node.look_node import NodeFacts, look_at_node
-from kubedevices.explain.on_node.plugin_lists import completed, held_now, judge_rivals
 from kubedevices.values.socket_paths import CHECKPOINT_NAME, is_socket_of
 
 

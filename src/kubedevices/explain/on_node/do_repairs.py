@@ -8,8 +8,8 @@ from kubedevices.dra.claim_release import release_claim
 from kubedevices.errors import CannotAsk, KubedevicesError
 from kubedevices.explain.on_node.ask import DEADLINE
 from kubedevices.explain.on_node.host_paths import HostPaths
+from kubedevices.explain.on_node.judge_rivals import completed
 from kubedevices.explain.on_node.look_node import NodeFacts, look_at_node
-from kubedevices.explain.on_node.plugin_lists import completed
 from kubedevices.explain.on_node.repairs import Action, Repair, RepairFacts, find_repairs
 from kubedevices.host.cdi_specs import kind_of_our_file, remove_file
 from kubedevices.kubelet_api.kubelet_devices import ask_pods

@@ -14,7 +14,7 @@ from kubedevices.explain.on_node.facts import (
     ResourceState,
     Socket,
 )
-from kubedevices.explain.on_node.plugin_lists import completed, held_now, judge_rivals
+from kubedevices.explain.on_node.judge_rivals import completed, held_now, judge_rivals
 from kubedevices.values.allocation import ContainerAllocateResponse
 from kubedevices.values.device import ReportedDevice
 

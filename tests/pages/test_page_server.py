@@ -1,4 +1,4 @@
-"""kubedevices.pages.http_pages"""
+"""kubedevices.pages.page_server"""
 
 import asyncio
 import contextlib
@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from kubedevices.errors import CannotAsk, UsageError
-from kubedevices.pages import http_pages
-from kubedevices.pages.http_pages import (
+from kubedevices.pages import page_server
+from kubedevices.pages.page_server import (
     Address,
     Page,
     PageServer,
@@ -172,7 +172,7 @@ async def test_a_client_that_does_nothing_is_disconnected(
     monkeypatch: pytest.MonkeyPatch, request_text: bytes
 ) -> None:
     """Whether it asks nothing, half a question, or never reads the answer."""
-    monkeypatch.setattr(http_pages, "DEADLINE", 0.05)
+    monkeypatch.setattr(page_server, "DEADLINE", 0.05)
     async with running() as server:
         with socket.create_connection(address_of(server), timeout=5) as client:
             client.sendall(request_text)
@@ -184,7 +184,7 @@ async def test_too_many_clients_do_not_use_up_the_files_of_the_plugin(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Beyond the limit the oldest that has asked for nothing makes room."""
-    monkeypatch.setattr(http_pages, "CONNECTION_LIMIT", 2)
+    monkeypatch.setattr(page_server, "CONNECTION_LIMIT", 2)
     async with running() as server:
         address = address_of(server)
         silent = [await asyncio.open_connection(*address) for _ in range(5)]
@@ -203,7 +203,7 @@ async def test_clients_that_sent_a_request_are_not_disconnected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A page that takes its time is answered; who comes beyond the limit is refused."""
-    monkeypatch.setattr(http_pages, "CONNECTION_LIMIT", 2)
+    monkeypatch.setattr(page_server, "CONNECTION_LIMIT", 2)
     async with waiting_for_a_slow_page(clients=2) as address:
         with contextlib.suppress(ConnectionResetError):
             assert await get(address, "/slow") == b""
@@ -331,7 +331,7 @@ async def test_clients_that_keep_their_connection_do_not_lock_probes_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They have their answer: their connections go first, and end soon in any case."""
-    monkeypatch.setattr(http_pages, "CONNECTION_LIMIT", 8)
+    monkeypatch.setattr(page_server, "CONNECTION_LIMIT", 8)
     async with running() as server, contextlib.AsyncExitStack() as stack:
         address = address_of(server)
         for _ in range(20):
@@ -340,7 +340,7 @@ async def test_clients_that_keep_their_connection_do_not_lock_probes_out(
             writer.write(b"GET /hello HTTP/1.1\r\nHost: [::1]\r\n\r\n")
             await reader.readuntil(b"hello\n")
             assert (await get(address, "/unwell")).endswith(b"no\n")
-        monkeypatch.setattr(http_pages, "CLOSE_TIME", 0.05)
+        monkeypatch.setattr(page_server, "CLOSE_TIME", 0.05)
         reader, writer = await asyncio.open_connection(*address)
         stack.callback(writer.close)
         writer.write(b"GET /hello HTTP/1.1\r\nHost: [::1]\r\n\r\n")
@@ -352,7 +352,7 @@ async def test_clients_that_wait_for_a_page_leave_places_for_probes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Beyond a limit the next client gets 503, and a probe its answer."""
-    monkeypatch.setattr(http_pages, "WAITING_LIMIT", 3)
+    monkeypatch.setattr(page_server, "WAITING_LIMIT", 3)
     async with waiting_for_a_slow_page(clients=3) as address:
         assert b" 503 " in await get(address, "/slow")
         assert (await get(address, "/healthz")).endswith(b"hello\n")
@@ -360,7 +360,7 @@ async def test_clients_that_wait_for_a_page_leave_places_for_probes(
 
 async def test_one_address_cannot_take_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod has one address. The oldest of its own connections goes."""
-    monkeypatch.setattr(http_pages, "CONNECTIONS_OF_CLIENT", 3)
+    monkeypatch.setattr(page_server, "CONNECTIONS_OF_CLIENT", 3)
     async with running() as server, contextlib.AsyncExitStack() as stack:
         for _ in range(10):
             _, writer = await asyncio.open_connection(*address_of(server))
@@ -403,7 +403,7 @@ async def test_an_expensive_page_is_computed_at_most_once_a_second(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """After a long computation the next client waits."""
-    monkeypatch.setattr(http_pages, "PAUSE", 0.3)
+    monkeypatch.setattr(page_server, "PAUSE", 0.3)
     loop, times = asyncio.get_running_loop(), list[float]()
 
     async def state() -> Page:
