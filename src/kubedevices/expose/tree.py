@@ -185,10 +185,12 @@ def _find_here(rule: ResourceRule, host: Host) -> dict[Hashable, DevicePart]:
 
 
 def _matches(rule: ResourceRule, host: Host) -> Iterator[Found]:
-    excluded = Excluded(rule.exclude, host)
+    # Most rules exclude nothing; then no further file of a device is looked at.
+    excluded = Excluded(rule.exclude, host) if rule.exclude else None
     for match in rule.match:
         for each in host.find(match):
-            if found := _without_excluded(excluded, each, host):
+            found = _without_excluded(excluded, each, host) if excluded else each
+            if found is not None:
                 yield found
 
 
