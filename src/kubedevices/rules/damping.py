@@ -50,7 +50,7 @@ class Damper:
             recovers_at = self._recovers_at(device)
             if recovers_at is None or now < recovers_at:
                 return False
-            device.out_since, device.turns = None, []
+            self.put_back(device_id)
         turns_at = self._turns_at(device)
         if turns_at is not None and now >= turns_at:
             device.is_ok, device.against_since = is_ok, None
