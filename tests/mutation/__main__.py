@@ -1,6 +1,7 @@
 """Judges a random part of the mutants of some packages or modules: `make mutants`."""
 
 import argparse
+import functools
 import json
 import random
 import subprocess
@@ -77,11 +78,13 @@ def main() -> int:
     count, unjudged = Counter[Verdict](), set[tuple[str, ...]]()
     with tempfile.TemporaryDirectory(prefix="kd-mutants-") as directory:
         judge = Judge(copy_of_the_tree(Path(directory)))
+        # Reads all tests, which stay the same; a module has many mutants.
+        stages = functools.cache(functools.partial(stages_of, tree=Path(directory)))
         for module, mutant in rounds(modules, args.generator, seed):
             if time.monotonic() > ends:
                 break
             verdict: Verdict | None = None
-            for files in stages_of(module, Path(directory)):
+            for files in stages(module):
                 tests = judge.baseline(files)
                 if not isinstance(tests, Baseline):
                     if files not in unjudged:
