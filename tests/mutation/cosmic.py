@@ -6,6 +6,7 @@ import. So are decorators, which the import needs too, and variables, whose name
 
 import json
 import random
+import re
 import sys
 
 from cosmic_ray import plugins
@@ -19,7 +20,13 @@ _LEFT_OUT = (
     # For None, bools, enums and objects that are equal only to themselves it is the same program.
     "core/ReplaceComparisonOperator_Is_Eq",
     "core/ReplaceComparisonOperator_IsNot_NotEq",
+    # So it is for the small numbers and the words of the program, which Python keeps once.
+    "core/ReplaceComparisonOperator_Eq_Is",
+    "core/ReplaceComparisonOperator_NotEq_IsNot",
 )
+
+_TYPES_ONLY = re.compile(r"if TYPE_CHECKING:|class .*TypedDict")
+"""Lines for the type checker: changes to them do nothing in the running program."""
 
 _ROUND = "000"
 """The end of a number that somebody chose as a limit: nobody notices one more or less."""
@@ -45,6 +52,7 @@ def main() -> None:
                 and not lines[start[0] - 1][: start[1]].endswith(_DEFAULT)
             ]
     places = [each for each in places if not lines[each[2] - 1].lstrip().startswith("@")]
+    places = [each for each in places if not _TYPES_ONLY.search(lines[each[2] - 1])]
     random.Random(seed).shuffle(places)
     # Only the chosen ones are made: each of them needs the module to be parsed again.
     for operator, number, line in places[:count]:
