@@ -309,7 +309,7 @@ LISTS_A_DIRECTORY = {
     "src/kubedevices/node/pods/hold_owner.py": "our state directory",
     "src/kubedevices/host/lock_holder.py": "/proc",
     "src/kubedevices/testing/kubelet/mounts.py": "the root directory of a private view",
-    "src/kubedevices/explain/on_node/look_open_sockets.py": "/proc",
+    "src/kubedevices/explain/on_node/look_socket_owners.py": "/proc",
     "src/kubedevices/check/drivers/node_files.py": "a temporary directory",
     "src/kubedevices/explain/on_node/look_processes.py": "/proc, and units of systemd",
     "src/kubedevices/check/process_figures.py": "/proc",

@@ -168,7 +168,7 @@ async def test_a_claim_that_waits_for_an_abandoned_claim_gets_its_device(world: 
     """The conflict is the reason to look at once."""
     service = world.rig.service
     world.search._timing = SearchTiming(interval=3600, pause=0.0, confirm=0.01)
-    service.on_conflict = world.search.look_soon
+    service.holder_wait.on_conflict = world.search.look_soon
     searching = asyncio.create_task(world.search.run())
     try:
         world.rig.claims["c3"] = claim_of(THREE.uid, "gpu-0")

@@ -153,7 +153,7 @@ async def test_a_failed_undo_keeps_the_devices_of_the_claim(
     rig: Rig, author: Author, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No other claim gets a device in an unknown state; the kubelet repeats its call."""
-    monkeypatch.setattr("kubedevices.dra.service.HOLDER_LIMIT", 0.01)
+    monkeypatch.setattr("kubedevices.dra.holder_wait.HOLDER_LIMIT", 0.01)
     await prepare(rig, ONE)
     author.fails = {"unprepare"}
     assert "OSError: cannot unprepare" in await unprepare(rig, ONE)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import kubedevices as kd
+from kubedevices.dra import holder_wait
 from kubedevices.dra import service as service_module
 from kubedevices.dra.preparation import Preparation
 from kubedevices.dra.prepared_file import PreparedClaim, PreparedClaims
@@ -276,7 +277,7 @@ async def test_an_answer_that_is_late_is_logged(
 @pytest.fixture
 async def waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
     """Return a service in which ONE has gpu-0 and the scheduler has given gpu-0 to TWO."""
-    monkeypatch.setattr(service_module, "HOLDER_LIMIT", 3600)
+    monkeypatch.setattr(holder_wait, "HOLDER_LIMIT", 3600)
     monkeypatch.setattr(service_module, "ANSWER_LIMIT", 60)
     rig = Rig(tmp_path)
     await rig.service.prepare((ONE,))
@@ -309,7 +310,7 @@ async def test_a_claim_waits_for_its_holder_a_limited_time(
     waits: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The kubelet gets the name of the holder, and the log has it too."""
-    monkeypatch.setattr(service_module, "HOLDER_LIMIT", 0.05)
+    monkeypatch.setattr(holder_wait, "HOLDER_LIMIT", 0.05)
     answer = (await waits.service.prepare((TWO,)))[TWO.uid]
     assert f"the claim {ONE} still holds device gpu-0" in answer
     assert [each for each in caplog.records if each.getMessage() == answer]

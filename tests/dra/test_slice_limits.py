@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kubedevices.dra.limits import device_problem
+from kubedevices.dra.slice_limits import device_problem
 
 
 def device(**fields: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 
 from kubedevices.dra.names import device_label
 from kubedevices.expose.config import load_expose_config
-from kubedevices.expose.kept_names import KeptNames
+from kubedevices.expose.names_file import KeptNames
 from kubedevices.expose.scanner import ExposeScanner
 from kubedevices.expose.witnesses import Witnesses
 from kubedevices.kubelet_api import kubelet_devices

@@ -14,7 +14,7 @@ from kubedevices.dra.options import DraOptions, DraSettings
 from kubedevices.dra.prepared_file import PreparedClaim, PreparedClaims, PreparedDevice
 from kubedevices.dra.state_files import StateFiles
 from kubedevices.errors import ApiUnreachable, CannotRead, OtherVersion
-from kubedevices.expose.kept_names import KeptNames, KeptResource
+from kubedevices.expose.names_file import KeptNames, KeptResource
 from kubedevices.host.state_file import StateFile
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner

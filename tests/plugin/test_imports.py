@@ -150,10 +150,11 @@ PARTS = {
         plugin.registration_loop plugin.registration_state plugin.runner plugin.scan_task
         plugin.scanner plugin.served_type plugin.server plugin.stop_signals plugin.stoppable
         plugin.timing plugin.watched_plugin rules rules.device_selector rules.faults rules.cordon
-        rules.middleware rules.replicas serving serving.modes simulate simulate.answers
-        simulate.config simulate.devices simulate.files simulate.settings simulate.simulator
-        values values.allocation values.device values.device_tree values.resource_name
-        values.socket_paths version wire wire.acceptor wire.byte_budget wire.client_connection
+        rules.middleware rules.replica_choice rules.replicas serving serving.modes simulate
+        simulate.answers simulate.config simulate.devices simulate.files simulate.settings
+        simulate.simulator values values.allocation values.device values.device_tree
+        values.resource_name values.socket_paths values.wildcards version wire wire.acceptor
+        wire.byte_budget wire.client_connection
         wire.grpc_channel wire.grpc_connection wire.grpc_events wire.grpc_framing
         wire.grpc_headers wire.grpc_link wire.grpc_server wire.header_block wire.hpack
         wire.http2_frames wire.http2_limits wire.http2_output wire.http2_session wire.huffman
@@ -193,7 +194,7 @@ PARTS = {
         """
         cli cli.ready_plugins cli.ready_plugins.expose cli.shared cli.shared.output config
         config.documents config.documents.json_text config.documents.nesting expose
-        expose.abilities expose.checks expose.config expose.host expose.identity expose.kept_names
+        expose.abilities expose.checks expose.config expose.host expose.identity expose.names_file
         expose.match_keys expose.path_patterns
         expose.removed_devices expose.names expose.found expose.naming_holds expose.scanner
         expose.tree
@@ -202,7 +203,7 @@ PARTS = {
         host.shared_directory host.state_file host.terminal
         host.untrusted_files host.usb host.vfio plugin plugin.config_follower rules
         rules.check_threads rules.health_checks rules.health_gate values values.cdi
-        values.cdi.annotations values.cdi.inject values.cdi.names values.cdi.parse
+        values.cdi.container_annotations values.cdi.inject values.cdi.names values.cdi.parse
         values.cdi.registry values.cdi.validity values.cdi.values values.cdi.versions
         """,
         stdlib="hashlib",

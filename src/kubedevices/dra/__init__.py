@@ -3,7 +3,7 @@
 This file imports nothing. Start to read at `driver`.
 
 names                names of drivers, devices and CDI devices
-limits               limits of the API server for a device of a ResourceSlice
+slice_limits         limits of the API server for a device of a ResourceSlice
 slices               converts a device tree to the devices of ResourceSlices
 tree_lookup          adds NUMA nodes and PCI addresses to devices
 slice_writes         computes the changes that bring the API server to the wanted slices
@@ -14,6 +14,7 @@ pauses               random pauses between calls to the API server
 kubeconfig           address of the API server, and the credentials of the driver
 secret               a token or key that no message shows
 service              the DRAPlugin service: the kubelet's calls to prepare and unprepare claims
+holder_wait          lets a claim wait for another claim that has its device
 claim_work           prepares and unprepares one claim: the guard, the hooks, the files
 claims               reads the allocation and the configuration of a ResourceClaim
 parameters           converts the configuration of a claim to the author's dataclass

@@ -14,7 +14,7 @@ from kubedevices.dra.claims import Result
 from kubedevices.dra.names import cdi_device_name, cdi_kind, cdi_metadata_name
 from kubedevices.values.allocation import AllocateResponse
 from kubedevices.values.cdi import CdiDevice, CdiSpec, ContainerEdits, edits_of
-from kubedevices.values.cdi.annotations import PREFIX, parse_annotations
+from kubedevices.values.cdi.container_annotations import PREFIX, parse_annotations
 from kubedevices.values.cdi.parse import from_dict
 from kubedevices.values.cdi.values import to_dict
 from kubedevices.values.device import Device, Health, Mount

@@ -138,7 +138,7 @@ class DraDriver(Stoppable):
             is_trusted=lambda: self.publisher.is_published,
             timing=self.settings.search_timing,
         )
-        self._service.on_conflict = search.look_soon
+        self._service.holder_wait.on_conflict = search.look_soon
         return search
 
     def __repr__(self) -> str:

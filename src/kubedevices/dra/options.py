@@ -9,7 +9,7 @@ from typing import Literal, TypedDict
 
 from kubedevices.dra.abandoned_search import SearchTiming
 from kubedevices.dra.device_plugin_guard import GuardTiming
-from kubedevices.dra.limits import EFFECTS
+from kubedevices.dra.slice_limits import EFFECTS
 from kubedevices.errors import SocketPathTooLong, UsageError
 from kubedevices.plugin.options import CDI_DIR, check_positive, new_instance
 from kubedevices.plugin.timing import HookTimeouts, Timing

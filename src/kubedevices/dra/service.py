@@ -14,8 +14,9 @@ from typing import Any
 
 from kubedevices.dra.claim_hooks import ClaimHooks
 from kubedevices.dra.claim_work import ClaimWork, Ready, Wanted
-from kubedevices.dra.claims import ClaimSource, configuration_of, holders_of, results_of
+from kubedevices.dra.claims import ClaimSource, configuration_of, results_of
 from kubedevices.dra.device_plugin_guard import Guard
+from kubedevices.dra.holder_wait import HolderWait
 from kubedevices.dra.metadata import names_in_files, names_of
 from kubedevices.dra.preparation import Preparation
 from kubedevices.dra.slices import Offer
@@ -36,12 +37,6 @@ from kubedevices.values.device import REASON_LIMIT
 
 ANSWER_LIMIT = 40.0
 """Seconds until the kubelet gets an answer or an error. The kubelet's deadline is 45 s."""
-
-HOLDER_LIMIT = 20.0
-"""Seconds that a claim waits for another claim that has its device.
-
-After a forced deletion the kubelet prepares the next pod before it unprepares the deleted pod.
-"""
 
 HEALTH_INTERVAL = 5.0
 """Seconds between two lists of health. For the kubelet, a health older than 30 s is unknown."""
@@ -86,11 +81,8 @@ class ClaimService:
         )
         """Prepares and unprepares single claims."""
 
-        self.on_conflict: Callable[[], None] = lambda: None
-        """Called when a claim begins to wait for a device that another claim has."""
-
+        self.holder_wait = HolderWait(self.work, preparation)
         self._is_ending = False
-        self._calls: set[_PrepareCall] = set()
 
     def update(self, offer: Offer) -> None:
         """Set the offered devices."""
@@ -102,7 +94,7 @@ class ClaimService:
         """End the health streams, which would never end, and the claims that wait for others."""
         self._is_ending = True
         self._offered.set()
-        self.work.wake()
+        self.holder_wait.end()
 
     async def ensure_files(self) -> None:
         """Write missing CDI and metadata files again."""
@@ -117,9 +109,7 @@ class ClaimService:
 
     async def unprepare(self, claims: tuple[ClaimReference, ...]) -> Mapping[str, str]:
         """Unprepare each claim; an unknown claim succeeds."""
-        for call in self._calls:
-            call.is_over = call.is_over or call.claim in claims
-        self.work.wake()
+        self.holder_wait.end_calls(claims)
         answers = await asyncio.gather(*(self._answer(each, self._unprepare) for each in claims))
         return {
             claim.uid: answer if isinstance(answer, str) else ""
@@ -168,10 +158,7 @@ class ClaimService:
             return f"claim {claim}: {describe(error)}"
 
     async def _prepare(self, claim: ClaimReference) -> Ready:
-        call = _PrepareCall(claim)
-        self._calls.add(call)
-        until = asyncio.get_running_loop().time() + HOLDER_LIMIT
-        try:
+        with self.holder_wait.call(claim) as call:
             while True:
                 # Read before taking a turn: the API server may be slow, and other claims go on
                 # meanwhile.
@@ -183,22 +170,7 @@ class ClaimService:
                     # In no turn: the holder may be unprepared by the other instance of the driver.
                     # Not as a task of its own: if the kubelet cancels its call, the pod may be
                     # gone, and nobody would unprepare the claim.
-                    await self._wait_for_holder(call, wanted, error, until)
-        finally:
-            self._calls.discard(call)
-
-    async def _wait_for_holder(
-        self, call: "_PrepareCall", wanted: Wanted, error: DeviceStillHeld, until: float
-    ) -> None:
-        """Wait until no claim has the devices of a claim. Raises `error` at the time `until`."""
-        if not self._is_ending:
-            _log.info("%s: waiting for its end", error)
-            self.on_conflict()
-        while holders_of(wanted.results, self._preparation.holders(call.claim.uid)):
-            if self._is_ending or call.is_over:
-                raise error
-            if not await deadlines.until(until, self.work.changed.wait()):
-                raise error
+                    await self.holder_wait.wait(call, wanted.results, error)
 
     async def _unprepare(self, claim: ClaimReference) -> Ready:
         await self.work.run_to_end(self.work.unprepare(claim))
@@ -226,10 +198,3 @@ class ClaimService:
 def _message_of(reason: str) -> str:
     """Return a reason as a message: a kubelet cuts a longer message in the same way."""
     return reason if len(reason) <= REASON_LIMIT else f"{reason[: REASON_LIMIT - 3]}..."
-
-
-class _PrepareCall:
-    """A call of the kubelet to prepare a claim; `is_over` if the claim was unprepared meanwhile."""
-
-    def __init__(self, claim: ClaimReference) -> None:
-        self.claim, self.is_over = claim, False

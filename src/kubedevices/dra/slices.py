@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from kubedevices.dra import limits
-from kubedevices.dra.limits import attribute_problem, device_problem
+from kubedevices.dra import slice_limits
 from kubedevices.dra.names import DeviceKey, device_labels
+from kubedevices.dra.slice_limits import attribute_problem, device_problem
 from kubedevices.errors.words import counted
 from kubedevices.values.device import Device
 from kubedevices.values.device_tree import DeviceTree
@@ -87,7 +87,7 @@ class Offer:
                 for each in objects
                 if not any(key in withheld for key in self.keys_of(each["name"]))
             )
-        size = limits.DEVICES_PER_SLICE
+        size = slice_limits.DEVICES_PER_SLICE
         starts = range(0, max(1, len(objects)), size)
         return [objects[start : start + size] for start in starts]
 
@@ -154,7 +154,7 @@ def _device_object(
     """
     device_type, device, replicas = typed
     attributes: dict[str, Any] = {"type": {"string": device_type}}
-    if len(device.id.encode()) <= limits.TEXT_LIMIT:
+    if len(device.id.encode()) <= slice_limits.TEXT_LIMIT:
         attributes["id"] = {"string": device.id}
     if device.numa_nodes is not None and len(device.numa_nodes) == 1:
         attributes[NUMA_NODE] = {"int": device.numa_nodes[0]}

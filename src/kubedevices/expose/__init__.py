@@ -10,7 +10,7 @@ tree                decides which devices to serve and how
 names               resources that are named after their matches
 identity            recognises hardware and gives it its ID again
 removed_devices     remembers devices that were removed, and their names
-kept_names          the IDs in a file, for the next process
+names_file          the IDs in a file, for the next process
 naming_holds        who holds which ID, as the naming needs it
 witnesses           asks the kubelet and the list of `cordon` who holds devices
 checks              health checks of exposed devices

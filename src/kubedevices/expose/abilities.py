@@ -14,7 +14,8 @@ from kubedevices.plugin.capabilities import (
     Allocator,
     PreferredAllocator,
 )
-from kubedevices.rules.replicas import check_shares, device_of
+from kubedevices.rules.replica_choice import check_shares
+from kubedevices.rules.replicas import device_of
 from kubedevices.values.allocation import (
     AllocateRequest,
     PreferredAllocationRequest,

@@ -3,7 +3,7 @@
 A pod holds a device by its ID, so a piece of hardware has one ID as long as somebody may hold it:
 
 * What the last look knew keeps its ID (`_recognise`), also if a stable name has appeared meanwhile.
-* What an earlier process knew is restored into the memory (`kept_names`), and is recognised there
+* What an earlier process knew is restored into the memory (`names_file`), and is recognised there
   like a device that was removed and comes back.
 * Where no memory is left, the holds tell: an ID that a pod holds, or that is cordoned, is the
   ID of the device to which the kubelet's answer or one of the device's possible names leads.

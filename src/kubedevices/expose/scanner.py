@@ -20,7 +20,7 @@ from kubedevices.expose.checks import cdi_kind
 from kubedevices.expose.config import ExposeConfig, ResourceRule, load_expose_config
 from kubedevices.expose.host import HostDevices
 from kubedevices.expose.identity import DeviceMemory, Naming
-from kubedevices.expose.kept_names import KeptNames, KeptResource
+from kubedevices.expose.names_file import KeptNames, KeptResource
 from kubedevices.expose.tree import Exposed, Names, expand, make_tree, survey
 from kubedevices.expose.witnesses import Witnesses
 from kubedevices.host.sysfs import DEV_ROOT, SYSFS_ROOT

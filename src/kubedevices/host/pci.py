@@ -5,9 +5,8 @@ function, call `device_files.device_files_below(function.directory)`; for vfio s
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -19,6 +18,7 @@ from kubedevices.host.sysfs import (
     own_device_number,
     read_attribute,
 )
+from kubedevices.values.wildcards import Wanted, fits, fits_hex
 
 Sriov = Literal["pf", "vf", "undivided"]
 """`pf`: a physical function, which can have virtual functions. `vf`: a virtual function.
@@ -28,9 +28,6 @@ A plugin must not offer a physical function together with its virtual functions.
 """
 
 _ROOT = re.compile(r"pci[0-9a-f]{4,}:[0-9a-f]{2}")
-
-Wanted = str | Collection[str] | None
-"""One pattern, or several of which one must match; None matches all. `*` and `?` are wildcards."""
 
 
 @dataclass(frozen=True)
@@ -150,23 +147,6 @@ def _is_on_another_bus(directory: Path) -> bool:
     except OSError:
         return False
     return subsystem.parent.name == "bus" and subsystem.name not in ("pci", "virtio")
-
-
-def fits(text: str, wanted: Wanted) -> bool:
-    """Whether `text` matches `wanted`."""
-    return wanted is None or any(fnmatchcase(text, each) for each in _words(wanted))
-
-
-def fits_hex(text: str, wanted: Wanted, *, prefix: bool = False) -> bool:
-    """Whether a hexadecimal ID matches `wanted`, which may have upper case letters and 0x."""
-    if wanted is None:
-        return True
-    patterns = [each.lower().removeprefix("0x") for each in _words(wanted)]
-    return any(fnmatchcase(text, each + "*" * prefix) for each in patterns)
-
-
-def _words(wanted: str | Collection[str]) -> Iterable[str]:
-    return [wanted] if isinstance(wanted, str) else wanted
 
 
 def _read(place: Path) -> PciDevice | None:

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kubedevices.host.pci import Wanted, fits, fits_hex, read_hex
+from kubedevices.host.pci import read_hex
 from kubedevices.host.sysfs import SYSFS_ROOT, list_entries, read_attribute
+from kubedevices.values.wildcards import Wanted, fits, fits_hex
 
 _CLASS_PARTS = ("Class", "SubClass", "Protocol")
 

@@ -11,7 +11,7 @@ from kubedevices.config.yaml_source import SourceProblems
 from kubedevices.dra.names import check_driver_name
 from kubedevices.errors import ConfigError, ConfigProblem, InvalidResourceName
 from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule, has_placeholder, is_pattern
-from kubedevices.values.cdi.annotations import PREFIX
+from kubedevices.values.cdi.container_annotations import PREFIX
 
 
 def _has_plain_annotations(annotations: Any) -> bool:

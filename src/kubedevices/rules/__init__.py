@@ -27,7 +27,8 @@ device_facts       looks up on the host what rules need: NUMA nodes, PCI functio
 filter             leaves devices out
 rename             lists resources under other names
 split              lists one resource as several
-replicas           several IDs for one device: their names, limits and preferences
+replicas           several IDs for one device: their names and numbers
+replica_choice     which replicas a container gets: limits and preferences
 share              lists replicas of devices, so that several containers may have one device
 inject_rule        what the inject rule adds to an answer; numbered variables
 inject             adds to every answer to Allocate

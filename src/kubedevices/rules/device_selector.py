@@ -6,11 +6,11 @@ address, or if a device file belongs to it; the caller looks it up (`device_fact
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from kubedevices.config.keys import Declared, key
 from kubedevices.values.device import Device
+from kubedevices.values.wildcards import fits, fits_hex
 
 if TYPE_CHECKING:
     from kubedevices.host.pci import PciDevice
@@ -40,11 +40,11 @@ class PciRule(Declared):
     def fits(self, function: "PciDevice | None") -> bool:
         """Whether `function` fits; False for None."""
         return function is not None and (
-            _fits_hex(function.vendor, self.vendor)
-            and _fits_hex(function.device, self.device)
-            and _fits_hex(function.device_class, self.device_class, more="*")
-            and _fits(function.driver or "", self.driver)
-            and _fits(function.address, self.address)
+            fits_hex(function.vendor, self.vendor)
+            and fits_hex(function.device, self.device)
+            and fits_hex(function.device_class, self.device_class, prefix=True)
+            and fits(function.driver or "", self.driver)
+            and fits(function.address, self.address)
         )
 
 
@@ -68,7 +68,7 @@ class UnusedGlobs:
             # Reported already, or it fitted once: then it is not misspelt.
             if key in self._done:
                 continue
-            is_used = any(fnmatchcase(each, glob) for each in ids)
+            is_used = any(fits(each, glob) for each in ids)
             report_at = self._since.setdefault(key, now) + _REPORT_AFTER
             if is_used or now >= report_at:
                 self._done.add(key)
@@ -76,11 +76,6 @@ class UnusedGlobs:
             else:
                 pending.append(report_at)
         return late, min(pending, default=None)
-
-
-def fits_any(device_id: str, globs: Iterable[str]) -> bool:
-    """Whether an ID fits one of `globs`; case matters."""
-    return any(fnmatchcase(device_id, glob) for glob in globs)
 
 
 def is_on_nodes(device: Device, nodes: Iterable[int]) -> bool:
@@ -94,11 +89,3 @@ def selector_text(ids: Iterable[str], numa: Iterable[int], pci: PciRule | None =
     if pci is not None:
         words += [f"{name} {value}" for name, value in pci.given.items()]
     return ", ".join(words)
-
-
-def _fits(text: str, glob: str | None) -> bool:
-    return glob is None or fnmatchcase(text, glob)
-
-
-def _fits_hex(text: str, glob: str | None, *, more: str = "") -> bool:
-    return glob is None or fnmatchcase(text, glob.lower().removeprefix("0x") + more)

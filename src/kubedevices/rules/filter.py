@@ -11,11 +11,12 @@ from kubedevices.plugin.capabilities import AllocateAnswer
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.rules.device_facts import DeviceFacts
-from kubedevices.rules.device_selector import fits_any, is_on_nodes, selector_text
+from kubedevices.rules.device_selector import is_on_nodes, selector_text
 from kubedevices.rules.middleware import OwnedRelay, Relay, RuledMiddleware
 from kubedevices.values.allocation import AllocateRequest
 from kubedevices.values.device import Device
 from kubedevices.values.device_tree import DeviceTree
+from kubedevices.values.wildcards import fits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +31,7 @@ class FilterRule(Declared):
 
     def fits(self, device: Device) -> bool:
         """Whether `device`, whose NUMA nodes are known, is left out."""
-        return fits_any(device.id, self.ids) or is_on_nodes(device, self.numa)
+        return fits(device.id, self.ids) or is_on_nodes(device, self.numa)
 
 
 class Filtered(RuledMiddleware[FilterRule]):

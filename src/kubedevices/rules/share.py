@@ -1,6 +1,6 @@
 """Lists replicas of devices, so that several containers may have one device: `Shared`.
 
-`replicas` has the names of replicas and the decisions of a `ShareRule`.
+`replicas` has the names of replicas, `replica_choice` the decisions of a `ShareRule`.
 """
 
 import logging
@@ -18,16 +18,12 @@ from kubedevices.plugin.author_errors import describe
 from kubedevices.plugin.capabilities import AllocateAnswer, Allocator, PreferredAllocator
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.scanner import Scanner
-from kubedevices.rules.device_selector import fits_any
 from kubedevices.rules.middleware import OwnedRelay, Relay, RuledMiddleware
+from kubedevices.rules.replica_choice import EqualDevices, Spreading, check_shares, prefer
 from kubedevices.rules.replicas import (
-    EqualDevices,
-    Spreading,
-    check_shares,
     device_of,
     number_of,
     numbers_to_serve,
-    prefer,
     replica_id,
     replicas_of,
 )
@@ -42,6 +38,7 @@ from kubedevices.values.allocation import (
 )
 from kubedevices.values.device import Device
 from kubedevices.values.device_tree import DeviceTree
+from kubedevices.values.wildcards import fits
 
 _MOST_HELD = 1000
 """If more devices of a type have held replicas, devices that are not listed are forgotten."""
@@ -83,7 +80,7 @@ class ShareRule(Declared):
 
     def count_of(self, device_id: str) -> int:
         """Return how many replicas a device has."""
-        fitting = (rule.replicas for rule in self.rules if fits_any(device_id, (rule.ids,)))
+        fitting = (rule.replicas for rule in self.rules if fits(device_id, rule.ids))
         return next(fitting, self.replicas)
 
 

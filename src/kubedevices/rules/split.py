@@ -12,7 +12,6 @@ from kubedevices.rules.device_facts import DeviceFacts
 from kubedevices.rules.device_selector import (
     FindPci,
     PciRule,
-    fits_any,
     is_on_nodes,
     selector_text,
 )
@@ -21,6 +20,7 @@ from kubedevices.rules.middleware import OwnedRelay, Relay, RuledMiddleware
 from kubedevices.rules.rename import TypeNames, type_problem
 from kubedevices.values.device import Device
 from kubedevices.values.device_tree import DeviceTree
+from kubedevices.values.wildcards import fits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class SplitPart(Declared):
     def fits(self, device: Device, find_pci: FindPci) -> bool:
         """Whether `device` fits; `find_pci` is called only if the answer depends on it."""
         return (
-            (not self.ids or fits_any(device.id, self.ids))
+            (not self.ids or fits(device.id, self.ids))
             and (not self.numa or is_on_nodes(device, self.numa))
             and (self.pci is None or self.pci.fits(find_pci(device)))
         )

@@ -7,6 +7,7 @@ socket_paths    the directories of a kubelet, and how long the path of a socket 
 allocation      requests and answers of the calls of a plugin, as dataclasses
 numa            the text of sysfs about NUMA nodes, and hints
 proxied_plugin  what a proxy says of one plugin behind it
+wildcards       texts and hexadecimal IDs that match a pattern
 quantities      quantities such as 1Gi: values, and the canonical form
 cdi             content of CDI files: names, edits, rules, resolution
 selectors       CEL, the language of device selectors

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.explain.on_node import look_directory, look_open_sockets
+from kubedevices.explain.on_node import look_directory, look_socket_owners
 from kubedevices.explain.on_node.facts import MISSING, NO_PERMISSION, NO_SOCKET, NOBODY, Socket
 from kubedevices.explain.on_node.look_directory import look_at_directory
 from kubedevices.host import listing
@@ -152,7 +152,7 @@ def test_without_root_a_renamed_socket_is_not_reported_as_lost(
     short_dir: Path, open_sockets: ExitStack, monkeypatch: pytest.MonkeyPatch, may_connect: bool
 ) -> None:
     """Whoever may not see owners may not be able to connect either."""
-    monkeypatch.setattr(look_open_sockets, "_inodes", lambda process, proc_root: None)
+    monkeypatch.setattr(look_socket_owners, "_inodes", lambda process, proc_root: None)
     if not may_connect:
         monkeypatch.setattr(look_directory, "_connect", lambda probe, path: NO_PERMISSION)
     listen(short_dir / ".new", open_sockets)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from kubedevices.explain.on_node.facts import ProcessFacts
-from kubedevices.explain.on_node.look_open_sockets import UnixSocket, open_sockets, unix_sockets
+from kubedevices.explain.on_node.look_socket_owners import UnixSocket, open_sockets, unix_sockets
 from tests.explain.on_node.test_look_processes import add_process
 
 UNIX = """\

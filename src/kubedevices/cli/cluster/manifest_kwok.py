@@ -42,7 +42,7 @@ def fake_nodes(
     Raises `UsageError` and `ConfigError`.
     """
     from kubedevices.cli.cluster.manifest_plugins import simulated
-    from kubedevices.dra.limits import DEVICES_PER_SLICE
+    from kubedevices.dra.slice_limits import DEVICES_PER_SLICE
 
     count = 1 if args.nodes is None else args.nodes
     if not 1 <= count <= MOST_NODES:

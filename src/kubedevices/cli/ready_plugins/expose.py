@@ -167,7 +167,7 @@ def serve(args: argparse.Namespace) -> None:
 
 def remember_names(args: argparse.Namespace, scanner: "ExposeScanner") -> None:
     """Let devices keep the IDs that an earlier process gave them, or that somebody holds."""
-    from kubedevices.expose.kept_names import KeptNames
+    from kubedevices.expose.names_file import KeptNames
     from kubedevices.expose.witnesses import Witnesses
     from kubedevices.rules.cordon import FILE_NAME
 

@@ -26,8 +26,8 @@ from kubedevices.explain.on_node.facts import (
     RegistrySocket,
     Socket,
 )
-from kubedevices.explain.on_node.look_open_sockets import OpenSockets, UnixSocket, open_sockets
 from kubedevices.explain.on_node.look_processes import PROC_ROOT, described, process
+from kubedevices.explain.on_node.look_socket_owners import OpenSockets, UnixSocket, open_sockets
 from kubedevices.host import listing
 from kubedevices.values.socket_paths import DEVICE_PLUGIN_DIR, KUBELET_SOCKET_NAME
 

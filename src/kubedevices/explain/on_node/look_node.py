@@ -25,8 +25,8 @@ from kubedevices.explain.on_node.look_claims import STATE_FILE, look_at_claims
 from kubedevices.explain.on_node.look_directory import look_at_directory, look_at_registry
 from kubedevices.explain.on_node.look_drivers import claim_file_name, claim_files, look_at_drivers
 from kubedevices.explain.on_node.look_files import processes_of_pods
-from kubedevices.explain.on_node.look_open_sockets import OpenSockets, open_sockets
 from kubedevices.explain.on_node.look_processes import kubelets, pod_names
+from kubedevices.explain.on_node.look_socket_owners import OpenSockets, open_sockets
 from kubedevices.host import listing
 from kubedevices.host.cdi_specs import read_registry
 from kubedevices.rules.cordon import FILE_NAME

@@ -2,7 +2,7 @@
 
 The rules and limits of resource.k8s.io/v1 in Kubernetes 1.36,
 `pkg/apis/resource/validation/validation.go`. They share no code with the driver's own checks in
-`dra.limits`, so that tests find a mistake there.
+`dra.slice_limits`, so that tests find a mistake there.
 """
 
 import re
