@@ -72,10 +72,14 @@ def stages_of(module: str, tree: Path) -> list[tuple[str, ...]]:
     """Return the tests of a module: first all that name it, then those of its whole package."""
     parts = Path(module).relative_to(SOURCE).with_suffix("").parts
     package = tree / "tests" / parts[0]
-    named = re.compile(rf"\bkubedevices\.{re.escape('.'.join(parts))}\b")
-    # A verb of the package's name tests it as its users call it.
-    verb = (tree / "tests/cli").glob(f"test_{parts[0]}*.py")
-    others = sorted({*package.rglob("test_*.py"), *verb})
+    inside, name = (re.escape(".".join(each)) for each in (parts[:-1], parts[-1:]))
+    imported = rf"from kubedevices\.{inside} import (\([^)]*|.*)"
+    named = re.compile(rf"(\bkubedevices\.{inside}\.|{imported}\b){name}\b")
+    # A verb of the package's name, and one that uses the module, test it as users call it.
+    modules = (tree / SOURCE / "cli").rglob("*.py")
+    verbs = {parts[0], *(each.stem for each in modules if named.search(each.read_text()))}
+    called = {test for verb in verbs for test in (tree / "tests/cli").glob(f"test_{verb}*.py")}
+    others = sorted({*package.rglob("test_*.py"), *called})
     every = sorted((tree / "tests").rglob("test_*.py"))
     own = [each for each in others if each.stem.startswith(f"test_{parts[-1]}")]
     # A module of one package may be tested where two meet: `serving/test_allocations` of `dra`.

@@ -155,6 +155,19 @@ def test_the_other_tests_of_the_package_come_after_those_that_name_the_module(tr
     assert stages_of("src/kubedevices/none/other_name.py", tree) == []
 
 
+def test_the_tests_of_a_verb_that_uses_a_module_judge_it_too(tree: Path) -> None:
+    """What only `deploy` calls is tested only by its tests."""
+    (tree / "src/kubedevices/cli").unlink()
+    (tree / "src/kubedevices/cli/cluster").mkdir(parents=True)
+    use = "from kubedevices.rules.doubled import double"
+    (tree / "src/kubedevices/cli/cluster/deploy.py").write_text(use)
+    (tree / "tests/cli").mkdir()
+    (tree / "tests/cli/test_deploy_values.py").write_text("def test_it(): pass")
+    (tree / "tests/cli/test_scan.py").write_text("def test_it(): pass")
+    (_, others) = stages_of(MODULE, tree)
+    assert others == ("tests/cli/test_deploy_values.py", "tests/rules/test_doubled.py")
+
+
 def test_a_module_without_tests_in_its_package_has_those_of_its_name(tree: Path) -> None:
     """It is tested where two packages meet."""
     assert stages_of("src/kubedevices/none/doubled.py", tree) == [("tests/rules/test_doubled.py",)]
