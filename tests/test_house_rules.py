@@ -232,7 +232,7 @@ MAY_CHANGE_FILES = {
     "check/drivers/node_files.py": "a temporary directory",
     "check/left_behind.py": "the directory of an earlier run",
     "check/supervisor.py": "a temporary directory",
-    "check/checks/restarts.py": "a temporary directory",
+    "check/checks/life_restarts.py": "a temporary directory",
     "testing/kubelet/kubelet.py": "a temporary directory",
     "testing/kubelet/linux.py": "files of /proc",
     "testing/kubelet/mounts.py": "a mount namespace",

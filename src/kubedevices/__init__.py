@@ -22,8 +22,9 @@ if TYPE_CHECKING:
         TypeStopper,
     )
     from kubedevices.plugin.notifier import Notifier
+    from kubedevices.plugin.polled_scanner import PolledScanner
     from kubedevices.plugin.runner import PluginRunner
-    from kubedevices.plugin.scanner import PolledScanner, Scanner
+    from kubedevices.plugin.scanner import Scanner
     from kubedevices.rules.cordon import Cordoned
     from kubedevices.rules.device_selector import PciRule
     from kubedevices.rules.faults import FaultRule, Faulty
@@ -103,7 +104,8 @@ _MODULES = {
     ),
     "plugin.notifier": ("Notifier",),
     "plugin.runner": ("PluginRunner",),
-    "plugin.scanner": ("PolledScanner", "Scanner"),
+    "plugin.polled_scanner": ("PolledScanner",),
+    "plugin.scanner": ("Scanner",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

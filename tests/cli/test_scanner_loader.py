@@ -9,7 +9,7 @@ import pytest
 import kubedevices as kd
 from kubedevices.cli.write.scanner_loader import load_scanner
 from kubedevices.errors import KubedevicesError, ScanFailed, UsageError
-from kubedevices.plugin.scanner import PolledScanner
+from kubedevices.plugin.polled_scanner import PolledScanner
 
 WIDGETS = '''
 import functools

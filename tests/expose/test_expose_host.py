@@ -10,9 +10,9 @@ import pytest
 from kubedevices.expose.config import load_expose_config
 from kubedevices.expose.found import Found, HostFile
 from kubedevices.expose.host import HostDevices
-from kubedevices.expose.identity import DeviceMemory
 from kubedevices.expose.match_keys import Match, PciMatch, UsbMatch
 from kubedevices.expose.path_patterns import PathPattern
+from kubedevices.expose.recognition import DeviceMemory
 from kubedevices.expose.tree import survey
 from tests.host.sysfs_trees import add_pci, add_usb, add_virtual_functions, link, write
 

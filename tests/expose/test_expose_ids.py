@@ -8,9 +8,9 @@ import pytest
 from kubedevices.expose.config import load_expose_config
 from kubedevices.expose.found import Found, HostFile
 from kubedevices.expose.host import HostDevices
-from kubedevices.expose.identity import DeviceMemory, Naming, make_ids
 from kubedevices.expose.match_keys import Match
 from kubedevices.expose.path_patterns import PathPattern
+from kubedevices.expose.recognition import DeviceMemory, Naming, make_ids
 from kubedevices.expose.scanner import ExposeScanner
 from kubedevices.expose.tree import survey
 from tests.host.sysfs_trees import add_usb, write

@@ -9,9 +9,9 @@ import pytest
 
 from kubedevices.expose.config import ExposeConfig, load_expose_config
 from kubedevices.expose.found import Found, HostFile
-from kubedevices.expose.identity import DeviceMemory, Naming, make_ids
 from kubedevices.expose.match_keys import Match
 from kubedevices.expose.path_patterns import PathPattern
+from kubedevices.expose.recognition import DeviceMemory, Naming, make_ids
 from kubedevices.expose.tree import make_tree, survey
 from kubedevices.values.cdi import CdiMount, ContainerEdits, DeviceNode
 from kubedevices.values.device import Device, DeviceSpec, Health, Mount, natural_key

@@ -135,7 +135,8 @@ PARTS = {
         "simulate --number-devices 1",
         """
         _frames _limits _output _session cli cli.ready_plugins cli.ready_plugins.simulate
-        cli.shared cli.shared.dra_serving plugin.log_lines cli.shared.serving cli.verbs
+        cli.shared cli.shared.dra_serving cli.shared.log_options plugin.log_lines
+        cli.shared.serving cli.verbs
         config config.checks config.durations config.keys config.placeholders errors
         errors.check errors.container errors.dra errors.node errors.plugin errors.proxy
         errors.safe_text errors.shared errors.watcher errors.words expose host host.deadlines
@@ -148,6 +149,7 @@ PARTS = {
         plugin.newer_instance plugin.notifier plugin.numa_lookup plugin.open_streams
         plugin.options plugin.other_instances plugin.register_call plugin.registrar
         plugin.registration_loop plugin.registration_state plugin.runner plugin.scan_task
+        plugin.polled_scanner
         plugin.scanner plugin.served_type plugin.server plugin.stop_signals plugin.stoppable
         plugin.timing plugin.watched_plugin rules rules.device_selector rules.faults rules.cordon
         rules.middleware rules.replica_choice rules.replicas serving serving.modes simulate
@@ -176,7 +178,7 @@ PARTS = {
         "simulate --config {d}/settings.yaml",
         """
         config config.documents config.documents.yaml_text config.yaml_config config.yaml_source
-        simulate simulate.simulation_file simulate.steps
+        simulate simulate.simulation_file simulate.step_keys
         """,
         "yaml",
         "datetime",
@@ -194,9 +196,9 @@ PARTS = {
         """
         cli cli.ready_plugins cli.ready_plugins.expose cli.shared cli.shared.output config
         config.documents config.documents.json_text config.documents.nesting expose
-        expose.abilities expose.checks expose.config expose.host expose.identity expose.names_file
-        expose.match_keys expose.path_patterns
-        expose.removed_devices expose.names expose.found expose.naming_holds expose.scanner
+        expose.abilities expose.checks expose.config expose.host expose.recognition
+        expose.names_file expose.match_keys expose.path_patterns
+        expose.removed_devices expose.names expose.found expose.held_ids expose.scanner
         expose.tree
         expose.witnesses host host.device_files host.device_names_file host.lock_holder host.pci
         host.programs

@@ -9,7 +9,8 @@ import pytest
 
 from kubedevices.errors import ScanFailed, UsageError
 from kubedevices.plugin.notifier import Notifier
-from kubedevices.plugin.scanner import PolledScanner, Scanner
+from kubedevices.plugin.polled_scanner import PolledScanner
+from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.scanners import merge, periodic, static
 from kubedevices.values.device import Device
 from kubedevices.values.device_tree import DeviceTree

@@ -26,7 +26,7 @@ from kubedevices.rules.share import ShareOf, ShareRule
 from kubedevices.rules.split import SplitPart, SplitRule
 from kubedevices.simulate.config import SimulatorConfig
 from kubedevices.simulate.simulation_file import SimulatorFile, read_simulator_file
-from kubedevices.simulate.steps import SetRule, step_of
+from kubedevices.simulate.step_keys import SetRule, step_of
 from kubedevices.values.device import DeviceSpec, Health, Mount
 
 Door = Callable[[Path, str], Any]

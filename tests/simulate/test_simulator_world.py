@@ -28,7 +28,7 @@ from kubedevices.simulate.files import StandInFiles, make_device_file
 from kubedevices.simulate.settings import Timeline, check_timeline, merge_resources
 from kubedevices.simulate.simulation_file import preset_file, preset_names, read_simulator_file
 from kubedevices.simulate.simulator import Simulator
-from kubedevices.simulate.steps import TimedStep, step_of
+from kubedevices.simulate.step_keys import TimedStep, step_of
 from kubedevices.values.allocation import (
     ContainerPreferredRequest,
     PreferredAllocationRequest,

@@ -31,6 +31,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from kubedevices import __version__
+from kubedevices.cli.shared.log_options import add_log_options, log_options
 from kubedevices.cli.verbs import FOLDER_OF, GROUPS, PAGES, VERBS
 from kubedevices.errors import ConfigError, KubedevicesError
 from kubedevices.errors.safe_text import one_line
@@ -62,8 +63,6 @@ examples:
   kubedevices node --socket-dir ~/kd
   kubedevices allocate example.com/gpu=1 --socket-dir ~/kd
 """
-
-LOG_LEVELS = ("debug", "info", "warning", "error")
 
 _INTERRUPTED = 130  # 128 + SIGINT
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
@@ -189,7 +188,7 @@ def _run_verb(argv: list[str], output: contextlib.ExitStack) -> int:
     verb = load_verb(top.verb)
     takes_command = getattr(verb, "TAKES_COMMAND", False)
     arguments = top.arguments if takes_command else top.arguments + argv[cut:]
-    args = parse_words(verb, arguments, common_defaults(top, verb))
+    args = parse_words(verb, arguments, log_options(top, verb))
     if takes_command:
         args.command = argv[cut + 1 :]
     if getattr(verb, "keeps_running", lambda _: False)(args):
@@ -227,7 +226,7 @@ def top_parser() -> Parser:
         epilog=f"{EXAMPLES}\nkubedevices VERB --help: options, pages. docs/which-verb.md: wishes",
     )
     parser.add_argument("--version", action="version", version=f"kubedevices {__version__}")
-    _add_log_arguments(parser)
+    add_log_options(parser)
     parser.add_argument("verb", nargs="?", help=argparse.SUPPRESS)
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
@@ -268,7 +267,7 @@ def verb_parser(verb: ModuleType, called: str = "") -> Parser:
         epilog=getattr(verb, "EXAMPLES", "").replace(usual, called or usual) + _pages(verb.NAME),
     )
     verb.add_arguments(parser)
-    _add_log_arguments(parser)
+    add_log_options(parser)
     return parser
 
 
@@ -293,29 +292,3 @@ def _columns() -> int:
             if columns := os.get_terminal_size(stream).columns:
                 return columns
     return 80
-
-
-def _add_log_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the log options, which may stand before or after the verb.
-
-    An option that is missing has no default here (SUPPRESS), so that the parser of the verb does
-    not overwrite a value from before the verb.
-    """
-    group = parser.add_argument_group("log lines (on stderr)")
-    group.add_argument(
-        "--log-level", choices=LOG_LEVELS, default=argparse.SUPPRESS, help="which events are logged"
-    )
-    group.add_argument(
-        "--log-format",
-        choices=("text", "json"),
-        default=argparse.SUPPRESS,
-        help="text (default), or json for log collectors",
-    )
-
-
-def common_defaults(top: argparse.Namespace, verb: ModuleType) -> argparse.Namespace:
-    """Return the log options of a verb, as given before the verb or by default."""
-    return argparse.Namespace(
-        log_level=getattr(top, "log_level", getattr(verb, "LOG_LEVEL", "warning")),
-        log_format=getattr(top, "log_format", "text"),
-    )

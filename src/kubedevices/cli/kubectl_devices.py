@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Sequence
 
 from kubedevices import cli
+from kubedevices.cli.shared.log_options import log_options
 from kubedevices.errors import UsageError
 from kubedevices.errors.words import did_you_mean
 
@@ -34,7 +35,7 @@ def _run(argv: list[str], _output: contextlib.ExitStack) -> int:
         called, words = "kubectl devices", argv
         if argv and "." not in argv[0] and (meant := did_you_mean(argv[0], ["explain"])):
             raise UsageError(f"{argv[0]!r} is no command, resource or driver{meant}")
-    args = cli.parse_words(verb, words, cli.common_defaults(argparse.Namespace(), verb), called)
+    args = cli.parse_words(verb, words, log_options(argparse.Namespace(), verb), called)
     from kubedevices.plugin.log_lines import configure_logging
 
     configure_logging(args.log_level, args.log_format)

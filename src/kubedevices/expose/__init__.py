@@ -8,10 +8,10 @@ host                finds device files, USB and PCI devices
 found               what a look at the host finds, and the further files of a device
 tree                decides which devices to serve and how
 names               resources that are named after their matches
-identity            recognises hardware and gives it its ID again
+recognition         recognises hardware and gives it its ID again
 removed_devices     remembers devices that were removed, and their names
 names_file          the IDs in a file, for the next process
-naming_holds        who holds which ID, as the naming needs it
+held_ids            who holds which ID, as the naming needs it
 witnesses           asks the kubelet and the list of `cordon` who holds devices
 checks              health checks of exposed devices
 abilities           which calls a resource needs

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kubedevices.errors import CannotAsk
 from kubedevices.expose.config import ResourceRule
 from kubedevices.expose.found import Found, HostFile
-from kubedevices.expose.identity import DevicePart, Naming
+from kubedevices.expose.recognition import DevicePart, Naming
 from kubedevices.expose.removed_devices import Remembered
 from kubedevices.host.device_names_file import names_file, served_id
 from kubedevices.host.lock_holder import locked

@@ -19,15 +19,15 @@ from kubedevices.expose.abilities import ExposedResource, abilities_for, has_pre
 from kubedevices.expose.checks import cdi_kind
 from kubedevices.expose.config import ExposeConfig, ResourceRule, load_expose_config
 from kubedevices.expose.host import HostDevices
-from kubedevices.expose.identity import DeviceMemory, Naming
 from kubedevices.expose.names_file import KeptNames, KeptResource
+from kubedevices.expose.recognition import DeviceMemory, Naming
 from kubedevices.expose.tree import Exposed, Names, expand, make_tree, survey
 from kubedevices.expose.witnesses import Witnesses
 from kubedevices.host.sysfs import DEV_ROOT, SYSFS_ROOT
 from kubedevices.plugin.allocate_response import Inject
 from kubedevices.plugin.config_follower import ConfigFollower
 from kubedevices.plugin.notifier import Notifier
-from kubedevices.plugin.scanner import PolledScanner
+from kubedevices.plugin.polled_scanner import PolledScanner
 from kubedevices.rules.health_checks import DeviceCheck, HealthChecks
 from kubedevices.values.device import Health, natural_key
 from kubedevices.values.device_tree import DeviceTree

@@ -9,7 +9,7 @@ The rules:
   `/dev/net/tun` becomes `net-tun`. `id: index` is the resource's name and the device's number. An
   ID that another device of the resource already has, or that is longer than the 63 characters of
   the API, ends in a hash of the path.
-* A container holds a device by its ID, so `identity` decides it once for a piece of hardware.
+* A container holds a device by its ID, so `recognition` decides it once for a piece of hardware.
 * With `replicas: 2` the IDs are `ttyUSB0::0` and `ttyUSB0::1`. The separator is `::`, because names
   of devices contain `-`. All replicas have the health and the NUMA nodes of their device. When
   `replicas` changes while a device is known, its first replica keeps its ID: a container holds it.
@@ -27,8 +27,8 @@ from kubedevices.config.placeholders import fill
 from kubedevices.errors import InvalidDevice
 from kubedevices.expose.config import ExposeConfig, ResourceRule
 from kubedevices.expose.found import Excluded, Found, Host, companions_of
-from kubedevices.expose.identity import DeviceMemory, DevicePart, Naming, identify, number_in
 from kubedevices.expose.names import NamedRule, name_of, named
+from kubedevices.expose.recognition import DeviceMemory, DevicePart, Naming, identify, number_in
 from kubedevices.expose.removed_devices import Remembered
 from kubedevices.rules.replicas import replica_id
 from kubedevices.values.device import Device, DeviceSpec, Health, Mount, natural_key

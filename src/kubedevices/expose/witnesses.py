@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from kubedevices.errors import CannotAsk, CannotRead
-from kubedevices.expose.naming_holds import Holds, gather
+from kubedevices.expose.held_ids import Holds, gather
 from kubedevices.host import deadlines
 
 _TIMEOUT = 2.0

@@ -3,7 +3,8 @@
 The ListAndWatch streams, which send the device lists, are in `server`.
 
 capabilities        abilities that a plugin author may add to a scanner: abstract classes
-scanner             the base classes Scanner and PolledScanner: find devices
+scanner             the base class Scanner: finds devices
+polled_scanner      calls a function again and again: PolledScanner
 scanners            ready scanners: periodic, static, merge
 stoppable           the method `stop` of everything that runs; calls from other threads
 notifier            takes device trees from a scanner; finds the changes since the last tree

@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable
 from kubedevices.errors import UsageError
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.notifier import Notifier
-from kubedevices.plugin.scanner import OnError, PolledScanner, Scanner
+from kubedevices.plugin.polled_scanner import OnError, PolledScanner
+from kubedevices.plugin.scanner import Scanner
 from kubedevices.values.device_tree import DeviceTree
 
 _log = logging.getLogger(__name__)

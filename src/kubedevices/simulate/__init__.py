@@ -6,6 +6,6 @@ settings         the same as variables and options
 simulation_file  finds the file, or a preset in `presets/`
 devices          the devices of one resource
 files            files that stand for device files
-steps            changes over time
+step_keys        changes over time
 answers          errors and delays of calls
 """

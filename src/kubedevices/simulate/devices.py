@@ -19,7 +19,7 @@ from kubedevices.values.device import Device, DeviceSpec, Health, ReportedDevice
 from kubedevices.values.device_tree import DeviceTree
 
 if TYPE_CHECKING:
-    from kubedevices.simulate.steps import SimulatorStep
+    from kubedevices.simulate.step_keys import SimulatorStep
 
 
 _AROUND_AN_ID = 64

@@ -19,7 +19,7 @@ from kubedevices.simulate.config import NumaNodes, SimulatorConfig
 from kubedevices.simulate.devices import list_problem
 
 if TYPE_CHECKING:
-    from kubedevices.simulate.steps import TimedStep
+    from kubedevices.simulate.step_keys import TimedStep
 
 _TRUE, _FALSE = {"true", "yes", "1"}, {"false", "no", "0"}
 

@@ -15,7 +15,7 @@ from kubedevices.config.yaml_source import SourceProblems
 from kubedevices.rules.faults import FaultRule, PreStart
 from kubedevices.simulate.config import NumaNodes, SimulatorConfig
 from kubedevices.simulate.settings import FileSettings, Timeline
-from kubedevices.simulate.steps import TimedStep
+from kubedevices.simulate.step_keys import TimedStep
 
 PRESETS = Path(__file__).parent / "presets"
 

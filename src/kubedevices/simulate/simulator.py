@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from kubedevices.rules.faults import FaultRule
-    from kubedevices.simulate.steps import SimulatorStep
+    from kubedevices.simulate.step_keys import SimulatorStep
 
 _LOOK = 0.1
 """Seconds between two looks at the file that delays the registration."""
@@ -131,7 +131,7 @@ class Simulator(Scanner):
             return None
         # Imported here: most simulators have no control socket.
         from kubedevices.rules.step_control import StepControl  # noqa: PLC0415
-        from kubedevices.simulate.steps import step_of  # noqa: PLC0415
+        from kubedevices.simulate.step_keys import step_of  # noqa: PLC0415
 
         take_step = lambda request: self.take_step(step_of(request))  # noqa: E731
         control = StepControl(self._control, take_step, self.describe)

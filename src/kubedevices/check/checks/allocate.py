@@ -1,11 +1,11 @@
-"""Checks Allocate: which requests get an answer. `container` checks the content of the answers."""
+"""Checks Allocate: which requests get an answer. `allocate_container` checks their content."""
 
 import asyncio
 from functools import partial
 
 from kubedevices.check.answers import difference, shorten, text_of
 from kubedevices.check.check import FAIL, NOTE, WARN, Broken, Fragile, Harm, NotTried, Theme
-from kubedevices.check.checks.streams import DISTURBING, OFTEN
+from kubedevices.check.checks.list_streams import DISTURBING, OFTEN
 from kubedevices.check.plugin import SEVERAL, UNKNOWN_ID, Plugin
 from kubedevices.errors import RpcError
 from kubedevices.errors.words import counted

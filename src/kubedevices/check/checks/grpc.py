@@ -3,7 +3,7 @@
 import asyncio
 
 from kubedevices.check.check import FAIL, WARN, Broken, Harm, Phase, Theme
-from kubedevices.check.checks.streams import DISTURBING
+from kubedevices.check.checks.list_streams import DISTURBING
 from kubedevices.check.plugin import Plugin
 from kubedevices.errors import RpcError, StatusCode, WireError
 from kubedevices.kubelet_api.convert import EMPTY

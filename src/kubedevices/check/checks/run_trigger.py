@@ -1,4 +1,4 @@
-"""Runs the trigger that changes devices, and undoes it; for `changes` and `lost_updates`."""
+"""Runs the trigger that changes devices, and undoes it, for the checks that need changes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -16,13 +16,13 @@ from kubedevices.errors import UsageError
 from kubedevices.errors.words import did_you_mean
 from kubedevices.expose.config import ExposeConfig
 from kubedevices.expose.host import HostDevices
-from kubedevices.expose.identity import DeviceMemory
 from kubedevices.expose.read_profiles import (
     DOMAIN,
     combined_text,
     profile_names,
     read_profile,
 )
+from kubedevices.expose.recognition import DeviceMemory
 from kubedevices.expose.scanner import ExposeScanner, check_dev_root
 from kubedevices.expose.tree import expand, survey
 from kubedevices.host.terminal import print_text

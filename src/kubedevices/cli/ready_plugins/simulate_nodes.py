@@ -92,7 +92,7 @@ def serve_nodes(
             yield
             return
         from kubedevices.rules.step_control import StepControl
-        from kubedevices.simulate.steps import step_of
+        from kubedevices.simulate.step_keys import step_of
 
         def take_step(request: Any) -> int:
             step = step_of(request)

@@ -9,8 +9,8 @@ from kubedevices.errors.words import counted, some_of
 from kubedevices.explain.finding import Outcome
 from kubedevices.explain.in_cluster.answer import Evidence
 from kubedevices.explain.in_cluster.device_reason import Reason, Stage, pool_texts
-from kubedevices.explain.in_cluster.judge_fit import NodeFit, WishFit, requests_of
-from kubedevices.explain.in_cluster.judge_node import CHOICE
+from kubedevices.explain.in_cluster.judge_claim_on_node import NodeFit, WishFit, requests_of
+from kubedevices.explain.in_cluster.judge_pod_on_node import CHOICE
 from kubedevices.explain.in_cluster.objects import ClusterObjects, full_name
 from kubedevices.values.scheduling.kinds import Object
 from kubedevices.values.scheduling.pools import PoolDevice

@@ -21,9 +21,9 @@ from kubedevices.explain.in_cluster.device_reason import (
 )
 from kubedevices.explain.in_cluster.judge_cause import POOL_ADVICE, Cause
 from kubedevices.explain.in_cluster.judge_claim import check_users
-from kubedevices.explain.in_cluster.judge_fit import requests_of
-from kubedevices.explain.in_cluster.judge_node import why_silent
+from kubedevices.explain.in_cluster.judge_claim_on_node import requests_of
 from kubedevices.explain.in_cluster.judge_pod import away_from, judge_pod
+from kubedevices.explain.in_cluster.judge_pod_on_node import why_silent
 from kubedevices.explain.in_cluster.judge_results import slices_of
 from kubedevices.explain.in_cluster.judge_waiting import claims_of
 from kubedevices.explain.in_cluster.objects import (

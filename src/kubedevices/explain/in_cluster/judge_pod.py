@@ -4,7 +4,7 @@ from kubedevices.errors.words import did_you_mean, some_of
 from kubedevices.explain.finding import Outcome
 from kubedevices.explain.in_cluster.device_reason import DeviceJudge
 from kubedevices.explain.in_cluster.judge_cause import Cause
-from kubedevices.explain.in_cluster.judge_node import why_silent
+from kubedevices.explain.in_cluster.judge_pod_on_node import why_silent
 from kubedevices.explain.in_cluster.judge_results import (
     check_holders,
     check_published,

@@ -7,9 +7,9 @@ from kubedevices.explain.finding import Outcome
 from kubedevices.explain.in_cluster.answer import Evidence
 from kubedevices.explain.in_cluster.device_reason import DeviceJudge
 from kubedevices.explain.in_cluster.judge_cause import Cause, why_waiting
+from kubedevices.explain.in_cluster.judge_claim_on_node import NodeFit, fit, requests_of
 from kubedevices.explain.in_cluster.judge_extended import claim_for, offering, why_not_enough
-from kubedevices.explain.in_cluster.judge_fit import NodeFit, fit, requests_of
-from kubedevices.explain.in_cluster.judge_node import why_not_on
+from kubedevices.explain.in_cluster.judge_pod_on_node import why_not_on
 from kubedevices.explain.in_cluster.objects import (
     ClusterObjects,
     alternatives_of,

@@ -13,7 +13,7 @@ from kubedevices.check.drivers.claims import (
 )
 from kubedevices.check.drivers.cluster import on_claims
 from kubedevices.check.drivers.node import DriverNode
-from kubedevices.check.drivers.rules.configuration import judge_subrequest
+from kubedevices.check.drivers.rules.prepare_configuration import judge_subrequest
 from kubedevices.errors.words import counted
 from kubedevices.kubelet_api.dra import ClaimAnswer
 from kubedevices.testing.api_server.faults import ApiFault

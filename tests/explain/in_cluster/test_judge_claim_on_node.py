@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kubedevices.explain.in_cluster.device_reason import DeviceJudge
-from kubedevices.explain.in_cluster.judge_fit import fit
+from kubedevices.explain.in_cluster.judge_claim_on_node import fit
 from kubedevices.explain.in_cluster.objects import ClusterObjects
 from kubedevices.values.scheduling.scheduler import NotAllocatable, allocate
 from tests.explain.cluster_rig import DRIVER, IS_OURS, gpu, named

@@ -17,7 +17,7 @@ from kubedevices.check.check import (
     Verdict,
     verdict_of,
 )
-from kubedevices.check.checks.restarts import Verdicts
+from kubedevices.check.checks.life_restarts import Verdicts
 from kubedevices.check.checks.run_trigger import (
     Content,
     changing,

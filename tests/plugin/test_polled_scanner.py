@@ -188,7 +188,7 @@ async def test_later_failures_keep_the_last_tree(caplog: pytest.LogCaptureFixtur
     assert [tree.count("widget") for tree in seen] == [1] * len(seen)
     assert scanner.failed_scans == 9
     *failed, works = caplog.messages
-    place = r"\(test_scanner\.py:\d+\)"
+    place = r"\(test_polled_scanner\.py:\d+\)"
     for number, told in zip((1, 2, 4, 8), failed, strict=True):
         text = f"Scripted failed ({number} in a row), the devices found before stay: "
         assert re.fullmatch(re.escape(text) + f"OSError: bus reset {place}", told)

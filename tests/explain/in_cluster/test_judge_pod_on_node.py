@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kubedevices.explain.in_cluster.judge_node import why_not_on
+from kubedevices.explain.in_cluster.judge_pod_on_node import why_not_on
 from kubedevices.explain.in_cluster.objects import ClusterObjects
 from tests.explain.cluster_rig import named
 

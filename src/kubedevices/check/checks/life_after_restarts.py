@@ -3,8 +3,8 @@
 import asyncio
 
 from kubedevices.check.check import FAIL, WARN, Broken, Harm, NotPassed, NotTried, Phase, Theme
-from kubedevices.check.checks.restarts import restart_once
-from kubedevices.check.checks.restarts import theme as restarts
+from kubedevices.check.checks.life_restarts import restart_once
+from kubedevices.check.checks.life_restarts import theme as restarts
 from kubedevices.check.harness import Harness
 from kubedevices.check.plugin import Plugin
 from kubedevices.check.process_figures import Figures, figures_of, listening_process

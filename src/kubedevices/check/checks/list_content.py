@@ -1,6 +1,6 @@
 """Checks the content of the device lists, and when the first list arrives.
 
-`streams` checks several streams, and streams over time.
+`list_streams` checks several streams, and streams over time.
 """
 
 from collections import Counter

@@ -6,9 +6,9 @@ The first restart comes before the first change, so it runs while other checks s
 import asyncio
 
 from kubedevices.check.check import FAIL, Broken, Harm, NotTried, Phase, Theme
-from kubedevices.check.checks.changes import TRACK
-from kubedevices.check.checks.restarts import list_of, restart_once
-from kubedevices.check.checks.restarts import theme as restarts
+from kubedevices.check.checks.life_restarts import list_of, restart_once
+from kubedevices.check.checks.life_restarts import theme as restarts
+from kubedevices.check.checks.list_changes import TRACK
 from kubedevices.check.checks.run_trigger import (
     change_devices,
     changing,

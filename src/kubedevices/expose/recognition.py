@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from kubedevices.expose.config import ResourceRule
 from kubedevices.expose.found import Found, Host
-from kubedevices.expose.naming_holds import Holds
+from kubedevices.expose.held_ids import Holds
 from kubedevices.expose.removed_devices import Memory, Remembered
 from kubedevices.rules.replicas import replica_id
 from kubedevices.values.device import DeviceSpec, natural_key
