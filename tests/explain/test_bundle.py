@@ -15,6 +15,7 @@ import pytest
 from kubedevices.explain import bundle
 from kubedevices.explain.on_node.facts import Allocation
 from kubedevices.values.allocation import ContainerAllocateResponse
+from kubedevices.values.device import Health
 from tests.command_line import CommandLine
 from tests.explain import planted_faults as plant
 from tests.explain.cluster_rig import DRIVER, Ask, SmallCluster
@@ -87,6 +88,22 @@ async def test_a_bundle_has_no_secrets(tmp_path: Path, explain: Ask, cluster: Sm
     shown = bundle.plain(Allocation("uid", "main", "example.com/r", ("d",), answer))
     assert shown["response"]["env"] == {"A": "7 characters"}
     assert secret not in json.dumps(shown)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ([None, True, 1.5, "text"], [None, True, 1.5, "text"]),
+        ({("gpu", "a"): (1, 2)}, {"gpu a": [1, 2]}),
+        ({"b", "a"}, ["a", "b"]),
+        (b"four", "4 bytes"),
+        (Health.UNHEALTHY, "Unhealthy"),
+        (Path("/dev/a"), "/dev/a"),
+    ],
+)  # fmt: skip
+def test_facts_become_values_of_json(value: object, shown: object) -> None:
+    """What JSON has stays as it is; the rest is a text, and never the content of a file."""
+    assert bundle.plain(value) == shown
 
 
 def test_a_bundle_of_a_node_has_findings_and_facts(short_dir: Path, cli: CommandLine) -> None:

@@ -94,22 +94,23 @@ RIVALS = (plugin("g", "a"), plugin("g2", "b"), plugin("n", "x"))
 
 
 @pytest.mark.parametrize(
-    ("plugins", "named"),
+    ("plugins", "named", "why"),
     [
-        (RIVALS, "g2.sock, a process that cannot be seen"),
+        (RIVALS, "g2.sock, a process that cannot be seen", "this plugin lists devices that no"),
         (
             (plugin("g", "a"), plugin("g2", "a"), plugin("n", "x")),
             "g.sock, a process that cannot be seen, g2.sock",
+            "this plugin lists devices that no",
         ),
-        (tuple(map(silent, RIVALS)), "g.sock, g2.sock, n.sock"),
+        (tuple(map(silent, RIVALS)), "g.sock, g2.sock, n.sock", "two plugins serve the same"),
     ],
 )
-def test_two_plugins_of_one_resource(plugins: tuple[Socket, ...], named: str) -> None:
+def test_two_plugins_of_one_resource(plugins: tuple[Socket, ...], named: str, why: str) -> None:
     """A kubelet has more connections than resources; lists tell which of them is too many."""
     (finding,) = judge_rivals(plugins, kubelet(gpu="a", nic="x"))
     assert finding.result is Outcome.WARNING
     assert finding.looked_at.startswith(named)
-    assert "3 plugins are connected to serve 2 resources" in finding.found
+    assert f"3 plugins are connected to serve 2 resources: {why}" in finding.found
     asked = any(each.answer for each in plugins)
     assert ("--ask-plugins" in finding.command) == (not asked)
 
@@ -132,6 +133,7 @@ def test_a_kubedevices_node_names_the_plugin_of_a_resource() -> None:
     node = replace(answers, is_kubelet=False, resources=served)
     (finding,) = judge_rivals(map(silent, RIVALS), node)
     assert (finding.looked_at, finding.command) == ("g2.sock, a process that cannot be seen", "")
+    assert finding.found.endswith(": this plugin serves no resource")
 
 
 def test_a_pod_that_ended_holds_nothing() -> None:
