@@ -35,7 +35,8 @@ def completed(name: str, plugins: Sequence[Socket], answers: ResourceFacts) -> R
     rivals = [each for each in answers.known if _healthy(each, answers) == healthy]
     if len(alike) != 1 or len(rivals) != 1:
         return state
-    listed = (alike[0].answer and alike[0].answer.devices) or ()
+    (plugin,) = alike
+    listed = (plugin.answer and plugin.answer.devices) or ()
     known = {each.device_id: each for each in state.devices} if state else {}
     devices = {
         each.id: replace(
@@ -52,7 +53,7 @@ def completed(name: str, plugins: Sequence[Socket], answers: ResourceFacts) -> R
         len(devices),
         len(healthy),
         None,
-        alike[0].path.name,
+        plugin.path.name,
     )
 
 
