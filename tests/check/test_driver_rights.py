@@ -97,6 +97,20 @@ async def test_the_role_is_compared_with_what_the_driver_did(
     assert granted_by([{"kind": "ClusterRole", "rules": ran.role}]) == USED
 
 
+async def test_a_run_without_a_claim_does_not_clear_a_role(short_dir: Path) -> None:
+    """What a driver does for claims was not seen: nobody may trim its role by such a run."""
+    target = replace(
+        grpc_driver(short_dir / "devices"), granted=USED | {Right("resourceclaims", "delete")}
+    )
+    ran = await run_driver(target, [rule for rule in ALL if rule.theme == "rights"], FAST)
+    tried = {each.check.id.partition(".")[2]: each.verdict for each in ran.results}
+    assert {name for name, verdict in tried.items() if verdict.status.value == "skip"} == {
+        "missing",
+        "unused",
+    }
+    assert "choose prepare.answers too" in tried["unused"].evidence
+
+
 def _policy(name: str, *resources: str) -> dict[str, Any]:
     constraints = {"resourceRules": [{"resources": [*resources]}]}
     spec = {"matchConstraints": constraints}

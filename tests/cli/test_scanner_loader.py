@@ -72,6 +72,9 @@ partly = functools.partial(make, 3)
 def needs_dev(dev):
     return Widgets(dev=dev)
 
+def gives_devices():
+    return kd.DeviceTree()
+
 def gives_number():
     return 5
 
@@ -203,6 +206,7 @@ def test_constructor_arguments_are_converted_by_annotation() -> None:
         ("widgets:Careful", [], "give me a licence"),
         ("widgets:needs_dev", [], "needs_dev(dev): missing a required argument: 'dev', give it"),
         ("widgets:gives_number", [], "gives_number() must return a scanner, not int"),
+        ("widgets:gives_devices", [], "gives_devices() returns devices, not a scanner: write"),
         ("widgets:later", [], "later() must return a scanner, not coroutine"),
     ],
 )  # fmt: skip

@@ -61,6 +61,14 @@ def test_a_device_that_flaps_goes_out_and_stays_out() -> None:
     assert report(damper, "-+-+", start=1e9 + 2) == "UHUH"
 
 
+@pytest.mark.parametrize(("max_flaps", "reported"), [(3, "HHHHHHHHUUUU"), (4, "HHHHHHHHHHHH")])
+def test_turns_that_are_too_short_to_be_reported_count_too(max_flaps: int, reported: str) -> None:
+    """Somebody who sets both keys wants to see no short break, and no device that has many."""
+    damper = Damper(DampingRule(unhealthy_after=60, healthy_after=30, max_flaps=max_flaps))
+    assert report(damper, "+-+-+--+-+++") == reported[:12]
+    assert damper.is_out("a") is (max_flaps == 3)
+
+
 def test_turns_of_more_than_an_hour_ago_do_not_count() -> None:
     """Twice within an hour is allowed for ever."""
     damper = Damper(DampingRule(max_flaps=2))

@@ -11,15 +11,13 @@ _TERMS = (*_NODES, "nodeSelectorTerms")
 def shape_problem(affinity: Mapping[str, Any]) -> tuple[tuple[str, ...], str] | None:
     """Return the path at which `with_conditions` cannot use an affinity, and the reason."""
     value: Any = affinity
-    for depth, name in enumerate(_TERMS):
+    kinds = ((dict, "keys and values"), (dict, "keys and values"), (list, "a list"))
+    for depth, (name, (kind, words)) in enumerate(zip(_TERMS, kinds, strict=True), 1):
         value = value.get(name)
         if value is None:
             return None
-        wanted: tuple[type, str] = (list, "a list")
-        if depth < len(_TERMS) - 1:
-            wanted = (dict, "keys and values")
-        if not isinstance(value, wanted[0]):
-            return _TERMS[: depth + 1], f"must be {wanted[1]}, as in a pod"
+        if not isinstance(value, kind):
+            return _TERMS[:depth], f"must be {words}, as in a pod"
     for term in value:
         fields = ("matchExpressions", "matchFields")
         if not isinstance(term, dict) or not all(

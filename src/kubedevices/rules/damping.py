@@ -17,11 +17,14 @@ class _Device:
     is_ok: bool
     """The reported health."""
 
-    against_since: float | None = None
-    """Since when the plugin has been saying the opposite, without a break."""
+    was_ok: bool
+    """The last observed health."""
 
     turns: list[float] = field(default_factory=list)
-    """The times at which it turned Unhealthy, in the last hour."""
+    """The times at which it was observed to turn Unhealthy, in the last hour."""
+
+    against_since: float | None = None
+    """Since when the plugin has been saying the opposite, without a break."""
 
     out_since: float | None = None
 
@@ -38,7 +41,7 @@ class Damper:
 
     def observe(self, device_id: str, is_ok: bool, now: float) -> bool:
         """Record the present health; return whether to report the device as healthy."""
-        device = self._devices.setdefault(device_id, _Device(is_ok))
+        device = self._devices.setdefault(device_id, _Device(is_ok, is_ok))
         device.against_since = (
             None
             if is_ok is device.is_ok
@@ -51,18 +54,20 @@ class Damper:
             if recovers_at is None or now < recovers_at:
                 return False
             self.put_back(device_id)
+        turned_bad, device.was_ok = device.was_ok and not is_ok, is_ok
+        # Also a turn that is too short to be reported: somebody who sets both wants short breaks to
+        # stay unseen, and a device that has many of them to go out.
+        if turned_bad and self._is_one_too_many(device, now):
+            device.is_ok, device.against_since, device.out_since = False, None, now
         turns_at = self._turns_at(device)
         if turns_at is not None and now >= turns_at:
             device.is_ok, device.against_since = is_ok, None
-            if not is_ok:
-                self._note_turn(device, now)
         return device.is_ok
 
-    def _note_turn(self, device: _Device, now: float) -> None:
-        device.turns = [*(each for each in device.turns if each > now - HOUR), now]
+    def _is_one_too_many(self, device: _Device, now: float) -> bool:
         # Only changes to Unhealthy count: a flap is a change to Unhealthy and back.
-        if self.rule.max_flaps is not None and len(device.turns) > self.rule.max_flaps:
-            device.out_since = now
+        device.turns = [*(each for each in device.turns if each > now - HOUR), now]
+        return self.rule.max_flaps is not None and len(device.turns) > self.rule.max_flaps
 
     def is_out(self, device_id: str) -> bool:
         """Whether a device has flapped too often, so that it is reported Unhealthy."""
@@ -72,7 +77,7 @@ class Damper:
     def put_back(self, device_id: str) -> None:
         """End that a device is out; its next observation counts."""
         if (device := self._devices.get(device_id)) is not None:
-            device.out_since, device.turns = None, []
+            device.out_since, device.turns, device.was_ok = None, [], False
 
     def next_at(self) -> float | None:
         """Return when a reported health will change if the observed health stays; None: never."""

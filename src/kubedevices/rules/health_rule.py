@@ -22,7 +22,8 @@ class DampingRule(Declared):
         "how long a device must be healthy again without a break", default=0.0
     )
     max_flaps: int | None = key(
-        "how often a device may turn Unhealthy within an hour; once more cordons it",
+        "how often a device may turn Unhealthy within an hour, however briefly; "
+        "once more cordons it",
         default=None,
         check=at_least(0),
     )

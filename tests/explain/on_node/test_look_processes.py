@@ -189,6 +189,7 @@ def test_links_of_a_container_stay_in_it(tmp_path: Path) -> None:
     assert in_root(tmp_path, Path("/var/run/cdi")) == tmp_path / "run" / "cdi"
     assert in_root(tmp_path, Path("/var/up")) == tmp_path / "run" / "x"
     assert in_root(tmp_path, Path("/../../a")) == tmp_path / "a"
+    assert in_root(tmp_path, Path("/a/b/../c")) == tmp_path / "a" / "c"
     (tmp_path / "loop").symlink_to("/loop")
     with pytest.raises(OSError, match="symbolic links"):
         in_root(tmp_path, Path("/loop"))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 ANY = "*"
+CLAIMS = "resourceclaims"
 _GROUPS = {"nodes": "", "pods": "", "events": "", "leases": "coordination.k8s.io"}
 _DRA_GROUP = "resource.k8s.io"
 

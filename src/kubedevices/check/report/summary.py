@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from kubedevices.check.catalogue import DRIVER_THEMES, PLUGIN_THEMES
 from kubedevices.check.check import PluginCheck, Status
+from kubedevices.check.drivers.rights import CLAIMS
 from kubedevices.check.report.expected import LEVELS, Expected
 from kubedevices.check.results import PLUGIN, CheckResult, RunResult
 from kubedevices.errors.words import counted, some_of
@@ -207,7 +208,11 @@ class Run(RunResult):
     def role_line(self) -> str:
         """Return the rights that a driver used in one line, `""` for a plugin."""
         rights = [f"{rule['resources'][0]} ({', '.join(rule['verbs'])})" for rule in self.role]
-        return f"it used, and its ClusterRole needs at least: {', '.join(rights)}" if rights else ""
+        if not rights:
+            return ""
+        has_claims = any(CLAIMS in rule["resources"] for rule in self.role)
+        little = "" if has_claims else " (it has read no claim: choose more checks)"
+        return f"it used, and its ClusterRole needs at least: {', '.join(rights)}{little}"
 
     def notes_line(self) -> str:
         """Return one line with the IDs of all results with status `note`, `""` for none."""

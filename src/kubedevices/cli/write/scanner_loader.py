@@ -23,6 +23,7 @@ from kubedevices.errors import KubedevicesError, ScanFailed, UsageError
 from kubedevices.errors.words import closest, did_you_mean
 from kubedevices.plugin.log_lines import summarize_exception
 from kubedevices.plugin.scanner import Scanner
+from kubedevices.values.device_tree import DeviceTree
 
 Made = typing.TypeVar("Made")
 
@@ -73,6 +74,11 @@ def load_scanner(target: str, arguments: list[str]) -> Scanner:
         return made
     if inspect.iscoroutine(made):
         made.close()
+    if isinstance(made, DeviceTree):
+        raise UsageError(
+            f"{class_name}() returns devices, not a scanner: write `every_5_seconds = "
+            f"kubedevices.plugin.scanners.periodic(5, {class_name})`, and name this object"
+        )
     raise UsageError(f"{class_name}() must return a scanner, not {type(made).__name__}")
 
 

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from kubedevices.check.check import FAIL, NOTE, WARN, Broken, Harm, NotTried, Theme
 from kubedevices.check.drivers.cluster import WRITES
 from kubedevices.check.drivers.node import DriverNode
-from kubedevices.check.drivers.rights import ANY, Right, is_granted
+from kubedevices.check.drivers.rights import ANY, CLAIMS, Right, is_granted
 from kubedevices.check.drivers.target import AFTERWARDS
 from kubedevices.errors.words import counted, some_of
 
@@ -34,6 +34,7 @@ async def missing(node: DriverNode) -> str:
     lost = [str(each) for each in sorted(node.shared.rights) if not is_granted(each, granted)]
     if lost:
         raise Broken(f"not granted: {some_of(lost, limit=8)}")
+    _need_claims(node)
     return f"{counted(len(node.shared.rights), 'right')} used"
 
 
@@ -47,6 +48,7 @@ async def missing(node: DriverNode) -> str:
 async def unused(node: DriverNode) -> str:
     """The ClusterRole gives no right on slices, claims and nodes that the driver did not use."""
     granted, used = _granted(node), node.shared.rights
+    _need_claims(node)
     resources = {each.resource for each in used}
     more = [
         each
@@ -56,6 +58,12 @@ async def unused(node: DriverNode) -> str:
     if more:
         raise Broken(f"not used: {some_of([str(each) for each in more], limit=8)}")
     return "nothing more"
+
+
+def _need_claims(node: DriverNode) -> None:
+    """Raise `NotTried` if no check made the driver read a claim: much of its work is unseen."""
+    if not any(each.resource == CLAIMS for each in node.shared.rights):
+        raise NotTried("the driver has read no claim; choose prepare.answers too, or all checks")
 
 
 def _goes_with(right: Right, used: Collection[Right]) -> bool:
