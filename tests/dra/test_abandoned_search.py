@@ -21,6 +21,7 @@ from kubedevices.values.allocation import ClaimReference
 from tests.dra.cluster import claim_of
 from tests.dra.test_device_plugin_guard import SlowKubelet
 from tests.dra.test_service import DRIVER, ONE, THREE, TWO, BusyCard, Rig
+from tests.waiting import until
 
 
 def deleted(claim: ClaimReference) -> ApiRefused:
@@ -173,6 +174,38 @@ async def test_a_claim_that_waits_for_an_abandoned_claim_gets_its_device(world: 
     try:
         world.rig.claims["c3"] = claim_of(THREE.uid, "gpu-0")
         assert isinstance((await service.prepare((THREE,)))[THREE.uid], tuple)
+    finally:
+        searching.cancel()
+        await asyncio.wait({searching})
+
+
+class AskedMeanwhile(World):
+    """Is asked to look again during its first look."""
+
+    looks = 0
+
+    async def of_pods(self) -> Collection[tuple[str, str]] | None:
+        self.looks += 1
+        if self.looks == 1:
+            self.search.look_soon()
+        return await super().of_pods()
+
+
+async def test_a_claim_that_begins_to_wait_during_a_look_is_followed_by_a_look(
+    tmp_path: Path,
+) -> None:
+    """Each conflict has its look, and there is no other before the usual time."""
+    world = AskedMeanwhile(tmp_path)
+    world.used = None
+    await world.begin()
+    world.search._timing = SearchTiming(interval=3600, pause=0.0)
+    searching = asyncio.create_task(world.search.run())
+    try:
+        world.search.look_soon()
+        await until(lambda: world.looks > 1)
+        for _ in range(9):
+            await asyncio.sleep(0)
+        assert world.looks == 2
     finally:
         searching.cancel()
         await asyncio.wait({searching})

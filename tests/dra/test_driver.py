@@ -183,6 +183,14 @@ async def test_removed_sockets_are_created_again(rig: Rig) -> None:
         await rig.register()
 
 
+async def test_the_sockets_can_be_removed_without_waiting(rig: Rig) -> None:
+    """A kubelet would dial the sockets of a process that has to exit at once."""
+    async with rig.driver() as driver:
+        driver.unlink_sockets()
+        assert not rig.service.exists()
+        assert not rig.registration.exists()
+
+
 async def test_the_registry_may_vanish_between_two_looks(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

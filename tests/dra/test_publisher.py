@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from kubedevices.dra import publisher as publisher_module
 from kubedevices.dra.api_client import ApiClient
 from kubedevices.dra.publisher import Publisher, PublishTiming
 from kubedevices.testing.api_server import ApiFault
@@ -106,6 +107,70 @@ async def test_a_retry_waits_as_long_as_the_server_says(server: OneNode) -> None
         for _ in range(20):
             await asyncio.sleep(0.01)
         assert len(server.requests) == 1
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int]]:
+    """Return all pauses so far: the shortest of their kind, and the failures before each."""
+    found: list[tuple[float, int]] = []
+
+    def note(first: float, _last: float, failures: int) -> float:
+        found.append((first, failures))
+        return 0.001
+
+    monkeypatch.setattr(publisher_module, "back_off", note)
+    return found
+
+
+RETRY, INVALID = 0.01, 0.02
+BOTH = PublishTiming(RETRY, invalid=INVALID)
+
+
+async def test_each_failure_in_a_row_makes_the_pause_longer(
+    server: OneNode, pauses: list[tuple[float, int]]
+) -> None:
+    """Refusals and closed connections count together; after a quiet time they count anew."""
+    faults = [ApiFault(500), ApiFault(0), ApiFault(500), ApiFault(0)]
+    server.fault = lambda _request: faults.pop() if faults else None
+    async with publishing(server, "a", timing=BOTH) as publisher:
+        await until(lambda: server.watches)
+        assert pauses == [(RETRY, number) for number in range(4)]
+        for name in ("b", "c"):
+            faults.append(ApiFault(500))
+            pauses.clear()
+            publisher.publish(slices(name))
+            await until(lambda: publisher.is_published)
+            assert pauses == [(RETRY, 0)]
+
+
+async def test_each_change_by_another_client_in_a_row_makes_the_pause_longer(
+    server: OneNode, pauses: list[tuple[float, int]]
+) -> None:
+    """Two clients that write the same slices would otherwise keep the server busy."""
+    async with publishing(server, "a", timing=BOTH):
+        for number in range(3):
+            await until(lambda: server.devices and server.watches > number)  # noqa: B023
+            server.delete_slices_of_all()
+        await until(lambda: len(pauses) == 3)
+    assert pauses == [(RETRY, number) for number in range(3)]
+
+
+async def test_each_invalid_answer_in_a_row_makes_the_long_pause_longer(
+    server: OneNode, pauses: list[tuple[float, int]]
+) -> None:
+    """After a success it is the shortest again."""
+    faults = [ApiFault(422), ApiFault(422)]
+
+    def fault(request: ApiRequest) -> ApiFault | None:
+        return faults.pop() if faults and request.method != "GET" else None
+
+    server.fault = fault
+    async with publishing(server, "a", timing=BOTH) as publisher:
+        await until(lambda: publisher.is_published)
+        faults.append(ApiFault(422))
+        publisher.publish(slices("b"))
+        await until(lambda: publisher.is_published)
+    assert [number for kind, number in pauses if kind == INVALID] == [0, 1, 0]
 
 
 LONG = PublishTiming(0.01, 0.05, invalid=3600, last_invalid=3600)

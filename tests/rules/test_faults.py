@@ -159,6 +159,25 @@ async def test_a_timeline_sets_health() -> None:
         assert sick(await served.next_tree()) == ""
 
 
+async def test_new_faults_begin_their_timeline_at_once() -> None:
+    """After the end of the timeline before, and while that waits for its next time."""
+
+    def turn(device_id: str, at: float = 0.0) -> HealthChange:
+        return HealthChange(at=at, id=device_id, health=kd.Health.UNHEALTHY)
+
+    faulty = Faulty(Plugin(), FaultRule(timeline=(turn("a"),)))
+    async with scanned(faulty) as served:
+        for device_id, next_turns in (
+            ("a", (turn("b"), turn("a", at=3600.0))),
+            ("b", (turn("a"),)),
+        ):
+            while sick(served.tree) != device_id:
+                await served.next_tree()
+            faulty.use(FaultRule(timeline=next_turns))
+        while sick(served.tree) != "a":
+            await served.next_tree()
+
+
 def test_the_last_health_setting_wins() -> None:
     """Also if it was set before, and something else in between."""
     faulty = Faulty(Plugin(), FaultRule())

@@ -179,10 +179,10 @@ class Damped(RuledMiddleware[HealthRule]):
 
     def _report_ignored(self, device_type: str, device_id: str) -> None:
         if (device_type, device_id) not in self._ignored:
-            self._ignored.add((device_type, device_id))
             self.count("ignored", device_type)
             text = "%s: %s is always reported Healthy: health.ignore names it"
             _log.warning(text, device_type, device_id)
+            self._ignored.add((device_type, device_id))
 
     # ------------------------------------------------------------ out until it is uncordoned
 

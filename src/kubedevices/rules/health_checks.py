@@ -72,6 +72,10 @@ class _CheckState:
     reason: str = ""
     has_result: threading.Event = field(default_factory=threading.Event)
 
+    def begin(self, now: float) -> None:
+        """Record that a run begins now; the next is due one interval later."""
+        self.started, self.due = now, now + self.rule.interval
+
 
 class HealthChecks:
     """Starts checks when they are due; calls `on_change`, in a thread, when a health changes.
@@ -148,7 +152,7 @@ class HealthChecks:
     def _start(
         self, key: CheckId, state: _CheckState, values: Mapping[str, str], now: float
     ) -> None:
-        state.started, state.due = now, now + state.rule.interval
+        state.begin(now)
         with self._lock:  # `_run` waits until `state.job` is set
             state.job = CHECKS.start(
                 f"health of {'/'.join(key)}", partial(self._run, key, state, dict(values))
@@ -158,8 +162,7 @@ class HealthChecks:
         with self._lock:
             job = state.job
         if job is not None and job.has_waited:  # it was not late while it waited for a thread
-            state.started = self._clock()
-            state.due = state.started + state.rule.interval
+            state.begin(self._clock())
         is_current = self._states.get(key) is state  # the device may be gone since
         problem = look(state.rule, values, self._here) if is_current else ""
         # Set by the thread of the check, after its end: from here on the next run may start.

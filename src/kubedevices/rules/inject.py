@@ -134,13 +134,12 @@ class Injected(RuledMiddleware[InjectRule]):
             container.cdi_devices = [*container.cdi_devices, name]
 
     def _name_for(self, device_type: str, container: ContainerAllocateResponse) -> str:
-        cdi = self._cdi or self._begin_cdi()
-        return cdi.name_for(device_type, container.devices, container.mounts)
+        return self._begin_cdi().name_for(device_type, container.devices, container.mounts)
 
     def _begin_cdi(self) -> "AnswerCdi":
-        from kubedevices.rules.answer_cdi import AnswerCdi  # noqa: PLC0415 - few use CDI
-
         if self._cdi is None:
+            from kubedevices.rules.answer_cdi import AnswerCdi  # noqa: PLC0415 - few use CDI
+
             self._cdi = AnswerCdi(self._domain, self._cdi_dir, dev_root=self._dev_root)
         return self._cdi
 

@@ -63,15 +63,13 @@ class Renamed(RuledMiddleware[str]):
     def __init__(
         self, scanner: Scanner, names: str | Mapping[str, str], *, domain: str = ""
     ) -> None:
-        super().__init__(scanner, names)
+        super().__init__(scanner, _checked(names))
         self._domain_prefix = f"{domain}/" if domain else ""
         self._names = TypeNames("rename")
-        _check(names)
 
     def use(self, rules: str | Mapping[str, str]) -> None:
         """Go on with other names: resources with the old names are no longer served."""
-        _check(rules)
-        super().use(rules)
+        super().use(_checked(rules))
 
     def line(self) -> str:
         """Return the new names in one line."""
@@ -104,15 +102,15 @@ def type_problem(device_type: str) -> str:
     return explain_resource_name(f"example.com/{device_type}")
 
 
-def _check(names: str | Mapping[str, str]) -> None:
-    if isinstance(names, str):
-        if PLACEHOLDER not in names:
-            raise UsageError(f"a name for all types needs {PLACEHOLDER}, {names!r} has none")
-        names = {"name": names}
+def _checked(names: str | Mapping[str, str]) -> str | Mapping[str, str]:
+    if isinstance(names, str) and PLACEHOLDER not in names:
+        raise UsageError(f"a name for all types needs {PLACEHOLDER}, {names!r} has none")
     owners: dict[str, str] = {}
-    for old, text in names.items():
+    by_type = {"name": names} if isinstance(names, str) else names
+    for old, text in by_type.items():
         new = text.replace(PLACEHOLDER, old)
         if problem := type_problem(new):
             raise UsageError(f"rename {old} to {text!r}: {problem}")
         if (owner := owners.setdefault(new, old)) != old:
             raise UsageError(f"rename: {owner} and {old} would both be {new}")
+    return names
