@@ -162,7 +162,8 @@ async def test_a_hook_that_fails_is_logged_and_called_again(
     assert await world.look() == ["c1", "c2"]
     assert "claim default/c1 is abandoned, but cannot be unprepared" in caplog.text
     assert "the card is busy" in caplog.text
-    assert not await world.look()
+    assert await world.look(times=1) == ["c1", "c2"], "the time counts anew"
+    assert not await world.look(times=1)
 
 
 async def test_a_claim_that_waits_for_an_abandoned_claim_gets_its_device(world: World) -> None:
@@ -191,21 +192,22 @@ class AskedMeanwhile(World):
         return await super().of_pods()
 
 
+@pytest.mark.parametrize(("pause", "looks"), [(0.0, 2), (3600.0, 1)])
 async def test_a_claim_that_begins_to_wait_during_a_look_is_followed_by_a_look(
-    tmp_path: Path,
+    tmp_path: Path, pause: float, looks: int
 ) -> None:
-    """Each conflict has its look, and there is no other before the usual time."""
+    """After the shortest time between two looks; there is no other before the usual time."""
     world = AskedMeanwhile(tmp_path)
     world.used = None
     await world.begin()
-    world.search._timing = SearchTiming(interval=3600, pause=0.0)
+    world.search._timing = SearchTiming(interval=3600, pause=pause)
     searching = asyncio.create_task(world.search.run())
     try:
         world.search.look_soon()
-        await until(lambda: world.looks > 1)
+        await until(lambda: world.looks >= looks)
         for _ in range(9):
             await asyncio.sleep(0)
-        assert world.looks == 2
+        assert world.looks == looks
     finally:
         searching.cancel()
         await asyncio.wait({searching})

@@ -55,6 +55,33 @@ async def test_unchanged_slices_are_written_once(server: OneNode) -> None:
         assert server.writes == ["create", "create", "update"]
 
 
+async def test_obsolete_slices_are_deleted_before_others_change(server: OneNode) -> None:
+    """One of the highest generation would count as a part of the pool."""
+    async with publishing(server, "a", "b") as publisher:
+        await until(lambda: publisher.is_published)
+        publisher.publish(slices("c"))
+        await until(lambda: publisher.is_published)
+    assert server.devices == [["c"]]
+    assert server.writes[2:] == ["delete", "update"]
+
+
+async def test_a_device_may_be_in_a_slice_from_its_first_write_to_its_removal(
+    server: OneNode,
+) -> None:
+    """The device plugin of the same scanner gets no device that a scheduler may still choose."""
+    async with publishing(server) as publisher:
+        assert publisher.may_have("any")
+        publisher.assume_only(["old"])
+        publisher.publish(slices("a"))
+        assert [*map(publisher.may_have, ("old", "a", "b"))] == [True, True, False]
+        await until(lambda: publisher.is_published)
+        assert [*map(publisher.may_have, ("old", "a", "b"))] == [False, True, False]
+        publisher.publish(slices("b"))
+        assert [*map(publisher.may_have, ("old", "a", "b"))] == [False, True, True]
+        await until(lambda: publisher.is_published)
+        assert [*map(publisher.may_have, ("old", "a", "b"))] == [False, False, True]
+
+
 async def test_nothing_is_published_before_the_first_tree(server: OneNode) -> None:
     """An empty tree counts: one empty slice says that the driver runs."""
     async with publishing(server) as publisher:
@@ -99,10 +126,13 @@ async def test_retries_slow_down_while_the_server_is_unreachable(
     assert len(errors) == 1
 
 
-async def test_a_retry_waits_as_long_as_the_server_says(server: OneNode) -> None:
-    """429 with Retry-After: there is no call before."""
-    server.fault = lambda _request: ApiFault(429, "slow down", retry_after=1000)
-    async with publishing(server, "a"):
+@pytest.mark.parametrize(("retry_after", "pause"), [(1000, 0.01), (0, 1000)])
+async def test_a_retry_waits_at_least_as_long_as_the_server_says(
+    server: OneNode, retry_after: int, pause: float
+) -> None:
+    """429 with Retry-After: there is no call before, and none before the usual time."""
+    server.fault = lambda _request: ApiFault(429, "slow down", retry_after=retry_after)
+    async with publishing(server, "a", timing=PublishTiming(pause, pause)):
         await until(lambda: server.requests)
         for _ in range(20):
             await asyncio.sleep(0.01)
@@ -111,12 +141,12 @@ async def test_a_retry_waits_as_long_as_the_server_says(server: OneNode) -> None
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int]]:
-    """Return all pauses so far: the shortest of their kind, and the failures before each."""
+    """Let no pause grow; return all so far: their length, and the failures before each."""
     found: list[tuple[float, int]] = []
 
     def note(first: float, _last: float, failures: int) -> float:
         found.append((first, failures))
-        return 0.001
+        return first
 
     monkeypatch.setattr(publisher_module, "back_off", note)
     return found
@@ -133,21 +163,24 @@ async def test_each_failure_in_a_row_makes_the_pause_longer(
     faults = [ApiFault(500), ApiFault(0), ApiFault(500), ApiFault(0)]
     server.fault = lambda _request: faults.pop() if faults else None
     async with publishing(server, "a", timing=BOTH) as publisher:
-        await until(lambda: server.watches)
+        await until(lambda: server.watches == 1)
         assert pauses == [(RETRY, number) for number in range(4)]
-        for name in ("b", "c"):
+        for watches, name in enumerate("bc", start=2):
             faults.append(ApiFault(500))
             pauses.clear()
             publisher.publish(slices(name))
-            await until(lambda: publisher.is_published)
+            await until(lambda: server.watches == watches)  # noqa: B023
             assert pauses == [(RETRY, 0)]
 
 
 async def test_each_change_by_another_client_in_a_row_makes_the_pause_longer(
     server: OneNode, pauses: list[tuple[float, int]]
 ) -> None:
-    """Two clients that write the same slices would otherwise keep the server busy."""
-    async with publishing(server, "a", timing=BOTH):
+    """Two clients that write the same slices would otherwise keep the server busy.
+
+    A change after a long quiet time has a pause too: it may be a change on all nodes.
+    """
+    async with publishing(server, "a", timing=BOTH._replace(last_retry=0.0)):
         for number in range(3):
             await until(lambda: server.devices and server.watches > number)  # noqa: B023
             server.delete_slices_of_all()
@@ -206,13 +239,46 @@ async def test_after_an_invalid_update_the_log_says_what_is_still_published(
     """Slices that others delete meanwhile are noticed."""
     async with publishing(server, "a b", timing=LONG) as publisher:
         await until(lambda: publisher.is_published)
+        publisher.forget_server_state()
         server.refuse("update", "resourceslices", 422, "too odd")
         publisher.publish(slices("a c"))
         left = "the API server still has 1 slice with 2 devices from before"
         await until(lambda: left in caplog.text)
-        assert all(map(publisher.may_have, "abc"))
+        assert [*map(publisher.may_have, "abcd")] == [True, True, True, False]
         server.delete_slices_of_all()
         await until(lambda: server.devices == [["a", "c"]])
+
+
+async def test_what_is_left_on_the_server_is_logged_once_for_each_refused_change(
+    server: OneNode, pauses: list[tuple[float, int]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not at each attempt, but again after a success in between."""
+    async with publishing(server, "a", timing=BOTH) as publisher:
+        await until(lambda: publisher.is_published)
+        for times, name in enumerate("bc", start=1):
+            server.refuse("update", "resourceslices", 422, "too odd")
+            publisher.publish(slices(name))
+            await until(lambda: (INVALID, 3) in pauses)
+            server.answer_all()
+            await until(lambda: publisher.is_published)
+            assert caplog.text.count("still has 1 slice with 1 device from before") == times
+            pauses.clear()
+
+
+async def test_slices_that_others_delete_while_ours_are_refused_cost_a_pause(
+    server: OneNode, pauses: list[tuple[float, int]]
+) -> None:
+    """As after any change by another client: the server refuses the next attempt, too."""
+    long = PublishTiming(RETRY, invalid=3600, last_invalid=3600)
+    async with publishing(server, "a", timing=long) as publisher:
+        await until(lambda: server.watches == 1)
+        server.refuse("update", "resourceslices", 422, "too odd")
+        publisher.publish(slices("b"))
+        await until(lambda: server.watches == 2)
+        pauses.clear()
+        server.delete_slices_of_all()
+        await until(lambda: server.devices == [["b"]])
+        assert pauses == [(RETRY, 0)]
 
 
 async def test_a_dropped_field_is_logged_once_and_not_sent_again(
