@@ -130,6 +130,70 @@ def test_a_check_that_waits_for_a_thread_is_not_late(monkeypatch: pytest.MonkeyP
     until_sync(lambda: checks.health(("r", "a", "0")) is Health.HEALTHY)
 
 
+def of_devices(*ids: str) -> dict[CheckId, DeviceCheck]:
+    rule = Check(file="/etc", interval=30, fail_after=1)
+    return {("r", each, "0"): DeviceCheck(rule, {"id": each}) for each in ids}
+
+
+def settle() -> None:
+    until_sync(lambda: not [t for t in threading.enumerate() if t.name.startswith("health of")])
+
+
+def test_a_check_that_waited_for_a_thread_is_due_an_interval_after_its_begin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A device that went meanwhile is not checked."""
+    slow, release, looked, now = CheckThreads(at_once=1), threading.Event(), list[str](), [0.0]
+    monkeypatch.setattr("kubedevices.rules.health_checks.CHECKS", slow)
+
+    def note(_: Check, values: dict[str, str], __: object) -> str:
+        looked.append(values["id"])
+        return ""
+
+    monkeypatch.setattr("kubedevices.rules.health_checks.look", note)
+    blocker = slow.start("blocker", partial(wait, release))
+    until_sync(lambda: blocker.is_running)
+    checks = HealthChecks(lambda: None, clock=lambda: now[0], first_look=0)
+    checks.update(of_devices("a", "gone"))
+    now[0] += 20
+    checks.update(of_devices("a"))
+    release.set()
+    until_sync(lambda: checks.health(("r", "a", "0")))
+    settle()
+    assert looked == ["a"]
+    assert checks.pause() == 30
+
+
+def test_a_check_that_hangs_gives_its_thread_to_the_next_check(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At its end its device is gone: nobody asks for another look at the devices."""
+    slow, release, begun = CheckThreads(at_once=1), threading.Event(), threading.Event()
+    monkeypatch.setattr("kubedevices.rules.health_checks.CHECKS", slow)
+
+    def look_or_hang(_: Check, values: dict[str, str], __: object) -> str:
+        if values["id"] == "b":
+            return ""
+        begun.set()
+        release.wait(60)
+        return "broken"
+
+    monkeypatch.setattr("kubedevices.rules.health_checks.look", look_or_hang)
+    now, changes = [0.0], list[int]()
+    checks = HealthChecks(lambda: changes.append(1), clock=lambda: now[0], first_look=0)
+    checks.update(of_devices("a", "b"))
+    assert begun.wait(60)
+    now[0] += 30
+    checks.run_due()
+    until_sync(lambda: len(changes) == 2)
+    assert checks.health(("r", "a", "0")) is Health.UNHEALTHY
+    assert checks.health(("r", "b", "0")) is Health.HEALTHY
+    checks.update(of_devices("b"))
+    release.set()
+    settle()
+    assert len(changes) == 2
+
+
 # ---------------------------------------------------------------- the ID of a stranger
 
 

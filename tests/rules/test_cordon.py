@@ -70,7 +70,7 @@ async def test_a_cordoned_device_is_out_from_the_first_list_on(tmp_path: Path) -
 async def test_a_damaged_file_changes_nothing_and_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What was out stays out, until the file says something again."""
+    """What was out stays out, until the file says something again; the next damage is news."""
     path = tmp_path / "maintenance.json"
     say(path, a="broken")
     plugin = Cordoned(Widgets(widget=widgets("a", "b")), "example.com", path)
@@ -84,6 +84,9 @@ async def test_a_damaged_file_changes_nothing_and_is_logged_once(
         assert len(told) == 1
         path.unlink()
         assert unhealthy(await served.next_tree()) == []
+        path.write_text("{")
+        await plugin.read_now()
+    assert plugin.counts["", "failed_readings"] == 2
 
 
 async def test_an_unreadable_directory_is_logged(

@@ -34,8 +34,8 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     assert look(ok, {"path": "/dev/state"}, lambda path: path.replace("/dev", str(tmp_path)))
 
 
-def test_a_command_is_run() -> None:
-    """Its exit code counts; it is ended when it takes too long."""
+def test_a_command_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its exit code counts; it is ended when it takes too long, however long its interval is."""
 
     def run(code: str, interval: float = 30.0) -> str:
         command = (sys.executable, "-S", "-c", code)
@@ -46,6 +46,8 @@ def test_a_command_is_run() -> None:
     assert run("import time; time.sleep(60)", 0.3) == (
         f"{sys.executable} was still running after 0.3 s"
     )
+    monkeypatch.setattr("kubedevices.rules.health_checks.LONGEST_COMMAND", 0.2)
+    assert run("import time; time.sleep(60)").endswith("was still running after 0.2 s")
     assert (
         look(ExposedHealthRule(command=("/no/such",)), {}) == "/no/such: No such file or directory"
     )

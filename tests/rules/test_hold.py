@@ -1,6 +1,7 @@
 """The list of a plugin that is away stays for a while, and calls wait for its return."""
 
 import asyncio
+import logging
 
 import pytest
 
@@ -132,13 +133,50 @@ async def test_a_device_that_its_pod_gives_back_during_an_absence_turns_unhealth
         assert health(await served.next_tree()) == "aU bU"
 
 
-@pytest.mark.parametrize("is_asked", [False, True])
-async def test_all_devices_turn_unhealthy_if_nobody_knows_what_pods_hold(
-    is_asked: bool, caplog: pytest.LogCaptureFixture
+async def test_each_absence_begins_with_a_new_question_what_pods_hold(
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Without an answer of the kubelet, a free device must not look healthy; the log says why."""
+    """Pods have changed since the absence before: its answer says nothing about this one."""
+    caplog.set_level(logging.INFO)
+    in_use, may_answer = {("widget", "a")}, asyncio.Event()
 
     async def ask() -> set[tuple[str, str]]:
+        await may_answer.wait()
+        return in_use.copy()
+
+    plugin = Plugin("a", "b")
+    held = Held(plugin, HoldRule(hold=3600.0, allocate_wait=0.0), holders=ask)
+    async with scanned(held) as served:
+        may_answer.set()
+        plugin.leave()
+        assert health(await served.next_tree()) == "aH bU"
+        plugin.come("a", "b")
+        assert health(await served.next_tree()) == "aH bH"
+        await until(lambda: "the plugin is back" in caplog.text)
+        may_answer.clear()
+        plugin.leave()
+        await until(lambda: held.counts["", "absences"] == 2)
+        following = asyncio.ensure_future(served.next_tree())
+        for _ in range(9):
+            await asyncio.sleep(0)
+        in_use = {("widget", "b")}
+        may_answer.set()
+        assert health(await following) == "aU bH", "the list stayed until the answer"
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+async def test_all_devices_turn_unhealthy_if_nobody_knows_what_pods_hold(
+    is_asked: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an answer of the kubelet, a free device must not look healthy; the log says why,
+    once.
+    """
+    monkeypatch.setattr(hold, "_ASK_AGAIN", 0.001)
+    asked = 0
+
+    async def ask() -> set[tuple[str, str]]:
+        nonlocal asked
+        asked += 1
         raise CannotAsk("no kubelet answers")
 
     plugin = Plugin("a", "b")
@@ -146,7 +184,8 @@ async def test_all_devices_turn_unhealthy_if_nobody_knows_what_pods_hold(
     async with scanned(Held(plugin, rule, holders=ask if is_asked else None)) as served:
         plugin.leave()
         assert health(await served.next_tree()) == "aU bU"
-    assert ("no kubelet answers" in caplog.text) is is_asked
+        await until(lambda: not is_asked or asked > 2)
+    assert caplog.text.count("no kubelet answers") == is_asked
 
 
 async def test_without_hold_the_resource_is_withdrawn_and_calls_fail_at_once() -> None:
@@ -179,6 +218,20 @@ async def test_a_plugin_that_leaves_during_a_call_gets_the_call_again() -> None:
         with pytest.raises(RpcError, match="is away"):
             await call
         assert plugin.asked == 4
+
+
+async def test_a_call_under_a_rule_without_hold_does_not_wait_any_more() -> None:
+    """The plugin left during the call; its own error is the answer."""
+    plugin = Plugin("a")
+    async with scanned(held := Held(plugin, LONG)) as served:
+        plugin.falls = [True]
+        call = asyncio.ensure_future(served.allocate("a"))
+        await until(lambda: plugin.asked == 1)
+        held.use(HoldRule())
+        plugin.leave()
+        with pytest.raises(RpcError, match="is away"):
+            await call
+    assert not held.counts["widget", "refused"]
 
 
 async def test_a_rule_can_change_while_the_plugin_is_away() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,22 @@ def test_a_disk_that_hangs_delays_no_call_and_is_logged(
     assert len(written) + sum(lost) == 200  # a list that is replaced is lost
     calls = [line["message"][:2] for line in written if line["call"] == ALLOCATE]
     assert [*map(int, calls)] == [*range(len(calls))]
+
+
+def test_a_list_that_is_larger_than_the_queue_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If nothing else waits; afterwards no file stays open."""
+    monkeypatch.setattr(record_file, "MOST_WAITING", 100)
+    lost: list[int] = []
+    file = RecordFile(RecordRule(file=f"{tmp_path}/gpu.jsonl"), on_lost=lost.append)
+    file.add_list(RESOURCE, gpus("g0", "g1", "g2"))
+    file.start()
+    end(file)
+    assert not lost
+    assert len(lines(tmp_path / "gpu.jsonl")) == 2
+    opened = {os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()}
+    assert f"{tmp_path}/gpu.jsonl" not in opened
 
 
 def test_a_list_that_is_replaced_leaves_its_room_to_others(tmp_path: Path) -> None:

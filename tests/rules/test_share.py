@@ -1,5 +1,6 @@
 """Shares of any plugin's devices: listed, preferred, allocated, and changed without a restart."""
 
+import asyncio
 import random
 from collections import Counter
 from typing import Any
@@ -13,6 +14,7 @@ from kubedevices.rules.replicas import device_of
 from kubedevices.rules.share import Shared, ShareOf, ShareRule
 from kubedevices.testing import Bench
 from tests.middleware_rig import scanned
+from tests.waiting import until
 from tests.widgets import Widgets, widgets
 
 
@@ -23,9 +25,15 @@ class Vendor(Widgets, kd.Allocator, kd.PreferredAllocator, kd.ContainerPreStarte
         super().__init__(**types)
         self.heard: list[tuple[str, ...]] = []
         self.preference: Any = None
+        self.may_answer: asyncio.Event | None = None
+        self.refuses = False
 
     async def allocate(self, request: kd.AllocateRequest) -> kd.AllocateResponse:
         self.heard += [each.device_ids for each in request.containers]
+        if self.may_answer is not None:
+            await self.may_answer.wait()
+        if self.refuses:
+            raise OSError("no such card")
         return kd.AllocateResponse(
             [
                 kd.ContainerAllocateResponse(env={"VISIBLE": ",".join(each.device_ids)})
@@ -41,7 +49,8 @@ class Vendor(Widgets, kd.Allocator, kd.PreferredAllocator, kd.ContainerPreStarte
             raise self.preference
         free = [each for each in asked.available if each not in asked.must_include]
         chosen = (*asked.must_include, *free[len(free) - asked.size + len(asked.must_include) :])
-        return kd.PreferredAllocationResponse((self.preference or chosen,))
+        answer = chosen if self.preference is None else self.preference
+        return kd.PreferredAllocationResponse((answer,))
 
     async def pre_start_container(self, request: kd.PreStartContainerRequest) -> None:
         self.heard.append(request.device_ids)
@@ -135,7 +144,9 @@ async def test_the_plugin_decides_among_equally_used_devices() -> None:
             assert await served.prefer(all_free, 1) == ["w0::0"]
         assert shared.counts["widget", "preference_ignored"] == 3
         plugin.preference = ()  # none at all is right
-    assert shared.counts["widget", "preferred"] == 6
+        assert await served.prefer(all_free, 1) == ["w0::0"]
+        assert shared.counts["widget", "preference_ignored"] == 3
+    assert shared.counts["widget", "preferred"] == 7
 
 
 async def test_a_preference_is_offered_though_the_plugin_has_none() -> None:
@@ -172,15 +183,66 @@ async def test_fewer_replicas_take_none_away_from_a_container() -> None:
 
 async def test_a_freed_replica_is_not_given_again_where_more_are_held_than_wanted() -> None:
     """One is wanted, three are held: the first that comes back is nobody's."""
-    async with scanned(shared := Shared(Vendor(widget=widgets("w0")), replicas=3)) as served:
+    plugin = Vendor(widget=widgets("w0"))
+    async with scanned(shared := Shared(plugin, replicas=3)) as served:
         for number in range(3):
             await served.allocate(f"w0::{number}")
         shared.use(ShareRule(replicas=1))
-        shared.look_again()
+        assert shared.change(plugin.tree, 0.0) == served.tree  # the new rule is in force
         assert await served.prefer("w0::1", 1) == []
         assert [*(await served.next_tree()).devices("widget")] == ["w0::0", "w0::2"]
         with pytest.raises(RpcError, match="non-existing"):
             await served.allocate("w0::1")
+
+
+async def test_a_replica_is_held_from_the_answer_of_the_plugin_on() -> None:
+    """Also if the rule has changed by then; a container that the plugin refused holds nothing."""
+    plugin = Vendor(widget=widgets("w0"))
+    async with scanned(shared := Shared(plugin, replicas=4)) as served:
+        plugin.refuses = True
+        with pytest.raises(RpcError, match="no such card"):
+            await served.allocate("w0::2")
+        plugin.refuses, plugin.may_answer = False, asyncio.Event()
+        call = asyncio.ensure_future(served.allocate("w0::3"))
+        await until(lambda: len(plugin.heard) == 2)
+        shared.use(ShareRule(replicas=2))
+        await served.next_tree()
+        assert served.ids() == ["w0::0", "w0::1"]
+        plugin.may_answer.set()
+        await call
+        shared.look_again()
+        await served.next_tree()
+        assert served.ids() == ["w0::0", "w0::3"]
+
+
+class Editor(Widgets, kd.PostAllocator):
+    """Leaves Allocate to the framework; notes the devices of the answer that it may edit."""
+
+    heard: tuple[str, ...] = ()
+
+    async def post_allocate(
+        self, response: kd.AllocateResponse, request: kd.AllocateRequest
+    ) -> None:
+        self.heard = request.containers[0].device_ids
+
+
+async def test_the_ids_of_a_type_without_a_rule_stay_as_they_are() -> None:
+    """In the request beside the framework's answer, too; shared devices have their own IDs."""
+    plugin = Editor(widget=widgets("w0"), gadget=widgets("g::1"))
+    async with scanned(Shared(plugin, {"widget": ShareRule(replicas=2)})) as served:
+        await served.allocate("w0::1")
+        assert plugin.heard == ("w0",)
+        await served.allocate("g::1", device_type="gadget")
+        assert plugin.heard == ("g::1",)
+
+
+def test_a_share_rule_that_fits_no_device_is_warned_of() -> None:
+    """After a minute: a device may come late."""
+    tree = kd.DeviceTree({"widget": widgets("w0")})
+    shared = Shared(Widgets(), ShareRule(rules=(ShareOf("x*", 2), ShareOf("w*", 2))))
+    shared.change(tree, 0.0)
+    shared.change(tree, 61.0)
+    assert shared.counts["widget", "unused_globs"] == 1
 
 
 async def test_limits_change_without_a_restart() -> None:

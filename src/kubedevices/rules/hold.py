@@ -168,8 +168,7 @@ class Held(Middleware):
         if since is None or self.rule.hold is None:
             return
         until = self.rule.calls_wait_until(since)
-        # When the time is used up, fail at once.
-        is_back = until > began and await deadlines.until(until, self.presence.wait_here())
+        is_back = await deadlines.until(until, self.presence.wait_here())
         self.count("waited" if is_back else "refused", device_type)
         if not is_back:
             raise RpcError(StatusCode.UNAVAILABLE, self._why_away(device_type, since, began))

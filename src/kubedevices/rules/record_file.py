@@ -209,17 +209,16 @@ class RecordFile:
             lost, self._lost = self._lost, 0
             is_last = self._is_ending
         self._lose(lost)
-        new = None
         try:
             while waiting:
-                new = waiting.popleft()
+                new = waiting[0]
                 self._write(new.time, self._difference_of(new), new.text)
-                new = None
+                waiting.popleft()
             if self._missing:
                 self._write(self.now(), b"", b"")
             self._report_state(None)
         except OSError as error:
-            self._lose(len(waiting) + (new is not None))
+            self._lose(len(waiting))
             for each in waiting:
                 self._difference_of(each)
             # Lost lists are remembered, too: the next file begins with the present lists.
