@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 import pytest
 
 import kubedevices as kd
+from kubedevices.dra.device_plugin_guard import KubeletGuard
+from kubedevices.dra.names import DeviceKey
 from kubedevices.dra.slices import offer_of
-from kubedevices.errors import ApiUnreachable
+from kubedevices.errors import ApiUnreachable, ClaimRefused
 from kubedevices.plugin.timing import HookTimeouts
 from kubedevices.values.allocation import ClaimReference
 from kubedevices.values.cdi import ContainerEdits
@@ -172,12 +175,113 @@ async def test_a_late_prepare_is_undone_after_it_returns(rig: Rig, author: Autho
     assert author.calls == ["prepare c1 gpu-0"]
     rig.service._claim_hooks.timeouts = HookTimeouts(prepare=60)
     retry = asyncio.ensure_future(unprepare(rig, ONE))
-    author.hangs.pop("prepare").set()
+    release = author.hangs.pop("prepare")
+    assert isinstance(await prepare(rig, TWO), tuple)
+    assert author.calls[1:] == ["prepare c2 gpu-1"]
+    assert not retry.done()
+    release.set()
     assert not await retry
     await until(lambda: not rig.service.work._tasks)
-    assert set(author.calls[1:]) == {"unprepare c1 gpu-0"}
+    assert set(author.calls[2:]) == {"unprepare c1 gpu-0"}
     assert rig.service._preparation.known(ONE.uid) is None
     assert isinstance(await prepare(rig, ONE), tuple)
+
+
+async def late_prepare(rig: Rig, author: Author) -> threading.Event:
+    """Return the event that ends the late `prepare_claim` of ONE; other calls do not hang."""
+    author.hangs["prepare"] = threading.Event()
+    rig.service._claim_hooks.timeouts = HookTimeouts(prepare=0.05)
+    assert "did not answer within" in await prepare(rig, ONE)
+    rig.service._claim_hooks.timeouts = HookTimeouts(prepare=60)
+    return author.hangs.pop("prepare")
+
+
+async def test_a_repeated_prepare_waits_for_the_late_call(rig: Rig, author: Author) -> None:
+    """Then the claim is undone and prepared anew."""
+    release = await late_prepare(rig, author)
+    retry = asyncio.ensure_future(prepare(rig, ONE))
+    assert isinstance(await prepare(rig, TWO), tuple)
+    assert not retry.done()
+    release.set()
+    assert isinstance(await retry, tuple)
+    assert author.calls[2:] == ["unprepare c1 gpu-0", "prepare c1 gpu-0"]
+
+
+async def test_what_another_instance_has_prepared_is_not_undone_after_a_late_call(
+    rig: Rig, author: Author, tmp_path: Path
+) -> None:
+    """The kubelet may call the other instance while the hook of this one still runs."""
+    release = await late_prepare(rig, author)
+    assert isinstance(await prepare(Rig(tmp_path, Author()), ONE), tuple)
+    release.set()
+    await until(lambda: not rig.service.work._tasks)
+    assert author.calls == ["prepare c1 gpu-0"]
+    assert len(rig.texts) == 1
+
+
+@pytest.mark.parametrize("call", [prepare, unprepare])
+async def test_a_call_that_waited_for_its_turn_begins_no_hook_beside_a_late_call(
+    rig: Rig,
+    author: Author,
+    monkeypatch: pytest.MonkeyPatch,
+    call: Callable[[Rig, ClaimReference], Awaitable[Any]],
+) -> None:
+    """The call before it has become late; also if the claim has other devices by now."""
+    monkeypatch.setattr("kubedevices.dra.claim_work.LATE_CALL_LIMIT", 0.01)
+    author.hangs["prepare"] = release = threading.Event()
+    rig.service._claim_hooks.timeouts = HookTimeouts(prepare=0.3)
+    first = asyncio.ensure_future(prepare(rig, ONE))
+    await until(lambda: author.calls)
+    rig.claims["c1"] = claim_of(ONE.uid, "gpu-2")
+    second = asyncio.ensure_future(call(rig, ONE))
+    try:
+        assert "did not answer within" in await first
+        assert "has still not returned" in await second
+        with pytest.raises(ClaimRefused, match="has still not returned"):
+            await rig.service.work.unprepare_if(ONE, lambda: call(rig, TWO))
+        assert not [each for each in author.calls if "unprepare c1" in each]
+    finally:
+        author.hangs.clear()
+        release.set()
+        await until(lambda: not rig.service.work._tasks)
+
+
+async def test_a_prepare_that_waits_for_its_turn_ends_with_an_unprepare(
+    rig: Rig, author: Author
+) -> None:
+    """The pod has gone: nobody would unprepare the claim again."""
+    author.hangs["prepare"] = release = threading.Event()
+    first = asyncio.ensure_future(prepare(rig, ONE))
+    await until(lambda: author.calls)
+    second = asyncio.ensure_future(prepare(rig, ONE))
+    for _ in range(9):
+        await asyncio.sleep(0)
+    gone = asyncio.ensure_future(unprepare(rig, ONE))
+    await asyncio.sleep(0)
+    release.set()
+    assert isinstance(await first, tuple)
+    assert "it was unprepared meanwhile" in await second
+    assert not await gone
+    assert not rig.texts
+
+
+class TakenDevices(KubeletGuard):
+    """Finds every device in the device plugin API."""
+
+    async def refusal(self, keys: Collection[DeviceKey]) -> str:
+        return f"taken: {keys}"
+
+
+async def test_the_guard_is_asked_for_devices_that_are_new_to_a_claim(
+    rig: Rig, author: Author, tmp_path: Path
+) -> None:
+    """A pod that goes on after a reboot of the node has its device in mode dra already."""
+    await prepare(rig, ONE)
+    rig.service._preparation._boot_id = "boot-2"
+    rig.service.work._guard = TakenDevices(DRIVER, tmp_path / "none")
+    assert isinstance(await prepare(rig, ONE), tuple)
+    assert "taken: " in await prepare(rig, TWO)
+    assert author.calls == ["prepare c1 gpu-0"] * 2
 
 
 async def test_a_claim_waits_a_limited_time_for_its_late_call(

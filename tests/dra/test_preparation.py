@@ -14,7 +14,7 @@ from kubedevices.dra.slices import TypedDevice
 from kubedevices.errors import CdiWriteFailed, ClaimRefused
 from kubedevices.host.cdi_specs import read_registry
 from kubedevices.values.allocation import ClaimDevice, ClaimReference
-from kubedevices.values.cdi import edits_of
+from kubedevices.values.cdi import ContainerEdits, edits_of
 from kubedevices.values.device import Device, DeviceSpec, Mount
 
 UIDS = [f"0000000{i}-0000-4000-8000-000000000000" for i in range(3)]
@@ -97,6 +97,50 @@ def test_an_unprepared_claim_leaves_no_file(rig: Rig) -> None:
     assert not rig.files
     rig.start()
     assert rig.prepare(TWO, FIRST)
+
+
+def test_a_claim_whose_file_cannot_be_removed_stays_known(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kubelet calls again; the file without the claim would stay for ever."""
+    rig.prepare(ONE, FIRST)
+
+    def fail(path: Path) -> None:
+        raise CdiWriteFailed(str(path), "read-only file system")
+
+    monkeypatch.setattr("kubedevices.host.cdi_specs.remove_file", fail)
+    with pytest.raises(CdiWriteFailed):
+        rig.now.remove(ONE.uid)
+    assert rig.now.known(ONE.uid)
+
+
+def test_a_claim_that_is_finished_without_edits_has_no_file(rig: Rig) -> None:
+    """Not even from an earlier attempt."""
+    rig.prepare(ONE, FIRST)
+    ((device,), files) = rig.now.finish(ONE, [(FIRST, (ContainerEdits(), ()))]), rig.files
+    assert device.cdi_ids == ()
+    assert not files
+
+
+def test_claims_are_not_forgotten_when_somebody_removes_the_checkpoint(rig: Rig) -> None:
+    """The process still knows them; the next write has them all."""
+    rig.prepare(ONE, FIRST)
+    rig.file.unlink()
+    rig.now.refresh()
+    assert rig.now.known(ONE.uid)
+    rig.prepare(TWO, SECOND)
+    rig.start()
+    assert rig.now.known(ONE.uid)
+
+
+def test_temporary_files_of_a_killed_process_are_removed(rig: Rig) -> None:
+    """At the start: they would collect in the directory of all drivers."""
+    rig.prepare(ONE, FIRST)
+    (file,) = rig.files
+    temporary = file.with_name(f"{file.name}.{1:016x}.tmp")
+    temporary.touch()
+    rig.start()
+    assert rig.files == [file]
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
