@@ -1,6 +1,7 @@
 """Two instances of a driver on a node: a rolling update, and the sockets of a killed instance."""
 
 import asyncio
+import fcntl
 import os
 import socket
 from pathlib import Path
@@ -176,13 +177,35 @@ async def test_one_process_at_a_time_holds_the_lock(tmp_path: Path) -> None:
 async def test_a_lock_that_is_never_released_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kubelet repeats its call."""
+    """The kubelet repeats its call; no attempt leaves the file open."""
     monkeypatch.setattr(claim_lock, "LOCK_LIMIT", 0.01)
     first, second = (ClaimLock(tmp_path / "lock") for _ in range(2))
     async with first:
+        before = len([*Path("/proc/self/fd").iterdir()])
         with pytest.raises(
             PreparedUnwritable, match=rf"process {os.getpid()} \(.* has held the lock"
         ):
             await second.__aenter__()
+        assert len([*Path("/proc/self/fd").iterdir()]) == before
     async with second:
         pass
+
+
+async def test_a_lock_on_a_file_that_was_replaced_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Just before it was locked: another process would lock the new file."""
+    path, lock, removals = tmp_path / "lock", fcntl.flock, [1]
+
+    def remove_first(file: int, how: int) -> None:
+        if removals:
+            path.unlink()
+            path.touch()
+            removals.clear()
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", remove_first)
+    async with ClaimLock(path):
+        monkeypatch.setattr(claim_lock, "LOCK_LIMIT", 0.01)
+        with pytest.raises(PreparedUnwritable):
+            await ClaimLock(path).__aenter__()

@@ -118,6 +118,15 @@ async def test_known_claims_are_prepared_without_the_api_server(
     assert str(error) in (await rig.service.prepare((TWO,)))[TWO.uid]
 
 
+async def test_a_claim_that_only_its_cdi_file_shows_needs_the_api_server(tmp_path: Path) -> None:
+    """Its name and what was allocated to it went with the checkpoint."""
+    await Rig(tmp_path).service.prepare((ONE,))
+    (tmp_path / "prepared.json").write_text("{")
+    rig = Rig(tmp_path)
+    rig.claims = {"c1": ApiUnreachable("here", "gone")}
+    assert isinstance((await rig.service.prepare((ONE,)))[ONE.uid], str)
+
+
 async def test_a_claim_that_has_gone_leaves_nothing_behind(tmp_path: Path) -> None:
     """A driver lives for months; claims that fail, and claims that nobody knows, count too."""
     rig, kept = Rig(tmp_path), []
@@ -398,8 +407,11 @@ async def test_an_unprepare_by_another_instance_ends_the_wait(
     assert isinstance((await call)[TWO.uid], tuple)
 
 
-async def test_a_health_change_is_reported_at_once(tmp_path: Path) -> None:
-    """Each time with all devices."""
+async def test_a_health_change_is_reported_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time with all devices; the end of the driver ends the stream."""
+    monkeypatch.setattr(service_module, "HEALTH_INTERVAL", 3600)
     rig = Rig(tmp_path)
     lists = rig.service.watch_health()
     first = await anext(lists)
@@ -411,6 +423,12 @@ async def test_a_health_change_is_reported_at_once(tmp_path: Path) -> None:
     rig.offer(kd.Health.UNHEALTHY)
     await until(following.done)
     assert {each.health for each in following.result()} == {HealthStatus.UNHEALTHY}
+    following = asyncio.ensure_future(anext(lists))
+    await asyncio.sleep(0)
+    rig.service.begin_end()
+    await until(following.done)
+    with pytest.raises(StopAsyncIteration):
+        following.result()
 
 
 async def test_the_reason_for_bad_health_is_the_message(tmp_path: Path) -> None:

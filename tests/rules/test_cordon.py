@@ -103,6 +103,25 @@ async def test_an_unreadable_directory_is_logged(
     assert plugin.counts == {("", "failed_readings"): 1}
 
 
+async def test_without_its_directory_the_file_cordons_nothing(tmp_path: Path) -> None:
+    """A file in place of the directory has no file in it either."""
+    (tmp_path / "state").touch()
+    plugin = Cordoned(
+        Widgets(widget=widgets("a")), "example.com", tmp_path / "state/maintenance.json"
+    )
+    async with scanned(plugin) as served:
+        assert unhealthy(served.tree) == []
+    assert not plugin.counts
+
+
+def test_the_reason_for_a_replica_comes_before_that_for_its_device() -> None:
+    """Both may be in the file."""
+    both = [(RESOURCE, "b", "fan"), (RESOURCE, "b::1", "reserved")]
+    for cordoned in (both, both[::-1]):
+        assert CordonList("example.com", cordoned).reason("widget", "b::1") == "reserved"
+        assert CordonList("example.com", cordoned).reason("widget", "b::0") == "fan"
+
+
 TREE = kd.DeviceTree({"widget": widgets("a", "b::0", "b::1", "c"), "other": widgets("a")})
 
 
