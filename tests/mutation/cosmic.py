@@ -25,7 +25,7 @@ _LEFT_OUT = (
     "core/ReplaceComparisonOperator_NotEq_IsNot",
 )
 
-_TYPES_ONLY = re.compile(r"if TYPE_CHECKING:|class .*TypedDict")
+_TYPES_ONLY = re.compile(r"if TYPE_CHECKING:|\btotal=False\):")
 """Lines for the type checker: changes to them do nothing in the running program."""
 
 _ROUND = "000"

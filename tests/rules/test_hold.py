@@ -157,6 +157,7 @@ async def test_each_absence_begins_with_a_new_question_what_pods_hold(
         plugin.leave()
         await until(lambda: held.counts["", "absences"] == 2)
         following = asyncio.ensure_future(served.next_tree())
+        held.look_again()
         for _ in range(9):
             await asyncio.sleep(0)
         in_use = {("widget", "b")}

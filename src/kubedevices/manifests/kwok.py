@@ -59,9 +59,9 @@ class FakeNodes:
     count: int
     domain: str
     states: Sequence[State]
-    loops: bool = False
-    is_dra: bool = False
-    slice_size: int = 1
+    loops: bool
+    is_dra: bool
+    slice_size: int
 
     @property
     def node_names(self) -> list[str]:
