@@ -127,6 +127,22 @@ async def test_a_cordon_takes_a_device_out_while_its_plugin_is_away(short_dir: P
         await rig.kubelet.wait_for(RESOURCE, {"a": "Healthy", "b": "Unhealthy"})
 
 
+async def test_a_check_that_fails_while_the_plugin_is_away_counts_at_once(short_dir: Path) -> None:
+    """The device turns Unhealthy although its list is held; the other device stays Healthy."""
+    bad = short_dir / "bad"
+    bad.mkdir()
+    command = ("test", "!", "-e", f"{bad}/{{id}}")
+    rule = HealthRule(checks=(Check(command=command, interval=0.1, fail_after=1),))
+    rules = ruled(hold=3600.0, allocate_wait=3600.0, health=rule)
+    async with proxied(short_dir, rules=rules) as rig:
+        plugin = await rig.plugin(*healthy("a", "b"))
+        await rig.kubelet.wait_for(RESOURCE, {"a": "Healthy", "b": "Healthy"})
+        await plugin.stop()
+        await until(lambda: rig.proxy.inside.scanners[RESOURCE].presence.is_away)
+        (bad / "b").touch()
+        await rig.kubelet.wait_for(RESOURCE, {"a": "Healthy", "b": "Unhealthy"})
+
+
 async def test_rules_that_change_while_the_plugin_is_away_keep_its_list(short_dir: Path) -> None:
     """A filter leaves devices out, and a rule that needs a new chain offers the same devices."""
     rules = ruled(hold=3600.0, allocate_wait=3600.0)
