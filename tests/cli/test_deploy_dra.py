@@ -89,6 +89,18 @@ def test_a_mode_file_needs_no_second_deployment(
     assert not cluster.names()
 
 
+def test_the_mode_of_a_node_may_be_its_label(cluster: FakeCluster, deploy: CommandLine) -> None:
+    """The pods get the name of the label, and the right to read their node."""
+    deploy("--mode-label", "ex.lab/mode")
+    objects = {each["kind"]: each for each in cluster.read()["objects"]}
+    (container,) = objects["DaemonSet"]["spec"]["template"]["spec"]["containers"]
+    arguments = container["args"]
+    assert arguments[arguments.index("--mode-label") + 1] == "ex.lab/mode"
+    rules = objects["ClusterRole"]["rules"]
+    verbs = {verb for each in rules if "nodes" in each["resources"] for verb in each["verbs"]}
+    assert {"get", "watch"} <= verbs
+
+
 def test_a_second_driver_of_a_domain_is_refused_before_it_is_applied(
     cluster: FakeCluster, deploy: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

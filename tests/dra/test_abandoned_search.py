@@ -18,8 +18,10 @@ from kubedevices.kubelet_api.pod_resources import (
     pod_to_wire,
 )
 from kubedevices.values.allocation import ClaimReference
-from tests.dra.cluster import claim_of
+from tests.dra.cluster import OneNode, claim_of
 from tests.dra.test_device_plugin_guard import SlowKubelet
+from tests.dra.test_driver import UID as DRIVER_CLAIM
+from tests.dra.test_driver import Rig as DriverRig
 from tests.dra.test_service import DRIVER, ONE, THREE, TWO, BusyCard, Rig
 from tests.waiting import until
 
@@ -211,6 +213,27 @@ async def test_a_claim_that_begins_to_wait_during_a_look_is_followed_by_a_look(
     finally:
         searching.cancel()
         await asyncio.wait({searching})
+
+
+async def test_a_driver_looks_now_and_then(
+    short_dir: Path, server: OneNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a conflict too: the kubelet lost its state, and pod and claim were deleted."""
+    server.give("one", claim_of(DRIVER_CLAIM, "w-1"))
+    rig = DriverRig(short_dir, server)
+    rig.options["search_timing"] = SearchTiming(interval=0.05, pause=0.0, confirm=0.0)
+    rig.options["guard_timing"] = GuardTiming(young=0.0)
+    (short_dir / "k").mkdir()
+    async with (
+        SlowKubelet().serving(short_dir / "k" / "pod-resources" / "kubelet.sock"),
+        rig.driver() as driver,
+    ):
+        await until(lambda: server.devices)
+        assert not (await rig.call("NodePrepareResources")).error
+        server.take("one")
+        await until(lambda: not driver.claims)
+        said = "claim default/one is unprepared without a call of the kubelet"
+        await until(lambda: said in caplog.text)
 
 
 class KubeletWithPods(SlowKubelet):

@@ -314,6 +314,18 @@ def test_values_that_contradict_each_other_are_refused(
     assert reason in cli(*command, code=2).err
 
 
+@pytest.mark.parametrize(
+    ("text", "arguments"), [("{}", ("--pod-resources",)), ("metrics: {enabled: true}", ())]
+)
+def test_a_proxy_has_the_metrics_of_a_plugin(
+    text: str, arguments: tuple[str, ...], printed: Callable[..., list[dict[str, Any]]]
+) -> None:
+    """By the option or by values; Prometheus learns which pod has a device behind the proxy."""
+    found = by_kind(printed(text, "proxy", *arguments))
+    assert found["pod"]["metadata"]["annotations"]["prometheus.io/scrape"] == "true"
+    assert "--pod-resources" in found["container"]["args"]
+
+
 def test_values_for_the_chart_match_its_schema(
     printed: Callable[..., list[dict[str, Any]]],
 ) -> None:

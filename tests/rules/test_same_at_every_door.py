@@ -149,7 +149,7 @@ WRONG: list[tuple[type, dict[str, Any], str]] = [
     (Check, {"command": ("",)}, "{command: ['']}"),
     (Check, {"command": ("{no}",)}, "{command: ['{no}']}"),
     (Check, {"command": ("a",), "equals": "1"}, "{command: [a], equals: '1'}"),
-    (Check, {"file": "/x", "interval": 0.0}, "{file: /x, interval: 0s}"),
+    (Check, {"file": "/x", "interval": 0.099}, "{file: /x, interval: 99ms}"),
     (Check, {"file": "/x", "fail_after": 0}, "{file: /x, failAfter: 0}"),
     (Check, {"file": "/x", "fail_after": 1001}, "{file: /x, failAfter: 1001}"),
     (Check, {"file": "/x", "ok_after": 0}, "{file: /x, okAfter: 0}"),
