@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from kubedevices.dra import api_client
+from kubedevices.dra import api_client, holder_wait, service
 from kubedevices.manifests.dra_access import RULES
 from tests.docs.pages import ROOT
 
@@ -28,3 +28,10 @@ def test_the_rules_of_the_page_are_those_that_are_used() -> None:
         for resource in each["resources"]
     }
     assert called == allowed
+
+
+def test_the_page_says_how_long_a_claim_waits_for_its_holder() -> None:
+    """The time is longer than that of a forced deletion, where Prepare comes before Unprepare."""
+    page = " ".join((ROOT / "docs/dra-claims.md").read_text().split())
+    assert f"at most {holder_wait.HOLDER_LIMIT:g} s" in page
+    assert holder_wait.HOLDER_LIMIT < service.ANSWER_LIMIT

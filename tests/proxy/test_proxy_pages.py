@@ -1,4 +1,4 @@
-"""A part of the proxy that fails is logged, makes the proxy unready, and begins again."""
+"""The pages of a proxy: a part that fails makes it unready, and pods are named."""
 
 import asyncio
 import re
@@ -7,13 +7,22 @@ from pathlib import Path
 import pytest
 
 from kubedevices.dra.driver import DraDriver
+from kubedevices.kubelet_api.pod_resources import (
+    ContainerEntry,
+    DeviceEntry,
+    PodEntry,
+    pod_to_wire,
+)
 from kubedevices.plugin import supervised_tasks
 from kubedevices.plugin.config_follower import ConfigFollower
 from kubedevices.proxy.dra_bridge import DraBridge
 from kubedevices.proxy.known_sockets import KnownSockets
 from kubedevices.proxy.live_rules import LiveRules
 from kubedevices.proxy.proxied_resource import ProxiedResource
+from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
+from kubedevices.rules.share import ShareRule
 from kubedevices.serving.plugin_pages import PluginPages
+from tests.dra.test_device_plugin_guard import SlowKubelet
 from tests.fake_plugin import RESOURCE, healthy
 from tests.proxy.test_dra_bridge import bridged
 from tests.proxy_rig import proxied
@@ -66,3 +75,30 @@ async def test_a_proxy_is_not_ready_while_a_part_fails(
         is_broken = False
         await until(lambda: rig.proxy.is_ready)
         assert (await asyncio.to_thread(page, url, "/readyz"))[0] == 200
+
+
+class KubeletWithAPod(SlowKubelet):
+    async def list_pods(self) -> list[bytes]:
+        container = ContainerEntry("main", (DeviceEntry("new.com/card", ("a::1",)),))
+        return [pod_to_wire(PodEntry("train", "default", (container,)))]
+
+
+async def test_metrics_say_which_pod_has_a_device_behind_the_proxy(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the name outside, which the kubelet knows."""
+    caplog.set_level("INFO")
+    rule = ProxyRule(rename="new.com/card", share=ShareRule(replicas=2))
+    rules = LiveRules(ProxyConfig(resources={RESOURCE: rule}))
+    (inner := short_dir / "d").mkdir()
+    socket = short_dir / "pods.sock"
+    async with proxied(inner, rules=rules) as rig, KubeletWithAPod().serving(socket):
+        await rig.plugin(*healthy("a"))
+        await rig.served(2, "new.com/card")
+        pages = PluginPages("127.0.0.1:0", None, pod_resources=socket)
+        async with pages.beside(rig.proxy):
+            (url,) = re.findall(r"pages at (http://\S+):", caplog.text)
+            told = await asyncio.to_thread(page, url, "/metrics")
+    (line,) = re.findall(r"^kubedevices_plugin_device_allocated\{.*", told[1], re.MULTILINE)
+    for label in ('resource="new.com/card"', 'device="a::1"', 'pod_name="train"'):
+        assert label in line
