@@ -292,3 +292,19 @@ def test_the_address_is_that_of_the_pci_function(tmp_path: Path) -> None:
     damped.change(kd.DeviceTree({"widget": widgets(f"gpu-{address}", "b")}), 0.0)
     said = {key[1]: each.values["address"] for key, each in damped._planned.items()}
     assert said == {f"gpu-{address}": address, "b": ""}
+
+
+async def test_a_device_without_an_address_is_not_checked_with_an_empty_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A tool without its argument might act on all devices: Unhealthy, with one warning."""
+    ran = tmp_path / "ran"
+    check = Check(command=("touch", str(ran), "{address}"), interval=0.1)
+    damped = Damped(Widgets(widget=widgets("a")), HealthRule(checks=(check,)))
+    async with scanned(damped) as served:
+        while served.tree.devices("widget")["a"].is_healthy:
+            await served.next_tree()
+        (device,) = served.tree.devices("widget").values()
+        assert "not checked" in device.reason
+        assert caplog.text.count("not checked") == 1
+    assert not ran.exists()
