@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,8 @@ import kubedevices as kd
 from kubedevices.dra.deployment_lock import DeploymentLock, DriverUser, deployment_of
 from kubedevices.errors import DriverTaken, PreparedUnwritable
 from tests.dra.cluster import OneNode
-from tests.dra.test_driver import DRIVER, Rig
+from tests.dra.test_driver import DRIVER, Rig, Widgets
+from tests.fake_kubelet import FakeKubelet
 from tests.waiting import until
 
 
@@ -41,6 +43,15 @@ async def test_a_second_deployment_is_refused_before_it_takes_devices_out_of_the
             assert rig.registration == first.sockets.registration
         async with rig.driver(Nics()):
             await until(lambda: api.devices == [["n-0"]])
+
+
+async def test_two_deployments_of_device_plugins_share_a_domain(short_dir: Path) -> None:
+    """Only a driver has all devices of its domain; device plugins have a resource each."""
+    async with FakeKubelet(short_dir) as kubelet:
+        options: Any = {"domain": DRIVER, "socket_dir": short_dir}
+        async with kd.serve(Widgets(kd.Device("w-0")), **options), kd.serve(Nics(), **options):
+            await kubelet.wait_for(f"{DRIVER}/widget", {"w-0": "Healthy"})
+            await kubelet.wait_for(f"{DRIVER}/nic", {"n-0": "Healthy"})
 
 
 @pytest.mark.parametrize(
