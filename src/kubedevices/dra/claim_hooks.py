@@ -229,8 +229,12 @@ class ClaimHooks:
         """
         if late := self._late.get(claim.uid):
             await asyncio.wait({late.task}, timeout=timeout)
-            if not late.task.done():
-                raise ClaimRefused(str(claim), f"{late.task.get_name()} has still not returned")
+            self.refuse_late_call(claim)
+
+    def refuse_late_call(self, claim: ClaimReference) -> None:
+        """Raise `ClaimRefused` if a late call of the claim has not returned."""
+        if (late := self._late.get(claim.uid)) and not late.task.done():
+            raise ClaimRefused(str(claim), f"{late.task.get_name()} has still not returned")
 
     async def _finish(
         self, hook: Callable[[ClaimedDevices], Awaitable[T]], claimed: ClaimedDevices

@@ -133,7 +133,7 @@ class ClaimWork:
         """
         await self._hooks.wait_for_late_call(claim, LATE_CALL_LIMIT)
         async with self.turns.of(claim.uid):
-            await self._hooks.wait_for_late_call(claim, 0)
+            self._hooks.refuse_late_call(claim)
             if is_over():
                 raise ClaimRefused(str(claim), "it was unprepared meanwhile")
             results = wanted.results
@@ -214,7 +214,7 @@ class ClaimWork:
         """Unprepare a claim; an unknown claim succeeds. Raises what a hook raises."""
         await self._hooks.wait_for_late_call(claim, LATE_CALL_LIMIT)
         async with self.turns.of(claim.uid):
-            await self._hooks.wait_for_late_call(claim, 0)
+            self._hooks.refuse_late_call(claim)
             await self._unprepare_now(claim)
 
     async def unprepare_if(
@@ -222,7 +222,7 @@ class ClaimWork:
     ) -> None:
         """Unprepare a claim if `reason`, called in the turn of the claim, returns a text."""
         async with self.turns.of(claim.uid):
-            await self._hooks.wait_for_late_call(claim, 0)
+            self._hooks.refuse_late_call(claim)
             if await reason():
                 await self._unprepare_now(claim)
 
