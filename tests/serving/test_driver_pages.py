@@ -14,6 +14,7 @@ import kubedevices as kd
 from kubedevices.dra.driver import DraDriver
 from kubedevices.kubelet_api.clients import PluginRegistrationClient
 from kubedevices.serving.driver_pages import pages_beside
+from kubedevices.serving.modes import make_runner
 from kubedevices.serving.plugin_pages import PluginPages
 from kubedevices.serving.switch import ApiSwitch
 from kubedevices.testing.api_server import ApiFault
@@ -145,3 +146,13 @@ async def test_a_switch_is_ready_in_either_mode(
         assert await pages.ready() == READY
         told = await pages.state()
         assert (told["mode"], told["ready"]) == ("dra", True)
+
+
+async def test_a_switch_is_not_ready_before_the_first_devices(
+    rig: NodeRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No device is in the device plugin then, which is right only if there is none."""
+    switch = make_runner(rig.scanner, DOMAIN, "device-plugin", rig.options)
+    assert isinstance(switch, ApiSwitch)
+    async with pages_of(switch, rig.scanner, caplog) as pages:
+        assert await pages.ready() == (503, "the scanner has not reported yet\n")

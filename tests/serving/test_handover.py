@@ -78,3 +78,8 @@ def test_a_removed_device_is_not_offered() -> None:
     handover.decide([], lambda _key: False, lambda _key: "", lambda *_: "", 11)
     assert not handover.offered
     assert decide(handover, 12)
+
+
+def test_each_default_time_is_a_pause() -> None:
+    """Without a pause between two decisions, a device that waits would take all of a CPU."""
+    assert all(each > 0 for each in HandoverTiming())

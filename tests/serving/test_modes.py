@@ -2,6 +2,8 @@
 
 import asyncio
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -9,6 +11,7 @@ from urllib.request import urlopen
 import pytest
 
 import kubedevices as kd
+from kubedevices.errors import CannotAsk
 from kubedevices.plugin.runner import PluginRunner
 from kubedevices.serving.modes import _pages, make_runner, run_until_signal
 
@@ -16,6 +19,11 @@ from kubedevices.serving.modes import _pages, make_runner, run_until_signal
 class Nothing(kd.PolledScanner):
     def list_devices(self) -> kd.DeviceTree:
         return kd.DeviceTree()
+
+
+class Ends(kd.Scanner):
+    async def scan(self, notifier: kd.Notifier) -> None:
+        """End at once, and the plugin with it."""
 
 
 def test_device_plugin_is_the_default_mode() -> None:
@@ -69,3 +77,34 @@ def test_impossible_page_options_are_refused(options: dict[str, Any], words: str
     """Told before anything is served."""
     with pytest.raises(kd.KubedevicesError, match=words):
         run_until_signal(Nothing(), domain="example.com", **options)
+
+
+def test_the_host_is_checked_after_the_options(short_dir: Path) -> None:
+    """A mistake in them is told, whatever the host lacks; then nothing is served without it."""
+
+    def check() -> None:
+        raise CannotAsk("the host lacks something")
+
+    options: dict[str, Any] = {"socket_dir": short_dir, "check_host": check}
+    for mode, words in (("DRA", "'split', not 'DRA'"), ("device-plugin", "lacks something")):
+        options["mode"] = mode
+        with pytest.raises(kd.KubedevicesError, match=words):
+            run_until_signal(Ends(), domain="example.com", **options)
+
+
+SCRIPT = """
+from pathlib import Path
+import kubedevices as kd
+
+class Nothing(kd.PolledScanner):
+    def list_devices(self): return kd.DeviceTree()
+
+kd.run(Nothing(), domain="example.com", pod_resources=Path("/x"))
+"""
+
+
+def test_a_script_ends_with_one_line_and_the_exit_code_of_its_error() -> None:
+    """Not with a traceback, which looks like a fault of the script."""
+    command = [sys.executable, "-c", SCRIPT]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (2, "kubedevices: pod_resources needs listen\n")

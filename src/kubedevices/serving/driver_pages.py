@@ -60,7 +60,7 @@ class _SwitchedPlugin:
     @property
     def has_scanned(self) -> bool:
         """Whether the scanner has reported its devices."""
-        return self._plugin.has_scanned or self._switch.has_scanned
+        return self._switch.has_scanned
 
     @property
     def is_ready(self) -> bool:

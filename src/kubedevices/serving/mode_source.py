@@ -15,6 +15,7 @@ from kubedevices.errors import (
     KubedevicesError,
     OtherVersion,
     UsageError,
+    os_errors_as,
 )
 from kubedevices.host import deadlines, untrusted_files
 from kubedevices.host.file_watch import FileWatch
@@ -86,12 +87,11 @@ class ModeFile(ModeSource):
                 await files.changed()
 
     def _read(self) -> Mode:
-        try:
-            data = untrusted_files.read_bytes(self.file, limit=_SIZE_LIMIT, follow_links=True)
-        except FileNotFoundError:
-            return self.mode
-        except OSError as error:
-            raise CannotRead(str(self.file), error.strerror or str(error)) from error
+        with os_errors_as(CannotRead, self.file):
+            try:
+                data = untrusted_files.read_bytes(self.file, limit=_SIZE_LIMIT, follow_links=True)
+            except FileNotFoundError:
+                return self.mode
         text = data.decode(errors="replace").strip()
         return parse_mode(text, f"{self.file}: the mode") if text else self.mode
 
