@@ -200,6 +200,7 @@ async def test_a_change_of_a_rule_keeps_the_devices_until_the_successor_has_a_li
             await until(lambda: seen and seen[-1] == names)  # noqa: B023
             serving.cancel()
             await asyncio.wait({serving})
+            assert serving.cancelled()
         assert [] not in seen
         bridge.forget(plugin)
         await until(lambda: seen[-1] == [])

@@ -12,6 +12,7 @@ from kubedevices.host.state_file import StateFile
 from kubedevices.plugin import hook_threads
 from kubedevices.proxy.known_sockets import KnownSockets
 from tests.fake_plugin import RESOURCE
+from tests.waiting import until
 
 
 async def test_the_last_change_counts_although_the_one_before_is_still_written(
@@ -61,3 +62,27 @@ async def test_what_is_removed_is_known_no_more(tmp_path: Path) -> None:
     await asyncio.wait({keeping})
     await hook_threads.settle()
     assert KnownSockets(tmp_path).load() == {names[0]: Path("/run/b.sock")}
+
+
+async def test_a_change_during_a_write_is_written_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if nothing else changes until the proxy is killed."""
+    began, may_end = threading.Event(), threading.Event()
+    write = StateFile.write
+
+    def gated(file: StateFile, document: Mapping[str, Any]) -> None:
+        write(file, document)
+        began.set()
+        may_end.wait(20)
+
+    monkeypatch.setattr(StateFile, "write", gated)
+    sockets = KnownSockets(tmp_path)
+    keeping = asyncio.create_task(sockets.keep())
+    sockets.add(RESOURCE, Path("/run/old.sock"))
+    await asyncio.to_thread(began.wait, 20)
+    sockets.add(RESOURCE, Path("/run/new.sock"))
+    may_end.set()
+    await until(lambda: KnownSockets(tmp_path).load()[RESOURCE] == Path("/run/new.sock"), 20)
+    keeping.cancel()
+    await asyncio.wait({keeping})

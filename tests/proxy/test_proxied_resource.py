@@ -1,7 +1,20 @@
 """One resource of the proxy on its way to the kubelet."""
 
+import asyncio
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from kubedevices.proxy.plugin_scanner import PluginScanner
+from kubedevices.proxy.proxied_resource import ProxiedResource
+from kubedevices.proxy.proxy_config import ProxyConfig
+from kubedevices.values.resource_name import ResourceName
+from tests.fake_plugin import RESOURCE, healthy
+from tests.proxy_rig import proxied
+from tests.turns import Turns
+from tests.waiting import until
 
 PROGRAM = """\
 import sys
@@ -16,3 +29,39 @@ def test_a_proxy_of_device_plugins_needs_nothing_of_a_driver() -> None:
     command = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == ("kubedevices.dra.names\n", "")
+
+
+async def test_a_change_before_the_start_makes_no_second_chain() -> None:
+    """Each chain of a served resource costs a registration at the kubelet."""
+    scanner, made = PluginScanner(ResourceName.parse(RESOURCE)), list[PluginScanner]()
+    resource = ProxiedResource(scanner, made.append, {})
+    resource.must_rebuild.set()
+    running = asyncio.create_task(resource.run())
+    async with Turns() as turns:
+        await until(lambda: turns.count > 20)
+    running.cancel()
+    await asyncio.wait({running})
+    assert made == [scanner]
+
+
+async def test_devices_leave_dra_with_their_chain() -> None:
+    """When a rule hides the resource, and when the resource is served no more."""
+    forgotten = list[PluginScanner]()
+    bridge: Any = SimpleNamespace(forget=forgotten.append)
+    scanner = PluginScanner(ResourceName.parse(RESOURCE))
+    running = asyncio.create_task(ProxiedResource(scanner, lambda _: None, {}, bridge).run())
+    await until(lambda: forgotten, 20)
+    running.cancel()
+    await asyncio.wait({running})
+    assert forgotten == [scanner] * 2
+
+
+async def test_a_resource_that_a_rule_hides_has_no_runner(short_dir: Path) -> None:
+    """A runner that has ended would keep the proxy from being ready."""
+    async with proxied(short_dir) as rig:
+        await rig.plugin(*healthy("a"))
+        await rig.served(1)
+        rig.proxy.rules.config = ProxyConfig(unlisted="hide")
+        rig.proxy.rules.changed()
+        await until(lambda: not rig.proxy.runners, 20)
+        assert rig.proxy.is_ready

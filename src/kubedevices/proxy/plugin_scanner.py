@@ -248,13 +248,11 @@ class PluginScanner(Scanner):
             return False
         read = patch_list(devices, self.list)
         if read is None and len(devices) > _LARGE_LIST:
-            # The instance may be replaced, or may end, while the thread reads.
+            # If the instance is replaced or ends while the thread reads, this task is cancelled.
             read = await hook_threads.call(read_list, devices, self.list)
-            if not self._may_replace_list(endpoint):
-                return False
         elif read is None:
             read = read_list(devices, self.list)
-        is_new, is_first = message != self._message or not self.is_here, not self.has_list
+        is_new, is_first = message != self._message, not self.has_list
         self.list, self._message, self._listing, self.has_list = read, message, endpoint, True
         self._lists.show(str(self.resource), endpoint.kept)
         # Only now, with the new list in force: the end of an older instance removes no device.
