@@ -82,11 +82,14 @@ async def test_a_driver_is_ready_when_kubelet_and_api_server_know_it(
     names = ("kubelet_dir", "node_name", "kubeconfig", "cdi_dir", "guard_timing", "timing")
     options: dict[str, Any] = {key: rig.options[key] for key in names}
     rig.pods.held["w-1"] = "old"
+    rig.scanner.devices.append(kd.Device("bad", capacity={"memory": "a lot"}))
     serving = kd.serve(rig.scanner, domain=DOMAIN, mode="dra", **options)
     async with serving as driver, pages_of(driver, rig.scanner, caplog) as pages:
         await until(lambda: rig.published == {"w-0"})
         await until(lambda: driver.publisher.is_published)
         assert await pages.ready() == (503, "driver example.com: no kubelet has registered it\n")
+        found = await pages.numbers()
+        assert found["registered",] == found["claim_seconds_count", "unprepare"] == 0
         await register(rig)
         assert await pages.ready() == READY
         rig.give("1", "w-0")
@@ -97,6 +100,7 @@ async def test_a_driver_is_ready_when_kubelet_and_api_server_know_it(
         assert [(each["id"], each["state"], each["why"]) for each in told["devices"]] == [
             ("w-0", "published", ""),
             ("w-1", "withheld", "the pod default/old holds it as a device of a device plugin"),
+            ("bad", "refused", "the capacity 'memory': 'a lot' is not a quantity such as 10Gi"),
         ]
         claims = {each["name"]: (each["prepared"], each["problem"]) for each in told["claims"]}
         assert claims["1"] == (True, "")
@@ -104,6 +108,7 @@ async def test_a_driver_is_ready_when_kubelet_and_api_server_know_it(
         found = await pages.numbers()
         assert found["devices", "widget", "published"] == 1
         assert found["devices", "widget", "withheld"] == 1
+        assert found["devices", "widget", "refused"] == 1
         assert found["claims", "prepared"] == found["claims", "refused"] == 1
         assert found["claim_errors_total", "prepare"] == 1
         assert found["device_claimed", "1", "default", "w-0"] == 1
@@ -129,6 +134,10 @@ async def test_an_unreachable_api_server_is_reported(
         status, text = await pages.ready()
         assert status == 503
         assert "its devices are not published: " in text
+        told = await pages.state()
+        assert told["driver"]["problem"] == switch.driver.publisher.problem
+        assert told["ready"] is False
+        assert (await pages.numbers())["publish_errors_total",] > 0
         assert "out of order" in text
 
 
@@ -152,7 +161,9 @@ async def test_a_switch_is_not_ready_before_the_first_devices(
     rig: NodeRig, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No device is in the device plugin then, which is right only if there is none."""
+    for_dra = make_runner(rig.scanner, DOMAIN, "dra", rig.options)
     switch = make_runner(rig.scanner, DOMAIN, "device-plugin", rig.options)
+    assert isinstance(for_dra, ApiSwitch), "the mode may change by its file"
     assert isinstance(switch, ApiSwitch)
     async with pages_of(switch, rig.scanner, caplog) as pages:
         assert await pages.ready() == (503, "the scanner has not reported yet\n")

@@ -62,6 +62,13 @@ def test_the_pages_and_the_caller_both_count_an_allocation() -> None:
     assert calls == [("a.b/c", 0.5)]
 
 
+def test_pages_beside_a_mode_that_may_change_show_both_apis(tmp_path: Path) -> None:
+    """Also if it begins as a driver: the holders of devices, and counts of Allocate calls."""
+    options = {"mode_file": tmp_path / "mode"}
+    _pages(Nothing(), "dra", "127.0.0.1:0", Path("/x"), options)
+    assert "on_allocated" in options
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -108,3 +115,44 @@ def test_a_script_ends_with_one_line_and_the_exit_code_of_its_error() -> None:
     command = [sys.executable, "-c", SCRIPT]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (2, "kubedevices: pod_resources needs listen\n")
+
+
+class Failing(kd.Scanner):
+    def __init__(self) -> None:
+        self.has_begun, self.may_fail = asyncio.Event(), asyncio.Event()
+
+    async def scan(self, notifier: kd.Notifier) -> None:
+        self.has_begun.set()
+        await self.may_fail.wait()
+        raise ValueError("unplugged")
+
+
+async def test_an_error_at_the_end_of_the_body_is_raised(short_dir: Path) -> None:
+    """The body ends before it is cancelled for the error."""
+    scanner = Failing()
+
+    async def body() -> None:
+        async with kd.serve(scanner, domain="example.com", socket_dir=short_dir):
+            await scanner.has_begun.wait()
+            scanner.may_fail.set()
+
+    with pytest.raises(kd.KubedevicesError, match="unplugged"):
+        await body()
+
+
+async def test_a_cancellation_from_outside_counts_more_than_the_error(short_dir: Path) -> None:
+    """Whoever cancelled the body, as a time limit does, waits for exactly that."""
+    scanner = Failing()
+
+    async def body() -> None:
+        async with kd.serve(scanner, domain="example.com", socket_dir=short_dir):
+            scanner.may_fail.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                task.cancel()
+                await asyncio.sleep(0)
+
+    task = asyncio.create_task(body())
+    await asyncio.wait({task}, timeout=20)
+    assert task.cancelled()

@@ -182,12 +182,10 @@ class NodeLabel(ModeSource):
         """Take the mode from the label; raises `UsageError`."""
         text = (node["metadata"].get("labels") or {}).get(self._label, "")
         if text:
-            mode = parse_mode(text, f"the label {self._label} of the node {self._node}")
-            if mode != self._stored:
-                self.mode = mode
+            self.mode = parse_mode(text, f"the label {self._label} of the node {self._node}")
+            if self.mode != self._stored:
                 await hook_threads.call(self._remember)
-                self._stored = mode
-            self.mode = mode
+                self._stored = self.mode
 
     def _remember(self) -> None:
         if self._remembered() == self.mode:
