@@ -352,6 +352,7 @@ async def test_calls_of_a_driver_that_started_again_are_counted(
         await rig.plugin(*healthy("a"))
         await until(lambda: rig.node.published("example.com"))
         assert "once" in caplog.text
+        assert any("once" in each for each in rig.proxy.problems)
         await rig.claim("pod", widget=1)
         found = await asyncio.to_thread(numbers, url)
         name = "kubedevices_driver_claim_seconds_count"

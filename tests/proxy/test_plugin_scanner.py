@@ -114,6 +114,7 @@ async def test_the_end_waits_for_no_call_of_a_replaced_instance(short_dir: Path)
             await scanner.connect(second.socket)
             await until(lambda: scanner.socket == second.socket)
             assert len(tasks_that_close()) == 1
+            await until(lambda: not first.open_streams, 20)
             await scanner.close()
             assert tasks_that_close() == []
         await asyncio.wait({call})
@@ -179,12 +180,14 @@ async def test_an_instance_that_ends_before_its_first_list_does_not_prolong_the_
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A plugin that crashes at each start would otherwise be away for a moment only, for ever."""
-    scanner = PluginScanner(ResourceName.parse(RESOURCE))
+    scanner, told = PluginScanner(ResourceName.parse(RESOURCE)), list[bool]()
     async with served(scanner):
         async with FakePlugin(short_dir, devices=healthy("a")) as plugin:
             await scanner.connect(plugin.socket)
             await until(lambda: scanner.is_here)
+            scanner.list_changed = lambda: told.append(scanner.is_here)
         await until(lambda: scanner.presence.is_away)
+        assert told == [False]
         since = scanner.away_since(math.inf)
         async with FakePlugin(short_dir) as plugin:
             await plugin.send_bytes(None)

@@ -184,7 +184,7 @@ async def test_a_plugin_that_hangs_ends_at_its_deadline(short_dir: Path) -> None
     """Allocate and PreStart fail with the names of plugin and call; no preference is answered;
     another resource is not delayed.
     """
-    limits = CallLimits(allocate=0.2, preferred=0.2, pre_start=0.2)
+    limits = CallLimits(allocate=0.2, preferred=0.2, pre_start=0.3)
     async with proxied(short_dir, limits=limits) as rig:
         plugin = await rig.plugin(*healthy("a"), pre_start=True, preferred=lambda _: ("a",))
         served = await rig.served(1)
@@ -198,14 +198,14 @@ async def test_a_plugin_that_hangs_ends_at_its_deadline(short_dir: Path) -> None
         hanging = asyncio.create_task(ask(served, services.ALLOCATE, payload))
         await until(lambda: plugin.allocations)
         assert await ask(other, services.ALLOCATE, payload)
-        for call, name in (
-            (hanging, "Allocate"),
-            (ask(served, services.PRE_START_CONTAINER), "PreStartContainer"),
+        for call, name, limit in (
+            (hanging, "Allocate", "0.2 s"),
+            (ask(served, services.PRE_START_CONTAINER), "PreStartContainer", "0.3 s"),
         ):
             with pytest.raises(RpcError) as late:
                 await call
             assert late.value.code is StatusCode.DEADLINE_EXCEEDED
-            for word in (RESOURCE, "widget.sock", name, "0.2 s"):
+            for word in (RESOURCE, "widget.sock", name, limit):
                 assert word in late.value.message
         payload = convert.PREFERRED_REQUEST.to_wire(
             PreferredAllocationRequest((ContainerPreferredRequest(("a",), (), 1),))

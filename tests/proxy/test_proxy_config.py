@@ -1,11 +1,13 @@
 """The file of the proxy: what it says, and what is wrong with it, each with its line."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from kubedevices.config.json_schema import make_schema
-from kubedevices.errors import ConfigError
+from kubedevices.errors import ConfigError, UsageError
+from kubedevices.proxy import live_rules
 from kubedevices.proxy.live_rules import LiveRules
 from kubedevices.proxy.proxy_config import (
     ProxyConfig,
@@ -16,6 +18,7 @@ from kubedevices.proxy.proxy_config import (
 from kubedevices.rules.health_gate import Check
 from kubedevices.rules.inject_rule import InjectRule
 from kubedevices.values.device import DeviceSpec, Mount
+from tests.waiting import until
 
 
 def write(directory: Path, text: str) -> Path:
@@ -208,3 +211,30 @@ def test_a_glob_that_matches_no_device_has_its_line(
     told = LiveRules.from_file(file).with_place("a.com/b", key, "x*", "fits nothing")
     assert told == f"{file}:{place}: fits nothing (is it misspelt?)"
     assert LiveRules().with_place("a.com/b", key, "x*", "fits nothing") == "fits nothing"
+
+
+async def test_the_warning_of_an_unused_rule_comes_once_for_each_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a change the plugins have the same time again to register."""
+    monkeypatch.setattr(live_rules, "UNUSED_AFTER", 0.01)
+    file = write(tmp_path, "resources:\n  b.com/c: {hold: 5m}\n")
+    rules = LiveRules.from_file(file)
+    watching = asyncio.create_task(rules.watch([]))
+    for count in (1, 2):
+        await until(lambda: caplog.text.count("no plugin of this name") == count, 20)  # noqa: B023
+        assert rules.follower is not None
+        rules.follower.apply(*load_proxy_config(file))
+    watching.cancel()
+    await asyncio.wait({watching})
+
+
+def test_the_outside_name_of_a_resource_that_is_gone_is_free() -> None:
+    """Another plugin may serve under it, by the rule that it has."""
+    rule = ProxyRule(rename="c.com/y")
+    rules = LiveRules(ProxyConfig(resources={"*/x": rule}))
+    rules.reserve_names("a.com/x", rule)
+    with pytest.raises(UsageError, match=r"c\.com/y is already the outside name of a\.com/x"):
+        rules.reserve_names("b.com/x", rule)
+    rules.release_names("a.com/x")
+    rules.reserve_names("b.com/x", rule)

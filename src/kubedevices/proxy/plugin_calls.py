@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
 
 from kubedevices.errors import (
-    EndpointStopped,
     PluginAway,
     PluginLate,
     RpcError,
@@ -144,9 +143,8 @@ class PluginCalls(CallsOnly):
         clock = asyncio.get_running_loop().time
         until = clock() + seconds * _LATE_SHARE
         try:
-            return await ask(plugin)  # the endpoint's own deadline is `seconds`
-        except EndpointStopped as error:
-            raise PluginAway(self.resource, call) from error
+            # The endpoint's own deadline is `seconds`. It is not stopped: it is the current one.
+            return await ask(plugin)
         except WireError as error:
             code = error.code if isinstance(error, RpcError) else None
             if code is StatusCode.DEADLINE_EXCEEDED and clock() >= until:
