@@ -31,6 +31,9 @@ _TYPES_ONLY = re.compile(r"if TYPE_CHECKING:|\btotal=False\):")
 _ROUND = "000"
 """The end of a number that somebody chose as a limit: nobody notices one more or less."""
 
+_TIME = re.compile(r"_?[A-Z][A-Z_]* = \d+\.\d+")
+"""A time or a part that somebody chose."""
+
 _DEFAULT = "default="
 """Before the default of a key: the generated pages have it, and their tests compare."""
 
@@ -52,7 +55,8 @@ def main() -> None:
                 and not lines[start[0] - 1][: start[1]].endswith(_DEFAULT)
             ]
     places = [each for each in places if not lines[each[2] - 1].lstrip().startswith("@")]
-    places = [each for each in places if not _TYPES_ONLY.search(lines[each[2] - 1])]
+    for left_out in (_TYPES_ONLY, _TIME):
+        places = [each for each in places if not left_out.search(lines[each[2] - 1])]
     random.Random(seed).shuffle(places)
     # Only the chosen ones are made: each of them needs the module to be parsed again.
     for operator, number, line in places[:count]:

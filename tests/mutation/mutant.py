@@ -114,15 +114,18 @@ def _are_fields(*statements: ast.stmt) -> bool:
 
 
 def _names(statement: ast.stmt) -> set[str]:
-    return {each.id for each in ast.walk(statement) if isinstance(each, ast.Name)}
+    """Return the names of a statement, without those that live in a comprehension only."""
+    parts = [*ast.walk(statement)]
+    inside = [each.target for each in parts if isinstance(each, ast.comprehension)]
+    own = {each.id for one in inside for each in ast.walk(one) if isinstance(each, ast.Name)}
+    return {each.id for each in parts if isinstance(each, ast.Name)} - own
 
 
 def _stored(statement: ast.stmt) -> set[str]:
-    return {
-        each.id
-        for each in ast.walk(statement)
-        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store | ast.Del)
-    }
+    """Return the names of `_names` that the statement sets or deletes."""
+    found = [each for each in ast.walk(statement) if isinstance(each, ast.Name)]
+    stored = {each.id for each in found if isinstance(each.ctx, ast.Store | ast.Del)}
+    return stored & _names(statement)
 
 
 def _words(text: str, statement: ast.stmt) -> str:

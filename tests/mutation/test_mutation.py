@@ -117,6 +117,8 @@ def test_neighbours_are_swapped_with_all_their_lines() -> None:
         ("self.a = 1; self.b = self.a", True),
         ("self.a = await b(); self.c = 1", True),
         ("self.a.c = 1; self.b = 1", True),
+        ("a = {x for x in p}; b = [x for x in q]", False),
+        ("a = [x for x in p]; p = q", True),
     ],
 )
 def test_steps_whose_order_says_nothing_stay(steps: str, is_swapped: bool) -> None:
