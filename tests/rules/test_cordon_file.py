@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kubedevices.errors import CannotAsk, CannotRead
+from kubedevices.rules import cordon_file
 from kubedevices.rules.cordon_file import (
     REASON_LIMIT,
     CordonEntry,
@@ -36,6 +37,18 @@ def test_a_written_file_is_read_back(tmp_path: Path) -> None:
     assert "until" not in path.read_text()
     assert path.stat().st_mode & 0o777 == 0o644
     assert path.parent.stat().st_mode & 0o777 == 0o750
+
+
+def test_a_file_is_not_written_larger_than_it_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of the largest size is good; one more device is refused, and the file stays."""
+    path = tmp_path / "maintenance.json"
+    monkeypatch.setattr(cordon_file, "SIZE_LIMIT", len(encode_cordoned([GPU])))
+    add(path, GPU)
+    with pytest.raises(CannotAsk, match="would be larger than"):
+        add(path, GPU._replace(id="GPU-2"))
+    assert read_cordoned(path) == (GPU,)
 
 
 @pytest.mark.parametrize(
