@@ -169,6 +169,25 @@ async def test_a_new_device_is_published(rig: Rig) -> None:
         await until(lambda: rig.api.devices == [["w-0", "w-1", "w-2"]])
 
 
+async def test_a_device_that_is_withheld_while_the_others_are_published_is_not_forgotten(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the guard learns meanwhile is published afterwards."""
+    begun, may_end = list[str](), asyncio.Event()
+
+    async def publish() -> None:
+        begun.append("once")
+        await may_end.wait()
+
+    async with rig.driver() as driver:
+        monkeypatch.setattr(driver, "_publish", publish)
+        driver._guard_changed.set()
+        await until(lambda: begun)
+        driver._guard_changed.set()
+        may_end.set()
+        await until(lambda: len(begun) == 2, timeout=10)
+
+
 async def test_removed_sockets_are_created_again(rig: Rig) -> None:
     """One after the other, both at once, and with their directories."""
     async with rig.driver() as driver:
