@@ -165,6 +165,8 @@ def test_the_exact_name_comes_before_patterns(tmp_path: Path) -> None:
         ("resources:\n  a.com/b: {inject: {mounts: [{host: a, container: /b}]}}", "absolute path"),
         ("unlisted: drop", "must be pass or hide"),
         ("resources:\n  a.com/b: {health: {maxFlaps: -1}}", "maxFlaps: must be 0 or more"),
+        ("resources:\n  a.com/b: {faults: {failAllocateEvery: 0}}", "Every: must be 1 or more"),
+        ("resources:\n  a.com/b: {faults: {hangAllocateEvery: 0}}", "Every: must be 1 or more"),
         (
             "resources:\n  a.com/b: {health: {checks: [{command: [a], interval: 0s}]}}",
             "interval: shorter than 100ms",

@@ -16,6 +16,7 @@ from kubedevices.proxy.saved_list import SavedList, SavedLists, document_of
 from kubedevices.values.allocation import PluginOptions
 from kubedevices.values.device import ForeignDevice
 from kubedevices.values.resource_name import ResourceName
+from tests.reachable import reachable
 from tests.waiting import until
 
 DEVICES = (
@@ -139,6 +140,29 @@ async def test_the_list_of_a_plugin_that_never_returned_is_removed(tmp_path: Pat
         gpu.presence.leave()
         gpu.list_changed()
         await until(lambda: not file.exists())
+
+
+async def test_a_resource_that_the_proxy_does_not_serve_any_more_leaves_nothing(
+    tmp_path: Path,
+) -> None:
+    """Names come and go under a pattern, in a process that lives for months."""
+    saved = lists(tmp_path, any=OVER_REBOOT)
+    plugins: dict[str, PluginScanner] = {}
+    keeping = asyncio.create_task(saved.keep(plugins))
+    sizes = []
+    for number in range(5):
+        file = tmp_path / f"lists/example.com_r{number}.json"
+        plugins[f"example.com/r{number}"] = plugin_of(f"example.com/r{number}", kd.Device("a"))
+        saved.look_again()
+        await until(file.exists)
+        plugins.clear()
+        saved.look_again()
+        await until(lambda file=file: not file.exists())  # type: ignore[misc]
+        await until(lambda: not saved._saved)
+        sizes.append(reachable(saved))
+    keeping.cancel()
+    await asyncio.wait({keeping})
+    assert sizes[1] == sizes[4]
 
 
 async def test_saved_lists_share_the_memory_of_all_lists(caplog: pytest.LogCaptureFixture) -> None:
