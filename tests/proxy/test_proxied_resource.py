@@ -7,6 +7,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from kubedevices.proxy import proxied_resource
 from kubedevices.proxy.plugin_scanner import PluginScanner
 from kubedevices.proxy.proxied_resource import ProxiedResource
 from kubedevices.proxy.proxy_config import ProxyConfig
@@ -65,3 +68,32 @@ async def test_a_resource_that_a_rule_hides_has_no_runner(short_dir: Path) -> No
         rig.proxy.rules.changed()
         await until(lambda: not rig.proxy.runners, 20)
         assert rig.proxy.is_ready
+
+
+class SlowRunner:
+    """A runner that has been stopped and still waits for the end of a call."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.is_stopped, self.may_end = asyncio.Event(), asyncio.Event()
+        self.stop = self.is_stopped.set
+
+    async def run(self) -> None:
+        await self.may_end.wait()
+
+
+async def test_a_runner_that_ends_can_still_be_asked_to_remove_its_sockets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A proxy that is told to stop at once waits for no call, but leaves no socket behind."""
+    monkeypatch.setattr(proxied_resource, "PluginRunner", SlowRunner)
+    chain: Any = SimpleNamespace(layers={}, scanner=None, domain="example.com")
+    resource = ProxiedResource(PluginScanner(ResourceName.parse(RESOURCE)), lambda _: chain, {})
+    running = asyncio.create_task(resource.run())
+    await until(lambda: resource.runner)
+    runner: Any = resource.runner
+    running.cancel()
+    await until(runner.is_stopped.is_set)
+    assert resource.runner
+    runner.may_end.set()
+    await asyncio.wait({running})
+    assert resource.runner is None
