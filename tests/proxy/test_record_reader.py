@@ -60,6 +60,15 @@ def test_files_may_come_in_any_order(tmp_path: Path) -> None:
     assert found.problems == []
 
 
+def test_only_a_list_that_differs_is_a_change(tmp_path: Path) -> None:
+    """Also the first, which may say that the plugin is gone; a plugin may send a list again."""
+    gone = said(1, call="ListAndWatch", gone=True)
+    lines = (gone, listed(2, "g0"), listed(3, "g0"), listed(4, "g0", "g1"))
+    gpu = read_recording([record(tmp_path / "a", *lines)]).resources[GPU]
+    seen = [(each.time % 60, each.entries and len(each.entries)) for each in gpu.changes]
+    assert seen == [(1, None), (2, 1), (4, 2)]
+
+
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
