@@ -117,6 +117,36 @@ def test_a_script_ends_with_one_line_and_the_exit_code_of_its_error() -> None:
     assert (done.returncode, done.stderr) == (2, "kubedevices: pod_resources needs listen\n")
 
 
+LOGGING_SCRIPT = """
+import logging, sys
+from pathlib import Path
+import kubedevices as kd
+
+class Broken(kd.PolledScanner):
+    def list_devices(self):
+        logging.getLogger("mine").info("I look")
+        raise OSError("no bus")
+
+if sys.argv[1] == "own":
+    logging.basicConfig(level="INFO", format="own %(message)s")
+kd.run(Broken(), domain="example.com", socket_dir=Path(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("configured", "line"), [("none", r"\S+Z INFO +mine: I look"), ("own", "own I look")]
+)
+def test_a_script_logs_unless_it_has_a_log_of_its_own(
+    short_dir: Path, configured: str, line: str
+) -> None:
+    """Without a handler Python would show warnings only."""
+    command = [sys.executable, "-c", LOGGING_SCRIPT, configured, str(short_dir)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    first, *_, last = done.stderr.splitlines()
+    assert re.fullmatch(line, first)
+    assert re.match(r"kubedevices: .*OSError: no bus", last)
+
+
 class Failing(kd.Scanner):
     def __init__(self) -> None:
         self.has_begun, self.may_fail = asyncio.Event(), asyncio.Event()
