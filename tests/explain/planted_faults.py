@@ -182,6 +182,11 @@ def template_without_claim(c: SmallCluster) -> None:
     c.put("resourceclaimtemplates", {"metadata": {"name": "one-gpu"}, "spec": spec})
 
 
+def templates_forbidden(c: SmallCluster) -> None:
+    template_without_claim(c)
+    c.forbid("resourceclaimtemplates")
+
+
 def claim_ends(c: SmallCluster) -> None:
     claim = c.get("resourceclaims", "train-gpu")
     claim["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"

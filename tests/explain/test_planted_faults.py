@@ -118,6 +118,7 @@ FAULTS: dict[plant.Planted, str] = {
         "no claim was made from the template default/one-gpu yet: the controller manager makes "
         "it within seconds"
     ),
+    plant.templates_forbidden: "no claim was made from the template default/one-gpu",
     plant.claim_ends: "the claim default/train-gpu is being deleted",
     plant.capacity_too_large: (
         f"no device is free for {GPU}: gpu-0 alone matches: capacity memory: 100Gi wanted, it "

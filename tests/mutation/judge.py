@@ -77,8 +77,14 @@ def stages_of(module: str, tree: Path) -> list[tuple[str, ...]]:
     named = re.compile(rf"(\bkubedevices\.{inside}\.|{imported}\b){name}\b")
     # A verb of the package's name, and one that uses the module, test it as users call it.
     modules = (tree / SOURCE / "cli").rglob("*.py")
-    verbs = {parts[0], *(each.stem for each in modules if named.search(each.read_text()))}
-    called = {test for verb in verbs for test in (tree / "tests/cli").glob(f"test_{verb}*.py")}
+    verbs = {each.stem for each in modules if named.search(each.read_text())}
+    texts = {each: each.read_text() for each in (tree / "tests/cli").glob("test_*.py")}
+    called = {
+        test
+        for test, text in texts.items()
+        if any(test.stem.startswith(f"test_{each}") for each in (parts[0], *verbs))
+        or any(f'"{each}"' in text for each in verbs)
+    }
     others = sorted({*package.rglob("test_*.py"), *called})
     every = sorted((tree / "tests").rglob("test_*.py"))
     own = [each for each in others if each.stem.startswith(f"test_{parts[-1]}")]

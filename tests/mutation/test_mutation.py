@@ -164,7 +164,7 @@ def test_the_tests_of_a_verb_that_uses_a_module_judge_it_too(tree: Path) -> None
     use = "from kubedevices.rules.doubled import double"
     (tree / "src/kubedevices/cli/cluster/deploy.py").write_text(use)
     (tree / "tests/cli").mkdir()
-    (tree / "tests/cli/test_deploy_values.py").write_text("def test_it(): pass")
+    (tree / "tests/cli/test_deploy_values.py").write_text('def test_it(): cli("deploy")')
     (tree / "tests/cli/test_scan.py").write_text("def test_it(): pass")
     (_, others) = stages_of(MODULE, tree)
     assert others == ("tests/cli/test_deploy_values.py", "tests/rules/test_doubled.py")
