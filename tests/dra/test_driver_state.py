@@ -128,7 +128,7 @@ async def test_wrong_parameters_of_an_author_end_the_driver_before_its_first_soc
 ) -> None:
     """The author sees the mistake at the first start, and not at the first claim."""
     scanner = WrongParameters(kd.Device("w-0"))
-    with pytest.raises(UsageError, match="Parameters.at"):
+    with pytest.raises(UsageError, match=r"Parameters\.at"):
         async with asyncio.timeout(10):
             await DraDriver(scanner, domain=DRIVER, **rig.options).run()
     assert not rig.registry.exists()

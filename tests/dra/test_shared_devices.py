@@ -150,6 +150,27 @@ async def test_the_next_process_knows_who_uses_the_work(rig: Rig) -> None:
     assert rig.cards.calls[-1] == "unprepare card0 c3"
 
 
+async def test_what_another_instance_does_with_a_claim_counts(rig: Rig) -> None:
+    """Each instance of the driver remembers no work of a claim that it has finished or undone."""
+    older = rig.service
+    await rig.prepare(ONE, "card0")
+    rig.start()
+    newer = rig.service
+    await rig.unprepare(ONE)
+    del rig.cards.calls[:]
+    rig.service = older
+    await rig.prepare(TWO, "card0")
+    await rig.unprepare(TWO)
+    work = [each.replace("c1", "c2") for each in FIRST_WORK]
+    assert rig.cards.calls == [*work, "unprepare card0 c2"]
+    del rig.cards.calls[:]
+    rig.service = newer
+    await rig.prepare(TWO, "card0")
+    rig.service = older
+    await rig.prepare(THREE, "card0")
+    assert rig.cards.calls == work
+
+
 async def test_a_claim_of_several_devices_gets_an_answer_about_its_devices(rig: Rig) -> None:
     """The plugin is asked for the set; what is prepared already is not prepared again."""
     await rig.prepare(ONE, "card0")
