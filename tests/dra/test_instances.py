@@ -11,11 +11,13 @@ import pytest
 import kubedevices as kd
 from kubedevices.dra import claim_lock
 from kubedevices.dra.claim_lock import ClaimLock
+from kubedevices.dra.driver import DraDriver
 from kubedevices.dra.names import DRIVER_LIMIT
 from kubedevices.dra.options import DraSettings
 from kubedevices.errors import PreparedUnwritable, SocketPathTooLong
+from kubedevices.plugin.timing import Timing
 from tests.dra.cluster import OneNode, claim_of
-from tests.dra.test_driver import UID, Rig, Widgets
+from tests.dra.test_driver import DRIVER, UID, Rig, Widgets
 from tests.waiting import until
 
 OLD, NEW = ["w-0", "w-1"], ["w-0", "w-1", "w-2"]
@@ -37,11 +39,14 @@ async def test_a_newer_instance_takes_over_and_the_older_comes_back(rig: Rig) ->
         await rig.register()
         await until(lambda: rig.api.devices == [OLD])
         async with rig.driver(newer()) as latest:
+            await until(lambda: rig.api.devices == [NEW])
             assert older.sockets.registration.exists(), "no kubelet has the newer yet"
             await rig.register(latest.sockets.registration)
             await until(lambda: not older.sockets.registration.exists())
             assert older.has_started
-            await until(lambda: rig.api.devices == [NEW])
+            assert not older.is_registered
+            await until(lambda: older.reason_to_keep("w-2"), timeout=10)
+            asked = older.requests["get", "nodes"]
             for first, second in ((older, latest), (latest, older)):
                 prepared = await rig.call("NodePrepareResources", first.sockets.service)
                 assert not prepared.error
@@ -58,6 +63,7 @@ async def test_a_newer_instance_takes_over_and_the_older_comes_back(rig: Rig) ->
             rig.scanner.trigger()
             await until(lambda: older.offer is not None and len(older.offer.devices) == 3)
             assert rig.api.devices == [NEW], "one of them writes slices"
+            assert older.requests["get", "nodes"] == asked, "the other does not even begin to"
         await until(older.sockets.registration.exists)
         await until(lambda: rig.api.devices == [[*OLD, "old-only"]])
 
@@ -79,12 +85,50 @@ async def test_an_older_instance_that_ends_keeps_the_files_of_the_newer(rig: Rig
         await rig.call("NodePrepareResources")
         ends.set()
         await running
+        followers = [each for each in asyncio.all_tasks() if each.get_name().startswith(DRIVER)]
+        assert not followers, "the older follows the newer no more"
         assert latest.has_started
         assert rig.service == latest.sockets.service
         assert not (await rig.call("NodePrepareResources")).error
         (file,) = rig.cdi_dir.iterdir()
         assert '"W=w-1"' in file.read_text()
         await until(lambda: rig.api.devices == [NEW])
+
+
+async def test_an_instance_that_starts_beside_a_newer_one_stands_by_at_once(rig: Rig) -> None:
+    """It writes no slice and has no registration socket, not even for a moment."""
+    older = DraDriver(rig.scanner, domain=DRIVER, **rig.options)
+    async with rig.driver(newer()) as latest:
+        await rig.register(latest.sockets.registration)
+        await until(lambda: rig.api.devices == [NEW])
+        running = asyncio.create_task(older.run(), name="older")
+        await until(lambda: older.has_started)
+        assert not older.requests
+        assert not older.sockets.registration.exists()
+        older.stop()
+        await running
+
+
+async def test_an_instance_stands_by_for_as_long_as_a_newer_one_is_registered(rig: Rig) -> None:
+    """Longer than it would wait for a newer instance that no kubelet registers."""
+    rig.options["timing"] = Timing(look_interval=0.05, take_over_timeout=0.1)
+    now = asyncio.get_running_loop().time
+    async with rig.driver() as older, rig.driver(newer()) as latest:
+        await rig.register(latest.sockets.registration)
+        await until(lambda: not older.sockets.registration.exists())
+        left = now()
+        await until(lambda: now() > left + 0.4)
+        assert not older.sockets.registration.exists()
+
+
+async def test_a_newer_instance_ends_without_waiting_for_the_older(rig: Rig) -> None:
+    """The older waits for this end in a call that never ends by itself."""
+    rig.options["timing"] = Timing(look_interval=0.05, exit_grace=600.0)
+    async with rig.driver() as older, asyncio.timeout(20):
+        async with rig.driver(newer()) as latest:
+            await rig.register(latest.sockets.registration)
+            await until(lambda: not older.sockets.registration.exists())
+        await until(older.sockets.registration.exists)
 
 
 async def test_sockets_of_a_killed_instance_are_removed(rig: Rig) -> None:
@@ -104,9 +148,34 @@ async def test_sockets_of_a_killed_instance_are_removed(rig: Rig) -> None:
         assert driver.has_started
 
 
+def leave_socket(path: Path, *, is_young: bool = False) -> None:
+    """Leave a socket as a killed process does; a young one may be of a process that starts."""
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    os.utime(path, (2**32, 2**32) if is_young else (1, 1))
+
+
+async def test_sockets_of_an_instance_that_is_killed_later_are_removed(rig: Rig) -> None:
+    """At the next change of instances; each socket stays while it is young."""
+    async with rig.driver() as driver:
+        own = driver.sockets.registration
+        own.with_name(own.name.replace(own.suffixes[-2], ".no-instance")).touch()
+        for first, second in ((False, False), (True, False), (False, True)):
+            paths = [
+                path.with_name(path.name.replace(path.suffixes[-2], ".0000000000001"))
+                for path in (driver.sockets.service, driver.sockets.registration)
+            ]
+            for path, is_young in zip(paths, (first, second), strict=True):
+                leave_socket(path, is_young=is_young)
+            await rig.register(own)
+            await until(lambda: [each.exists() for each in paths] == [first, second])  # noqa: B023
+            for path in paths:
+                path.unlink(missing_ok=True)
+
+
 async def test_sockets_with_usual_names_of_a_killed_driver_are_removed(rig: Rig) -> None:
-    """Of this driver only. A socket on which somebody listens, and other files, stay."""
-    first, second, third = (f"0000000{n}-0000-4000-8000-000000000000" for n in range(3))
+    """Of this driver only. A socket that is young or in use, and other files, stay."""
+    first, second, third, young = (f"0000000{n}-0000-4000-8000-000000000000" for n in range(4))
     rig.registry.mkdir(parents=True)
     dead = [rig.registry / f"example.com-{first}-reg.sock", rig.registry / "example.com-reg.sock"]
     stay = [
@@ -115,12 +184,11 @@ async def test_sockets_with_usual_names_of_a_killed_driver_are_removed(rig: Rig)
             f"another.com-{first}-reg.sock",
             f"example.com-a-{first}-reg.sock",
             "example.com-other-reg.sock",
+            f"example.com-{young}-reg.sock",
         )
     ]
     for path in (*dead, *stay):
-        with socket.socket(socket.AF_UNIX) as left:
-            left.bind(str(path))
-        os.utime(path, (1, 1))
+        leave_socket(path, is_young=young in path.name)
     file = rig.registry / f"example.com-{second}-reg.sock"
     file.touch()
     os.utime(file, (1, 1))

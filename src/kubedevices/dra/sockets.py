@@ -75,8 +75,7 @@ class DriverSockets:
     def unlink(self) -> None:
         """Remove the socket files of this instance at once: for an exit that cannot wait."""
         for path in (self.registration, self.service):
-            if self._owns(path):
-                path.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
 
     async def stop(self, grace: float) -> None:
         """Stop serving; running calls have `grace` seconds."""
@@ -134,10 +133,11 @@ class DriverSockets:
         self._events[name].clear()
 
     async def _leave(self) -> bool:
-        """Remove the registration socket: the kubelet has registered a newer instance."""
+        """Record that the kubelet has registered a newer instance.
+
+        Then `_serve_registration` removes the registration socket.
+        """
         self.set_registered(is_registered=False)
-        if self.registration in self._servers:
-            await self._servers[self.registration].stop()
         return False  # a DRA registration has no device list, so no devices were missing meanwhile
 
     async def _relieve(self) -> NoReturn:
@@ -168,7 +168,7 @@ class DriverSockets:
         A killed process of another program left them, such as the driver that this one replaces.
         """
         for path in self._registry(self._usual_names.fullmatch):
-            if path.is_socket() and unlink_if_dead(path, min_age=_LISTEN_LIMIT):
+            if unlink_if_dead(path, min_age=_LISTEN_LIMIT):
                 _log.info("%s: removed %s, whose driver was killed", self._driver, path)
 
     def _remove_dead(self) -> bool:
