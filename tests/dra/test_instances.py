@@ -111,7 +111,9 @@ async def test_an_instance_that_starts_beside_a_newer_one_stands_by_at_once(rig:
 
 async def test_an_instance_stands_by_for_as_long_as_a_newer_one_is_registered(rig: Rig) -> None:
     """Longer than it would wait for a newer instance that no kubelet registers."""
-    rig.options["timing"] = Timing(look_interval=0.05, take_over_timeout=0.1)
+    rig.options["timing"] = Timing(
+        look_interval=0.05, take_over_timeout=0.1, newer_instance_timeout=0.1
+    )
     now = asyncio.get_running_loop().time
     async with rig.driver() as older, rig.driver(newer()) as latest:
         await rig.register(latest.sockets.registration)

@@ -204,11 +204,10 @@ class DriverSockets:
         others = self._other_instances
         # The kubelet calls the service as soon as it finds the registration socket.
         await self._is_serving.wait()
-        others.look()
         await others.contact_older()
         self._is_known.set()
-        self._wake()
         while True:
+            # This looks for newer instances before a task that waits for `_is_known` goes on.
             await others.wait_for_newer(lambda: True, partial(self._wait, "register"), lambda: 0)
             await self._serve_at(
                 watch,
