@@ -118,6 +118,53 @@ async def test_a_broken_device_is_never_healthy_before_its_first_check(tmp_path:
         assert sick(await served.next_tree()) == "b"
 
 
+def test_a_device_that_returns_waits_again_for_its_first_result() -> None:
+    """For two seconds of its own, whether it was reported before or not."""
+    damped = Damped(Widgets(), HealthRule(checks=(Check(command=("true",)),)))
+    for now, ids, unhealthy in (
+        (0.0, "a", "a"),
+        (1.0, "b", "b"),
+        (2.5, "a b", "a b"),
+        (3.0, "a b", "a"),
+        (4.5, "a b", ""),
+        (5.0, "b", ""),
+        (6.0, "a b", "a"),
+        (8.0, "a b", ""),
+    ):
+        assert sick(damped.change(tree(ids=ids), now)) == unhealthy
+
+
+async def test_the_checks_of_a_device_end_with_the_device(tmp_path: Path) -> None:
+    """A tool must not be asked about a device that is gone."""
+    check = Check(command=("touch", f"{tmp_path}/{{id}}"), interval=0.1)
+    plugin = Widgets(widget=widgets("a", "b"))
+    async with scanned(Damped(plugin, HealthRule(checks=(check,)))) as served:
+        await until((tmp_path / "a").exists)
+        plugin.show(widget=widgets("b"))
+        while "a" in served.tree.devices("widget"):
+            await served.next_tree()
+        for _ in range(3):
+            for each in tmp_path.iterdir():
+                each.unlink()
+            await until((tmp_path / "b").exists)
+        assert not (tmp_path / "a").exists()
+
+
+async def test_a_changed_check_is_the_next_that_runs(tmp_path: Path) -> None:
+    """Of the same device, long before the check that it replaces is due again."""
+    ran = tmp_path / "ran"
+    rules = [
+        HealthRule(checks=(Check(command=command, interval=3600),))
+        for command in (("true",), ("touch", str(ran)))
+    ]
+    damped = Damped(Widgets(widget=widgets("a")), rules[0])
+    async with scanned(damped) as served:
+        await turns(served, "")
+        damped.use({"widget": rules[1]})
+        damped.look_again(0.0)
+        await until(ran.exists)
+
+
 async def test_a_list_waits_two_seconds_for_a_check_that_hangs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
