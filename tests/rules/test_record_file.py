@@ -10,6 +10,7 @@ import pytest
 
 import kubedevices as kd
 from kubedevices.errors import UsageError
+from kubedevices.kubelet_api.convert import device_list_to_wire, device_to_wire
 from kubedevices.rules import record_file
 from kubedevices.rules.record_file import RecordFile, RecordRule
 from kubedevices.rules.record_format import ALLOCATE, call_parts
@@ -157,6 +158,41 @@ def test_a_list_that_is_replaced_leaves_its_room_to_others(tmp_path: Path) -> No
     file.start()
     end(file)
     assert lines(tmp_path / "gpu.jsonl")[-1]["message"] == "last"
+
+
+def test_written_lines_leave_their_room_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record goes on for as long as the disk is fast enough."""
+    monkeypatch.setattr(record_file, "MOST_WAITING", 2000)
+    path, lost = tmp_path / "gpu.jsonl", list[int]()
+    file = RecordFile(RecordRule(file=str(path)), on_lost=lost.append)
+    file.add_options(RESOURCE, {})
+    file.start()
+    for written in (2, 4, 6):
+        until_sync(lambda: path.exists() and len(lines(path)) == written, timeout=10)  # noqa: B023
+        with file._changed:  # both wait at the same time
+            call(file, "x" * 500)
+            call(file, "x" * 500)
+    end(file)
+    assert not lost
+
+
+@pytest.mark.parametrize("is_wire", [False, True], ids=["a scanner", "a plugin"])
+def test_a_waiting_list_needs_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_wire: bool
+) -> None:
+    """Whoever sent it: else the memory of the process would grow while the disk hangs."""
+    monkeypatch.setattr(record_file, "MOST_WAITING", 1000)
+    lost: list[int] = []
+    file = RecordFile(RecordRule(file=f"{tmp_path}/gpu.jsonl"), on_lost=lost.append)
+    devices = gpus(*(f"gpu-{number}" for number in range(100)))
+    wire = device_list_to_wire(device_to_wire(each, ()) for each in devices.values())
+    file.add_list(RESOURCE, wire if is_wire else devices)
+    call(file, "lost")
+    file.start()
+    end(file)
+    assert sum(lost) == 1
 
 
 @pytest.mark.parametrize("options", [{"max_size": 0}, {"files": 0}])
