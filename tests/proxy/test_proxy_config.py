@@ -1,7 +1,9 @@
 """The file of the proxy: what it says, and what is wrong with it, each with its line."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +20,7 @@ from kubedevices.proxy.proxy_config import (
 from kubedevices.rules.health_gate import Check
 from kubedevices.rules.inject_rule import InjectRule
 from kubedevices.values.device import DeviceSpec, Mount
+from tests.turns import Turns
 from tests.waiting import until
 
 
@@ -219,14 +222,26 @@ async def test_the_warning_of_an_unused_rule_comes_once_for_each_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """After a change the plugins have the same time again to register."""
-    monkeypatch.setattr(live_rules, "UNUSED_AFTER", 0.01)
     file = write(tmp_path, "resources:\n  b.com/c: {hold: 5m}\n")
     rules = LiveRules.from_file(file)
+    assert rules.follower is not None
+    change = partial(rules.follower.apply, *load_proxy_config(file))
+    pause, told = asyncio.sleep, list[int]()
+
+    async def sleep(_seconds: float) -> None:
+        told.append(caplog.text.count("no plugin of this name"))
+        if len(told) == 1:
+            change()
+        await pause(0)
+
+    monkeypatch.setattr(live_rules, "asyncio", SimpleNamespace(sleep=sleep))
     watching = asyncio.create_task(rules.watch([]))
-    for count in (1, 2):
-        await until(lambda: caplog.text.count("no plugin of this name") == count, 20)  # noqa: B023
-        assert rules.follower is not None
-        rules.follower.apply(*load_proxy_config(file))
+    async with Turns() as turns:
+        await until(lambda: turns.count > 20)
+        assert told == [0, 0], "one warning, after the second pause"
+        change()
+        await until(lambda: len(told) > 2)
+    assert told == [0, 0, 1]
     watching.cancel()
     await asyncio.wait({watching})
 

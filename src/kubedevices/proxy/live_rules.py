@@ -81,9 +81,7 @@ class LiveRules:
         self._served = {
             made: maker
             for made, maker in self._served.items()
-            if maker != resource
-            and (in_force := self.of(maker)) is not None
-            and made in served_names(maker, in_force)
+            if (in_force := self.of(maker)) is not None and made in served_names(maker, in_force)
         }
         for made in served_names(resource, rule):
             maker = self._served.setdefault(made, resource)
