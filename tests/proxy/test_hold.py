@@ -97,6 +97,18 @@ async def test_after_a_reboot_fifty_pods_wait_for_a_late_plugin(short_dir: Path)
         assert resource.runner is not None
 
 
+async def test_a_list_is_saved_from_the_change_of_its_rule_on(short_dir: Path) -> None:
+    """A plugin that sends no further list would otherwise be missing after the next reboot."""
+    rules = ruled(hold=3600.0)
+    async with proxied(short_dir, rules=rules) as rig:
+        await rig.plugin(*healthy("a"))
+        await rig.served(1)
+        changed = ProxyRule(hold=3600.0, hold_over_reboot=True)
+        rules.config = ProxyConfig(resources={RESOURCE: changed})
+        rules.changed()
+        await until((rig.state / "lists/example.com_widget.json").exists)
+
+
 async def test_calls_wait_only_once_for_a_plugin_that_stays_away(short_dir: Path) -> None:
     """When the time of an absence is used up, further calls are refused at once."""
     rules = ruled(hold=3600.0, allocate_wait=2.0)

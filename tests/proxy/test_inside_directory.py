@@ -17,7 +17,7 @@ from kubedevices.values.allocation import PluginOptions
 from kubedevices.wire import grpc_channel
 from kubedevices.wire.peers import Peer
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
-from tests.proxy_rig import proxied
+from tests.proxy_rig import proxied, ruled
 from tests.waiting import until
 from tests.watched_plugin import WatchedPlugin
 from tests.widgets import DOMAIN, QUICK, Widgets, widgets
@@ -152,6 +152,19 @@ async def test_a_resource_without_a_plugin_goes_when_its_place_is_needed(
                     async with registered(rig.inside, 3, 1):
                         pass
                 assert refused.value.code is StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_the_name_outside_of_a_forgotten_resource_is_free(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The resource that takes its place may have the same name outside, and it may come again."""
+    monkeypatch.setattr(inside_directory, "PLUGIN_LIMIT", 1)
+    async with proxied(short_dir, rules=ruled(rename="new.com/card")) as rig:
+        for number, devices in ((0, 1), (1, 2), (0, 3)):
+            async with registered(rig.inside, number, devices) as name:
+                await rig.served(devices, "new.com/card")
+            scanner = rig.proxy.inside.scanners[name]
+            await until(lambda: not scanner.is_here)  # noqa: B023
 
 
 async def test_one_process_cannot_take_all_places(

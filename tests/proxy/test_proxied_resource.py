@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from kubedevices.plugin import supervised_tasks
 from kubedevices.proxy import proxied_resource
 from kubedevices.proxy.plugin_scanner import PluginScanner
 from kubedevices.proxy.proxied_resource import ProxiedResource
 from kubedevices.proxy.proxy_config import ProxyConfig
 from kubedevices.values.resource_name import ResourceName
 from tests.fake_plugin import RESOURCE, healthy
-from tests.proxy_rig import proxied
+from tests.proxy_rig import proxied, ruled
 from tests.turns import Turns
 from tests.waiting import until
 
@@ -57,6 +58,22 @@ async def test_devices_leave_dra_with_their_chain() -> None:
     running.cancel()
     await asyncio.wait({running})
     assert forgotten == [scanner] * 2
+
+
+async def test_a_change_of_the_rules_ends_the_pause_after_an_error(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator who frees a name outside does not wait for the next attempt."""
+    monkeypatch.setattr(supervised_tasks, "back_off", lambda *_: 3600.0)
+    second = "example.com/gadget"
+    async with proxied(short_dir, rules=ruled(rename="new.com/card")) as rig:
+        await rig.plugin(*healthy("a"))
+        await rig.served(1, "new.com/card")
+        await rig.plugin(*healthy("x", "y"), resource=second, socket_name="b.sock")
+        await until(lambda: any("already the outside name" in each for each in rig.proxy.problems))
+        rig.proxy.rules.config = ProxyConfig()
+        rig.proxy.rules.changed()
+        await rig.served(2, second)
 
 
 async def test_a_resource_that_a_rule_hides_has_no_runner(short_dir: Path) -> None:

@@ -237,6 +237,20 @@ async def test_a_call_that_the_kubelet_cancels_is_cancelled_inside(short_dir: Pa
             await ended.wait()
 
 
+async def test_a_call_that_runs_when_the_proxy_stops_is_answered(short_dir: Path) -> None:
+    """The plugins inside stay connected until the sockets outside are gone."""
+    async with proxied(short_dir) as rig:
+        plugin = await rig.plugin(*healthy("a"), pre_start=True)
+        served = await rig.served(1)
+        gate = plugin.hang("pre_start")
+        call = asyncio.create_task(ask(served, services.PRE_START_CONTAINER))
+        await until(lambda: plugin.pre_starts)
+        rig.proxy.stop()
+        await until(lambda: [each.name for each in rig.outside.iterdir()] == ["kubelet.sock"])
+        gate.set()
+        assert await call == b""
+
+
 async def test_a_health_change_passes(short_dir: Path) -> None:
     """The kubelet sees what the plugin sees."""
     async with proxied(short_dir) as rig:

@@ -23,7 +23,7 @@ from kubedevices.proxy.middleware_chain import MiddlewareChain, make_chain
 from kubedevices.proxy.plugin_calls import CallLimits
 from kubedevices.proxy.plugin_scanner import PluginScanner
 from kubedevices.proxy.proxied_resource import ProxiedResource
-from kubedevices.proxy.proxy_config import ProxyConfig
+from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
 from kubedevices.proxy.saved_list import SavedLists
 from kubedevices.proxy.state_service import serving_state
 from kubedevices.rules.hold import Holders
@@ -232,7 +232,6 @@ class Proxy(Stoppable):
         del self.resources[name]
         self._tasks.end(name)
         self.rules.release_names(name)
-        self._saved.look_again()
 
     def _make_chain(self, plugin: PluginScanner) -> MiddlewareChain | None:
         name = str(plugin.resource)
@@ -254,16 +253,16 @@ class Proxy(Stoppable):
         async def ask() -> set[tuple[str, str]]:
             held = await ask_held(self._pod_resources)
             return {
-                (resource.partition("/")[2], device)
+                (device_type, device)
                 for resource, device in held
-                if resource.startswith(f"{domain}/")
+                for its_domain, _, device_type in [resource.partition("/")]
+                if its_domain == domain
             }
 
         return ask
 
     def _is_mended(self, resource: str) -> bool:
-        rule = self.rules.of(resource)
-        return rule is None or rule.repair
+        return (self.rules.of(resource) or ProxyRule()).repair
 
     def _use(self) -> None:
         """Apply the rules in force to every resource."""
