@@ -6,6 +6,12 @@ from pathlib import Path
 import pytest
 
 from kubedevices.errors import RpcError
+from kubedevices.kubelet_api.pod_resources import (
+    ContainerEntry,
+    DeviceEntry,
+    PodEntry,
+    pod_to_wire,
+)
 from kubedevices.proxy.live_rules import LiveRules
 from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
 from kubedevices.rules.cordon import FILE_NAME
@@ -15,6 +21,7 @@ from kubedevices.rules.health_gate import Check
 from kubedevices.rules.health_rule import HealthRule
 from kubedevices.rules.share import ShareRule
 from kubedevices.values.allocation import AllocateRequest, ContainerAllocateRequest, PluginOptions
+from tests.dra.test_device_plugin_guard import SlowKubelet
 from tests.fake_kubelet import Connected
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 from tests.proxy_rig import proxied
@@ -126,6 +133,29 @@ async def test_calls_wait_only_once_for_a_plugin_that_stays_away(short_dir: Path
         assert all("(allocateWait)" in text for text in texts)
         waited = [float(text.partition("waited ")[2].split()[0]) for text in texts]
         assert max(waited[1:]) < 1.0, waited
+
+
+class KubeletWithAPod(SlowKubelet):
+    async def list_pods(self) -> list[bytes]:
+        devices = (DeviceEntry(RESOURCE, ("a",)), DeviceEntry("example.computer/widget", ("b",)))
+        return [pod_to_wire(PodEntry("p", "default", (ContainerEntry("c", devices),)))]
+
+
+async def test_of_an_absent_plugin_only_devices_that_pods_hold_stay_healthy(
+    short_dir: Path,
+) -> None:
+    """The kubelet says which; devices of other domains have the same IDs."""
+    socket = short_dir / "pods.sock"
+    (inner := short_dir / "d").mkdir()
+    rules = ruled(hold=3600.0, allocate_wait=0.0)
+    async with (
+        KubeletWithAPod().serving(socket),
+        proxied(inner, rules=rules, pod_resources=socket) as rig,
+    ):
+        plugin = await rig.plugin(*healthy("a", "b"))
+        await rig.served(2)
+        await plugin.stop()
+        await rig.kubelet.wait_for(RESOURCE, {"a": "Healthy", "b": "Unhealthy"})
 
 
 async def test_a_cordon_takes_a_device_out_while_its_plugin_is_away(short_dir: Path) -> None:
