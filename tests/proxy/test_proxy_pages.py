@@ -79,14 +79,16 @@ async def test_a_proxy_is_not_ready_while_a_part_fails(
 
 class KubeletWithAPod(SlowKubelet):
     async def list_pods(self) -> list[bytes]:
-        container = ContainerEntry("main", (DeviceEntry("new.com/card", ("a::1",)),))
+        names = ("new.com/card", "other.com/card")
+        devices = tuple(DeviceEntry(each, ("a::1",)) for each in names)
+        container = ContainerEntry("main", devices)
         return [pod_to_wire(PodEntry("train", "default", (container,)))]
 
 
 async def test_metrics_say_which_pod_has_a_device_behind_the_proxy(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By the name outside, which the kubelet knows."""
+    """By the name outside, which the kubelet knows; devices of other plugins are not named."""
     caplog.set_level("INFO")
     rule = ProxyRule(rename="new.com/card", share=ShareRule(replicas=2))
     rules = LiveRules(ProxyConfig(resources={RESOURCE: rule}))

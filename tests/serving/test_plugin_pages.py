@@ -73,8 +73,9 @@ def numbers(url: str) -> dict[tuple[str, ...], float]:
 
 
 @pytest.fixture
-def plugin(short_dir: Path) -> list[object]:
-    """A plugin with two devices."""
+def plugin(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """A plugin with two devices, on a node whose name is not that of the host."""
+    monkeypatch.setenv("NODE_NAME", "node-7")
     (short_dir / "gpus.py").write_text(SCANNER)
     return ["run", f"{short_dir}/gpus.py:Gpus", "--domain", "example.com"]
 
@@ -295,12 +296,13 @@ def test_actions_of_middleware_are_counted() -> None:
     """By middleware, device type and event, however many stand before the scanner."""
     shared = kd.Shared(Widgets(gpu=[]))
     shared.count("refused", "gpu", 2)
-    scanner = kd.Renamed(shared, {"gpu": "card"})
-    scanner.count("renamed", "card")
+    scanner = kd.Renamed(inner := kd.Renamed(shared, {"gpu": "card"}), {})
+    for layer, times in ((scanner, 1), (inner, 3)):
+        layer.count("renamed", "card", times)
     pages = PluginPages("127.0.0.1:0", scanner)
     samples = pages._samples(PluginRunner(scanner, domain="example.com"))
     assert [each[1:] for each in samples if each.metric is MIDDLEWARE_EVENTS] == [
-        (("renamed", "card", "renamed"), 1),
+        (("renamed", "card", "renamed"), 4),
         (("shared", "gpu", "refused"), 2),
     ]
 
@@ -308,14 +310,17 @@ def test_actions_of_middleware_are_counted() -> None:
 def test_a_kubelet_that_does_not_answer_leaves_the_other_metrics(
     short_dir: Path, plugin: list[object]
 ) -> None:
-    """--pod-resources is an extra; the log says once that it is missing, and why."""
-    arguments = [*plugin, "--registration", "none", "--pod-resources", short_dir / "none.sock"]
-    with listening(short_dir, *arguments) as url:
+    """--pod-resources is an extra; the log says once each time that it is missing, and why."""
+    kubelet = ["--pod-resources", short_dir / "pods.sock"]
+    log = short_dir / "plugin.log"
+    with listening(short_dir, *plugin, "--registration", "none", *kubelet) as url:
         until_sync(lambda: page(url, "/readyz")[0] == 200, what="readiness")
-        for _ in range(2):
-            assert numbers(url)["devices", "Healthy", RESOURCE] == 2
-    log = (short_dir / "plugin.log").read_text()
-    assert log.count("/metrics cannot say which pod has which device: no kubelet answers at") == 1
+        for count in (1, 2):
+            for _ in range(2):
+                assert numbers(url)["devices", "Healthy", RESOURCE] == 2
+            assert log.read_text().count("which device: no kubelet answers at") == count
+            with node(short_dir, *kubelet):
+                numbers(url)
 
 
 def test_a_kubelet_that_hangs_does_not_hold_up_the_other_metrics(
