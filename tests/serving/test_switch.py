@@ -161,7 +161,7 @@ async def test_dra_waits_until_the_kubelet_can_know_its_pods(
         await until(lambda: offered(rig) == {"w-0"})
         rig.pods.held.clear()
         rig.pods.is_broken = False
-        await rig.asked_again(3)
+        await rig.asked_again(30)
         assert offered(rig) == {"w-0"}
         rig.pods.held["w-0"] = "old"
         await until(lambda: not offered(rig))

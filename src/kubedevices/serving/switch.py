@@ -185,9 +185,9 @@ class ApiSwitch(Stoppable):
         if (tree := self._tree) is None:
             return False
         mode, now = self.mode, asyncio.get_running_loop().time()
+        self._driver_scanner.report(tree)
         if self._driver_needed.is_set() and not self.driver.knows_claims:
-            self._driver_scanner.report(tree)  # the driver begins with the first tree
-            return True
+            return True  # the driver begins with the first tree
         self._note_earlier_slices(now)
         self._update_returning()
         self._handover.decide(self._labels, self.wants_dra, self._kept_by_dra, self._allocated, now)
@@ -196,7 +196,6 @@ class ApiSwitch(Stoppable):
         # Report to the device plugin before the driver publishes (`refresh` below): a device leaves
         # one API before it enters the other.
         self._plugin_scanner.report(plugin_tree)
-        self._driver_scanner.report(tree)
         if len(plugin_tree):
             self._plugin_needed.set()
         if mode != "device-plugin":
@@ -355,15 +354,9 @@ class _SwitchGuard:
         return await self._kubelet.refusal(keys)
 
     async def run(self, changed: Callable[[], None]) -> NoReturn:
-        """Follow the kubelet's answers. For a change of the switch it calls `refresh`."""
+        """Follow the kubelet's answers; a change wakes the switch, which calls `refresh`."""
         self._changed = changed
-        changed()
-
-        def on_change() -> None:
-            changed()
-            self._switch.wake()
-
-        await self._kubelet.run(on_change)
+        await self._kubelet.run(self._switch.wake)
 
     def refresh(self, tree: DeviceTree) -> bool:
         """Let the driver publish again; return True while a device waits to be published."""
