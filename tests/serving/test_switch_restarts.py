@@ -49,7 +49,9 @@ async def test_a_kubelet_that_restarts_has_the_whole_time_again_to_admit_its_pod
     loop = asyncio.get_running_loop()
     now = loop.time
     async with rig.serving(handover_timing=timing) as switch:
-        await until(lambda: offered(rig) == {"w-0"} and switch.driver.publisher.is_published)
+        await until(lambda: switch.plugin.is_ready and switch.driver.publisher.is_published)
+        await rig.asked_again(8)
+        assert offered(rig) == {"w-0"}
         await rig.kubelet.stop(leave_socket=True)
         await until(lambda: not switch.plugin.is_ready)
         loop.time = lambda: now() + 7200.0  # type: ignore[method-assign]
