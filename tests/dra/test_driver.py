@@ -208,6 +208,10 @@ async def test_the_sockets_can_be_removed_without_waiting(rig: Rig) -> None:
         driver.unlink_sockets()
         assert not rig.service.exists()
         assert not rig.registration.exists()
+        foreign = driver.sockets.service
+        foreign.write_text("of somebody else")
+        driver.unlink_sockets()
+        assert foreign.read_text() == "of somebody else"
 
 
 async def test_the_registry_may_vanish_between_two_looks(

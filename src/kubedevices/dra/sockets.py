@@ -75,7 +75,8 @@ class DriverSockets:
     def unlink(self) -> None:
         """Remove the socket files of this instance at once: for an exit that cannot wait."""
         for path in (self.registration, self.service):
-            path.unlink(missing_ok=True)
+            if self._owns(path):
+                path.unlink(missing_ok=True)
 
     async def stop(self, grace: float) -> None:
         """Stop serving; running calls have `grace` seconds."""
