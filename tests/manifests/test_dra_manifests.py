@@ -76,12 +76,24 @@ def test_the_policy_covers_this_account_and_this_driver() -> None:
     assert policy["spec"]["failurePolicy"] == "Fail"
 
 
+@pytest.mark.parametrize(
+    ("domain", "device_type", "name"),
+    [
+        ("example.com", "gpu", "gpu.example.com"),
+        ("example.com", "___", "bda25155.example.com"),
+        ("d" * 300, "a.b", "a.b." + "d" * 249),
+    ],
+)
+def test_the_name_of_a_class_stays_the_same(domain: str, device_type: str, name: str) -> None:
+    """Claims name it, also those that were written for an older version."""
+    assert class_name(domain, device_type) == name
+
+
 def test_a_class_selects_the_devices_of_its_type() -> None:
     """By the attribute that a driver sets. Pods can request the class in `limits:`."""
     gpu, nic = made(DRIVER, "DeviceClass")
     assert gpu["metadata"]["name"] == "gpu.example.com"
-    assert nic["metadata"]["name"] == class_name("example.com", "NIC_1")
-    assert nic["metadata"]["name"].startswith("nic-1-")
+    assert nic["metadata"]["name"] == "nic-1-8e8b30a4.example.com"
     assert nic["spec"]["extendedResourceName"] == "example.com/NIC_1"
     for each, kind in ((gpu, "gpu"), (nic, "NIC_1")):
         ((selector),) = each["spec"]["selectors"]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kubedevices.explain.in_cluster.judge_pod_on_node import why_not_on
+from kubedevices.explain.in_cluster.judge_pod_on_node import why_not_on, why_silent
 from kubedevices.explain.in_cluster.objects import ClusterObjects
 from tests.explain.cluster_rig import named
 
@@ -31,3 +31,20 @@ def test_a_node_says_how_much_is_left(used: str, told: str) -> None:
     why = why_not_on(a_pod("new", "2"), node, cluster)
     assert why.endswith(told)
     assert bool(why) is bool(told)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "why"),
+    [
+        ([], ""),
+        ([{"type": "DiskPressure", "status": "False"}, {"type": "Ready", "status": "True"}], ""),
+        ([{"type": "Ready", "status": "Unknown"}], "is not ready: Ready is Unknown"),
+        (
+            [{"type": "Ready", "status": "False", "message": "no CNI", "lastTransitionTime": "9"}],
+            "is not ready since 9: no CNI",
+        ),
+    ],
+)
+def test_only_a_node_that_is_not_ready_is_silent(conditions: list[Any], why: str) -> None:
+    """A node has other conditions too, whose good status is False."""
+    assert why_silent(named("node1", status={"conditions": conditions})) == why
