@@ -1,5 +1,6 @@
 """Writing a record: nothing waits for the disk, and what is lost is told."""
 
+import errno
 import json
 import logging
 import os
@@ -10,6 +11,7 @@ import pytest
 
 import kubedevices as kd
 from kubedevices.errors import UsageError
+from kubedevices.host.rotated_file import RotatedFile
 from kubedevices.kubelet_api.convert import device_list_to_wire, device_to_wire
 from kubedevices.rules import record_file
 from kubedevices.rules.record_file import RecordFile, RecordRule
@@ -176,6 +178,45 @@ def test_written_lines_leave_their_room_to_others(
             call(file, "x" * 500)
     end(file)
     assert not lost
+
+
+def test_many_changed_lists_fill_a_file(tmp_path: Path) -> None:
+    """As calls do: a device that flaps must not fill the disk."""
+    path = tmp_path / "gpu.jsonl"
+    file = RecordFile(RecordRule(file=str(path), max_size=1000, files=99))
+    file.start()
+    for number in range(40):
+        file.add_list(RESOURCE, gpus("g0", "g1", bad=f"g{number % 2}"))
+    end(file)
+    assert len([*tmp_path.iterdir()]) > 5
+    assert all(each.stat().st_size < 2000 for each in tmp_path.iterdir())
+
+
+def test_a_gap_says_what_was_lost_in_all_attempts_and_what_is_no_longer_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within one file, where a reader knows the list from before the gap."""
+    errors, write = list[OSError](), RotatedFile.write
+
+    def fail_first(file: RotatedFile, data: bytes) -> None:
+        if errors:
+            raise errors.pop()
+        write(file, data)
+
+    monkeypatch.setattr(RotatedFile, "write", fail_first)
+    monkeypatch.setattr(record_file, "_TRY_AGAIN", 0.01)
+    path = tmp_path / "gpu.jsonl"
+    file = RecordFile(RecordRule(file=str(path)))
+    file.start()
+    file.add_list(RESOURCE, gpus("g0"))
+    until_sync(lambda: path.exists() and len(lines(path)) == 2)
+    errors += [OSError(errno.ENOSPC, "no space left on device") for _ in range(3)]
+    file.add_list(RESOURCE, None)
+    until_sync(lambda: not errors, timeout=10)
+    end(file)
+    gap, gone = lines(path)[2:]
+    assert gap["lost"] == 1
+    assert gone["gone"]
 
 
 @pytest.mark.parametrize("is_wire", [False, True], ids=["a scanner", "a plugin"])

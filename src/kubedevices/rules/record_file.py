@@ -282,7 +282,7 @@ class RecordFile:
             return new.text
         old = self._lists.get(new.resource)
         entries = None if new.devices is None else entries_of(_message(new.devices))
-        if new.resource in self._lists and entries == old:
+        if entries == old:
             return b""
         self._lists[new.resource] = entries
         return self._list_line(new.time, new.resource, old, entries)
