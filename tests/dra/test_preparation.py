@@ -1,6 +1,7 @@
 """Claims on disk: prepared, unprepared, and after kills, wipes and reboots."""
 
 import logging
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -10,8 +11,9 @@ from kubedevices.dra.claim_cdi import edits_for
 from kubedevices.dra.claims import Result
 from kubedevices.dra.preparation import Preparation
 from kubedevices.dra.prepared_file import FILE_NAME
+from kubedevices.dra.shared_writes import WriteStep
 from kubedevices.dra.slices import TypedDevice
-from kubedevices.errors import CdiWriteFailed, ClaimRefused
+from kubedevices.errors import CdiWriteFailed, ClaimRefused, PreparedUnwritable
 from kubedevices.host.cdi_specs import read_registry
 from kubedevices.values.allocation import ClaimDevice, ClaimReference
 from kubedevices.values.cdi import ContainerEdits, edits_of
@@ -262,6 +264,39 @@ def test_a_driver_starts_beside_a_checkpoint_of_a_newer_version(rig: Rig) -> Non
     assert rig.now.is_held("gpu-0")
     rig.now.remove(ONE.uid)
     assert not rig.now.claims
+
+
+def replace(file: Path, text: str) -> None:
+    """Replace a file as another instance does."""
+    file.with_name("new").write_text(text)
+    file.with_name("new").replace(file)
+
+
+def test_a_checkpoint_that_is_damaged_while_the_driver_runs_takes_no_claim(rig: Rig) -> None:
+    """Another claim would get the same device; the next write repairs the file."""
+    rig.prepare(ONE, FIRST)
+    replace(rig.file, "{")
+    rig.now.refresh()
+    assert rig.now.is_held("gpu-0")
+    rig.prepare(TWO, SECOND)
+    rig.start()
+    assert [each.reference for each in rig.now.claims] == [ONE, TWO]
+
+
+def test_a_checkpoint_of_another_version_is_not_written_while_its_instance_runs(rig: Rig) -> None:
+    """During an update: the claims of the other instance would be lost."""
+    rig.prepare(ONE, FIRST)
+    replace(rig.file, rig.file.read_text().replace('"version": 1', '"version": 99'))
+    with pytest.raises(PreparedUnwritable, match="another version of the driver"):
+        rig.now.refresh()
+
+
+def test_files_of_a_claim_that_goes_in_the_same_write_are_not_written_again(rig: Rig) -> None:
+    """Nobody would remove them."""
+    rig.prepare(ONE, FIRST)
+    steps = (partial(rig.now.remove, ONE.uid), rig.now.ensure_files)
+    rig.now.together([WriteStep(each) for each in steps])
+    assert not rig.files
 
 
 def test_a_device_without_edits_needs_no_cdi_file(rig: Rig) -> None:
