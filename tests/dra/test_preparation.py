@@ -299,6 +299,24 @@ def test_files_of_a_claim_that_goes_in_the_same_write_are_not_written_again(rig:
     assert not rig.files
 
 
+def test_a_lost_checkpoint_and_a_damaged_cdi_file_do_not_end_the_driver(rig: Rig) -> None:
+    """The claims of the other files still hold their devices."""
+    rig.prepare(ONE, FIRST)
+    rig.prepare(TWO, SECOND)
+    rig.file.write_text("{")
+    rig.files[1].write_text("{")
+    rig.start()
+    assert [rig.now.is_held(each) for each in ("gpu-0", "gpu-1")] == [True, False]
+
+
+def test_without_a_boot_id_no_file_of_an_earlier_process_is_used(rig: Rig) -> None:
+    """The node may have been started again since."""
+    rig.start("")
+    rig.prepare(ONE, FIRST)
+    rig.start("")
+    assert not rig.files
+
+
 def test_a_device_without_edits_needs_no_cdi_file(rig: Rig) -> None:
     """An answer without a CDI name is valid; an earlier file of the claim is removed."""
     rig.prepare(ONE, FIRST)
