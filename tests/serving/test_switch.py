@@ -230,7 +230,7 @@ async def test_a_claim_that_comes_too_late_is_refused(rig: NodeRig) -> None:
         rig.choose("device-plugin")
         await until(lambda: offered(rig) == BOTH)
         rig.give("1", "w-1")
-        assert "the device plugin offers it" in (await rig.prepare("1"))["1"]
+        assert "w-1 cannot be used: the device plugin offers it" in (await rig.prepare("1"))["1"]
         assert not rig.claimed
 
 

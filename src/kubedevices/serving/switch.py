@@ -360,7 +360,7 @@ class _SwitchGuard:
 
     def refresh(self, tree: DeviceTree) -> bool:
         """Let the driver publish again; return True while a device waits to be published."""
-        withheld = self.withheld(tree)
+        self.withheld(tree)  # updates `is_waiting`
         if self._changed is not None:
             self._changed()
-        return self.publishes and (withheld is None or self._kubelet.is_waiting)
+        return self.publishes and self._kubelet.is_waiting
