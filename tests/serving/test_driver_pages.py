@@ -157,6 +157,20 @@ async def test_a_switch_is_ready_in_either_mode(
         assert (told["mode"], told["ready"]) == ("dra", True)
 
 
+async def test_the_state_says_which_devices_are_for_the_other_api(
+    rig: NodeRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a split, these are withheld for good."""
+    serving = rig.serving("split", dra_devices=["widget/*-1"])
+    async with serving as switch, pages_of(switch, rig.scanner, caplog) as pages:
+        await until(lambda: rig.published == {"w-1"})
+        told = (await pages.state())["driver"]
+        assert [(each["id"], each["state"], each["why"]) for each in told["devices"]] == [
+            ("w-0", "withheld", "it is for the device plugin API"),
+            ("w-1", "published", ""),
+        ]
+
+
 async def test_a_switch_is_not_ready_before_the_first_devices(
     rig: NodeRig, caplog: pytest.LogCaptureFixture
 ) -> None:
