@@ -27,6 +27,13 @@ def test_places_that_follow_the_root_directory(tmp_path: Path) -> None:
     assert below_kubelet_root(directory, [], "pr") == tmp_path / "k" / "pr"
     (tmp_path / "k" / "pr").mkdir(parents=True)
     assert below_kubelet_root(directory, roots, "pr") == tmp_path / "k" / "pr"
+    # Where it cannot look, there is nothing for it.
+    unusable = Path("/" + "x" * 300)
+    assert below_kubelet_root(directory, [unusable], "none") == tmp_path / "k" / "none"
+    assert (
+        below_kubelet_root(unusable / "device-plugins", [tmp_path / "root"], "pr")
+        == roots[1] / "pr"
+    )
 
 
 def test_a_plugin_of_the_registry_belongs_to_the_resource_it_names() -> None:
