@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from kubedevices.explain.on_node import host_paths
+from kubedevices.explain.on_node.facts import Kubelet, ProcessFacts
 from kubedevices.explain.on_node.host_paths import find_pod_resources
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.services.pod_resources import PodResourcesServer
@@ -99,3 +101,19 @@ def test_the_podresources_socket_is_found_in_both_directories(tmp_path: Path) ->
     beside.parent.mkdir(parents=True)
     beside.touch()
     assert find_pod_resources(tmp_path / "k" / "p") == beside
+
+
+def test_the_podresources_socket_follows_a_kubelet_that_was_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its plugin directory stays where it is; another directory belongs to another kubelet."""
+    usual, moved = tmp_path / "usual/device-plugins", tmp_path / "moved"
+    monkeypatch.setattr(host_paths, "DEVICE_PLUGIN_DIR", usual)
+    monkeypatch.setattr(host_paths, "KUBELET_ROOTS", ())
+    process = ProcessFacts(1, "kubelet")
+    monkeypatch.setattr(host_paths, "kubelets", lambda: (Kubelet(process, moved, None),))
+    socket = moved / "pod-resources" / "kubelet.sock"
+    socket.parent.mkdir(parents=True)
+    socket.touch()
+    assert find_pod_resources(usual) == socket
+    assert find_pod_resources(tmp_path / "other/device-plugins") is None

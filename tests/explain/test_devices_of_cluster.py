@@ -126,6 +126,8 @@ async def test_a_device_with_two_holders_stands_out(cluster: SmallCluster, liste
         "the claim ml/thief, which no pod uses\n"
         "fpga-7 of example.com/fpga on node node1 has 2 holders: pods default/a, default/b\n"
     )
+    assert "thief, which no pod uses" in await listed(DRIVER)
+    assert "thief" not in await listed("example.com/fpga")
     found = json.loads(await listed("-o", "json"))
     assert [each["device"] for each in found["devices"] if each["is_conflict"]] == [
         "gpu-0",
