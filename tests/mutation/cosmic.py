@@ -25,14 +25,11 @@ _LEFT_OUT = (
     "core/ReplaceComparisonOperator_NotEq_IsNot",
 )
 
-_TYPES_ONLY = re.compile(r"if TYPE_CHECKING:|\btotal=False\):")
-"""Lines for the type checker: changes to them do nothing in the running program."""
-
 _ROUND = "000"
 """The end of a number that somebody chose as a limit: nobody notices one more or less."""
 
-_TIME = re.compile(r"_?[A-Z][A-Z_]* = \d+\.\d+")
-"""A time or a part that somebody chose."""
+_LINES = re.compile(r"^ *@|if TYPE_CHECKING:|\btotal=False\):|_?[A-Z][A-Z_]* = \d+\.\d+")
+"""Lines without mutants: decorators, what is for the type checker, chosen times and parts."""
 
 _DEFAULT = "default="
 """Before the default of a key: the generated pages have it, and their tests compare."""
@@ -54,9 +51,7 @@ def main() -> None:
                 if not lines[start[0] - 1][: end[1]].endswith(_ROUND)
                 and not lines[start[0] - 1][: start[1]].endswith(_DEFAULT)
             ]
-    places = [each for each in places if not lines[each[2] - 1].lstrip().startswith("@")]
-    for left_out in (_TYPES_ONLY, _TIME):
-        places = [each for each in places if not left_out.search(lines[each[2] - 1])]
+    places = [each for each in places if not _LINES.search(lines[each[2] - 1])]
     random.Random(seed).shuffle(places)
     # Only the chosen ones are made: each of them needs the module to be parsed again.
     for operator, number, line in places[:count]:

@@ -14,9 +14,9 @@ from kubedevices.values.device import DeviceSpec, natural_key
 
 
 class HostFile(NamedTuple):
-    """A device file: equal `recognition` means the same device; `real_path` follows links.
+    """A device file: equal `identity` means the same device; `real_path` follows links.
 
-    `recognition` begins with the type of the file, as `stat.S_IFMT` gives it.
+    `identity` begins with the type of the file, as `stat.S_IFMT` gives it.
     """
 
     identity: Hashable

@@ -251,12 +251,11 @@ class Proxy(Stoppable):
             return self.bridge.holders(domain)
 
         async def ask() -> set[tuple[str, str]]:
-            held = await ask_held(self._pod_resources)
+            held, prefix = await ask_held(self._pod_resources), f"{domain}/"
             return {
-                (device_type, device)
+                (resource.removeprefix(prefix), device)
                 for resource, device in held
-                for its_domain, _, device_type in [resource.partition("/")]
-                if its_domain == domain
+                if resource.startswith(prefix)
             }
 
         return ask

@@ -38,6 +38,7 @@ from kubedevices.values.allocation import (
 )
 from kubedevices.values.device import Health
 from kubedevices.values.device_tree import DeviceTree
+from kubedevices.values.wildcards import fits
 
 _log = logging.getLogger(__name__)
 
@@ -266,7 +267,7 @@ class FaultyRelay(OwnedRelay[Faulty]):
         rule = self._rule
         for container in request.containers:
             for device_id in container.device_ids:
-                if any(fnmatch.fnmatchcase(device_id, glob) for glob in rule.refuse):
+                if fits(device_id, rule.refuse):
                     self.owner.count("refused", self.device_type)
                     raise RpcError(StatusCode.INTERNAL, f"simulated refusal of {device_id}")
         # The plugin gets the call first, so that its state is the state after a real call.

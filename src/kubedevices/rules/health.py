@@ -8,7 +8,6 @@ layers. So it stays out over a restart, until somebody uncordons it.
 import asyncio
 import logging
 from collections.abc import Collection, Iterator, Mapping
-from fnmatch import fnmatchcase
 from typing import NoReturn
 
 from kubedevices.errors import KubedevicesError
@@ -24,6 +23,7 @@ from kubedevices.rules.health_rule import HealthRule
 from kubedevices.rules.middleware import RuledMiddleware, layers
 from kubedevices.values.device import Device, Health
 from kubedevices.values.device_tree import DeviceTree
+from kubedevices.values.wildcards import fits
 
 _UNCHECKED = "its first health check has not ended yet"
 
@@ -136,7 +136,7 @@ class Damped(RuledMiddleware[HealthRule]):
             is_ok = damper.observe(device_id, self._health_of(device_type, rule, device), now)
             if damper.is_out(device_id) and not was_out:
                 self._take_out(device_type, device_id, rule)
-            if any(fnmatchcase(device_id, glob) for glob in rule.ignore):
+            if fits(device_id, rule.ignore):
                 is_ok = True
                 self._report_ignored(device_type, device_id)
             before = self._reported.get((device_type, device_id))

@@ -5,7 +5,6 @@ socket.
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +29,11 @@ class StepControl:
         describe: Callable[[], dict[str, Any]],
     ) -> None:
         self._socket = check_socket_path(socket.absolute(), "choose a shorter --control-socket")
-        methods = {"Step": partial(_step, take_step), "Devices": partial(_devices, describe)}
-        self._server = GrpcServer(json_methods(SERVICE, methods, {}), name="step control")
+        self._take_step, self._describe = take_step, describe
+        self._server = GrpcServer(
+            json_methods(SERVICE, {"Step": self._step, "Devices": self._devices}, {}),
+            name="step control",
+        )
 
     async def start(self) -> None:
         """Bind the socket and listen; raises `CannotAsk`."""
@@ -41,20 +43,16 @@ class StepControl:
         """End every connection and remove the socket."""
         await self._server.stop()
 
+    async def _step(self, request: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return {"devices": self._take_step(request)}
+        except (ValueError, UsageError) as error:
+            raise RpcError(StatusCode.INVALID_ARGUMENT, str(error)) from error
+        except KubedevicesError as error:
+            raise RpcError(StatusCode.INTERNAL, str(error)) from error
 
-async def _step(
-    take_step: Callable[[Mapping[str, Any]], int], request: dict[str, Any]
-) -> dict[str, Any]:
-    try:
-        return {"devices": take_step(request)}
-    except (ValueError, UsageError) as error:
-        raise RpcError(StatusCode.INVALID_ARGUMENT, str(error)) from error
-    except KubedevicesError as error:
-        raise RpcError(StatusCode.INTERNAL, str(error)) from error
-
-
-async def _devices(describe: Callable[[], dict[str, Any]], _: dict[str, Any]) -> dict[str, Any]:
-    return describe()
+    async def _devices(self, _: dict[str, Any]) -> dict[str, Any]:
+        return self._describe()
 
 
 async def tell(socket: Path, step: dict[str, Any]) -> int:

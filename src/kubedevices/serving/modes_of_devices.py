@@ -2,11 +2,11 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias, get_args
 
 from kubedevices.dra.names import DeviceKey
 from kubedevices.errors import UsageError
+from kubedevices.values.wildcards import fits
 
 Mode: TypeAlias = Literal["device-plugin", "dra", "split"]
 
@@ -36,5 +36,5 @@ class DraSelector:
     def wants_dra(self, key: DeviceKey, mode: Mode) -> bool:
         """Whether a device is wanted in DRA while the node has this mode."""
         if mode == "split":
-            return any(fnmatchcase("/".join(key), glob) for glob in self.globs)
+            return fits("/".join(key), self.globs)
         return mode == "dra"
